@@ -173,6 +173,8 @@ async def _on_leave(request: Request, error: Any) -> Response:
 
 
 async def _on_http_error(request: Request, error: Any) -> Response:
+    if error.status_code == 405 and request.method == "OPTIONS":
+        return Response(status_code=204, headers=error.headers)
     messages = {
         404: f"there is nothing at {request.url.path}; /openapi.json tells what there is",
         405: f"{request.url.path} takes other methods: {(error.headers or {}).get('Allow', '')}",

@@ -23,18 +23,39 @@ EVERYWHERE: list[dict[str, Any]] = [
     {"reasoning_effort": "none", "reasoning": {}, "chat_template_kwargs": {}, "suffix": ""},
     {"reasoning": {"effort": "none", "summary": None}, "thinking": {"type": "disabled"}},
     {"prompt": None, "input": None, "messages": None, "context_management": {"edits": []}},
+    {"verbose": False, "verbosity": "medium", "betas": ["x"], "client_metadata": {"a": "b"}},
+    {"container": None, "speed": "standard", "inference_geo": "global", "user_profile_id": "u"},
+    {"prompt_cache_options": {"mode": "explicit", "ttl": "12h"}, "cache_control": {"ttl": "1h"}},
+    {"image": {"context_compression": "auto"}, "access_programs": {"cyber": "standard"}},
+    {"prompt_cache_retention": "24h", "background_options": {"completion_window": "soonest"}},
 ]
 OF_AN_API: list[tuple[str, dict[str, Any]]] = [
     ("chat/completions", {"store": False, "stream_options": {"include_usage": False}}),
     ("chat/completions", {"structured_outputs": {"regex": None, "json_object": False}}),
     ("chat/completions", {"prediction": {}, "function_call": "none", "logprobs": False}),
+    ("chat/completions", {"reasoning_effort": "medium", "service_tier": "default"}),
     ("completions", {"store": False, "stream_options": {}}),
+    ("responses", {"reasoning": {"effort": "medium", "summary": "detailed", "context": "auto"}}),
+    ("responses", {"reasoning": {"summary": "auto", "generate_summary": "concise"}}),
+    ("responses", {"include": ["web_search_call.action.sources"], "max_tool_calls": 3}),
+    ("responses", {"text": {"verbosity": "medium"}, "truncation": "disabled", "background": False}),
     ("responses", {"store": False, "include": ["reasoning.encrypted_content"]}),
     ("responses", {"stream_options": {"include_obfuscation": False}, "top_logprobs": 0}),
     ("responses", {"text": {"format": {"type": "text"}, "verbosity": None}, "conversation": None}),
     ("messages", {"cache_control": {"type": "ephemeral"}, "output_config": {}, "container": None}),
     ("messages", {"context_management": {
         "edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}),
+    *(
+        (api, fields)
+        for api in ("messages", "messages/count_tokens")
+        for fields in (
+            {"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}},
+            {"thinking": {"type": "enabled", "budget_tokens": 9, "display": "omitted"}},
+            {"thinking": {"type": "between_tools"}, "output_config": {"effort": "high"}},
+            {"tools": [{"name": "f", "input_schema": {}, "strict": True, "defer_loading": True,
+                        "input_examples": [{"x": 1}], "allowed_callers": ["direct"]}]},
+        )
+    ),
     ("messages", {"system": [{"type": "text", "text": "a", "citations": [], "x": None}]}),
 ]  # fmt: skip
 
@@ -71,7 +92,11 @@ def test_it_is_taken(gateway: Gateway, api: str, fields: dict[str, Any]) -> None
         ("completions", {"suffix": " "}, "suffix"),
         ("responses", {"include": ["message.output_text.logprobs"]}, "include[0]"),
         ("responses", {"top_logprobs": 1}, "top_logprobs"),
-        ("messages", {"thinking": {"type": "enabled", "budget_tokens": 9}}, "thinking"),
+        ("chat/completions", {"verbosity": "low"}, "verbosity"),
+        ("responses", {"reasoning": {"mode": "pro"}}, "reasoning.mode"),
+        ("responses", {"prompt_cache_options": {"prewarm": True}}, "prompt_cache_options"),
+        ("messages", {"speed": "fast"}, "speed"),
+        ("messages", {"mcp_servers": [{"type": "url", "url": "x", "name": "x"}]}, "mcp_servers"),
         ("messages", {"context_management": {"edits": [{"type": "x"}]}},
          "context_management.edits[0].type"),
     ],
@@ -86,6 +111,19 @@ def test_what_asks_for_something_is_refused_by_name(
     error = answer.json()["error"]
     assert f"`{param}`" in error["message"]
     assert error.get("param", param) == param
+
+
+@pytest.mark.parametrize("place", ["field", "item"])
+def test_a_deep_object_is_refused_by_name(gateway: Gateway, place: str) -> None:
+    deep: Any = 1
+    for _ in range(600):
+        deep = {"x": deep}
+    item = {**HI[0], "foo": deep} if place == "item" else HI[0]
+    fields = {"input": [item]} if place == "item" else {"input": HI, "foo": deep}
+    with gateway.http() as http:
+        answer = http.post("/v1/responses", json={"model": "pie-tiny", **fields})
+    assert answer.status_code == 400, answer.text
+    assert "foo`" in answer.json()["error"]["message"]
 
 
 MESSAGES: list[dict[str, Any]] = [

@@ -8,9 +8,14 @@ from typing import Any
 
 import anthropic
 import httpx2
+import msgspec
 import openai
 import pytest
 from support.gateways import Gateway
+
+from pie_gateway.openai.response_requests import chat_request, items_of
+from pie_gateway.schemas.messages import AssistantMessage, ToolMessage, UserMessage
+from pie_gateway.schemas.responses import ResponsesRequest
 
 CITY = {
     "type": "object",
@@ -390,13 +395,8 @@ def test_errors_are_of_anthropics_form(claude: anthropic.Anthropic) -> None:
     assert missing.value.request_id
     [first, *_] = claude.models.list()
     assert first.created_at.year > 2000
-    with pytest.raises(anthropic.BadRequestError, match="thinking"):
-        claude.messages.create(
-            model="pie-tiny",
-            messages=hi,
-            max_tokens=1,
-            thinking={"type": "enabled", "budget_tokens": 1024},
-        )
+    with pytest.raises(anthropic.BadRequestError, match="speed"):
+        claude.messages.create(model="pie-tiny", messages=hi, max_tokens=1, speed="fast")
 
 
 def test_the_tool_runner_of_anthropics_client(claude: anthropic.Anthropic) -> None:
@@ -422,6 +422,18 @@ def test_images_of_a_result_are_read_as_the_users(claude: anthropic.Anthropic) -
     told.append({"role": "user", "content": [result]})
     with pytest.raises(anthropic.BadRequestError, match="reads no images"):
         claude.messages.create(model="tools", max_tokens=1, messages=told)
+    calls = [
+        {"type": "function_call", "call_id": name, "name": "look", "arguments": "{}"}
+        for name in ("a", "b")
+    ]
+    image = f"data:image/png;base64,{source['data']}"
+    parts = [{"type": "input_text", "text": "x"}, {"type": "input_image", "image_url": image}]
+    results = [{"type": "function_call_output", "call_id": "a", "output": parts}]
+    results.append({"type": "function_call_output", "call_id": "b", "output": "y"})
+    given = msgspec.convert({"input": [*calls, *results]}, ResponsesRequest)
+    found = chat_request(given, items_of(given)).messages
+    kinds = [AssistantMessage, ToolMessage, ToolMessage, UserMessage]
+    assert [type(each) for each in found] == kinds
 
 
 def test_responses(client: openai.OpenAI) -> None:

@@ -226,7 +226,7 @@ def claude_code_small_asks():
     assert client.beta.messages.count_tokens(**counted, messages=HI, betas=["x"]).input_tokens
 
 
-@case(refused=(400, "thinking"))
+@case()
 def thinking():
     create(**{**ASK, "max_tokens": 2000}, thinking={"type": "enabled", "budget_tokens": 1024})
 
@@ -263,9 +263,11 @@ def document():
     create(**{**ASK, "messages": [{"role": "user", "content": content}]})
 
 
-@case(refused=(400, "tools[0]"))
+@case(refused=(400, "tool_choice"))
 def web_search():
-    create(**ASK, tools=[{"type": "web_search_20250305", "name": "web_search"}])
+    tools = [{"type": "web_search_20250305", "name": "web_search"}, TOOL]
+    create(**ASK, tools=tools)
+    create(**ASK, tools=tools, tool_choice={"type": "tool", "name": "web_search"})
 
 
 @case(refused=(400, "mcp_servers"))

@@ -399,9 +399,11 @@ def items_of_every_kind():
     assert responses.create(**ask).metadata == {"a": "b"}
 
 
-@case(refused=(400, "tools[0]"))
+@case(refused=(400, "tool_choice"))
 def web_search():
-    responses.create(**INPUT, tools=[{"type": "web_search"}])
+    tools = [{"type": "web_search"}, {"type": "custom", "name": "patch"}, FLAT]
+    assert responses.create(**INPUT, tools=tools).tools[0].type == "function"
+    responses.create(**INPUT, tools=tools, tool_choice={"type": "web_search_preview"})
 
 
 @case(refused=(400, "background"))

@@ -205,7 +205,7 @@ async def responses_conversation() -> None:
     await Runner.run(_responses(), "Say hello.", conversation_id="conv_1")
 
 
-@case(refused=(400, "web_search"))
+@case()
 async def responses_hosted_tool() -> None:
     await Runner.run(_responses(tools=[WebSearchTool()]), "Search.")
 

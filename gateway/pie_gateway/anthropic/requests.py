@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from pie_gateway.openai.conversation import merged_up
 from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.anthropic import (
+    AnthropicTool,
     CountRequest,
     ImageBlock,
-    MessagesRequest,
     RedactedBlock,
     TextBlock,
     ThinkingBlock,
@@ -38,25 +39,24 @@ def chat_request(asked: CountRequest) -> ChatRequest:
     if asked.system:
         messages.append(SystemMessage(_text(asked.system)))
     for at, turn in enumerate(asked.messages):
-        messages += _assistant(turn, at) if turn.role == "assistant" else _user(turn, at)
-    wanted = ChatRequest(model=asked.model, messages=messages)
+        messages += _TURNS[turn.role](turn, at)
+    wanted = ChatRequest(model=asked.model, messages=merged_up(messages))
     if asked.tools:
-        wanted.tools = [
-            Tool(Function(each.name, each.description, each.input_schema)) for each in asked.tools
-        ]
+        wanted.tools = [_tool(each) for each in asked.tools]
     _choose(asked, wanted)
     wanted.continue_final_message = asked.messages[-1].role == "assistant" or None
     if asked.output_config is not None:
         wanted.reasoning_effort = asked.output_config.effort
         if (form := asked.output_config.format) is not None:
             wanted.response_format = JsonSchema(NamedSchema("answer", form.schema))
-    if asked.thinking is not None and asked.thinking.type != "adaptive":
-        wanted.reasoning_effort = "high" if asked.thinking.type == "enabled" else "none"
-    if isinstance(asked, MessagesRequest):
-        wanted.max_tokens = asked.max_tokens
-        wanted.stop = asked.stop_sequences
-        wanted.stream = asked.stream
-        wanted.temperature, wanted.top_p, wanted.top_k = asked.temperature, asked.top_p, asked.top_k
+    if asked.thinking is not None:
+        if asked.thinking.type == "disabled":
+            wanted.reasoning_effort = "none"
+        elif asked.thinking.type == "enabled":
+            wanted.reasoning_effort = wanted.reasoning_effort or "high"
+    wanted.max_tokens, wanted.stop = asked.max_tokens, asked.stop_sequences
+    wanted.stream = asked.stream
+    wanted.temperature, wanted.top_p, wanted.top_k = asked.temperature, asked.top_p, asked.top_k
     return wanted
 
 
@@ -75,8 +75,24 @@ def _choose(asked: CountRequest, wanted: ChatRequest) -> None:
         wanted.tool_choice = "none" if choice.type == "none" else "auto"
 
 
+def _tool(asked: AnthropicTool) -> Tool:
+    schema = asked.input_schema
+    if asked.input_examples:  # where JSON Schema has them
+        schema = {**schema, "examples": asked.input_examples}
+    return Tool(Function(asked.name, asked.description, schema, asked.strict))
+
+
 def _text(content: str | list[TextBlock]) -> str:
     return content if isinstance(content, str) else "\n".join(block.text for block in content)
+
+
+def _system(turn: Turn, at: int) -> list[Message]:
+    if isinstance(turn.content, str):
+        return [SystemMessage(turn.content)]
+    texts = [block for block in turn.content if isinstance(block, TextBlock)]
+    if len(texts) < len(turn.content):
+        raise _misplaced(at, "system")
+    return [SystemMessage(_text(texts))]
 
 
 def _user(turn: Turn, at: int) -> list[Message]:
@@ -127,6 +143,9 @@ def _assistant(turn: Turn, at: int) -> list[Message]:
                 raise _misplaced(at, "assistant")
     message.content = "\n".join(texts)
     return [message]
+
+
+_TURNS = {"user": _user, "assistant": _assistant, "system": _system}
 
 
 def _misplaced(at: int, role: str) -> Problem:

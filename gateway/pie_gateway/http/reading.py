@@ -1,7 +1,7 @@
 """Request bodies: their size, the time they take, and JSON into typed structures.
 
 Clients send whole objects: most of the fields are empty, and many are of other servers. What asks
-for nothing is left out.
+for nothing is left out, and so are tools that are no functions.
 """
 
 from __future__ import annotations
@@ -12,24 +12,39 @@ from typing import Any, TypeVar
 
 import anyio
 import msgspec
-from msgspec.inspect import ListType, NoneType, StructType, Type, UnionType, type_info
+import structlog
+from msgspec.inspect import ListType, Metadata, NoneType, StructType, Type, UnionType, type_info
 from starlette.requests import Request
 
 from pie_gateway.problems import Problem
 from pie_py.config.gateway import GatewayConfig
 
+log = structlog.get_logger("pie.http")
 Body = TypeVar("Body", bound=msgspec.Struct)
-# Fields of vLLM, SGLang and llama.cpp that are not had here, with what happens anyway: their
-# clients send them as they are by default.
-USUAL: dict[str, Any] = {
-    **dict.fromkeys(("use_beam_search", "early_stopping", "return_tokens_as_token_ids"), False),
-    **dict.fromkeys(("timings_per_token", "no_stop_trim", "return_hidden_states"), False),
-    **dict.fromkeys(("spaces_between_special_tokens", "detokenize", "include_reasoning"), True),
-    **dict.fromkeys(("separate_reasoning", "stream_reasoning", "parse_tool_calls"), True),
-    **dict.fromkeys(("mirostat", "n_keep", "n_probs", "dynatemp_range"), 0),
-    **dict.fromkeys(("top_n_sigma", "id_slot"), -1),
-    "length_penalty": 1,
+# Fields that are not had here, with what happens anyway: clients send them as they are by default.
+# They are vLLM's, SGLang's and llama.cpp's; then OpenAI's and Anthropic's.
+USUAL: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("use_beam_search", "early_stopping", "return_tokens_as_token_ids"), (False,)),
+    **dict.fromkeys(("timings_per_token", "no_stop_trim", "return_hidden_states"), (False,)),
+    **dict.fromkeys(("spaces_between_special_tokens", "detokenize", "include_reasoning"), (True,)),
+    **dict.fromkeys(("separate_reasoning", "stream_reasoning", "parse_tool_calls"), (True,)),
+    **dict.fromkeys(("mirostat", "n_keep", "n_probs", "dynatemp_range"), (0,)),
+    **dict.fromkeys(("top_n_sigma", "id_slot"), (-1,)),
+    "length_penalty": (1,),
+    **dict.fromkeys(("verbose", "prewarm"), (False,)),
+    **dict.fromkeys(("cyber", "speed"), ("standard",)),
+    **dict.fromkeys(("context", "context_compression"), ("auto",)),
+    "allowed_callers": (["direct"],),
+    "completion_window": ("soonest",),
+    "inference_geo": ("global",),
+    "mode": ("standard", "implicit", "explicit"),
+    "verbosity": ("medium",),
 }
+# Hints, whatever they say: versions of a protocol, the user, how long a prefix is cached, and that
+# thoughts are summed up or a function is told of later.
+HINTS = {"anthropic_beta", "anthropic_version", "betas", "client_metadata", "user_profile_id"}
+HINTS |= {"workspace_id", "prompt_cache_breakpoint", "prompt_cache_retention", "cache_control"}
+HINTS |= {"defer_loading", "generate_summary", "summary", "ttl"}
 MOST_STRINGS, MOST_ITEMS = 262_144, 1_000_000  # of a body
 # The place comes last; what precedes it may have a client's words in it.
 _PLACE = r"(?: - at `\$([^`]*)`)?"
@@ -167,6 +182,10 @@ def leave_out_nothing(value: Any, kind: Type) -> None:
     if isinstance(kind, UnionType):
         for each in kind.types:
             leave_out_nothing(value, each)
+    elif isinstance(kind, Metadata):
+        if isinstance(value, list) and kind.extra:
+            _leave_out_tools(value, kind.extra["types"])
+        leave_out_nothing(value, kind.type)
     elif isinstance(kind, ListType) and isinstance(value, list):
         for item in value:
             leave_out_nothing(item, kind.item_type)
@@ -183,7 +202,7 @@ def _leave_out_fields(value: dict[str, Any], kind: StructType) -> None:
     for name in value.keys() - {kind.tag_field}:
         field = fields.get(name)
         if field is None or isinstance(field.type, NoneType):
-            if asks_for_nothing(value[name]) or USUAL.get(name, ()) == value[name]:
+            if asks_for_nothing(name, value[name]):
                 del value[name]
         elif value[name] is None and not field.required:
             del value[name]
@@ -191,16 +210,36 @@ def _leave_out_fields(value: dict[str, Any], kind: StructType) -> None:
             leave_out_nothing(value[name], field.type)
 
 
-def asks_for_nothing(value: Any) -> bool:
-    """Whether a value is empty, or says `none` or `disabled`.
+def asks_for_nothing(name: str, value: Any) -> bool:
+    """Whether a field is a hint, or its value is empty, its usual one, `none` or `disabled`; of an
+    object, whether that is so of each field.
 
     `false` and 0 are not among these: `enable_thinking: false` asks for much.
     """
-    rest = [value]
+    rest = [(name, value)]
     while rest:
-        each = rest.pop()
-        if isinstance(each, dict):
-            rest += each.values()
-        elif each not in (None, "", "none", "disabled", []):
+        name, value = rest.pop()
+        if name in HINTS:
+            continue
+        if isinstance(value, dict):
+            rest += value.items()
+        elif value not in (None, "", "none", "disabled", []) and value not in USUAL.get(name, ()):
             return False
     return True
+
+
+def _leave_out_tools(tools: list[Any], types: tuple[str, ...]) -> None:
+    """Takes out of a list, in place, the tools that are of other types: their makers' own models
+    and servers know them.
+    """
+    functions, others = [], set()
+    for tool in tools:
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        # What is no text is an error. OpenAI's MCP servers are told from ours by their field.
+        if isinstance(kind, str) and (kind not in types or "server_label" in tool):
+            others.add(kind[:40])
+        else:
+            functions.append(tool)
+    if others:
+        tools[:] = functions
+        log.info("tools that are no functions are left out", types=sorted(others)[:20])

@@ -34,6 +34,21 @@ def render(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[byte
     return [_message(message, images, at) for at, message in enumerate(messages)], images
 
 
+def merged_up(messages: Sequence[Message]) -> list[Message]:
+    """The messages with those of the system as one at the beginning: of applications that send
+    several, anywhere, most models make most sense so, and many templates take no others.
+    """
+    texts: list[str] = []
+    rest: list[Message] = []
+    for message in messages:
+        if isinstance(message, SystemMessage):
+            content = message.content
+            texts.append(content if isinstance(content, str) else text_of(content))
+        else:
+            rest.append(message)
+    return [SystemMessage("\n\n".join(filter(None, texts))), *rest] if any(texts) else rest
+
+
 def with_ids(messages: list[dict[str, Any]], length: int) -> list[dict[str, Any]]:
     """Messages whose calls have ids of so many letters and digits, as a template wants them."""
 

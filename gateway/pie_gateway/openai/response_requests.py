@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pie_gateway.http.reading import convert
+from pie_gateway.openai.conversation import merged_up
 from pie_gateway.problems import Problem
 from pie_gateway.schemas.chat import (
     Allowed,
@@ -60,7 +61,7 @@ def chat_request(asked: ResponsesRequest, items: list[dict[str, Any]]) -> ChatRe
     before = len(items) - len(items_of(asked))
     for at, given in enumerate(items):
         _add(messages, _item(given, at - before))
-    wanted = ChatRequest(model=asked.model, messages=messages)
+    wanted = ChatRequest(model=asked.model, messages=merged_up(messages))
     wanted.max_tokens, wanted.stream = asked.max_output_tokens, asked.stream
     wanted.temperature, wanted.top_p = asked.temperature, asked.top_p
     wanted.parallel_tool_calls = asked.parallel_tool_calls
@@ -94,8 +95,15 @@ def _item(given: dict[str, Any], at: int) -> Item:
 def _add(messages: list[Message], item: Item) -> None:
     last = messages[-1] if messages else None
     match item:
-        case FunctionOutput(call, output):
-            messages.append(ToolMessage(_text(output), call))
+        case FunctionOutput(call, output):  # templates look for images in the user's messages
+            images = [part for part in output if isinstance(part, InputImage)]
+            rest = output if isinstance(output, str) else [p for p in output if p not in images]
+            # Results of one turn stay together.
+            messages.insert(
+                len(messages) - isinstance(last, UserMessage), ToolMessage(_text(rest), call)
+            )
+            if images:
+                messages.append(UserMessage(_parts(images)))
         case FunctionCall(call, name, arguments):  # calls of one turn are one message
             if not isinstance(last, AssistantMessage):
                 messages.append(last := AssistantMessage(""))

@@ -114,13 +114,13 @@ async def prepare(
     exchange: Exchange,
     asked: ChatRequest,
     route: Route = "chat",
-    effort_field: str = "reasoning_effort",
+    effort_field: str | None = "reasoning_effort",
     *,
     clamp: bool = False,
 ) -> Talk:
-    """Checks a request, in the words of OpenAI's chat but for its own name of `reasoning_effort`.
-    `clamp` tells whether `max_tokens` beyond the context means up to its end, as its clients rely
-    on. Raises `Problem`: 400 or 404, naming what is wrong.
+    """Checks a request, in the words of OpenAI's chat but for its own name of `reasoning_effort`,
+    None if that is a hint. `clamp` tells whether `max_tokens` beyond the context means up to its
+    end, as its clients rely on. Raises `Problem`: 400 or 404, naming what is wrong.
     """
     backend = exchange.backend
     name = await backend.catalog.find(asked.model)
@@ -205,7 +205,7 @@ def _may_call(asked: ChatRequest, known: list[Tool]) -> list[Tool]:
     """
     choice = asked.tool_choice
     if not known and choice not in (None, "none", "auto"):
-        raise unsupported("tool_choice", "there are no `tools`")
+        raise unsupported("tool_choice", "there are no functions among `tools`")
     if choice == "none":
         return []
     if not isinstance(choice, NamedTool | AllowedTools):
@@ -269,11 +269,11 @@ _OWN = {"messages", "tools", "add_generation_prompt", "chat_template"}  # of oth
 
 
 def template_arguments(
-    asked: ChatRequest, known: Collection[str], effort_field: str
+    asked: ChatRequest, known: Collection[str], effort_field: str | None
 ) -> dict[str, Any]:
     """The template's arguments by name, of what it is known to read; `effort_field` is the
-    request's own name of `reasoning_effort`. Raises `Problem`: 400 naming what the template does
-    not read, and so would have no effect.
+    request's own name of `reasoning_effort`, None if that is a hint. Raises `Problem`: 400 naming
+    what the template does not read, and so would have no effect.
     """
     found = dict(asked.chat_template_kwargs or {})
     for name in found:
@@ -287,7 +287,7 @@ def template_arguments(
             found.setdefault("reasoning_effort", effort)
     elif "enable_thinking" in known:
         found.setdefault("enable_thinking", effort not in ("none", "minimal"))
-    elif effort != "none":
+    elif effort not in ("none", "medium") and effort_field is not None:
         raise unsupported(effort_field, _reads(known))
     return found
 

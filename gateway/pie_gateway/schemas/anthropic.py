@@ -16,7 +16,7 @@ class TextBlock(msgspec.Struct, forbid_unknown_fields=True, tag="text", omit_def
 
     text: str
     cache_control: dict[str, Any] | None = None  # every prefix is cached anyway
-    citations: None = None
+    citations: list[Any] | None = None  # of what others' servers have searched
 
 
 class ImageSource(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,9 +71,9 @@ Block: TypeAlias = (
 
 
 class Turn(msgspec.Struct, forbid_unknown_fields=True):
-    """A message of the user or of the model."""
+    """A message of the user or of the model, or more instructions."""
 
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: str | list[Block]
 
 
@@ -86,6 +86,8 @@ class AnthropicTool(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["custom"] | None = None
     cache_control: dict[str, Any] | None = None
     eager_input_streaming: bool | None = None  # a call is sent once it is whole
+    strict: bool | None = None
+    input_examples: list[dict[str, Any]] | None = None
 
 
 class AnthropicChoice(msgspec.Struct, forbid_unknown_fields=True):
@@ -96,11 +98,10 @@ class AnthropicChoice(msgspec.Struct, forbid_unknown_fields=True):
     disable_parallel_tool_use: bool | None = None
 
 
-class Thinking(msgspec.Struct, forbid_unknown_fields=True):
-    """Whether the model thinks first."""
+class Thinking(msgspec.Struct):
+    """Whether the model thinks first: a hint, as is what else it says of budgets and summaries."""
 
-    type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: int | None = None  # a hint: `max_tokens` bounds thought and answer together
+    type: str = "adaptive"
 
 
 class OutputFormat(msgspec.Struct, forbid_unknown_fields=True):
@@ -141,18 +142,14 @@ class CountRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     model: ModelName = ""
     messages: Annotated[list[Turn], msgspec.Meta(min_length=1)]
     system: str | list[TextBlock] | None = None
-    tools: list[AnthropicTool] | None = None
+    tools: Annotated[list[AnthropicTool], msgspec.Meta(extra={"types": ("custom",)})] | None = None
     tool_choice: AnthropicChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     cache_control: dict[str, Any] | None = None
     context_management: ContextManagement | None = None
-
-
-class MessagesRequest(CountRequest, kw_only=True):
-    """A request for the next message."""
-
-    max_tokens: Count
+    # How it goes on does not change the count: a client may send what it asks for next.
+    max_tokens: Count | None = None
     stop_sequences: Annotated[list[StopText], msgspec.Meta(max_length=64)] | None = None
     stream: bool | None = None
     temperature: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
@@ -160,6 +157,12 @@ class MessagesRequest(CountRequest, kw_only=True):
     top_k: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
+
+
+class MessagesRequest(CountRequest, kw_only=True):
+    """A request for the next message."""
+
+    max_tokens: Count
     thread: dict[str, Any] | None = None  # refused in the way that has clients send all of it
 
 

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from pie_gateway.schemas.messages import CalledFunction, Messages, ToolCall
 from pie_gateway.schemas.sampling import (
     FINGERPRINT,
+    FUNCTIONS,
     MAX_TOP_LOGPROBS,
     Name,
     PromptLogprobs,
@@ -59,7 +60,7 @@ class Allowed(msgspec.Struct, forbid_unknown_fields=True):
     """Functions of which one may, or has to, be called."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedTool], msgspec.Meta(min_length=1)]
+    tools: Annotated[list[NamedTool], msgspec.Meta(min_length=1), FUNCTIONS]
 
 
 class AllowedTools(msgspec.Struct, forbid_unknown_fields=True, tag="allowed_tools"):
@@ -69,7 +70,7 @@ class AllowedTools(msgspec.Struct, forbid_unknown_fields=True, tag="allowed_tool
 
 
 MostTokens = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]  # -1: no bound
-Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ChatRequest(SamplingRequest, kw_only=True):
@@ -80,7 +81,10 @@ class ChatRequest(SamplingRequest, kw_only=True):
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     max_tokens: MostTokens | None = None
     max_completion_tokens: MostTokens | None = None
-    tools: list[Tool | ServerTools] | None = None
+    tools: (
+        Annotated[list[Tool | ServerTools], msgspec.Meta(extra={"types": ("function", "mcp")})]
+        | None
+    ) = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
     parallel_tool_calls: bool | None = None
     modalities: list[Literal["text"]] | None = None

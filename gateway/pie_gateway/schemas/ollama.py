@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from pie_gateway.schemas.chat import Effort, Function
-from pie_gateway.schemas.sampling import Penalty, Share
+from pie_gateway.schemas.sampling import FUNCTIONS, Penalty, Share
 
 
 class OllamaFunction(msgspec.Struct, forbid_unknown_fields=True):
@@ -85,7 +85,7 @@ class OllamaChatRequest(OllamaRequest, kw_only=True):
     """The next message of a conversation."""
 
     messages: list[OllamaMessage] = []
-    tools: list[OllamaTool] | None = None
+    tools: Annotated[list[OllamaTool], FUNCTIONS] | None = None
 
 
 class OllamaGenerateRequest(OllamaRequest, kw_only=True):

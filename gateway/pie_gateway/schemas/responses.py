@@ -8,7 +8,15 @@ import msgspec
 
 from pie_gateway.schemas.chat import Effort
 from pie_gateway.schemas.messages import RefusalPart
-from pie_gateway.schemas.sampling import Count, ModelName, Name, PromptDetails, Share, StreamOptions
+from pie_gateway.schemas.sampling import (
+    FUNCTIONS,
+    Count,
+    ModelName,
+    Name,
+    PromptDetails,
+    Share,
+    StreamOptions,
+)
 
 
 class InputText(msgspec.Struct, forbid_unknown_fields=True, tag="input_text"):
@@ -49,7 +57,7 @@ class FunctionOutput(msgspec.Struct, forbid_unknown_fields=True, tag="function_c
     """What a call has given."""
 
     call_id: str
-    output: str | list[InputText]
+    output: str | list[InputText | InputImage]
     id: str | None = None
     status: str | None = None
 
@@ -120,13 +128,24 @@ class FlatAllowed(msgspec.Struct, forbid_unknown_fields=True, tag="allowed_tools
     """Functions of which one may, or has to, be called."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[list[FlatChoice], msgspec.Meta(min_length=1)]
+    tools: Annotated[list[FlatChoice], msgspec.Meta(min_length=1), FUNCTIONS]
 
 
 class Reasoning(msgspec.Struct, forbid_unknown_fields=True):
     """How much the model thinks."""
 
     effort: Effort | None = None
+
+
+Included: TypeAlias = Literal[
+    "reasoning.encrypted_content",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "message.input_image.image_url",
+]
 
 
 class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -142,7 +161,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     text: TextSettings | None = None
-    tools: list[FlatTool] | None = None
+    tools: Annotated[list[FlatTool], FUNCTIONS] | None = None
     tool_choice: Literal["none", "auto", "required"] | FlatChoice | FlatAllowed | None = None
     parallel_tool_calls: bool | None = None
     store: bool | None = None  # true by default, as OpenAI has it
@@ -155,12 +174,13 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     truncation: Literal["disabled"] | None = None
     top_logprobs: Literal[0] | None = None
     reasoning: Reasoning | None = None
-    # Thoughts go back in without storage: the items have them in plain.
-    include: list[Literal["reasoning.encrypted_content"]] | None = None
+    # Thoughts go back in without storage: the items have them in plain. The others are of items
+    # that no answer has, and of the input, which is kept whole.
+    include: list[Included] | None = None
+    max_tool_calls: int | None = None  # of tools that others run: none
     # Known to OpenAI, and refused.
     background: Literal[False] | None = None
     conversation: None = None
-    max_tool_calls: None = None
     prompt: None = None
 
 

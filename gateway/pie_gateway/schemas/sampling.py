@@ -23,6 +23,8 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 StopText = Annotated[str, msgspec.Meta(min_length=1)]
 Choices = Annotated[int, msgspec.Meta(ge=1, le=MAX_CHOICES)]
+# Of a list of tools: those of other types are left out of a request.
+FUNCTIONS = msgspec.Meta(extra={"types": ("function",)})
 
 
 # Fields that are parameters of a sampler as they are.
