@@ -233,6 +233,13 @@ TAKEN: list[tuple[str, Any, str, str]] = [
     ),
     ("json-schema", {"format": "date"}, '"2020-02-29" "2000-02-29"', '"2021-02-29" "1900-02-29"'),
     ("ebnf", 'root ::= ("a" | x)+\nx ::= [0-9]{2} "-"', "a12-a 34-", "1-a b"),
+    ("lark", 'root ::= "a" x\nx ::= [0-9]', "a1", "a"),  # either syntax, by either name
+    ("ebnf", 'start: "a" X\nX: /[0-9]/', "a1", "a"),
+    ("ebnf", r'root ::= "\u00e9\u0041\x22" [\u00e0-\u00ea]', 'éA"è', 'éA"ÿ'),
+    ("ebnf", r'root ::= "\U0001f600" [\xe0] "\\u00e9"', "😀à\\u00e9", "😀àé"),
+    ("json-schema", {"type": "number", "minimum": -1e300, "maximum": 1e300}, "5 -0.5", "x"),
+    ("json-schema", {"type": "integer", "minimum": -(2**70), "exclusiveMaximum": 3}, "-5 2", "3"),
+    ("sequence", [["lark", 'start: "a"+'], ["json-schema", '{"const": [1]}']], "aa[1]", "[1] a"),
 ]
 
 
@@ -492,6 +499,10 @@ WRONG: list[tuple[str, str, str]] = [
     ("ebnf", "root ::= nothing", "nothing"),
     ("ebnf", 'root ::= "a', ""),
     ("ebnf", "root ::= " + "(" * 30_000 + '"a"' + ")" * 30_000, "nested"),
+    ("sequence", '[["regex"]]', "list of"),
+    ("sequence", '[["sequence", "[]"]]', "list of"),
+    ("sequence", '[["regex", "a"], ["regex", "("]]', "regex"),
+    ("json-schema", '{"type": "number", "minimum": 1e300}', "range"),
     ("json-schema", '{"x-guidance": {"strict": 1}}', "strict is 1"),
     ("json-schema", '{"uniqueItems": true}', "uniqueItems"),
     ("json-schema", '{"contains": {"type": "null"}}', "contains"),

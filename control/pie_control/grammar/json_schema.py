@@ -10,6 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 Schema = Any  # a bool, or an object as `json.loads` makes it
@@ -17,6 +18,7 @@ TYPES = ("null", "boolean", "number", "string", "array", "object")
 MAX_FREE_KEYS = 5  # of an object whose keys may come in any order: each order is an alternative
 MAX_DISTINCT = 5  # values of a list without repetition: likewise
 MAX_PLACES = 8  # of a list that contains something: each choice of places is an alternative
+FARTHEST = 10**18  # of a bound from zero
 
 _OLD_DRAFT = re.compile(r"json-schema\.org/draft-0[3-7]")
 _IN_OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -49,14 +51,16 @@ def rewritten(schema: Schema, strict: bool = False, free_order: bool = False) ->
         ValueError: an object whose keys may come in any order has too many of them.
     """
     old = isinstance(schema, dict) and bool(_OLD_DRAFT.search(str(schema.get("$schema", ""))))
-    return _rewrite(schema, _Rules(old, strict, free_order))
+    found = _rewrite(schema, _Rules(old, strict, free_order, _RULES))
+    return _rewrite(found, _Rules(False, False, False, (_bounds,)))  # once nothing is negated
 
 
+@dataclass(frozen=True)
 class _Rules:
-    def __init__(self, old_draft: bool, strict: bool, free_order: bool) -> None:
-        self.old_draft = old_draft
-        self.strict = strict
-        self.free_order = free_order
+    old_draft: bool
+    strict: bool
+    free_order: bool
+    steps: tuple[Callable[[dict[str, Any]], None], ...]
 
 
 def _rewrite(schema: Schema, rules: _Rules) -> Schema:
@@ -66,7 +70,7 @@ def _rewrite(schema: Schema, rules: _Rules) -> Schema:
         kept = ("$ref", "$schema", "$id", "$defs", "definitions")
         schema = {name: value for name, value in schema.items() if name in kept}
     found = {name: _within(name, value, rules) for name, value in schema.items()}
-    for rule in _RULES:
+    for rule in rules.steps:
         rule(found)
     if rules.strict:
         _close(found)
@@ -315,6 +319,17 @@ def _free_order(schema: dict[str, Any]) -> None:
         if name in schema
     }
     _all(schema, {"anyOf": [{**extra, **order} for order in orders]})
+
+
+def _bounds(schema: dict[str, Any]) -> None:
+    """Brings bounds nearer of which llguidance, whose numbers have few digits, makes nothing."""
+    for sign, names in (
+        (-1, ("minimum", "exclusiveMinimum")),
+        (1, ("maximum", "exclusiveMaximum")),
+    ):
+        for name in names:
+            if isinstance(value := schema.get(name), int | float) and value * sign > FARTHEST:
+                schema[name] = sign * FARTHEST
 
 
 _RULES: tuple[Callable[[dict[str, Any]], None], ...] = (

@@ -149,6 +149,13 @@ class TextCodec:
         """What the templates read beside messages, see `ChatTemplates.arguments`."""
         return self._templates.arguments
 
+    @property
+    def chat_markers(self) -> list[str]:
+        """The tokens that were added to the vocabulary, special or not, and stand in a template."""
+        sources = "\n".join(self._templates.sources.values())
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        return [token.content for token in added if token.content in sources]
+
     def apply_chat_template(
         self, request: str, add_generation_prompt: bool, seconds: float = LONGEST_SECONDS
     ) -> str:
