@@ -13,6 +13,7 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
+from pie_control.confined.process import uncharged
 from pie_control.errors import ApiError
 from pie_control.grammar.json_schema import rewritten
 from pie_control.grammar.matcher import first_lines
@@ -145,8 +146,10 @@ def probe(folder: str, vocab_size: int, stops: list[int], kind: str, text: str) 
     Raises:
         ApiError: as `compiled`; `unsupported` if the tokenizer does not work with grammars.
     """
+    with uncharged():
+        vocabulary = _vocabulary(folder, vocab_size, tuple(stops))
     ready = KINDS[kind](text)
-    compiled(_vocabulary(folder, vocab_size, tuple(stops)), ready).deep_copy().compute_bitmask()
+    compiled(vocabulary, ready).deep_copy().compute_bitmask()
     return ready
 
 
