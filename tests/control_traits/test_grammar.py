@@ -239,6 +239,13 @@ TAKEN: list[tuple[str, Any, str, str]] = [
     ("ebnf", r'root ::= "\U0001f600" [\xe0] "\\u00e9"', "😀à\\u00e9", "😀àé"),
     ("json-schema", {"type": "number", "minimum": -1e300, "maximum": 1e300}, "5 -0.5", "x"),
     ("json-schema", {"type": "integer", "minimum": -(2**70), "exclusiveMaximum": 3}, "-5 2", "3"),
+    (
+        "json-schema",
+        {"properties": {"a": {"type": "integer"}, "é]^": {}}, "additionalProperties": {"const": 0}},
+        '{"a":1,"b":0} {"ab":0} {"":0} {"é":0} {"é]^":1,"é]":0} {"\\"":0} {}',
+        r'{"\u0061":0} {"a":1,"b":1} {"a":"x"} {"\u00e9]^":0} {"b":0,"\u0061":0}',
+    ),
+    ("json-schema", {"properties": {"a": {"type": "null"}}}, '{"a":null,"b":[]}', r'{"\u0061":1}'),
     ("sequence", [["lark", 'start: "a"+'], ["json-schema", '{"const": [1]}']], "aa[1]", "[1] a"),
 ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ TYPES = ("null", "boolean", "number", "string", "array", "object")
 MAX_FREE_KEYS = 5  # of an object whose keys may come in any order: each order is an alternative
 MAX_DISTINCT = 5  # values of a list without repetition: likewise
 MAX_PLACES = 8  # of a list that contains something: each choice of places is an alternative
+LONGEST_KEY = 64  # that a pattern leaves out
 FARTHEST = 10**18  # of a bound from zero
 
 _OLD_DRAFT = re.compile(r"json-schema\.org/draft-0[3-7]")
@@ -52,7 +53,10 @@ def rewritten(schema: Schema, strict: bool = False, free_order: bool = False) ->
     """
     old = isinstance(schema, dict) and bool(_OLD_DRAFT.search(str(schema.get("$schema", ""))))
     found = _rewrite(schema, _Rules(old, strict, free_order, _RULES))
-    return _rewrite(found, _Rules(False, False, False, (_bounds,)))  # once nothing is negated
+    # Once nothing is negated; and of patterns of keys llguidance makes no intersections.
+    whole = any(f'"{name}"' in json.dumps(found) for name in _APPLIES)
+    last = (_bounds,) if whole else (_bounds, _other_keys)
+    return _rewrite(found, _Rules(False, False, False, last))
 
 
 @dataclass(frozen=True)
@@ -332,6 +336,17 @@ def _bounds(schema: dict[str, Any]) -> None:
                 schema[name] = sign * FARTHEST
 
 
+def _other_keys(schema: dict[str, Any]) -> None:
+    """Keys beside the named ones match a pattern: so no escape spells a named one."""
+    named, others = schema.get("properties"), schema.get("additionalProperties", True)
+    plain = not schema.keys() - _NOTES - {"type", "properties", "required", "additionalProperties"}
+    unnamed = set(schema.get("required", [])) - set(named or [])
+    if not named or others is False or not plain or unnamed or max(map(len, named)) > LONGEST_KEY:
+        return
+    schema["patternProperties"] = {f"^{_other_texts(named)}$": others}
+    schema["additionalProperties"] = False
+
+
 _RULES: tuple[Callable[[dict[str, Any]], None], ...] = (
     _trivial,
     _contains,
@@ -393,19 +408,21 @@ def _not_const(value: Any) -> Schema:
         ]
         return {"anyOf": [_not_of_type("number"), *sides]}
     if isinstance(value, str) and len(value) <= 64:
-        other = {"type": "string", "pattern": f"^{_other_text(value)}$"}
+        other = {"type": "string", "pattern": f"^{_other_texts([value])}$"}
         return {"anyOf": [_not_of_type("string"), other]}
     raise CannotSay("const")
 
 
-def _other_text(text: str) -> str:
-    """A regular expression of all texts but this one."""
-    found = r"[\s\S]+"
-    for character in reversed(text):
-        code = re.escape(character)
-        inside = "\\" + character if character in r"\]^[-&~" else character
-        found = rf"(?:[^{inside}][\s\S]*|{code}{found})?"
-    return found
+def _other_texts(texts: Iterable[str]) -> str:
+    """A regular expression of all texts but these."""
+    follow: dict[str, list[str]] = {}
+    for text in texts:
+        follow.setdefault(text[:1], []).append(text[1:])
+    may_end = follow.pop("", None) is None
+    inside = "".join("\\" + each if each in r"\]^[-&~" else each for each in follow)
+    parts = [rf"[^{inside}][\s\S]*" if inside else r"[\s\S]+"]
+    parts += [re.escape(first) + _other_texts(rest) for first, rest in follow.items()]
+    return f"(?:{'|'.join(parts)}){'?' if may_end else ''}"
 
 
 def _not_enum(values: list[Any]) -> Schema:
