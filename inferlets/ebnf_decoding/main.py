@@ -23,7 +23,7 @@ async def main(
         prompt: what to continue.
         schema: a JSON schema.
         regex: a regular expression, in place of the schema.
-        ebnf: a grammar with the rule `start`, in Lark's syntax, in place of the schema.
+        ebnf: a grammar in Lark's syntax or GBNF, in place of the schema.
         temperature: of the choice; 0 takes the likeliest token.
         max_tokens: most tokens of the text.
         seed: makes it repeatable.

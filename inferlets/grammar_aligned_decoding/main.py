@@ -86,7 +86,7 @@ async def main(
 
     Args:
         prompt: what to continue.
-        ebnf: a grammar with the rule `start`, in Lark's syntax.
+        ebnf: a grammar in Lark's syntax or GBNF.
         samples: how many texts are drawn; those that do not end are not returned.
         max_tokens: most tokens of a text, its end included.
         masked: whether nothing is learned: plain masks.

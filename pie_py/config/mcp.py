@@ -34,7 +34,7 @@ class McpServerConfig(Section):
     url: str | None = None  # of streamable HTTP
     headers: dict[str, str] = Field(default_factory=dict)  # of requests to the URL
     users: tuple[str, ...] | None = None  # allowed users; all by default
-    start_seconds: PositiveFloat = 30.0  # until it is there
+    start_seconds: PositiveFloat = 30.0  # of CPU time, or of doing nothing, until it is there
     call_seconds: PositiveFloat = 60.0  # until a call is answered
     message_bytes: PositiveInt = 4 << 20  # one message from the server
 

@@ -43,7 +43,7 @@ class ConfinedConfig(Section):
 class GrammarConfig(Section):
     """Compilation of grammars, for all instances together."""
 
-    compile_seconds: PositiveFloat = 10.0  # for one grammar
+    compile_seconds: PositiveFloat = 10.0  # of the CPU, for one grammar
     threads: PositiveInt = 2  # that compile; a user has one of them at a time
     user_compilations: PositiveInt = 64  # of all instances of one user, under way
     kept: PositiveInt = 128  # compiled grammars kept for later uses

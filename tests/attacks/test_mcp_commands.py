@@ -28,7 +28,7 @@ async def test_arguments_reach_a_command_as_they_are(tmp_path: Path) -> None:
     )
 
     with trio.fail_after(60):
-        async with stdio_transport("tricks", config, lambda: None, lambda reason: None):
+        async with stdio_transport("tricks", config, lambda: None, lambda reason: None, bool):
             while not told.exists():
                 await trio.sleep(0.02)
     assert json.loads(told.read_text()) == tricks
@@ -38,5 +38,5 @@ async def test_arguments_reach_a_command_as_they_are(tmp_path: Path) -> None:
 async def test_a_command_line_is_no_command() -> None:
     config = McpServerConfig(command=f"{sys.executable} -c pass; true")
     with pytest.raises(FileNotFoundError):
-        async with stdio_transport("line", config, lambda: None, lambda reason: None):
+        async with stdio_transport("line", config, lambda: None, lambda reason: None, bool):
             raise AssertionError("a shell has run it")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
+import os
+import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +21,14 @@ from support.checkpoints import small_tokenizer
 from support.instances import failure
 
 from pie_control.api.tokenize import MAX_TOKENS, TokenizeCalls
+from pie_control.confined import pool as pool_module
 from pie_control.confined.pool import ConfinedPool, JobStopped
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.fairness import Owner
 from pie_control.grammar import Grammar, GrammarService
 from pie_control.models.tokenizer import TextCodec, encode
 from pie_control.programs.source_check import check_file
+from pie_py.config.cpu_time import GroupTime
 from pie_py.config.services import ConfinedConfig, GrammarConfig
 from pie_py.wire.images import ImageSize, image_size
 from pie_py.wire.plan import ModelDescription
@@ -157,6 +163,48 @@ async def test_many_jobs_of_one_user_leave_a_process_for_the_next(
         assert done.count("mallory") <= 10
         nursery.cancel_scope.cancel()
     await tokenize(MALLORY)  # what was given up keeps no place
+
+
+async def test_a_limit_counts_the_work_and_not_the_start_or_a_busy_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The start is a module that takes long to import; busy with others is a stopped process."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, body in {"quick": "return 7", "endless": "\n    while True: pass"}.items():
+        burns = "import time\nwhile time.process_time() < 1.2: pass\n"
+        (tmp_path / f"{name}_job.py").write_text(f"{burns}def job(): {body}\n")
+    alone = ConfinedPool(ConfinedConfig(processes=1))
+    quick, endless = (importlib.import_module(f"{name}_job").job for name in ("quick", "endless"))
+    assert await alone.call(VICTIM, "it", quick, seconds=0.01) == 7
+    with pytest.raises(JobStopped, match=r"it takes more than 0\.01 s of CPU time"):
+        await alone.call(MALLORY, "it", endless, seconds=0.01)
+
+    looks: list[bool] = []
+    look = GroupTime.goes_on
+
+    def counted(time: GroupTime) -> bool:
+        looks.append(look(time))
+        return looks[-1]
+
+    monkeypatch.setattr(GroupTime, "goes_on", counted)
+    monkeypatch.setattr(pool_module, "_IDLE_SECONDS", 0.02)
+    process = await alone.call(VICTIM, "it", os.getpid, seconds=0.01)
+    os.kill(process, signal.SIGSTOP)
+    found: list[int] = []
+
+    async def ask() -> None:
+        found.append(await alone.call(VICTIM, "it", os.getpid, seconds=0.01))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        before = len(looks)
+        while len(looks) < before + 60:  # longer than the seconds and what was allowed beside them
+            await trio.sleep(0.01)
+        os.kill(process, signal.SIGCONT)
+    assert found == [process]
+    with pytest.raises(JobStopped, match="come to a halt"):
+        await alone.call(MALLORY, "it", time.sleep, 3600, seconds=0.01)
+    alone.close()
 
 
 async def test_a_process_holds_no_more_memory_than_it_may(folder: Path) -> None:

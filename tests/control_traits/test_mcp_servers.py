@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,6 +25,7 @@ from support.mcp_servers import (
 from pie_control.errors import ApiError
 from pie_control.mcp import McpServers
 from pie_control.mcp.stdio import LineTooLong, lines
+from pie_py.config.cpu_time import GroupTime
 from pie_py.config.mcp import McpConfig
 from pie_py.config.variables import MissingVariable
 
@@ -154,6 +156,27 @@ async def test_a_server_that_hangs_or_floods_is_ended_and_others_go_on() -> None
         assert error.code == "remote-failed"
         assert "did not start within 2 s" in error.message
         assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
+
+
+async def test_a_start_on_a_busy_machine_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process is stopped, as if others had the CPU, until it was looked at several times."""
+    looks: list[int] = []
+    look = GroupTime.goes_on
+
+    def counted(time: GroupTime) -> bool:
+        found = look(time)
+        looks.append(time._group)
+        if len(looks) == 4:
+            os.kill(looks[0], signal.SIGCONT)
+        return found
+
+    monkeypatch.setattr(GroupTime, "goes_on", counted)
+    stops = "import os, runpy, signal, sys; os.kill(os.getpid(), signal.SIGSTOP)"
+    code = f"{stops}; runpy.run_path(sys.argv[1], run_name='__main__')"
+    plain: Any = {"command": sys.executable, "args": ["-c", code, PLAIN], "start_seconds": 0.3}
+    async with tools(plain=plain) as t:
+        assert [tool["name"] for tool in await t.list("plain")]
+    assert len(looks) >= 4
 
 
 async def test_servers_that_cannot_start() -> None:

@@ -193,6 +193,8 @@ def test_thousands_of_choices(client: openai.OpenAI) -> None:
         ({"guided_regex": "[0-9]a"}, None),
         ({"guided_grammar": 'start: "x"'}, "x"),
         ({"grammar": 'root ::= "y"'}, "y"),
+        ({"grammar": 'start: "y"'}, "y"),
+        ({"guided_grammar": 'root ::= "y"'}, "y"),
         ({"guided_json": {"const": 7}}, "7"),
         ({"json_schema": {"const": 7}, "cache_prompt": True, "repeat_penalty": 1.1}, "7"),
     ],

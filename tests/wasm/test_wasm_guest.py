@@ -196,7 +196,7 @@ def test_a_spinning_guest_is_sliced_and_killed(start: Start) -> None:
     for _ in range(5):
         assert spinner.poll() is Status.RUNNING
     assert finish(other) == (True, "in between")
-    assert spinner.cpu_ns > 5 * 4_000_000
+    assert spinner.cpu_ns > 0
     spinner.close()
     with pytest.raises(RuntimeError):
         spinner.poll()
@@ -523,11 +523,15 @@ def test_a_guest_checks_its_component(engine: Engine) -> None:
 
 
 def test_cpu_time_is_that_of_the_turns(start: Start) -> None:
-    made = start([work(lambda state: SUSPENDED, suspends=True)], WORK)
+    def held_up(state: Any) -> Any:
+        time.sleep(0.2)  # as on a machine that is busy with others
+        return SUSPENDED
+
+    made = start([work(held_up, suspends=True)], WORK)
     assert made.cpu_ns == 0
     wait(made)
     spent = made.cpu_ns
-    assert spent > 0
+    assert 0 < spent < 0.2e9
     time.sleep(0.01)
     assert made.cpu_ns == spent
     made.resume("")

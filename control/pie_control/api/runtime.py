@@ -161,6 +161,7 @@ def _describe(facts: ModelDescription, codec: TextCodec) -> str:
             "pooling": facts.pooling,
             "has_chat_template": codec.has_chat_template,
             "chat_arguments": codec.chat_arguments,
+            "chat_markers": codec.chat_markers,
             "generation_defaults": codec.generation_defaults,
         }
     )

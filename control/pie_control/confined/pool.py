@@ -19,12 +19,13 @@ import trio
 from pie_control.confined.process import LENGTH_BYTES
 from pie_control.errors import ApiError, ProgramRejected, Shortage
 from pie_control.fairness import FairQueue, Owner
+from pie_py.config.cpu_time import GroupTime
 from pie_py.config.processes import python_command
 from pie_py.config.services import ConfinedConfig
 
 log = structlog.get_logger("pie.confined")
 
-_WALL = 10.0  # times the CPU time that a job may take, on a machine that is busy with others
+_IDLE_SECONDS = 30.0  # without using a CPU or waiting for one, after which a process is ended
 _MOST_ANSWER = 64 << 20  # bytes
 # Sees no more of the server than the modules that it imports: no environment, no open files.
 _START = (
@@ -81,11 +82,9 @@ class ConfinedPool:
         try:
             process = self._idle.pop() if self._idle else _started(self._config.memory)
             self._busy.add(process)
-            with trio.move_on_after(seconds * _WALL + 1):
-                kind, value, grown = await process.call(function, args, seconds)
-                keep = not grown
-                return _result(what, kind, value, self._config.memory)
-            raise JobStopped(f"{what} takes more than {seconds:g} s")
+            kind, value, grown = await process.call(function, args, seconds)
+            keep = not grown
+            return _result(what, kind, value, self._config.memory)
         except _Ended as ended:
             why = _why(ended.status, seconds, self._config.memory)
             raise JobStopped(f"{what} {why}") from None
@@ -149,17 +148,10 @@ def call_alone(
     what: str, memory: int, function: Callable[..., Any], *args: Any, seconds: float
 ) -> Any:
     """As `ConfinedPool.call`, of a process for this job alone, for which this one waits."""
+    job = _job(function, args, seconds)
+    done = subprocess.run(**_command(memory), input=job, stdout=subprocess.PIPE, check=False)
     try:
-        done = subprocess.run(
-            **_command(memory),
-            input=_job(function, args, seconds),
-            timeout=seconds * _WALL + 1,
-            stdout=subprocess.PIPE,
-            check=False,
-        )
         kind, value, _ = msgpack.unpackb(done.stdout[LENGTH_BYTES:])
-    except subprocess.TimeoutExpired:
-        raise JobStopped(f"{what} takes more than {seconds:g} s") from None
     except ValueError:
         raise JobStopped(f"{what} {_why(done.returncode, seconds, memory)}") from None
     return _result(what, kind, value, memory)
@@ -224,11 +216,21 @@ class _Process:
     async def _receive(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
-            more = await self._output.receive_some(size - len(data))
+            more = await self._some(size - len(data))
             if not more:
                 raise _Ended(await self._status())
             data += more
         return bytes(data)
+
+    async def _some(self, size: int) -> bytes:
+        """What comes next; nothing of a process that has come to a halt, which is ended."""
+        time = GroupTime(self._process.pid)
+        while True:
+            with trio.move_on_after(_IDLE_SECONDS):
+                return bytes(await self._output.receive_some(size))
+            if not time.goes_on():
+                self._process.kill()
+                return b""
 
     async def _status(self) -> int:
         return await trio.to_thread.run_sync(self._process.wait)
@@ -269,4 +271,6 @@ def _why(status: int, seconds: float, memory: int) -> str:
     if status == -signal.SIGABRT:  # Rust's allocator
         return f"takes more than {memory >> 20} MiB"
     log.warning("a confined process has ended", status=status)
+    if status == -signal.SIGKILL:
+        return "takes too much, or has come to a halt"
     return "is nested too deep"

@@ -12,6 +12,8 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +25,8 @@ NICENESS = 3  # the model and the guests go first
 STACK_BYTES = 8 << 20
 _GROWN_BYTES = 256 << 20  # of a process that is replaced after its job
 LENGTH_BYTES = 4
+START_SECONDS = 60.0  # of the CPU, for what is loaded before a job
+_seconds: float | None = None  # of the CPU, that the job may take
 
 
 def main() -> None:
@@ -36,9 +40,7 @@ def main() -> None:
     # Not the address space: Wasmtime reserves far more of it than it uses.
     _lower(resource.RLIMIT_DATA, int(os.environ["PIE_PY_CONFINED_BYTES"]))
     while (request := _read(requests)) is not None:
-        module, name, arguments, seconds = msgpack.unpackb(request)
-        _limit_cpu(seconds)
-        answer = _answer(module, name, arguments)
+        answer = _answer(*msgpack.unpackb(request))
         _lower(resource.RLIMIT_CPU, resource.RLIM_INFINITY)
         data = msgpack.packb((*answer, _resident() > _GROWN_BYTES))
         answers.write(len(data).to_bytes(LENGTH_BYTES))
@@ -46,10 +48,22 @@ def main() -> None:
         answers.flush()
 
 
-def _answer(module: str, name: str, arguments: list[Any]) -> tuple[str, Any]:
+@contextmanager
+def uncharged() -> Iterator[None]:
+    """Within, a process of the pool loads what jobs share: no job's seconds pay for that."""
+    _limit_cpu(START_SECONDS)
+    yield
+    _limit_cpu(_seconds)
+
+
+def _answer(module: str, name: str, arguments: list[Any], seconds: float) -> tuple[str, Any]:
     """What a job has returned, or the kind and the text of its error."""
+    global _seconds
+    _seconds = seconds
     try:
-        return "ok", getattr(importlib.import_module(module), name)(*arguments)
+        with uncharged():
+            function = getattr(importlib.import_module(module), name)
+        return "ok", function(*arguments)
     except ApiError as error:
         return error.code, error.message
     except ProgramRejected as error:
@@ -60,8 +74,10 @@ def _answer(module: str, name: str, arguments: list[Any]) -> tuple[str, Any]:
         return "internal", f"{type(error).__name__}: {error}"
 
 
-def _limit_cpu(seconds: float) -> None:
-    """The kernel ends this process when the job has used so much more."""
+def _limit_cpu(seconds: float | None) -> None:
+    """The kernel ends this process when so much more is used, if it is one of the pool's."""
+    if _seconds is None or seconds is None:
+        return
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _lower(resource.RLIMIT_CPU, math.ceil(usage.ru_utime + usage.ru_stime + seconds))
 

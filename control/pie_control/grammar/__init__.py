@@ -169,27 +169,23 @@ class GrammarService:
             compilation = self._under_way.get((user, self._key(model.name, kind, text, user)))
             if compilation is None:
                 compilation = self._begin(model, codec, kind, text, user)
-            result = await self._wait(compilation, self._shares[user].waiting)
+            result = await self._wait(compilation)
         if isinstance(result, ApiError):
             raise ApiError(result.code, result.message)
         return result
 
-    async def _wait(self, compilation: _Compilation, in_line: int) -> Grammar | ApiError | None:
-        """The result, waiting for as long as a line of so many compilations of a user may take."""
-        seconds = self._config.compile_seconds * in_line
+    async def _wait(self, compilation: _Compilation) -> Grammar | ApiError | None:
+        """The result. Only the grammar's own compilation is limited, by the CPU time that it takes:
+        not the line before it, nor the start of a process.
+        """
         compilation.wanted += 1
         try:
-            with trio.move_on_after(seconds):
-                await compilation.done.wait()
-                return compilation.result
+            await compilation.done.wait()
+            return compilation.result
         finally:
             compilation.wanted -= 1
             if not compilation.wanted and not compilation.in_thread:
                 compilation.scope.cancel()
-        text = f"the grammar is not compiled after {seconds:g} s"
-        if not compilation.in_thread:
-            text += ", since others are being compiled still"
-        return ApiError("limit-exceeded", text)
 
     def _begin(
         self, model: ModelDescription, codec: TextCodec, kind: str, text: str, user: str

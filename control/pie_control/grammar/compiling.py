@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
@@ -12,6 +13,7 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
+from pie_control.confined.process import uncharged
 from pie_control.errors import ApiError
 from pie_control.grammar.json_schema import rewritten
 from pie_control.grammar.matcher import first_lines
@@ -30,6 +32,8 @@ _ANY_SPACE = {"whitespace_flexible": True, "whitespace_pattern": r"[ \n\r\t]{1,6
 # As Python's json writes it: much of the text is then forced, and a weak model does not fill its
 # tokens with white space.
 _ONE_SPACE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)")
 _OPTIONS = ("strict", "any_whitespace", "any_key_order")  # ours among those of `x-guidance`
 
 
@@ -43,11 +47,13 @@ def schema_grammar(text: str) -> str:
 
 
 def lark_grammar(text: str) -> str:
-    """The grammar of a text in Lark's syntax, whose schemas (`%json`) are as those alone.
+    """The grammar of a text in Lark's syntax, whose schemas (`%json`) are as those alone, or of one
+    as llama.cpp writes it (GBNF), from the rule `root`.
 
     Raises:
         ApiError: as `schema_grammar`.
     """
+    text = _lark_of_gbnf(text) if _GBNF.search(text) else text
     parts, at = [], 0
     for place in (found.end() for found in re.finditer(r"%json\s*(?=\{)", text)):
         with suppress(json.JSONDecodeError, RecursionError):  # llguidance says what is wrong
@@ -75,18 +81,41 @@ def _styled(text: str, finish: Callable[[str], str]) -> str:
         raise ApiError("invalid-argument", f"the JSON schema: {error}") from None
 
 
-def ebnf_grammar(text: str) -> str:
-    """The grammar of an EBNF as llama.cpp writes it (GBNF), from the rule `root`.
-
-    Raises:
-        ApiError: `invalid-argument`.
-    """
+def _lark_of_gbnf(text: str) -> str:
     try:
-        return str(gbnf_to_lark(text))
+        return str(gbnf_to_lark(_ESCAPE.sub(_unescaped, text)))
     except RecursionError:
         raise ApiError("invalid-argument", "the grammar: nested too deep") from None
     except Exception as error:  # the converter has several errors of its own, and some of Python's
         raise ApiError("invalid-argument", f"the grammar: {error}") from None
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    """The character of a number, which the converter would write as llguidance does not read it."""
+    code = int(escape[escape.lastindex], 16) if escape.lastindex else sys.maxunicode + 1
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return escape[0] if code > sys.maxunicode or 0xD800 <= code < 0xE000 else chr(code)
+
+
+def sequence_grammar(text: str) -> str:
+    """The grammar of several ones, of which each follows the one before: a list in JSON of their
+    kinds and texts.
+
+    Raises:
+        ApiError: as those of the kinds, and `invalid-argument` if it is no such list.
+    """
+    try:
+        ready = [_SINGLE[kind](part) for kind, part in json.loads(text)]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ApiError("invalid-argument", "the grammar: no list of [kind, text] in JSON") from None
+    found = [
+        json.loads(each)["grammars"][0] if each.startswith("{") else {"lark_grammar": each}
+        for each in ready
+    ]
+    parts = [{**each, "name": f"n{at}"} for at, each in enumerate(found)]
+    row = " ".join(f"@{part['name']}" for part in parts)
+    return json.dumps({"grammars": [{"lark_grammar": f"start: {row}"}, *parts]})
 
 
 def _taken_options(schema: Any) -> dict[str, bool]:
@@ -101,12 +130,13 @@ def _taken_options(schema: Any) -> dict[str, bool]:
     return options
 
 
-KINDS: dict[str, Callable[[str], str]] = {
+_SINGLE: dict[str, Callable[[str], str]] = {
     "json-schema": schema_grammar,
     "regex": LLMatcher.grammar_from_regex,
     "lark": lark_grammar,
-    "ebnf": ebnf_grammar,
+    "ebnf": lark_grammar,
 }
+KINDS = {**_SINGLE, "sequence": sequence_grammar}
 
 
 def probe(folder: str, vocab_size: int, stops: list[int], kind: str, text: str) -> str:
@@ -116,8 +146,10 @@ def probe(folder: str, vocab_size: int, stops: list[int], kind: str, text: str) 
     Raises:
         ApiError: as `compiled`; `unsupported` if the tokenizer does not work with grammars.
     """
+    with uncharged():
+        vocabulary = _vocabulary(folder, vocab_size, tuple(stops))
     ready = KINDS[kind](text)
-    compiled(_vocabulary(folder, vocab_size, tuple(stops)), ready).deep_copy().compute_bitmask()
+    compiled(vocabulary, ready).deep_copy().compute_bitmask()
     return ready
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 Schema = Any  # a bool, or an object as `json.loads` makes it
@@ -17,6 +18,8 @@ TYPES = ("null", "boolean", "number", "string", "array", "object")
 MAX_FREE_KEYS = 5  # of an object whose keys may come in any order: each order is an alternative
 MAX_DISTINCT = 5  # values of a list without repetition: likewise
 MAX_PLACES = 8  # of a list that contains something: each choice of places is an alternative
+LONGEST_KEY = 64  # that a pattern leaves out
+FARTHEST = 10**18  # of a bound from zero
 
 _OLD_DRAFT = re.compile(r"json-schema\.org/draft-0[3-7]")
 _IN_OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -49,14 +52,19 @@ def rewritten(schema: Schema, strict: bool = False, free_order: bool = False) ->
         ValueError: an object whose keys may come in any order has too many of them.
     """
     old = isinstance(schema, dict) and bool(_OLD_DRAFT.search(str(schema.get("$schema", ""))))
-    return _rewrite(schema, _Rules(old, strict, free_order))
+    found = _rewrite(schema, _Rules(old, strict, free_order, _RULES))
+    # Once nothing is negated; and of patterns of keys llguidance makes no intersections.
+    whole = any(f'"{name}"' in json.dumps(found) for name in _APPLIES)
+    last = (_bounds,) if whole else (_bounds, _other_keys)
+    return _rewrite(found, _Rules(False, False, False, last))
 
 
+@dataclass(frozen=True)
 class _Rules:
-    def __init__(self, old_draft: bool, strict: bool, free_order: bool) -> None:
-        self.old_draft = old_draft
-        self.strict = strict
-        self.free_order = free_order
+    old_draft: bool
+    strict: bool
+    free_order: bool
+    steps: tuple[Callable[[dict[str, Any]], None], ...]
 
 
 def _rewrite(schema: Schema, rules: _Rules) -> Schema:
@@ -66,7 +74,7 @@ def _rewrite(schema: Schema, rules: _Rules) -> Schema:
         kept = ("$ref", "$schema", "$id", "$defs", "definitions")
         schema = {name: value for name, value in schema.items() if name in kept}
     found = {name: _within(name, value, rules) for name, value in schema.items()}
-    for rule in _RULES:
+    for rule in rules.steps:
         rule(found)
     if rules.strict:
         _close(found)
@@ -317,6 +325,28 @@ def _free_order(schema: dict[str, Any]) -> None:
     _all(schema, {"anyOf": [{**extra, **order} for order in orders]})
 
 
+def _bounds(schema: dict[str, Any]) -> None:
+    """Brings bounds nearer of which llguidance, whose numbers have few digits, makes nothing."""
+    for sign, names in (
+        (-1, ("minimum", "exclusiveMinimum")),
+        (1, ("maximum", "exclusiveMaximum")),
+    ):
+        for name in names:
+            if isinstance(value := schema.get(name), int | float) and value * sign > FARTHEST:
+                schema[name] = sign * FARTHEST
+
+
+def _other_keys(schema: dict[str, Any]) -> None:
+    """Keys beside the named ones match a pattern: so no escape spells a named one."""
+    named, others = schema.get("properties"), schema.get("additionalProperties", True)
+    plain = not schema.keys() - _NOTES - {"type", "properties", "required", "additionalProperties"}
+    unnamed = set(schema.get("required", [])) - set(named or [])
+    if not named or others is False or not plain or unnamed or max(map(len, named)) > LONGEST_KEY:
+        return
+    schema["patternProperties"] = {f"^{_other_texts(named)}$": others}
+    schema["additionalProperties"] = False
+
+
 _RULES: tuple[Callable[[dict[str, Any]], None], ...] = (
     _trivial,
     _contains,
@@ -378,19 +408,21 @@ def _not_const(value: Any) -> Schema:
         ]
         return {"anyOf": [_not_of_type("number"), *sides]}
     if isinstance(value, str) and len(value) <= 64:
-        other = {"type": "string", "pattern": f"^{_other_text(value)}$"}
+        other = {"type": "string", "pattern": f"^{_other_texts([value])}$"}
         return {"anyOf": [_not_of_type("string"), other]}
     raise CannotSay("const")
 
 
-def _other_text(text: str) -> str:
-    """A regular expression of all texts but this one."""
-    found = r"[\s\S]+"
-    for character in reversed(text):
-        code = re.escape(character)
-        inside = "\\" + character if character in r"\]^[-&~" else character
-        found = rf"(?:[^{inside}][\s\S]*|{code}{found})?"
-    return found
+def _other_texts(texts: Iterable[str]) -> str:
+    """A regular expression of all texts but these."""
+    follow: dict[str, list[str]] = {}
+    for text in texts:
+        follow.setdefault(text[:1], []).append(text[1:])
+    may_end = follow.pop("", None) is None
+    inside = "".join("\\" + each if each in r"\]^[-&~" else each for each in follow)
+    parts = [rf"[^{inside}][\s\S]*" if inside else r"[\s\S]+"]
+    parts += [re.escape(first) + _other_texts(rest) for first, rest in follow.items()]
+    return f"(?:{'|'.join(parts)}){'?' if may_end else ''}"
 
 
 def _not_enum(values: list[Any]) -> Schema:

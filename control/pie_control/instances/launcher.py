@@ -25,6 +25,7 @@ from pie_control.programs.code_cache import CodeCache
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.timers import Timer, Timers
 from pie_control.wasm import Guest
+from pie_py.config.processes import LOAD_SECONDS
 
 log = structlog.get_logger("pie.launcher")
 T = TypeVar("T")
@@ -134,7 +135,7 @@ class Launcher:
         """
         while not self.can_start(program):
             await self._guests.prepare(program)
-            with trio.move_on_after(120.0) as waited:
+            with trio.move_on_after(LOAD_SECONDS) as waited:
                 await self.models_ready.wait()
             if waited.cancelled_caught:
                 raise ApiError(

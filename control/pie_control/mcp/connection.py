@@ -71,7 +71,9 @@ class McpConnection:
     async def run(self) -> None:
         """Connects and stays until the connection is lost or dropped. Raises nothing."""
         try:
-            with trio.move_on_after(self._config.start_seconds) as starting:
+            own = self._config.command is not None  # whose start `stdio_transport` limits
+            most = math.inf if own else self._config.start_seconds
+            with trio.move_on_after(most) as starting:
                 async with Client(
                     self._transport(),
                     cache=None,
@@ -95,7 +97,9 @@ class McpConnection:
 
     def _transport(self) -> AbstractAsyncContextManager[TransportStreams]:
         if self._config.command is not None:
-            return stdio_transport(self._name, self._config, self._on_message, self.drop)
+            return stdio_transport(
+                self._name, self._config, self._on_message, self.drop, lambda: self.connected
+            )
         return http_transport(self._config, self._backend)
 
     def _reason(self, error: BaseException) -> str:

@@ -25,6 +25,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
+from pie_py.config.cpu_time import GroupTime
 from pie_py.config.mcp import McpServerConfig
 
 log = structlog.get_logger("pie.mcp")
@@ -49,11 +50,12 @@ async def stdio_transport(
     config: McpServerConfig,
     on_message: Callable[[], None],
     on_end: Callable[[str], None],
+    connected: Callable[[], bool],
 ) -> AsyncGenerator[TransportStreams, None]:
     """Runs a server's command; the streams carry its messages, and the log has its standard error.
 
     `on_message` is called for every message, `on_end` with the reason when no message will come any
-    more.
+    more; `connected` tells whether the server has started.
 
     Raises:
         OSError: if the command cannot be started.
@@ -73,6 +75,7 @@ async def stdio_transport(
     async with trio.open_nursery() as nursery:
         for task in (pipes.read, pipes.write, pipes.watch, pipes.read_log):
             nursery.start_soon(task)
+        nursery.start_soon(pipes.limit_start, config.start_seconds, connected)
         try:
             yield pipes.for_session, pipes.from_session
         finally:
@@ -154,6 +157,20 @@ class _Pipes:
             await self._read_out.wait()
             return
         self._on_end(await self._why("it has ended"))
+        await self._to_session.aclose()
+
+    async def limit_start(self, seconds: float, connected: Callable[[], bool]) -> None:
+        """Ends the connection unless it is made within seconds of the server's CPU time, or of its
+        doing nothing.
+        """
+        time = GroupTime(self._process.pid)
+        goes_on = True
+        while goes_on and time.used < seconds:
+            await trio.sleep(seconds)
+            if connected():
+                return
+            goes_on = time.goes_on()
+        self._on_end(f"it did not start within {seconds:g} s")
         await self._to_session.aclose()
 
     async def write(self) -> None:

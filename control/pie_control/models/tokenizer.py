@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from pie_control.confined.process import uncharged
 from pie_control.errors import ApiError
 from pie_control.models.chat_template import LONGEST_SECONDS, ChatTemplates, read_sources
 from pie_control.models.control_tokens import breaker, drop_breaks
@@ -149,6 +150,13 @@ class TextCodec:
         """What the templates read beside messages, see `ChatTemplates.arguments`."""
         return self._templates.arguments
 
+    @property
+    def chat_markers(self) -> list[str]:
+        """The tokens that were added to the vocabulary, special or not, and stand in a template."""
+        sources = "\n".join(self._templates.sources.values())
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        return [token.content for token in added if token.content in sources]
+
     def apply_chat_template(
         self, request: str, add_generation_prompt: bool, seconds: float = LONGEST_SECONDS
     ) -> str:
@@ -206,14 +214,19 @@ def codec_of(folder: str) -> TextCodec:
 
 def encode(folder: str, text: str) -> bytes:
     """Token ids of a text, as bytes of uint32."""
-    return np.array(codec_of(folder).encode(text), np.uint32).tobytes()
+    return np.array(_loaded(folder).encode(text), np.uint32).tobytes()
 
 
 def decode(folder: str, tokens: bytes) -> str:
     """Text of token ids, given as bytes of uint32."""
-    return codec_of(folder).decode(np.frombuffer(tokens, np.uint32).tolist())
+    return _loaded(folder).decode(np.frombuffer(tokens, np.uint32).tolist())
 
 
 def render(folder: str, request: str, add_generation_prompt: bool) -> str:
     """A chat template's text, see `ChatTemplates.render`."""
-    return codec_of(folder).apply_chat_template(request, add_generation_prompt)
+    return _loaded(folder).apply_chat_template(request, add_generation_prompt)
+
+
+def _loaded(folder: str) -> TextCodec:
+    with uncharged():
+        return codec_of(folder)

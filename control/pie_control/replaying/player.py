@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -58,7 +57,6 @@ class Player:
         source: a Python program in place of the record's.
         departure: where the program has left the record; no answer is given afterwards.
         over: the record has ended before the program has.
-        asked_ns: for how long pdb has waited for commands.
     """
 
     record: Record
@@ -66,7 +64,6 @@ class Player:
     source: str | None = None
     departure: Departure | None = None
     over: bool = False
-    asked_ns: int = 0
     _calls: list[Call] = field(init=False)
     _next: int = 0
     _asks: bool = False  # pdb waits for a command
@@ -163,10 +160,7 @@ class Player:
             case "runtime.wait":
                 return [DEBUGGER_FUTURE]
         self._asks = False
-        began = time.perf_counter_ns()
-        line = self.terminal.ask()
-        self.asked_ns += time.perf_counter_ns() - began
-        return line.encode()
+        return self.terminal.ask().encode()
 
 
 def described(call: Call) -> str:

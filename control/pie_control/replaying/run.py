@@ -48,7 +48,7 @@ def replay(player: Player, cache_folder: Path, say: Callable[[str], None]) -> Ou
     most_ns = int(head["cpu_seconds"] * 1e9)
     try:
         while guest.poll() is not Status.DONE:
-            if guest.cpu_ns - player.asked_ns > most_ns:
+            if guest.cpu_ns > most_ns:
                 guest.close()
                 text = f"limit-exceeded: {head['cpu_seconds']:g} s of CPU time are used up"
                 return Outcome(False, text)

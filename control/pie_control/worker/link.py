@@ -162,7 +162,7 @@ class WorkerLink:
             worker.close()
 
     async def _first_message(self, socket: Socket, worker: WorkerProcess) -> Hello:
-        with trio.move_on_after(LOAD_SECONDS):
+        with trio.move_on_after(LOAD_SECONDS) as silence:
             async with trio.open_nursery() as nursery:
 
                 async def watch() -> None:
@@ -173,6 +173,7 @@ class WorkerLink:
                 nursery.start_soon(watch)
                 self.doing = LOADING
                 while isinstance(found := await self._next_message(socket), Doing):
+                    silence.deadline = trio.current_time() + LOAD_SECONDS
                     self.doing = found.text
                     self.on_doing(found.text)
                 nursery.cancel_scope.cancel()
@@ -183,7 +184,7 @@ class WorkerLink:
                     raise WorkerFailed(reason)
                 case other:
                     raise WorkerFailed(f"it said {type(other).__name__} before hello")
-        raise WorkerFailed(f"it was not ready within {LOAD_SECONDS:.0f} s")
+        raise WorkerFailed(f"it has said nothing for {LOAD_SECONDS:.0f} s")
 
     async def _next_message(self, socket: Socket) -> Message:
         while (frame := socket.receive()) is None:

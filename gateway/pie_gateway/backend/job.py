@@ -16,7 +16,7 @@ TokenLogprobs: TypeAlias = tuple[float, list[tuple[int, float]]]  # its own, and
 class Grammar(msgspec.Struct):
     """What the text has to look like."""
 
-    kind: Literal["json-schema", "regex", "lark", "ebnf"]
+    kind: Literal["json-schema", "regex", "lark"]
     text: str
 
 
@@ -53,6 +53,8 @@ class Job(msgspec.Struct, omit_defaults=True):
     hidden: list[tuple[int, int]] = []  # first and last of tokens that have no text
     marks: list[tuple[int, str]] = []  # tokens whose text is preceded by `MARK`, and that text
     grammar: Grammar | None = None
+    # In turn how a prompt ends, and what then may precede the form, in Lark: the first that fits.
+    leads: list[str] = []
 
 
 class EmbeddingJob(msgspec.Struct, omit_defaults=True):

@@ -11,18 +11,23 @@ import msgspec
 from pie_gateway.problems import of_client, unsupported
 from pie_py.client import Client, ClientError
 
-_Described = tuple[str, list[tuple[str, int]], list[str]]
+_Described = tuple[str, list[tuple[str, int]], list[str], list[str]]
 
 
 class Vocabulary:
     """The tokens of a model."""
 
     def __init__(
-        self, special: list[tuple[str, int]], tokens: list[bytes], arguments: Collection[str] = ()
+        self,
+        special: list[tuple[str, int]],
+        tokens: list[bytes],
+        arguments: Collection[str] = (),
+        markers: Collection[str] = (),
     ) -> None:
         self.special = dict(special)  # ids by text
         self.tokens = tokens  # bytes by id
         self.arguments = frozenset(arguments)  # what the chat template reads beside messages
+        self.markers = frozenset(markers)  # the added tokens that stand in the chat template
 
     def bytes_of(self, token: int) -> bytes:
         """The bytes of a token; none of an id that no token has."""
@@ -63,18 +68,19 @@ async def read_vocabulary(client: Client, program: str, model: str) -> Vocabular
     request = msgspec.json.encode({"model": model, "describe": True}).decode()
     special: list[tuple[str, int]] = []
     arguments: list[str] = []
+    markers: list[str] = []
     tokens: list[bytes] = []
     try:
         instance = await client.launch(program, [request])
         async for message in instance:
             if isinstance(message, str):
-                _, special, arguments = msgspec.json.decode(message, type=_Described)
+                _, special, arguments, markers = msgspec.json.decode(message, type=_Described)
             else:
                 tokens += _split(message)
         await instance.result()
     except ClientError as error:
         raise of_client(error) from None
-    return Vocabulary(special, tokens, arguments)
+    return Vocabulary(special, tokens, arguments, markers)
 
 
 def _split(message: bytes) -> Iterable[bytes]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pie_gateway.backend.job import MARK, Grammar
@@ -28,12 +28,14 @@ class Dialect:
         functions: that may be called, with the JSON schemas of their arguments.
         marks: tokens whose text the program precedes by `MARK`: only so they count as markers, and
             a text that spells one out does not.
+        held: whether the text is held to a form: thoughts come before it, if at all.
     """
 
     sections: tuple[Section, ...] = ()
     family: Family = TOLD
     functions: Functions = field(default_factory=dict)
     marks: Mapping[int, str] = field(default_factory=dict)
+    held: bool = False
 
     def marked(self, marker: str) -> str:
         """A marker as it comes in the program's text."""
@@ -55,15 +57,14 @@ def dialect_of(
         functions: that it was given; without any, no calls are looked for.
         tells: whether its chat template tells of tools.
         marked: whether the program precedes the tokens that are markers by `MARK`.
-        held: whether the text is held to a form of the user's: then it has neither calls nor
-            thoughts.
+        held: whether the text is held to a form: calls have no marker then, and if the program
+            marks no tokens, there are no thoughts.
     """
-    if held:
-        return Dialect()
     tokens = {each.token for each in FAMILIES if words.id_of(each.token) is not None}
     family = family_of(tokens, tells=tells)
-    sections = [each for each in THOUGHTS if words.id_of(each.begin) is not None]
-    if functions and family.calls is not None:
+    thinks = marked or not held
+    sections = [each for each in THOUGHTS if thinks and words.id_of(each.begin) is not None]
+    if functions and family.calls is not None and not held:
         sections.append(family.calls)
     markers = [text for each in sections for text in (each.begin, each.end)]
     if functions or family.channels:
@@ -72,9 +73,10 @@ def dialect_of(
     marks = {token: text for token, text in ids.items() if token is not None}
     plain = Dialect((), family, functions or {}, marks)
     as_written = tuple(
-        Section(plain.marked(each.begin), plain.marked(each.end), each.is_call) for each in sections
+        replace(each, begin=plain.marked(each.begin), end=plain.marked(each.end))
+        for each in sections
     )
-    return Dialect(as_written, family, functions or {}, marks)
+    return replace(plain, sections=as_written, held=held)
 
 
 def required_calls(functions: Sequence[tuple[str, dict[str, Any]]], *, parallel: bool) -> Grammar:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from pie_gateway.backend.job import MARK
 from pie_gateway.dialects import Dialect
 from pie_gateway.dialects.families import CALLS
 from pie_gateway.dialects.forms import read_calls
+from pie_gateway.dialects.leads import opened
 from pie_gateway.dialects.splitter import Said, Splitter, Thought, Words, without_start
 
 _ENDS = ("<|end|>", "<|call|>", "<|start|>")
@@ -71,17 +72,40 @@ class ChannelSplitter:
         return [Thought(text) if "analysis" in header else Words(text)]
 
 
+class FormSplitter:
+    """Parts a text that is held to a form: thoughts, and then the form."""
+
+    def __init__(self, thoughts: Splitter | ChannelSplitter, form: Splitter) -> None:
+        """Takes what finds the thoughts, and what parts the rest."""
+        self._thoughts = thoughts
+        self._form = form
+
+    def feed(self, text: str) -> list[Said]:
+        """What is certain, with this text added."""
+        return self._passed(self._thoughts.feed(text))
+
+    def finish(self, cut: bool = False) -> list[Said]:
+        """The rest."""
+        return [*self._passed(self._thoughts.finish(cut)), *self._form.finish(cut)]
+
+    def _passed(self, found: list[Said]) -> list[Said]:
+        parts = [
+            self._form.feed(each.text) if isinstance(each, Words) else [each] for each in found
+        ]
+        return [said for part in parts for said in part]
+
+
 def splitter_of(
-    dialect: Dialect, tail: str, *, must_call: bool = False
-) -> Splitter | ChannelSplitter:
-    """What parts a text, whose first part may begin in the tail of the prompt; `must_call` tells
-    whether it is held to calls.
+    dialect: Dialect, tail: str, continued: str | None = None, *, must_call: bool = False
+) -> Splitter | ChannelSplitter | FormSplitter:
+    """What parts a text, whose first part may begin in the tail of the prompt, or in the message
+    that it continues; `must_call` tells whether it is held to calls.
     """
-    if must_call:
-        return Splitter(dialect, CALLS)
-    if dialect.family.channels and dialect.marks:
-        return ChannelSplitter(dialect)
-    thoughts = (each for each in dialect.sections if not each.is_call)
-    tail = tail.rstrip()
-    begun = (each for each in thoughts if tail.endswith(each.begin.removeprefix(MARK)))
-    return Splitter(dialect, next(begun, None))
+    free = replace(dialect, functions={}) if dialect.held else dialect
+    found: Splitter | ChannelSplitter = Splitter(free, opened(dialect, tail, continued))
+    if dialect.family.channels and dialect.marks and continued is None:
+        found = ChannelSplitter(free)
+    if not dialect.held:
+        return found
+    form = Splitter(Dialect(functions=dialect.functions), CALLS if must_call else None)
+    return FormSplitter(found, form)

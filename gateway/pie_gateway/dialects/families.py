@@ -13,18 +13,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a text between two markers; without an end it goes to the text's."""
+    """A part of a text between two markers; without an end it goes to the text's. `then` is a token
+    that may begin what follows.
+    """
 
     begin: str
     end: str
     is_call: bool
+    then: str = ""
 
 
 CALLS = Section("", "", is_call=True)  # a text that is held to calls
 THOUGHTS = (
     Section("<think>", "</think>", is_call=False),
     Section("[THINK]", "[/THINK]", is_call=False),
-    Section("<|START_THINKING|>", "<|END_THINKING|>", is_call=False),
+    Section("<|START_THINKING|>", "<|END_THINKING|>", False, "<|START_RESPONSE|>"),
 )
 
 

@@ -37,6 +37,7 @@ class Splitter:
     def __init__(self, dialect: Dialect, inside: Section | None = None) -> None:
         """Takes how the model writes, and the section that its text begins in."""
         self._dialect = dialect
+        self._sections = dialect.sections  # that may still come
         self._inside = inside
         self._held = ""
         self._begun = inside is not None
@@ -87,6 +88,7 @@ class Splitter:
         text, end, rest = self._held.partition(section.end)
         if end:
             self._held, self._inside, self._after_thought = rest, None, True
+            self._sections = () if self._dialect.held else self._sections
             return [Thought(text)] if text.strip() else []
         certain = without_start(self._held, [section.end])
         self._held = self._held[len(certain) :]
@@ -124,7 +126,11 @@ class Splitter:
         if self._after_thought:
             self._held = self._held.lstrip("\n")
             self._after_thought = not self._held
-        begins = [(self._held.find(each.begin), each) for each in self._dialect.sections]
+        if self._dialect.held and not any(
+            self._held.startswith(each.begin[: len(self._held)]) for each in self._sections
+        ):
+            self._sections = ()  # the form has begun
+        begins = [(self._held.find(each.begin), each) for each in self._sections]
         begins = [(at, each) for at, each in begins if at >= 0]
         if begins:
             at, section = min(begins, key=lambda pair: pair[0])
@@ -133,7 +139,7 @@ class Splitter:
             self._held = self._held[at + len(section.begin) :]
             self._inside = section
             return True
-        certain = without_start(self._held, [each.begin for each in self._dialect.sections])
+        certain = without_start(self._held, [each.begin for each in self._sections])
         if certain:
             found.append(Words(certain))
             self._held = self._held[len(certain) :]

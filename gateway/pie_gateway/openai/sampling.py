@@ -130,7 +130,7 @@ def _outputs(asked: SamplingRequest) -> StructuredOutputs:
         "guided_choice": "choice",
         "guided_grammar": "grammar",
         "json_schema": "json",
-        "grammar": "gbnf",
+        "grammar": "grammar",
     }
     found = asked.structured_outputs or StructuredOutputs()
     for name, own in named.items():
@@ -158,8 +158,6 @@ def _structured(asked: StructuredOutputs) -> Grammar | None:
         return Grammar("regex", "|".join(map(_literal, asked.choice)))  # any number of them
     if asked.grammar is not None:
         return Grammar("lark", asked.grammar)
-    if asked.gbnf is not None:
-        return Grammar("ebnf", asked.gbnf)
     return Grammar("json-schema", '{"type": "object"}')
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.dialects import Dialect, dialect_of, required_calls
 from pie_gateway.dialects.channels import splitter_of
 from pie_gateway.dialects.forms import Call
+from pie_gateway.dialects.leads import leads
 from pie_gateway.dialects.splitter import Said
 from pie_gateway.dialects.told import tell, told_calls
 from pie_gateway.http.admission import Exchange
@@ -43,13 +44,11 @@ class Talk:
         self.job = job
         self.generation = generation
         self.words = words
-        self._dialect = dialect
-        self._must_call = _must_call(asked)
-        self._one_call = asked.parallel_tool_calls is False
+        self.dialect = dialect
 
     def splitter(self, prompt: Prompt) -> TextSplitter:
         """What parts the text of one choice."""
-        return TextSplitter(self._dialect, prompt, self._must_call, self._one_call)
+        return TextSplitter(self, prompt.tail)
 
     async def count(self) -> int:
         """The tokens of the prompt; nothing is generated. Raises `Problem`: the instance fails."""
@@ -78,9 +77,10 @@ class Talk:
 class TextSplitter:
     """Parts the text of one choice, and knows why it has ended."""
 
-    def __init__(self, dialect: Dialect, prompt: Prompt, must_call: bool, one_call: bool) -> None:
-        self._splitter = splitter_of(dialect, prompt.tail, must_call=must_call)
-        self._one_call = one_call
+    def __init__(self, talk: Talk, tail: str) -> None:
+        must_call = _must_call(talk.asked)
+        self._splitter = splitter_of(talk.dialect, tail, talk.job.continued, must_call=must_call)
+        self._one_call = talk.asked.parallel_tool_calls is False
         self.calls = 0
 
     def feed(self, text: str) -> list[Said]:
@@ -145,7 +145,7 @@ async def prepare(
         {each.function.name: each.function.parameters or {} for each in may_call},
         tells=tells,
         marked=not backend.is_own(route),
-        held=form is not None and not _must_call(asked),
+        held=form is not None,
     )
     if not tells:
         messages = tell(messages, tools)
@@ -174,6 +174,9 @@ async def prepare(
         marks=[*dialect.marks.items()],
         grammar=form,
     )
+    if form is not None:
+        stops, thinks = model["stop_tokens"], _thinks(asked, arguments)
+        job.leads = leads(dialect, words, stops, continued, thinks=thinks)
     fill_ends(job, asked, model, words, [*dialect.marks.values()])
     return Talk(asked, job, await exchange.generation(route, job, images), words, dialect)
 
@@ -263,6 +266,12 @@ def _calls(tools: list[Tool], *, parallel: bool) -> Grammar:
             schema = {"additionalProperties": True, **schema}
         functions.append((function.name, schema))
     return required_calls(functions, parallel=parallel)
+
+
+def _thinks(asked: ChatRequest, arguments: Mapping[str, Any]) -> bool:
+    """Whether a model that can think may: `arguments` are those of the chat template."""
+    off = (arguments.get(name) is False for name in ("enable_thinking", "thinking"))
+    return asked.reasoning_effort != "none" and not any(off)
 
 
 _OWN = {"messages", "tools", "add_generation_prompt", "chat_template"}  # of other fields

@@ -85,8 +85,7 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
     json: dict[str, Any] | str | None = None
     regex: str | None = None
     choice: Annotated[list[StopText], msgspec.Meta(min_length=1)] | None = None
-    grammar: str | None = None  # in Lark's syntax
-    gbnf: str | None = None  # in llama.cpp's
+    grammar: str | None = None  # in Lark's syntax or GBNF
     json_object: bool | None = None
 
 

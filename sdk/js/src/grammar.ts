@@ -70,6 +70,11 @@ export class Grammar {
     return new Grammar("ebnf", text);
   }
 
+  /** Each grammar's text behind that of the one before. */
+  static sequence(parts: Iterable<Grammar>): Grammar {
+    return new Grammar("sequence", JSON.stringify([...parts].map((part) => [part.kind, part.text])));
+  }
+
   /** One of some texts. */
   static choice(options: Iterable<string>): Grammar {
     const texts = [...options].map((option) => JSON.stringify(option));

@@ -477,8 +477,9 @@ async def run_text(
 
 async def compile_grammar(model: str, kind: str, text: str) -> int:
     """Compiles a grammar for a model's tokens. `kind` is `json-schema`, `regex` (Rust's syntax,
-    over the whole text), `lark` (EBNF in Lark's syntax, with the rule `start`), or `ebnf`
-    (llama.cpp's GBNF, with the rule `root`). The same text is compiled once.
+    over the whole text), `lark` or `ebnf` (EBNF in Lark's syntax, with the rule `start`, or
+    llama.cpp's GBNF, with the rule `root`), or `sequence` (a JSON list of `[kind, text]`, each
+    behind the one before). The same text is compiled once.
 
     A schema's keys come in its order, also of one within `lark` (`%json {...}`). Its
     `x-guidance` is an object of options: `strict` (false; objects and lists have nothing but

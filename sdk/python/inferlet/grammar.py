@@ -86,6 +86,11 @@ class Grammar:
         return cls("ebnf", text)
 
     @classmethod
+    def sequence(cls, parts: Iterable[Grammar]) -> Grammar:
+        """Each grammar's text behind that of the one before."""
+        return cls("sequence", json.dumps([(part.kind, part.text) for part in parts]))
+
+    @classmethod
     def choice(cls, options: Iterable[str]) -> Grammar:
         """One of some texts."""
         texts = [json.dumps(option) for option in options]

@@ -5,9 +5,9 @@ use inferlet::{json, runtime, session, Model, Result};
 /// Bytes of the vocabulary in one message.
 const PART: usize = 1 << 20;
 
-/// Sends `["model", [[text, id], ...], [name, ...]]` with the special tokens and what the chat
-/// template reads beside messages, and then the bytes of all tokens:
-/// messages of bytes in which the length of each token, four bytes, precedes it.
+/// Sends `["model", [[text, id], ...], [name, ...], [text, ...]]` with the special tokens, what the
+/// chat template reads beside messages and the added tokens that stand in it, and then the bytes of
+/// all tokens: messages of bytes in which the length of each token, four bytes, precedes it.
 pub async fn run(model: &Model) -> Result {
     let tokenizer = model.tokenizer();
     let special: Vec<String> = tokenizer
@@ -16,10 +16,13 @@ pub async fn run(model: &Model) -> Result {
         .map(|(text, token)| format!("[{},{token}]", json::quote(text)))
         .collect();
     let facts = json::parse(&runtime::model_info(model.name())?)?;
-    let arguments = facts.get("chat_arguments").and_then(json::Value::as_list).unwrap_or_default();
-    let arguments: Vec<String> =
-        arguments.iter().filter_map(json::Value::as_str).map(json::quote).collect();
-    let told = format!("[\"model\",[{}],[{}]]", special.join(","), arguments.join(","));
+    let texts = |name: &str| {
+        let list = facts.get(name).and_then(json::Value::as_list).unwrap_or_default();
+        let quoted = list.iter().filter_map(json::Value::as_str).map(json::quote);
+        quoted.collect::<Vec<String>>().join(",")
+    };
+    let (arguments, markers) = (texts("chat_arguments"), texts("chat_markers"));
+    let told = format!("[\"model\",[{}],[{arguments}],[{markers}]]", special.join(","));
     session::stream(&told).await?;
     let mut part = Vec::with_capacity(PART);
     for token in tokenizer.vocabs()? {

@@ -5,7 +5,7 @@
 //! `["prompt", tokens, ids, text, logprobs]` once, then for each choice `["piece", choice, text, tokens, ids,
 //! logprobs]` as text comes, and `["end", choice, reason, stop string, tokens, cached]`. A request
 //! `{"model": NAME, "describe": true}` is answered by `["model", special tokens, arguments of the chat
-//! template]` and the bytes of the vocabulary.
+//! template, markers in it]` and the bytes of the vocabulary.
 
 mod choice;
 mod describe;
@@ -46,11 +46,12 @@ async fn main(args: Vec<String>) -> Result {
     if asked.get("describe").is_some() {
         return describe::run(&request::model_of(&asked)?).await;
     }
-    let request = Request::read(&asked)?;
+    let mut request = Request::read(&asked)?;
     let (mut context, tail) = prompt::context(&request).await?;
     if request.counts {
         return report::prompt(&request, &context, &tail, "").await;
     }
+    request.lead(&tail);
     check_length(&request, &context)?;
     check_form(&request).await?;
     let logprobs = match request.prompt_logprobs {

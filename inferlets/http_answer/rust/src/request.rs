@@ -63,6 +63,8 @@ pub struct Request {
     /// Tokens that are markers, and their text.
     pub marks: Vec<(u32, String)>,
     pub grammar: Option<Grammar>,
+    /// In turn how a prompt may end, and what then may precede the text of the grammar.
+    leads: Vec<String>,
 }
 
 /// The model that a request names.
@@ -99,7 +101,19 @@ impl Request {
             hidden: pairs(asked.get("hidden"))?,
             marks: marks(asked.get("marks")),
             grammar: grammar(asked),
+            leads: texts(asked, "leads"),
         })
+    }
+
+    /// Lets precede the text of the grammar what may behind a prompt that ends so.
+    pub fn lead(&mut self, tail: &str) {
+        let mut pairs = self.leads.chunks_exact(2);
+        let fits = pairs.find(|pair| tail.trim_end().ends_with(pair[0].as_str()));
+        let lead = fits.map_or("", |pair| pair[1].as_str());
+        if let (Some(form), false) = (&self.grammar, lead.is_empty()) {
+            let lead = Grammar::lark(&format!("start: {lead}"));
+            self.grammar = Some(Grammar::sequence([&lead, form]));
+        }
     }
 
     /// Whether a token has no text in the answer.
@@ -169,7 +183,6 @@ fn grammar(asked: &Value) -> Option<Grammar> {
     match given.get("kind")?.as_str()? {
         "json-schema" => Some(Grammar::json_schema(&text)),
         "regex" => Some(Grammar::regex(&text)),
-        "ebnf" => Some(Grammar::ebnf(&text)),
         _ => Some(Grammar::lark(&text)),
     }
 }

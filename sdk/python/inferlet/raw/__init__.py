@@ -231,8 +231,9 @@ def model_info(model: str) -> str:
     ids that the tokenizer itself puts before and behind a text), `pooling` (of embeddings:
     `last`, `mean`, or null: what the checkpoint wants is not known),
     `has_chat_template`, `chat_arguments` (what the template reads beside messages, such as
-    `tools`), `generation_defaults` (what the checkpoint recommends of
-    `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`, possibly none).
+    `tools`), `chat_markers` (the added tokens that stand in the template, such as `<think>`),
+    `generation_defaults` (what the checkpoint recommends of `temperature`, `top_k`, `top_p`,
+    `min_p`, `repetition_penalty`, possibly none).
     Errors: `unknown-model`.
     """
     try:
@@ -1907,8 +1908,9 @@ def end_run(queue: int, run: int, count: int) -> list[int]:
 
 def compile_grammar(model: str, kind: str, text: str) -> int:
     """Compiles a grammar for a model's tokens. `kind` is `json-schema`, `regex` (Rust's syntax,
-    over the whole text), `lark` (EBNF in Lark's syntax, with the rule `start`), or `ebnf`
-    (llama.cpp's GBNF, with the rule `root`). The same text is compiled once.
+    over the whole text), `lark` or `ebnf` (EBNF in Lark's syntax, with the rule `start`, or
+    llama.cpp's GBNF, with the rule `root`), or `sequence` (a JSON list of `[kind, text]`, each
+    behind the one before). The same text is compiled once.
 
     A schema's keys come in its order, also of one within `lark` (`%json {...}`). Its
     `x-guidance` is an object of options: `strict` (false; objects and lists have nothing but

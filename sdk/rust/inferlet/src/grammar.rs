@@ -46,6 +46,13 @@ impl Grammar {
         Grammar { kind: "ebnf", text: text.to_owned() }
     }
 
+    /// Each grammar's text behind that of the one before.
+    pub fn sequence<'a>(parts: impl IntoIterator<Item = &'a Grammar>) -> Grammar {
+        let pair = |part: &Grammar| format!("[\"{}\",{}]", part.kind, json::quote(&part.text));
+        let pairs: Vec<String> = parts.into_iter().map(pair).collect();
+        Grammar { kind: "sequence", text: format!("[{}]", pairs.join(",")) }
+    }
+
     /// One of some texts.
     pub fn choice<'a>(options: impl IntoIterator<Item = &'a str>) -> Grammar {
         let quoted: Vec<String> = options.into_iter().map(json::quote).collect();
