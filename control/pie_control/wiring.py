@@ -61,7 +61,7 @@ from pie_control.worker.dispatcher import Dispatcher
 from pie_control.worker.link import Worker
 from pie_control.worker.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import Hello
+from pie_py.wire.plan import Hello, NoTokens
 
 log = structlog.get_logger("pie.server")
 
@@ -144,6 +144,7 @@ class Wiring:
             )
         )
         folder = config.data_folder if scope.settings else None
+        self._order = worker.order
         self.adapters = AdapterLoader(
             self.models,
             worker.order,
@@ -270,6 +271,10 @@ class Wiring:
     def worker_ready(self, hello: Hello) -> None:
         """A worker serves its models from now on."""
         self.models.start(hello.models)
+        for model in hello.models:
+            unused = self.models.codec(model.name).no_tokens(model.vocab_size)
+            if ids := [each for each in unused if each not in model.stop_tokens]:
+                self._order(NoTokens(model.name, ids))
         self.adapters.on_ready()
         self.launcher.models_ready.set()
         log.info(

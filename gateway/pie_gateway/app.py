@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -33,13 +32,12 @@ from pie_gateway.metrics.requests import RequestMetrics
 from pie_gateway.openai.stored import Responses
 from pie_gateway.openapi import description
 from pie_gateway.operations import OPERATIONS, Operation
-from pie_gateway.problems import Problem, headers_of
+from pie_gateway.problems import Problem, fault, headers_of
 from pie_gateway.schemas.ollama import OllamaError
 from pie_gateway.telemetry import Telemetry
 from pie_py.config.gateway import NO_USERS, GatewayConfig
 from pie_py.config.server import ServerConfig
 
-log = structlog.get_logger("pie.http")
 # Of the query, which clients of Anthropic, Azure and Google send with each request.
 HINTS = ("beta", "api-version", "alt", "key")
 
@@ -186,5 +184,4 @@ async def _on_http_error(request: Request, error: Any) -> Response:
 
 
 async def _on_fault(request: Request, error: Any) -> Response:
-    log.error("a fault of the gateway", exc_info=error)
-    return problem_response(Problem(500, "a fault of the gateway; its log has more"))
+    return _in_form_of(request.url.path, fault(error))

@@ -6,11 +6,13 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 import msgspec
+import structlog
 
 from pie_py.client import ClientError, InferletFailed, RpcError
 from pie_py.client.errors import RequestTooLarge
 from pie_py.wire.rpc import LATER
 
+log = structlog.get_logger("pie.http")
 Value = TypeVar("Value")
 
 
@@ -98,6 +100,12 @@ def unknown_model(name: str, served: list[str]) -> Problem:
     """No model has this name."""
     text = f"no model is called {name[:200]!r}; served: {', '.join(served) or 'none at the moment'}"
     return Problem(404, text, param="model", code="model_not_found")
+
+
+def fault(error: Exception) -> Problem:
+    """A mistake of ours, which the log explains."""
+    log.error("a fault of the gateway", exc_info=error)
+    return Problem(500, "a fault of the gateway; its log has more")
 
 
 def of_client(error: ClientError, prompt: str = "messages") -> Problem:

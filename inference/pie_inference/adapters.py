@@ -241,6 +241,13 @@ class AdapterTable:
                 raise LoadError(f"module {module} has tensors, but target_modules does not name it")
             down, up = _checked(module, pair, site, config.rank_of(module))
             up = up.float() * config.scale_of(module)
+            for name, matrix in (("A", down), ("B", up)):
+                if not matrix.to(self._dtype).isfinite().all():
+                    kind = str(self._dtype).removeprefix("torch.")
+                    raise LoadError(
+                        f"tensor {module}.lora_{name}.weight, with its scale, holds numbers that"
+                        f" are not finite in {kind}: save the adapter again"
+                    )
             layers.setdefault(site.linear, []).append((site, down.float(), up))
         return Adapter({layer: self._joined(parts) for layer, parts in layers.items()})
 

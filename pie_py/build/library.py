@@ -36,7 +36,7 @@ def library_source(name: str) -> Path | None:
 
 def _facts(folder: Path) -> dict[str, Any]:
     described = folder / DESCRIPTION
-    return tomllib.loads(described.read_text()) if described.is_file() else {}
+    return tomllib.loads(described.read_text(encoding="utf-8-sig")) if described.is_file() else {}
 
 
 def _first_line(main: Path) -> str:

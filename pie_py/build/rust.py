@@ -145,7 +145,7 @@ def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 def _profile(manifest: Path) -> Iterator[str]:
     """Options of `PROFILE`, as far as the manifest leaves them open."""
-    own: dict[str, Any] = tomllib.loads(manifest.read_text(encoding="utf-8"))
+    own: dict[str, Any] = tomllib.loads(manifest.read_text(encoding="utf-8-sig"))
     chosen = own.get("profile", {}).get("release", {})
     for key, value in PROFILE.items():
         if key not in chosen:

@@ -36,7 +36,7 @@ def config_errors(file: Path | None = None) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        fields = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8"))
+        fields = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8-sig"))
         faults = [_fault(fault, file, fields) for fault in error.errors(include_url=False)]
         raise click.UsageError("the configuration is wrong: " + "; ".join(faults)) from None
     except SettingsError as error:

@@ -124,7 +124,7 @@ def _read(path: Path, most: int = -1) -> bytes:
 def _described(folder: Path, entry: str | None) -> Target:
     file = folder / DESCRIPTION
     try:
-        described = tomllib.loads(_read(file).decode())
+        described = tomllib.loads(_read(file).decode("utf-8-sig"))
         entries, name = described["entries"], described["name"]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadTarget(f"{file}: {error}") from None

@@ -203,7 +203,7 @@ def _fields(path: Path) -> dict[str, str]:
         OSError, ValueError, TypeError: it cannot be read, or is none.
         KeyProblem: a newer pie_py has written it.
     """
-    fields: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
+    fields: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8-sig")))
     form = fields.pop("format", FORMAT)
     if not isinstance(form, int) or form > FORMAT:
         raise KeyProblem(

@@ -29,6 +29,7 @@ from pie_py.wire.plan import (
     LoadAdapter,
     Message,
     ModelDescription,
+    NoTokens,
     Plan,
     PlanResult,
     Samples,
@@ -75,6 +76,8 @@ def encode(message: Message) -> bytes:
             header = ("failed", message.reason)
         case Stop():
             header = ("stop",)
+        case NoTokens():
+            header = ("no-tokens", message.model, message.ids)
         case LoadAdapter():
             header = ("load-adapter", message.model, message.slot, message.folder)
         case UnloadAdapter():
@@ -130,6 +133,8 @@ def decode(frame: bytes) -> Message:
                 return Failed(reason)
             case ["stop"]:
                 return Stop()
+            case ["no-tokens", model, ids]:
+                return NoTokens(model, ids)
             case ["load-adapter", model, slot, folder]:
                 return LoadAdapter(model, slot, folder)
             case ["unload-adapter", model, slot]:

@@ -479,6 +479,16 @@ class Hello:
 
 
 @dataclass(slots=True)
+class NoTokens:
+    """Tells the worker which ids of a model's vocabulary are no tokens, so never to be chosen; it
+    does not answer.
+    """
+
+    model: str
+    ids: list[int]
+
+
+@dataclass(slots=True)
 class LoadAdapter:
     """Tells the worker to read an adapter into a free slot; it answers with `AdapterDone`."""
 
@@ -539,6 +549,7 @@ Message: TypeAlias = (
     | Doing
     | Failed
     | Stop
+    | NoTokens
     | LoadAdapter
     | UnloadAdapter
     | AdapterDone

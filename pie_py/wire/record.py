@@ -87,7 +87,7 @@ def read_record(path: Path) -> Record:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8", errors="surrogatepass") as file:
+    with path.open(encoding="utf-8-sig", errors="surrogatepass") as file:
         for number, text in enumerate(file):
             try:
                 entry = json.loads(text)

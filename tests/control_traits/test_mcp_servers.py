@@ -263,6 +263,49 @@ async def test_a_server_of_the_older_protocol_without_the_sdk() -> None:
         assert (await t.call("nothing"))["is_error"]
 
 
+TEXT = b'{"jsonrpc": "2.0", "id": ID, "result": {"content": [{"type": "text", "text": "%s"}]}}'
+UNREADABLE = {
+    TEXT % rb"\ud83d": "Invalid JSON",
+    TEXT % b"\xff\xfe": "Invalid JSON",
+    TEXT % b"x" + b"}": "Invalid JSON",
+    TEXT[:-9]: "Invalid JSON",
+    TEXT.replace(b"ID", b'"other"'): "'other'",
+    TEXT.replace(b"ID", b"99"): "'99'",
+    TEXT.replace(b"ID", b"null"): "cannot be read",
+    b"[" + TEXT + b"]": "cannot be read",
+    b'{"jsonrpc": "2.0", "id": ID}': "cannot be read",
+    b'{"jsonrpc": "2.0", "id": ID, "result": null}': "cannot be read",
+    b'{"jsonrpc": "2.0", "id": ID, "result": {"content": null}}': "content",
+    b'{"jsonrpc": "2.0", "id": ID, "result": {"content": [], "structuredContent": {"a": 1e999}}}': (
+        "JSON"
+    ),
+    b'{"jsonrpc": "2.0", "id": ID, "error": {"code": "x"}}': "cannot be read",
+    b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "no sense"}}': "no sense",
+} | {
+    b'{"jsonrpc": "2.0", "id": ID, "error": {"code": %d, "message": "%s"}}' % each: (
+        f"plain answers: {each[1].decode()}"
+    )
+    for each in (
+        *((code, b"no way") for code in (-32099, -32042, -32022, -32001, -32000, -32700, 0, 7)),
+        (-32600, b"Session terminated"),
+    )
+}
+
+
+async def test_a_server_s_errors_and_what_cannot_be_read_are_its_answers() -> None:
+    async with tools(plain={"command": sys.executable, "args": [PLAIN, SERVER]}) as t:
+        await t.list("plain")
+        [server] = children()
+        for answer, why in UNREADABLE.items():
+            error = await t.failure("raw", server="plain", answer=answer.hex())
+            assert error.code == "remote-failed", answer
+            assert why in error.message, (answer, error.message)
+        lines = TEXT % "\u2028".encode()
+        read = await t.call("raw", server="plain", answer=b"\xef\xbb\xbf".hex() + lines.hex())
+        assert read["content"][0]["text"] == "\u2028"
+        assert children() == [server], "it has not been started again"
+
+
 async def test_a_list_of_tools_without_an_end() -> None:
     endless = {"command": sys.executable, "args": [PLAIN, "endless"]}
     async with tools(test=endless, small={**endless, "message_bytes": 1000}) as t:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anthropic
+import httpx2
 import openai
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from support.checkpoints import make_adapter, make_llama
 from support.gateways import Gateway
 from support.llava_checkpoints import IMAGE_TOKEN, PATCHES, as_file, make_llava, picture
@@ -21,6 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlavaForConditiona
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 TOKENS = 8
+HOLE = 300
 HI: list[Any] = [{"role": "user", "content": "the old house"}]
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{% for part in m['content'] %}"
@@ -49,11 +53,42 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(plain: Path, adapter: Path, seeing: Path) -> Iterator[str]:
+def padded(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its likeliest ids are no tokens: rows behind those of the tokenizer, and one between them.
+    Its files begin with marks of byte order.
+    """
+    folder = tmp_path_factory.mktemp("padded") / "model"
+    shutil.copytree(plain, folder)
+    tensors = load_file(folder / "model.safetensors")
+    head = tensors["lm_head.weight"]
+    strong = 99 * torch.randn_like(head[:1])
+    head[HOLE], more = strong, [strong, -strong] * 32
+    tensors["lm_head.weight"] = torch.cat([head, *more])
+    embedded = tensors["model.embed_tokens.weight"]
+    tensors["model.embed_tokens.weight"] = torch.cat([embedded, embedded[:64]])
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        found = json.loads((folder / name).read_text())
+        if name == "config.json":
+            found["vocab_size"] += 64
+        if name == "tokenizer.json":
+            vocabulary = found["model"]["vocab"]
+            [gone] = (text for text, token in vocabulary.items() if token == HOLE)
+            del vocabulary[gone]
+            found["model"]["merges"] = [
+                each for each in found["model"]["merges"] if gone not in ("".join(each), *each)
+            ]
+        (folder / name).write_text(json.dumps(found), encoding="utf-8-sig")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(plain: Path, adapter: Path, seeing: Path, padded: Path) -> Iterator[str]:
     common = {"page_size": 8, "kv_pages": 128}
     models = [
         {"source": str(plain), "name": "plain", "adapters": {"tuned": str(adapter)}, **common},
         {"source": str(seeing), "name": "seeing", **common},
+        {"source": str(padded), "name": "padded", **common},
     ]
     with (
         tempfile.TemporaryDirectory(prefix="pie-") as name,
@@ -95,6 +130,38 @@ def test_what_no_pool_can_hold_is_no_reason_to_try_again(client: openai.OpenAI) 
         with pytest.raises(openai.BadRequestError, match="pages of KV memory") as raised:
             client.completions.create(model="plain", max_tokens=1, **fields)  # type: ignore[call-overload]
         assert raised.value.code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 0},
+        {"temperature": 1, "seed": 1},
+        {"temperature": 2, "seed": 2, "top_k": 3, "top_p": 0.9},
+        {"temperature": 1, "seed": 3, "repetition_penalty": 1.5, "typical_p": 0.9},
+        {"structured_outputs": {"regex": ".{30}"}},
+        {"n": 2, "temperature": 1, "stream": False, "logit_bias": {str(HOLE): 50}},
+    ],
+    ids=str,
+)
+def test_rows_without_a_token_are_never_chosen(url: str, padded: Path, fields: Any) -> None:
+    found = json.loads((padded / "tokenizer.json").read_text("utf-8-sig"))
+    known = {*found["model"]["vocab"].values(), *(each["id"] for each in found["added_tokens"])}
+    rows = json.loads((padded / "config.json").read_text("utf-8-sig"))["vocab_size"]
+    assert HOLE not in known
+    prompt = [5, HOLE, rows - 1, 9]
+    body = {"model": "padded", "prompt": prompt, "max_tokens": TOKENS, "logprobs": 5, **fields}
+    more = {"ignore_eos": True, "return_token_ids": True}
+    with httpx2.Client(base_url=url, timeout=60) as http:
+        answer = http.post("/v1/completions", json={**body, **more})
+        assert answer.status_code == 200, answer.text
+        for choice in answer.json()["choices"]:
+            assert len(choice["token_ids"]) == TOKENS
+            assert known.issuperset(choice["token_ids"])
+            assert all("" not in top for top in choice["logprobs"]["top_logprobs"])
+        text = http.post("/detokenize", json={"model": "padded", "tokens": prompt}).json()
+        alone = http.post("/detokenize", json={"model": "padded", "tokens": [5, 9]}).json()
+    assert text == alone
 
 
 def test_a_lora_adapter_by_the_model_s_name(

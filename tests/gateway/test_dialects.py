@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.dialects import Dialect, dialect_of
 from pie_gateway.dialects.channels import splitter_of
 from pie_gateway.dialects.families import FAMILIES, TOLD
-from pie_gateway.dialects.forms import Call, Functions
+from pie_gateway.dialects.forms import Call, Functions, read_calls
 from pie_gateway.dialects.splitter import Said, Thought, Words
 
 CALL = '{"name": "weather", "arguments": {"city": "Pargos"}}'
@@ -157,6 +158,70 @@ def test_parts_make_no_difference(
             shown = "".join(one.text for one in told if isinstance(one, Words))
             assert certain.startswith(shown), "nothing is shown that later is part of a call"
         assert joined(told + splitter.finish(cut)) == wanted, parts
+
+
+ARGUMENTS = {
+    "text": {"anyOf": [{"type": "null"}, {"oneOf": [{"type": "string"}]}]},
+    "code": {"type": ["string", "null"]},
+    "digit": {"enum": ["1", "2"]},
+    "level": {"enum": [1, 2, True]},
+    "one": {"const": "1"},
+    "flag": {"$ref": "#/$defs/flag"},
+    "number": {"allOf": [{"$ref": "#/$defs/a~1b"}, {"minimum": 5}]},
+    "object": {"type": "object", "properties": {"a": {"type": "string"}}},
+    "open": {},
+    "far": {"$ref": "https://example.com/schema"},
+    "round": {"$ref": "#/$defs/round"},
+}
+DEFINITIONS = {
+    "flag": {"type": "boolean"},
+    "a/b": {"type": ["number", "string"]},
+    "round": {"anyOf": [{"$ref": "#/$defs/round"}] * 2},
+    "arguments": {"properties": ARGUMENTS, "additionalProperties": {"type": "string"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        *(("text", each, each) for each in ("12345", "true", "[1]", "NaN", "1e999", '"a"', "x\ny")),
+        *(("text", each, None) for each in ("null", "None")),
+        ("code", "00123", "00123"),
+        ("other", "7", "7"),
+        ("digit", "1", "1"),
+        ("digit", '"2"', "2"),
+        ("level", "1", 1),
+        ("level", "True", True),
+        ("one", "1", "1"),
+        *(("flag", each, True) for each in ("true", "True")),
+        ("flag", "perhaps", "perhaps"),
+        ("number", "7.5", 7.5),
+        ("number", "seven", "seven"),
+        ("number", "1e999", "1e999"),
+        *(("object", each, {"a": "b"}) for each in ('{"a": "b"}', "{'a': 'b'}")),
+        *(("open", each, each) for each in ("7 apples", "(1, 2)", "b'x'", "{1}", "...", "1j")),
+        *((name, "[7]", [7]) for name in ("open", "far", "round")),
+        ("open", "12345678901234567890123", 12345678901234567890123),
+    ],
+)
+def test_the_schema_says_what_the_text_of_an_argument_is(name: str, text: str, value: Any) -> None:
+    schema = {"$ref": "#/$defs/arguments", "$defs": DEFINITIONS}
+    for form in (
+        "<function=f><parameter={}>\n{}\n</parameter></function>",
+        "f<arg_key>{}</arg_key><arg_value>{}</arg_value>",
+    ):
+        [call] = read_calls(form.format(name, text), {"f": schema})
+        assert json.loads(call.arguments) == {name: value}
+        assert type(json.loads(call.arguments)[name]) is type(value)
+
+
+def test_what_no_value_of_json_is_makes_no_call() -> None:
+    values = ["1j", "...", 'b"x"', "{1}", "{[1]: 2}", "{1: 2}", "(1, 2)", "1e999", "f'{a}'"]
+    for value in (*values, "[" * 99 + "]" * 99 + "[0]", "-" * 9999 + "1", "'\\ud83d'", "1" * 5000):
+        assert read_calls(f"[time(n={value})]", FUNCTIONS, bare=True) == [], value
+    for text in ("NaN", "-Infinity", "1e999", '"\\ud83d"', "[" * 9999):
+        call = CALL.replace('"Pargos"', text)
+        assert read_calls(call, FUNCTIONS) == [], text
 
 
 def test_a_text_may_begin_within_a_thought() -> None:

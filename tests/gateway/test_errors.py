@@ -6,6 +6,7 @@ import json
 import socket
 import tempfile
 import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from support.gateways import Gateway
 from support.servers import Server
 
 from pie_control.errors import NoRoom, Shortage
+from pie_gateway.http.answers import EventStream
 from pie_gateway.problems import headers_of, of_text
+from pie_py.config.gateway import GatewayConfig
 
 CHAT = "/v1/chat/completions"
 HI: dict[str, Any] = {
@@ -103,6 +106,52 @@ def test_a_field_of_the_query_is_known_or_named(
     assert http.request(method, path, params=hints, json=body).status_code == usual.status_code
     wrong = http.request(method, path, params={"no_such_field": "1"}, json=body)
     assert (wrong.status_code, "`no_such_field`" in wrong.text) == (400, True), wrong.text
+
+
+HELLO = [{"role": "user", "content": "Hello " * 9}]
+STREAMS: dict[str, tuple[dict[str, Any], bytes]] = {
+    CHAT: ({"messages": HELLO, "max_tokens": 400, "ignore_eos": True}, b'data: {"error":'),
+    "/v1/completions": (
+        {"prompt": "Hi", "max_tokens": 400, "ignore_eos": True},
+        b'data: {"error":',
+    ),
+    "/v1/responses": ({"input": HELLO, "max_output_tokens": 400}, b"event: error\n"),
+    "/v1/messages": ({"messages": HELLO, "max_tokens": 400}, b"event: error\n"),
+    "/api/chat": ({"messages": HELLO, "options": {"num_predict": 400}}, b'{"error":'),
+    "/api/generate": ({"prompt": "Hi", "options": {"num_predict": 400}}, b'{"error":'),
+}
+
+
+@pytest.mark.parametrize("path", STREAMS)
+def test_a_failing_stream_ends_with_an_error(gateway: Gateway, server: Server, path: str) -> None:
+    body, begin = STREAMS[path]
+    body = {"model": "pie-tiny", "stream": True, **body}
+    with gateway.http() as http, http.stream("POST", path, json=body) as answer:
+        chunks = answer.iter_bytes()
+        read = next(chunks)
+        with server.client() as client:
+            for instance in client.instances():
+                client.attach(instance["id"]).cancel()
+        read += b"".join(chunks)
+    last = read[read.rindex(begin) :]
+    assert b"cancelled" in last or b"another client" in last, read
+    assert last.strip().count(b"\n") == begin.count(b"\n"), "it is the last event"
+    assert (b"event: response.failed" in read) == (path == "/v1/responses")
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_fault_of_ours_ends_a_stream_with_an_error() -> None:
+    async def broken() -> AsyncGenerator[bytes, None]:
+        yield b"data: 1\n\n"
+        raise TypeError("of ours")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        stream = EventStream(broken(), GatewayConfig(), lambda problem: b"end", b"")
+        await stream(scope, receive, send)
+
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://x") as http:
+        assert (await http.get("/")).content == b"data: 1\n\nend"
 
 
 MESSAGES: list[tuple[dict[str, Any], str]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -199,6 +200,7 @@ HEAD = {
     "base_model.model.lm_head.lora_A.weight": torch.ones(2, 64),
     "base_model.model.lm_head.lora_B.weight": torch.ones(300, 2),
 }
+NOT_FINITE = r"tensor model.layers.0.self_attn.q_proj.lora_[AB].weight.* not finite"
 PLAIN = {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
 
 
@@ -232,6 +234,12 @@ EMBEDDING = {
         ({f"{Q}.lora_A.weight": torch.ones(2, 64)}, {}, "needs both"),
         ({f"{Q}.lora_magnitude_vector": torch.ones(64)}, {}, "is not of a LoRA"),
         ({n: t.int() for n, t in GOOD.items()}, {}, "holds torch.int32"),
+        *(
+            ({**GOOD, f"{Q}.{of}.weight": GOOD[f"{Q}.{of}.weight"] * value}, {}, told)
+            for of in ("lora_A", "lora_B")
+            for value, told in ((math.nan, NOT_FINITE), (math.inf, NOT_FINITE))
+        ),
+        (GOOD, {"lora_alpha": math.nan}, NOT_FINITE),
         ({n.replace("0.self", "7.self"): t for n, t in GOOD.items()}, {}, "cannot be adapted"),
         ({}, {}, "is empty"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from random import Random
 from typing import Any
 
@@ -122,6 +123,56 @@ def test_a_token_that_cannot_be_is_refused_in_its_row_alone(rig: Rig) -> None:
         **{i: outside.format(tokens[i], vocabulary - 1) for i in (3, 4)},
     }
     assert rig.model.samplers.tokens[:6].tolist() == [-1, -1, 40, -1, -1, 7]
+
+
+def test_numbers_that_are_none_end_a_row_by_name(rig: Rig) -> None:
+    @device.program
+    def divided(logits: Tensor, state: State) -> Tensor:
+        return device.draw(logits / state.by)
+
+    @device.program
+    def rooted(logits: Tensor, state: State) -> Tensor:
+        return (logits - state.by).sqrt().argmax()
+
+    put(rig, divided(by=0.0), rooted(by=1e9), divided(by=1.0))
+    result = draw(rig, 3)
+    assert [*result.refused] == [0, 1]
+    assert all("its numbers are NaN or infinite" in why for why in result.refused.values())
+    assert all(re.search(r"node \d+", why) for why in result.refused.values())
+
+
+def test_temperature_0_is_greedy_in_every_rule(rig: Rig) -> None:
+    put(
+        rig,
+        samplers.tempered(temperature=0.0, p=0.9, seed=1),
+        samplers.entropy_temperature(temperature=0.0, theta=1.0, seed=2),
+        samplers.gumbel_watermark(temperature=0.0, key=3),
+        samplers.synthid(temperature=0.0, key=4, seed=5),
+    )
+    likeliest = rig.model.network.logits(rig.model.embeds.hidden[:4]).argmax(1)
+    assert draw(rig, 4).samples.tokens.tolist() == likeliest.tolist()
+
+
+def test_ids_without_a_token_are_never_chosen(rig: Rig) -> None:
+    network, hidden = rig.model.network, rig.model.embeds.hidden[2:3]
+    best = network.logits(hidden)[0].argsort(descending=True)[:3].tolist()
+    network.no_tokens = torch.tensor(best[:2])
+
+    @device.program
+    def first(logits: Tensor) -> Tensor:
+        return logits.argmax()
+
+    try:
+        put(rig, None, nucleus(), first(), samplers.tempered(temperature=1e3, p=1.0, seed=1))
+        masked: tuple[int, ...] = (0, 1)
+        for _ in range(3):
+            result = draw(rig, 4, masked=masked, top=4)
+            assert not {*result.samples.tokens.tolist()} & {*best[:2]}
+            assert not {*result.samples.top_tokens.ravel().tolist()} & {*best[:2]}
+            masked = ()
+        assert result.samples.tokens[2] == best[2]
+    finally:
+        network.no_tokens = None
 
 
 def test_a_program_sees_logits_and_what_was_generated(rig: Rig) -> None:

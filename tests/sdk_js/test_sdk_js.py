@@ -186,6 +186,28 @@ def test_a_failure_says_what_and_where(client: Client, source: str, told: str) -
     assert told in failure(client, source)
 
 
+NESTED = "let a = []; for (let i = 0; i < 1e5; i++) a = [a];"
+
+
+@pytest.mark.parametrize(
+    "deep",
+    [
+        "JSON.parse('['.repeat(100000))",
+        f"{NESTED} JSON.stringify(a)",
+        f"{NESTED} String(a)",
+        "const f = () => f(); f()",
+        "const f = () => [1].map(f); f()",
+        "new RegExp('('.repeat(100000) + ')'.repeat(100000))",
+        "new RegExp('(?:'.repeat(5000) + 'x' + ')*'.repeat(5000)).exec('x')",
+        "eval('['.repeat(100000))",
+    ],
+)
+def test_what_is_too_deep_can_be_caught(client: Client, deep: str) -> None:
+    source = f"export function main() {{ try {{ {deep} }} catch (e) {{ return e.name; }} }}"
+    program = client.upload(pack({"app.js": source.encode()}), name="app")
+    assert client.launch(program, []).result() in ("InternalError", "RangeError", "SyntaxError")
+
+
 def test_options(client: Client) -> None:
     source = """
         import { parseArgs } from "inferlet";

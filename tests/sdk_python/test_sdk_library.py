@@ -16,6 +16,15 @@ def run(rig: Rig, body: str) -> tuple[bool, str]:
     return outcome.ok, outcome.text
 
 
+DEEP = [
+    "import json; json.loads('[' * 100_000)",
+    "import json; json.loads('{\"a\":' * 100_000)",
+    "import re; re.compile('(' * 50_000 + ')' * 50_000)",
+    "compile('-' * 3000 + '1', 'x', 'eval')",
+    "def f(n): return f(n + 1)\nf(0)",
+    "def f(n): return sorted([n], key=f)\nf(0)",
+]
+
 WORKING = """
 import time; return 1e9 < time.time() and time.perf_counter_ns() > 0 and time.monotonic() > 0
 import time; a = time.monotonic(); time.sleep(0.01); return time.monotonic() - a >= 0.01
@@ -139,6 +148,7 @@ THREADS = "an inferlet has one thread"
         ("import zoneinfo; zoneinfo.ZoneInfo('Europe/Paris')", "ZoneInfoNotFoundError"),
         ("import time; time.sleep(-1)", "non-negative"),
         ("eval('(' * 1000 + ')' * 1000)", "nested too deeply"),
+        *((f"{each}", "RecursionError") for each in DEEP),
         ("import json; json.loads('[' * 3000)", "JSONDecodeError"),
         ("class A:\n  def __repr__(self): return repr(self)\nrepr(A())", "RecursionError"),
         ("from inferlet import raw; raw.sleep(-1)", "ValueError"),
@@ -155,6 +165,23 @@ def test_refuses_clearly(rig: Rig, body: str, reason: str) -> None:
     ok, text = run(rig, body)
     assert not ok
     assert reason in text
+
+
+def test_what_is_too_deep_can_be_caught_and_the_program_goes_on(rig: Rig) -> None:
+    body = "import json\ntry:\n    json.loads('[' * 100_000)\nexcept RecursionError:\n    return 7"
+    assert run(rig, body) == (True, "7")
+
+
+def test_numbers_that_json_has_not_are_null(rig: Rig) -> None:
+    body = "return {'a': float('nan'), 'b': [1e999, -1e999, 'NaN\\u2028', None]}"
+    assert run(rig, body) == (True, '{"a": null, "b": [null, null, "NaN\\u2028", null]}')
+    body = "from inferlet import session; session.send([float('inf')]); return 'sent'"
+    assert run(rig, body) == (True, "sent")
+
+
+def test_a_program_may_begin_with_a_mark_of_byte_order(rig: Rig) -> None:
+    outcome = rig.run("\ufeff# bom\nasync def main():\n    return 'böm'\n")
+    assert (outcome.ok, outcome.text) == (True, "böm")
 
 
 def test_a_missing_module_can_be_caught(rig: Rig) -> None:

@@ -106,7 +106,20 @@ def _run(
 ) -> tuple[Any, dict[str, Any]]:
     values = evaluate(program, row, state)
     following = {program.names[place].name: values[node] for place, node in program.next.items()}
-    return values[program.token], {**state, **following}
+    return _token(program, values), {**state, **following}
+
+
+def _token(program: Program, values: list[Any]) -> Any:
+    """The token: none, -1, where all are ruled out, nor, -2, where the largest is no number or one
+    of several infinities.
+    """
+    node, token = program.nodes[program.token], values[program.token]
+    if node.operation != "argmax" or program.nodes[node.operands[0]].type.kind != Kind.FLOAT:
+        return token
+    row = values[node.operands[0]]
+    if row[token] != row[token] or row.count(math.inf) > 1:
+        return -2
+    return -1 if row[token] == -math.inf else token
 
 
 def evaluate(program: Program, row: Row | AttendRow, state: Mapping[str, Any]) -> list[Any]:

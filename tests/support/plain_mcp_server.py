@@ -2,7 +2,7 @@
 have.
 
 It lists its tools in pages (`endless`: without an end), answers with an image, asks its client for
-a sample, chatters, ends its process and listens no more.
+a sample, chatters, answers with any bytes, ends its process and listens no more.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def text(value: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": value}]}
 
 
-def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def call(name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
     match name:
         case "image":
             return {"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]}
@@ -52,6 +52,11 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
                 params = {"level": "info", "data": f"{i}"}
                 send(method="notifications/message", params=params)
             return text("done")
+        case "raw":
+            answered = bytes.fromhex(arguments["answer"]).replace(b"ID", b"%d" % request["id"])
+            sys.stdout.buffer.write(answered + b"\n")
+            sys.stdout.buffer.flush()
+            return None
         case "leave":
             subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL)  # keeps the output open
             AFTERWARDS.append(lambda: os._exit(arguments["count"]))
@@ -87,10 +92,10 @@ while True:
     if "id" not in request or "method" not in request:
         continue
     result = answer(request["method"], request.get("params") or {})
-    if result is None:
+    if result is None and request["method"] != "tools/call":
         error = {"code": -32601, "message": f"no method {request['method']}"}
         send(id=request["id"], error=error)
-    else:
+    elif result is not None:
         send(id=request["id"], result=result)
     for do in AFTERWARDS:
         do()

@@ -199,7 +199,7 @@ def read_config(path: Path | None, ray_address: str = "") -> ClusterConfig:
     counts instead of the file's. Raises `WrongSettings` if something in it is wrong.
     """
     try:
-        fields = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8"))
+        fields = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8-sig"))
         fields |= {"ray_address": ray_address} if ray_address else {}
         config = ClusterConfig.model_validate(fields)
         for name in ("endpoint", "extension"):

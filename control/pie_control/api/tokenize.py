@@ -62,10 +62,12 @@ class TokenizeCalls:
         codec = self._codec(instance, model)
         if len(tokens) > MAX_TOKENS:
             raise ApiError("limit-exceeded", f"{len(tokens)} tokens; {MAX_TOKENS} at most a call")
-        if tokens and max(tokens) >= codec.id_limit:
+        service = self._models.services.get(model)
+        padded = 0 if service is None else service.description.vocab_size
+        if tokens and max(tokens) >= (most := max(codec.id_limit, padded)):
             raise ApiError(
                 "invalid-argument",
-                f"token {max(tokens)} is outside the vocabulary (0 to {codec.id_limit - 1})",
+                f"token {max(tokens)} is outside the vocabulary (0 to {most - 1})",
             )
         if len(tokens) <= INLINE_TOKENS and codec.trusted:
             return codec.decode(tokens)

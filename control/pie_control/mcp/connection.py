@@ -9,6 +9,7 @@ import json
 import logging
 import math
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 import mcp_types as types
@@ -20,7 +21,7 @@ from mcp.client._transport import TransportStreams
 from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
 from pie_control.errors import ApiError, Code
-from pie_control.mcp.stdio import TOO_LARGE, stdio_transport
+from pie_control.mcp.stdio import stdio_transport
 from pie_control.mcp.streamable import http_transport
 from pie_py import __version__
 from pie_py.config.child import first_error
@@ -124,9 +125,9 @@ class McpConnection:
         for _ in range(MOST_PAGES):
             try:
                 page = await self._connected.list_tools(cursor=cursor)
+                tools += map(_described, page.tools)
             except Exception as error:
                 raise self._translated(error) from None
-            tools += map(_described, page.tools)
             size += sum(map(len, tools[len(tools) - len(page.tools) :]))
             most = self._config.message_bytes
             if size > most:
@@ -151,19 +152,19 @@ class McpConnection:
         """
         try:
             result = await self._connected.call_tool(tool, arguments)
+            content = [
+                block.model_dump(mode="json", by_alias=True, exclude_none=True)
+                for block in result.content
+            ]
+            return _json(
+                {
+                    "content": content,
+                    "is_error": bool(result.is_error),
+                    "structured": result.structured_content,
+                }
+            )
         except Exception as error:
             raise self._translated(error) from None
-        content = [
-            block.model_dump(mode="json", by_alias=True, exclude_none=True)
-            for block in result.content
-        ]
-        return json.dumps(
-            {
-                "content": content,
-                "is_error": bool(result.is_error),
-                "structured": result.structured_content,
-            }
-        )
 
     @property
     def _connected(self) -> Client:
@@ -175,16 +176,15 @@ class McpConnection:
             if isinstance(first := first_error(error), ApiError):
                 return first
             return ApiError("remote-failed", f"{self._name}: {self._reason(error)}")
-        if error.code == INVALID_REQUEST and error.message == "Session terminated":
+        if isinstance(error.data, ApiError):  # the transport's, for no server can send one
+            return error.data
+        is_remote = self._config.url is not None
+        if is_remote and (error.code, error.message) == (INVALID_REQUEST, "Session terminated"):
             return SessionGone(error.message)
-        if error.code == CONNECTION_CLOSED:
-            if self._config.command is not None:
-                self.drop("it has died")
-            reason = self.failure or error.message
-            return ApiError("remote-failed", f"the MCP server {self._name} is gone: {reason}")
+        if error.code == CONNECTION_CLOSED and self.failure is not None:
+            text = f"the MCP server {self._name} is gone: {self.failure}"
+            return ApiError("remote-failed", text)
         text = f"{self._name} answers: {error.message}"
-        if error.code == TOO_LARGE:
-            return ApiError("limit-exceeded", f"{self._name}: {error.message}")
         if error.code == INVALID_PARAMS:
             return ApiError("invalid-argument", text)
         if error.code == METHOD_NOT_FOUND:
@@ -193,7 +193,7 @@ class McpConnection:
 
 
 def _described(tool: types.Tool) -> str:
-    return json.dumps(
+    return _json(
         {
             "name": tool.name,
             "title": tool.title,
@@ -202,6 +202,9 @@ def _described(tool: types.Tool) -> str:
             "output_schema": tool.output_schema,
         }
     )
+
+
+_json = partial(json.dumps, allow_nan=False)
 
 
 def _line(error: BaseException) -> str:

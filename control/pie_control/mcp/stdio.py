@@ -9,13 +9,16 @@ file.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from subprocess import PIPE
+from typing import Any
 
 import anyio
 import structlog
@@ -23,10 +26,22 @@ import trio
 from mcp.client._transport import TransportStreams
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp_types import (
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
 
+from pie_control.errors import ApiError
 from pie_py.config.cpu_time import GroupTime
 from pie_py.config.mcp import McpServerConfig
+from pie_py.wire.lines import one_line
 
 log = structlog.get_logger("pie.mcp")
 
@@ -34,10 +49,9 @@ GRACE_SECONDS = 2.0  # after its input or output has ended, and again after SIGT
 LAST_WORDS = 10  # lines
 LOG_LINE_BYTES = 2000
 SKIPPED_BYTES = 64 << 20  # of one line
-TOO_LARGE = -32099  # our own error, in place of an answer that is too large
 
 _HEAD_BYTES = 256
-_ID = re.compile(rb'"id" *: *(\d{1,15}) *[,}]')  # our requests have numbers
+_ID = re.compile(rb'"id" *: *"?(\d{1,15})"? *[,}]')  # our requests have numbers
 
 
 class LineTooLong(Exception):
@@ -107,6 +121,8 @@ class _Pipes:
         self.from_session, self._to_server = from_session, to_server
         self._written, self._read_out = trio.Event(), trio.Event()
         self._said: deque[str] = deque(maxlen=LAST_WORDS)  # to standard error
+        self._open: set[int] = set()  # requests without an answer
+        self._last = -1  # request
 
     async def close(self) -> None:
         """Ends the session's side, after what it has sent is written."""
@@ -128,9 +144,8 @@ class _Pipes:
         try:
             async for line, whole in lines(self._process.stdout, self._most):
                 self._on_message()
-                message = _parsed(line) if whole else _too_large(line, self._most)
-                if message is not None:
-                    await self._to_session.send(message)
+                for message in self._messages(line.removeprefix(BOM_UTF8), whole):
+                    await self._to_session.send(SessionMessage(message))
         except LineTooLong as error:
             return str(error)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -141,6 +156,54 @@ class _Pipes:
         status, said = self._process.returncode, list(self._said)
         log.warning("mcp server ended", name=self._name, status=status, said=said)
         return reason
+
+    def _messages(self, line: bytes, whole: bool) -> list[JSONRPCMessage]:
+        """The message of a line. If that cannot be read, an error for each request that it may be
+        an answer to, with data of ours, which no server can send.
+        """
+        error = None
+        why = f"its answer has more than {self._most} bytes (`message_bytes` of its configuration)"
+        if whole:
+            try:
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValidationError as caught:
+                why = f"its answer cannot be read: {caught.errors()[0]['msg']}"
+            else:
+                if not isinstance(message, JSONRPCResponse | JSONRPCError):
+                    return [message]
+                if _number(message.id) in range(self._last + 1):
+                    self._open.discard(_number(message.id))
+                    return [message]
+                error = getattr(message, "error", None)  # of a request that it could not read
+                why = f"no request has the id of its answer, {str(message.id)[:50]!r}"
+        fault = ApiError("remote-failed" if whole else "limit-exceeded", f"{self._name}: {why}")
+        error = error or ErrorData(code=PARSE_ERROR, message=why, data=fault)
+        meant = self._meant(line, whole)
+        self._open -= meant
+        return [JSONRPCError(jsonrpc="2.0", id=each, error=error) for each in meant]
+
+    def _meant(self, line: bytes, whole: bool) -> set[int]:
+        """The open requests that a line answers which cannot be read: those that it names, or the
+        only one.
+        """
+        try:
+            value = json.loads(line.decode(errors="replace") if whole else "")
+            parts = value if isinstance(value, list) else [value]
+            named = {_number(each.get("id")) for each in parts if "method" not in each}
+        except Exception:  # no JSON, or no objects
+            found = _ID.search(line, 0, _HEAD_BYTES)
+            named = {int(found[1])} if found else set()
+        if not named & self._open and len(self._open) == 1 and b"jsonrpc" in line:
+            return {*self._open}
+        return named & self._open
+
+    def _note(self, message: JSONRPCMessage) -> None:
+        """Which requests are open."""
+        if isinstance(message, JSONRPCRequest):
+            self._open.add(_number(message.id))
+            self._last = max(self._last, *self._open)
+        elif isinstance(message, JSONRPCNotification) and message.method.endswith("/cancelled"):
+            self._open.discard(_number((message.params or {}).get("requestId")))
 
     async def _why(self, seen: str) -> str:
         """The process's end, if that explains what has been seen of it."""
@@ -185,8 +248,9 @@ class _Pipes:
         assert self._process.stdin is not None
         try:
             async for message in self._to_server:
+                self._note(message.message)
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                await self._process.stdin.send_all(text.encode() + b"\n")
+                await self._process.stdin.send_all(one_line(text.encode()) + b"\n")
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._on_end(await self._why("it takes no input any more"))
             await self._to_session.aclose()
@@ -238,22 +302,9 @@ async def lines(
             skipped = 0
 
 
-def _too_large(head: bytes, most: int) -> SessionMessage | None:
-    """What takes the place of an answer that is too large, if one can see which it was."""
-    found = _ID.search(head, 0, _HEAD_BYTES)
-    if found is None:
-        return None
-    text = f"its answer has more than {most} bytes (`message_bytes` of its configuration)"
-    return SessionMessage(
-        JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=ErrorData(code=TOO_LARGE, message=text))
-    )
-
-
-def _parsed(line: bytes) -> SessionMessage | Exception:
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError as error:  # the session decides
-        return error
+def _number(name: Any) -> int:
+    """The number of a request by its id, which servers may write as text; -1 is of no request."""
+    return int(name) if str(name).isdecimal() else -1
 
 
 async def _stop(process: trio.Process) -> None:

@@ -61,9 +61,14 @@ class TextCodec:
     @cached_property
     def id_limit(self) -> int:
         """What all tokens are below; there may be gaps."""
-        # Takes a part of the tokenizer's own time, so no start waits for it.
-        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
-        return max(vocabulary.values(), default=-1) + 1
+        return max(self._ids(), default=-1) + 1
+
+    def _ids(self) -> set[int]:
+        return set(self._tokenizer.get_vocab(with_added_tokens=True).values())
+
+    def no_tokens(self, size: int) -> list[int]:
+        """Ids below `size` that no token has, as where a model's rows are padded."""
+        return sorted(set(range(size)) - self._ids())
 
     @cached_property
     def end_token(self) -> int | None:

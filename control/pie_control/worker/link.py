@@ -22,6 +22,7 @@ from pie_py.wire.plan import (
     Hello,
     LoadAdapter,
     Message,
+    NoTokens,
     Plan,
     PlanResult,
     Stop,
@@ -53,7 +54,7 @@ class Worker(Protocol):
     def send(self, plan: Plan) -> None:
         """Sends a plan."""
 
-    def order(self, message: Plan | Cut | LoadAdapter | UnloadAdapter) -> None:
+    def order(self, message: Plan | Cut | NoTokens | LoadAdapter | UnloadAdapter) -> None:
         """Sends a message, behind those before it."""
 
 
@@ -91,7 +92,7 @@ class WorkerLink:
         self.in_flight += 1
         self.order(plan)
 
-    def order(self, message: Plan | Cut | LoadAdapter | UnloadAdapter) -> None:
+    def order(self, message: Plan | Cut | NoTokens | LoadAdapter | UnloadAdapter) -> None:
         """Sends a message, behind those before it. Call it only while the worker is ready."""
         if self._socket is None:  # the worker has just died: `on_lost` comes in trio's next pass
             return

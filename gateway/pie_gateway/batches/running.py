@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from codecs import BOM_UTF8
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message
 
 from pie_gateway.batches.store import Batch, Store, new_id
+from pie_gateway.http.reading import encode
 from pie_gateway.problems import Problem
 
 log = structlog.get_logger("pie.http")
@@ -136,7 +138,7 @@ class Batches:
             file = self.store.add(user, f"{batch.id}_{kind}.jsonl", "batch_output")
             setattr(batch, field, file.id)
         with self.store.path(user, getattr(batch, field)).open("ab") as out:
-            out.write(msgspec.json.encode(told) + b"\n")
+            out.write(encode(told) + b"\n")
         batch.request_counts["completed" if kind == "output" else "failed"] += 1
         self.store.save(user, batch)
 
@@ -149,7 +151,7 @@ def _read(content: bytes, endpoint: str) -> tuple[list[Line], list[dict[str, Any
     def note(code: str, message: str, number: int | None = None, param: str | None = None) -> None:
         wrong.append({"code": code, "message": message, "line": number, "param": param})
 
-    for number, text in enumerate(content.split(b"\n"), 1):
+    for number, text in enumerate(content.removeprefix(BOM_UTF8).split(b"\n"), 1):
         if not text.strip():
             continue
         try:

@@ -9,10 +9,11 @@ import ast
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import msgspec
+from pie_gateway.dialects.argument_types import MOST_STEPS, typed
 
 Functions: TypeAlias = Mapping[str, Mapping[str, Any]]  # JSON schemas of the arguments, by name
 
@@ -53,10 +54,8 @@ def read_calls(
     marker says that these are calls.
     """
     for form in (_objects, _named, _tagged, _keyed, _python):
-        try:
+        with suppress(Exception):  # whatever a reader ends with, a text stays a text
             return form(text, functions, cut, bare)
-        except (NoCall, ValueError, RecursionError, MemoryError, SyntaxError):
-            pass
     return []
 
 
@@ -151,20 +150,10 @@ def _of_texts(name: str, pairs: list[tuple[str, str]], functions: Functions) -> 
     """A call whose arguments are texts; the schema says what each one is."""
     if name not in functions:
         raise NoCall
-    properties = functions[name].get("properties", {})
-    arguments = {}
-    for key, text in pairs:
-        asked = properties.get(key)
-        is_text = isinstance(asked, Mapping) and asked.get("type") == "string"
-        arguments[key.strip()] = text if is_text else _value(text)
+    steps = iter(range(MOST_STEPS))
+    texts = {key.strip(): text for key, text in pairs}
+    arguments = {key: typed(key, text, functions[name], steps) for key, text in texts.items()}
     return _call(name, arguments, functions)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _call(name: Any, arguments: Any, functions: Functions) -> Call:
@@ -175,7 +164,10 @@ def _call(name: Any, arguments: Any, functions: Functions) -> Call:
         arguments = json.loads(arguments or "{}")
     if not isinstance(arguments, dict):
         raise NoCall
-    return Call(name, msgspec.json.encode(arguments).decode())
+    text = json.dumps(arguments, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    if json.loads(text.encode()) != arguments:  # half a surrogate pair is refused here, too
+        raise NoCall
+    return Call(name, text)
 
 
 def within_string(text: str) -> bool:

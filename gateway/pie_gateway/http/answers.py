@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.reading import encode
-from pie_gateway.problems import Problem, headers_of
+from pie_gateway.problems import Problem, fault, headers_of
 from pie_py.config.gateway import GatewayConfig
 
 log = structlog.get_logger("pie.http")
@@ -133,6 +133,8 @@ class EventStream(Response):
                     await self._send(send, data)
             except Problem as problem:
                 await self._fail(send, problem)
+            except Exception as error:
+                await self._fail(send, fault(error))
             else:
                 await self._send(send, b"", more=False)
 

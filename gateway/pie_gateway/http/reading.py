@@ -18,6 +18,7 @@ from starlette.requests import Request
 
 from pie_gateway.problems import Problem
 from pie_py.config.gateway import GatewayConfig
+from pie_py.wire.lines import one_line
 
 log = structlog.get_logger("pie.http")
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -169,8 +170,8 @@ def _too_large(limit: int) -> Problem:
 
 
 def encode(value: Any) -> bytes:
-    """JSON of an answer."""
-    return msgspec.json.encode(value)
+    """JSON of an answer, in one line for every reader."""
+    return one_line(msgspec.json.encode(value))
 
 
 def leave_out_nothing(value: Any, kind: Type) -> None:

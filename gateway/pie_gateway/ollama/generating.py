@@ -15,6 +15,7 @@ from pie_gateway.dialects.forms import Call
 from pie_gateway.dialects.splitter import Said, Thought, Words
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, stream_response, while_asked
+from pie_gateway.http.reading import encode
 from pie_gateway.ollama.requests import chat_request, generate_request
 from pie_gateway.openai.infill import fill_in
 from pie_gateway.openai.talk import Talk, prepare
@@ -137,7 +138,7 @@ def _call(call: Call) -> OllamaCall:
 
 
 def _line(value: Any) -> bytes:
-    return msgspec.json.encode(value) + b"\n"
+    return encode(value) + b"\n"
 
 
 def _problem_line(problem: Problem) -> bytes:

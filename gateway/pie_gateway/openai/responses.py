@@ -18,6 +18,7 @@ from pie_gateway.openai.building import Building
 from pie_gateway.openai.response_requests import chat_request, items_of
 from pie_gateway.openai.stored import items_before, keep, with_items_of_responses
 from pie_gateway.openai.talk import Talk, prepare
+from pie_gateway.problems import Problem
 from pie_gateway.schemas.chat import ChatRequest
 from pie_gateway.schemas.responses import (
     Output,
@@ -41,7 +42,8 @@ async def responses(exchange: Exchange) -> Response:
     asked = await exchange.read(ResponsesRequest)
     items = _items(exchange, asked)
     talk = await _prepared(exchange, chat_request(asked, items))
-    return await _Response(exchange, asked, items, talk).response(exchange)
+    answer = _Response(exchange, asked, items, talk)
+    return await answer.response(exchange, answer.failed)
 
 
 async def input_tokens(exchange: Exchange) -> Response:
@@ -154,6 +156,14 @@ class _Response(Building):
             events = bytes(self._events + self._compressor.flush())
             keep(self._exchange, answer.id, answer, [*self._items, *answer.output], events)
         return last
+
+    def failed(self, problem: Problem) -> bytes:
+        """The end of a stream that cannot go on: the answer so far, and what clients raise."""
+        code, message = problem.code or problem.kind, problem.message
+        self.answer.status, self.answer.error = "failed", {"code": code, "message": message}
+        failed = self._event("response.failed", response=self.answer)
+        more = {"code": code, "message": message, "param": problem.param}
+        return failed + self._event("error", **more, error=problem.body.error)
 
     @property
     def _at(self) -> int:

@@ -114,6 +114,7 @@ async def detokenize(exchange: Exchange) -> Response:
     asked = await exchange.read(DetokenizeRequest)
     name = await exchange.backend.catalog.find(asked.model)
     words = await exchange.backend.vocabulary(name.model)
-    words.check("tokens", asked.tokens)
+    rows: int = (await exchange.backend.catalog.describe(name.model))["vocab_size"]
+    words.check("tokens", asked.tokens, rows)
     text = b"".join(map(words.bytes_of, asked.tokens)).decode(errors="replace")
     return json_response(Detokenized(text))

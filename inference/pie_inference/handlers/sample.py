@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pie_inference.device import DeviceFuture, completed, upload, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths, require_offsets
-from pie_inference.sampling.choose import NOTHING, choose, top_tokens
+from pie_inference.sampling.choose import NO_NUMBER, NOTHING, choose, top_tokens
 from pie_inference.sampling.pool import Choices, SamplerPool
 from pie_py.device_programs.language import MOST_BESIDE
 from pie_py.wire.plan import (
@@ -122,6 +122,8 @@ def _why_not(token: int | None, node: int, vocabulary: int) -> str:
         return RULED_OUT
     if 0 <= token < vocabulary:
         why = "which the grammar or mask rules out"
+    elif token == NO_NUMBER:
+        why = "which is none: its numbers are NaN or infinite, as after a division by 0"
     elif token == NOTHING:
         why = "which is none: it rules out all that the grammar or mask allows"
     else:
@@ -335,5 +337,5 @@ def keep_logits(model: ServedModel, batch: KeepLogits) -> None:
     require_lengths("keep_logits", batch.embeds, batch.rows)
     require_below("keep_logits: embed", batch.embeds, model.embeds.size)
     require_below("keep_logits: row", batch.rows, LOGIT_ROWS)
-    logits = model.network.logits(model.embeds.read(batch.embeds))
+    logits = model.network.logits(model.embeds.read(batch.embeds), every=True)
     model.saved_logits.put(upload_index(batch.rows, model.device), logits)

@@ -80,6 +80,7 @@ class Decoder:
         self._embedding = embedding
         # A checkpoint that says it is tied may store another head: then that is the head.
         head = taken.table(f"{spec.head}.weight")
+        self.no_tokens: torch.Tensor | None = None  # ids of padding, which are never chosen
         self._divided = ranks.size > 1 and divides_head(spec, ranks.size)
         if head is None and self._divided:
             head = embedding.part(ranks.size, ranks.rank)
@@ -269,18 +270,21 @@ class Decoder:
         """By what inputs at positions `[t]` turn, for each rope."""
         return [rope.angles(positions) for rope in self._ropes]
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden: torch.Tensor, *, every: bool = False) -> torch.Tensor:
         """Logits `[n, vocab_size]` of hidden states that `forward` returned, in the model's dtype,
-        or in float32 on a CPU and if they are capped.
+        or in float32 on a CPU and if they are capped; minus infinity in `no_tokens`, unless of
+        `every` row.
         """
         cap, found = self.spec.logit_softcap, self._head.widely(hidden)
         if self._divided:
             found = self._ranks.joined(found)
         if self.spec.logit_scale != 1.0:
             found = found * self.spec.logit_scale
-        if cap is None:
+        if cap is not None:
+            found = found.float().div_(cap).tanh_().mul_(cap)
+        if every or self.no_tokens is None:
             return found
-        return found.float().div_(cap).tanh_().mul_(cap)
+        return found.index_fill_(1, self.no_tokens, -torch.inf)
 
 
 def _entries(number: int, *tensors: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:

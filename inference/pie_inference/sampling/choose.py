@@ -56,6 +56,7 @@ def sort_keys(logits: torch.Tensor) -> torch.Tensor:
 
 NUCLEUS = 256  # tokens that are sorted for top-p on a CPU; where those are too few, all tokens race
 NOTHING = -1  # chosen where every token is ruled out
+NO_NUMBER = -2  # chosen by a program whose numbers are none
 _FEW = 4  # times as many tokens as may win
 _CACHED = 1 << 17  # random numbers made at once on a CPU
 _AT_ONCE = 1 << 22  # logits of rows that a GPU draws together: they take some 50 bytes each

@@ -11,7 +11,7 @@ import torch
 
 from pie_inference.device import upload
 from pie_inference.sampling import device_operations as operations
-from pie_inference.sampling.choose import race
+from pie_inference.sampling.choose import NO_NUMBER, NOTHING, race
 from pie_inference.sampling.device_operations import ALONG, CHANCES, ELEMENTWISE
 from pie_inference.sampling.noise import numbers
 from pie_py.device_programs.bound import ARRAYS
@@ -68,7 +68,10 @@ class Executable:
         self.program = program
         self._vocabulary = vocabulary
         self._device = device
-        kept = {program.token, *program.next.values()}
+        token = program.nodes[program.token]
+        compared = token.operands if token.operation == "argmax" else ()
+        self._compared = [i for i in compared if program.nodes[i].type.kind == Kind.FLOAT]
+        kept = {program.token, *self._compared, *program.next.values()}
         operands = self._operands(kept)
         last = {each: i for i, of in operands.items() for each in of}
         # What each node does that is needed, and whose values are not behind it.
@@ -96,6 +99,8 @@ class Executable:
         values = self.evaluate(rows)
         count = len(rows.logits)
         tokens = values[self.program.token].expand(count)
+        for i in self._compared:
+            tokens = _numbered(tokens, values[i])
         following = {
             name: values[node].expand(count, *values[node].shape[1:])
             for name, node in self.program.next.items()
@@ -206,6 +211,19 @@ class Executable:
 
 def _unary(function: operations.Function, operand: int) -> Action:
     return lambda rows, values: function(values[operand])
+
+
+def _numbered(tokens: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """The likeliest tokens `[n]` by `x`: none where all are ruled out, or that is no number or one
+    of several infinities.
+    """
+    x = x.expand(len(tokens), -1)
+    best = x.gather(-1, tokens[:, None]).squeeze(-1)
+    if x.device.type == "cpu" and bool(best.isfinite().all()):
+        return tokens
+    tokens = tokens.masked_fill(best == -torch.inf, NOTHING)
+    several = (x == torch.inf).sum(-1) > 1
+    return tokens.masked_fill(best.isnan() | several, NO_NUMBER)
 
 
 def _aligned(

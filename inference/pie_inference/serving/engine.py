@@ -29,6 +29,7 @@ from pie_py.wire.plan import (
     Forward,
     LoadAdapter,
     ModelDescription,
+    NoTokens,
     Plan,
     PlanResult,
     UnloadAdapter,
@@ -91,6 +92,11 @@ class Engine:
     def device(self) -> str:
         """Devices that the models run on, as text."""
         return ", ".join(sorted({str(model.device) for model in self._models.values()}))
+
+    def rule_out(self, order: NoTokens) -> None:
+        """Has ids that are no tokens never be chosen."""
+        if (model := self._models.get(order.model)) is not None:
+            model.network.no_tokens = torch.tensor(order.ids, device=model.device)
 
     def load_adapter(self, order: LoadAdapter) -> AdapterDone:
         """Loads an adapter; the answer says what was wrong with it."""

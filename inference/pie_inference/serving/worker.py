@@ -35,6 +35,7 @@ from pie_py.wire.plan import (
     Hello,
     LoadAdapter,
     Message,
+    NoTokens,
     Plan,
     PlanResult,
     Stop,
@@ -160,6 +161,8 @@ def follow(endpoint: str, meeting: str, rank: int, config: WorkerConfig) -> int:
                             flights.popleft().take(wait=True)
                 case Stop():
                     return 0
+                case NoTokens() as order:
+                    engine.rule_out(order)
                 case _:  # what the first rank answers for all
                     pass
     finally:
@@ -281,6 +284,8 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None
 def _obey(socket: zmq.Socket[bytes], engine: Engine, message: Message) -> None:
     """Does what a message asks for that is neither a plan nor `Stop`."""
     match message:
+        case NoTokens() as order:
+            engine.rule_out(order)
         case LoadAdapter() as order:
             send(socket, engine.load_adapter(order))
         case UnloadAdapter() as order:

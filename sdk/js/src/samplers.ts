@@ -21,6 +21,7 @@ import {
   int,
   iota,
   like,
+  maximum,
   minimum,
   newest,
   nucleus,
@@ -228,7 +229,7 @@ export function contextAware(logits: Tensor, other: Tensor, alpha: Amount): Tens
 // Programs
 
 /** Top-p at a temperature: `tempered({ temperature: 0.7, p: 0.9 })`. */
-export const tempered = program((logits, state) => draw(topP(logits.div(state.temperature), state.p)));
+export const tempered = program((logits, state) => draw(topP(cooled(logits, state.temperature), state.p)));
 
 /**
  * Keeps the surprise at `tau` bits (Basu et al. 2021, version 2).
@@ -263,7 +264,7 @@ export const entropyTemperature = program((logits, state) => {
 export const gumbelWatermark = program((logits, state) => {
   const words = hash(hashedText(state.key, 3), iota()).shr(40);
   const share = words.and(0xffffff).toFloat().add(0.5).mul(2 ** -24);
-  return logits.div(state.temperature).sub(share.log().neg().log()).argmax();
+  return cooled(logits, state.temperature).sub(share.log().neg().log()).argmax();
 });
 
 /**
@@ -273,13 +274,19 @@ export const gumbelWatermark = program((logits, state) => {
  */
 export const synthid = program((logits, state) => {
   const words = hash(hashedText(state.key, 4), iota());
-  let chances = logits.div(state.temperature).softmax();
+  let chances = cooled(logits, state.temperature).softmax();
   for (let i = 0; i < 30; i++) {
     const bits = words.shr(i).and(1).toFloat();
     chances = chances.mul(bits.add(1).sub(chances.mul(bits).sum()));
   }
   return draw(chances.log());
 });
+
+/** The logits at a temperature; at 0 only the likeliest is left. */
+function cooled(logits: Tensor, temperature: Tensor): Tensor {
+  const kept = temperature.gt(1e-6).or(iota().eq(logits.argmax()));
+  return logits.div(maximum(temperature, 1e-6)).where(kept, NEVER);
+}
 
 /** A hash of a key and the newest tokens, int. */
 function hashedText(key: Tensor, count: number): Tensor {

@@ -1,4 +1,4 @@
-"""JSON of what programs return and send."""
+"""JSON of what programs return and send: every reader reads it, in one line."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
+_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}  # of lines, to some
 _AS_TEXT = (Decimal, PurePath, UUID)
 
 
 def dumps(value: Any, other: Callable[[Any], Any] | None = None) -> str:
     """A value as JSON. Objects with fields (dataclasses, msgspec's structs, those with
     `model_dump` as pydantic's) are objects, sets are lists, enums their values, bytes base64, dates
-    and times texts of ISO 8601, durations seconds. `other` is asked of all else.
+    and times texts of ISO 8601, durations seconds; NaN and infinity are null, as JavaScript writes
+    them. `other` is asked of all else.
 
     Raises:
         TypeError: `other` is None, and a part is nothing of this.
@@ -46,7 +48,12 @@ def dumps(value: Any, other: Callable[[Any], Any] | None = None) -> str:
             raise TypeError(f"Object of type {type(part).__name__} is not JSON serializable")
         return fields
 
-    text = json.dumps(value, ensure_ascii=False, default=plain)
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=plain, allow_nan=False)
+    except ValueError:
+        known = json.loads(json.dumps(value, default=plain), parse_constant=lambda name: None)
+        text = json.dumps(known, ensure_ascii=False)
+    text = text.translate(_ENDS)
     # Half a surrogate pair has no UTF-8: it is escaped, as JSON may be.
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 

@@ -28,6 +28,7 @@ from inferlet.device import (
     draw,
     given,
     iota,
+    maximum,
     minimum,
     newest,
     nucleus,
@@ -235,7 +236,7 @@ def context_aware(logits: Tensor, other: Tensor, alpha: Value) -> Tensor:
 @program
 def tempered(logits: Tensor, state: State) -> Tensor:
     """Top-p at a temperature: `tempered(temperature=0.7, p=0.9)`."""
-    return draw(top_p(logits / state.temperature, state.p))
+    return draw(top_p(_cooled(logits, state.temperature), state.p))
 
 
 @program
@@ -270,7 +271,7 @@ def gumbel_watermark(logits: Tensor, state: State) -> Tensor:
     """
     words = hashed(_context(state.key, 3), iota()) >> 40
     share = ((words & 0xFFFFFF).to_float() + 0.5) * 2.0**-24
-    return (logits / state.temperature - (-share.log()).log()).argmax()
+    return (_cooled(logits, state.temperature) - (-share.log()).log()).argmax()
 
 
 @program
@@ -280,11 +281,17 @@ def synthid(logits: Tensor, state: State) -> Tensor:
     `synthid(temperature=1.0, key=42)`. `inferlet.watermark.synthid_score` recognizes the text.
     """
     words = hashed(_context(state.key, 4), iota())
-    chances = (logits / state.temperature).softmax()
+    chances = _cooled(logits, state.temperature).softmax()
     for i in range(30):
         bits = ((words >> i) & 1).to_float()
         chances = chances * (bits + 1.0 - (chances * bits).sum())
     return draw(chances.log())
+
+
+def _cooled(logits: Tensor, temperature: Tensor) -> Tensor:
+    """The logits at a temperature; at 0 only the likeliest is left."""
+    kept = (temperature > 1e-6) | (iota() == logits.argmax())
+    return (logits / maximum(temperature, 1e-6)).where(kept, _NEVER)
 
 
 def _context(key: Tensor, count: int) -> Tensor:

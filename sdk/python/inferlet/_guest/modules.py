@@ -16,6 +16,8 @@ from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any
 
+BOM = "\ufeff"  # as some editors begin a file
+
 MARK = "\0modules\0"
 
 own_files: set[str] = set()  # of programs, whose frames tracebacks show
@@ -153,6 +155,6 @@ class ModuleFinder:
 def _split(main: str, text: str) -> dict[str, str]:
     """Sources by path, the main module first; `main` is the path of a single one."""
     if not text.startswith(MARK):
-        return {main: text}
+        return {main: text.removeprefix(BOM)}
     parts = text.removeprefix(MARK).split("\0")
-    return dict(zip(parts[::2], parts[1::2], strict=True))
+    return {path: text.removeprefix(BOM) for path, text in zip(*[iter(parts)] * 2, strict=True)}

@@ -18,10 +18,12 @@ import gc
 import importlib
 import importlib.machinery
 import io
+import json
 import os
 import posix
 import queue
 import random
+import re
 import select
 import signal
 import socket
@@ -54,6 +56,8 @@ NO_MODULE = (
     " component that has it (pure Python packages only)"
 )
 
+MOST_NESTED = 3000  # lists and objects of JSON that fit the stack, which is C's
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
 DEEPEST = 10_000  # Python calls that fit the stack; deeper ones would trap
 
 # Functions of `posix` that only compute.
@@ -120,6 +124,7 @@ def _urandom(size: int, /) -> bytes:
 
 
 _c_seed = random.Random.seed
+_json_raw_decode = json.JSONDecoder.raw_decode
 _c_set_recursion_limit = sys.setrecursionlimit
 
 
@@ -170,6 +175,17 @@ def _set_recursion_limit(limit: int, /) -> None:
     _c_set_recursion_limit(limit)
 
 
+def _raw_decode(self: json.JSONDecoder, s: str, idx: int = 0) -> tuple[Any, int]:
+    """As the library's, but what is nested too deeply for the stack raises."""
+    if s.count("[", idx) + s.count("{", idx) > MOST_NESTED:
+        depth = 0
+        for match in _BRACKETS.finditer(s, idx):
+            depth += 1 if match[0] in "[{" else -1 if match[0] in "]}" else 0
+            if depth > MOST_NESTED:
+                raise RecursionError(f"JSON nested more than {MOST_NESTED} levels deep")
+    return _json_raw_decode(self, s, idx)
+
+
 def _gc_set_debug(flags: int, /) -> None:
     if flags:
         raise RuntimeError("gc.set_debug: not available in an inferlet")
@@ -188,7 +204,7 @@ def _unraisablehook(unraisable: Any) -> None:
     traceback.print_exception(unraisable.exc_value)
 
 
-def _replacements() -> Iterable[tuple[types.ModuleType, str, Any]]:
+def _replacements() -> Iterable[tuple[Any, str, Any]]:
     """Module, name and what takes its place."""
     for name, value in clock.REPLACEMENTS.items():
         if hasattr(time, name):
@@ -236,6 +252,7 @@ def _replacements() -> Iterable[tuple[types.ModuleType, str, Any]]:
         if hasattr(signal, name):
             yield signal, name, _refusing(f"signal.{name}", NO_SIGNALS, RuntimeError)
     yield sys, "setrecursionlimit", _set_recursion_limit
+    yield json.JSONDecoder, "raw_decode", _raw_decode
     yield tokenize, "_generate_tokens_from_c_tokenizer", compiling.generate_tokens
     for name in ("start_new_thread", "start_new", "start_joinable_thread"):
         yield _thread, name, _refusing("threading", NO_PROCESSES, RuntimeError)

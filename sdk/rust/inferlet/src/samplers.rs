@@ -19,8 +19,8 @@
 use std::f64::consts::LN_2;
 
 use crate::device::{
-    counts, draw, given, hash, iota, minimum, newest, nucleus, step, uniform, where_, State,
-    Tensor, Value, VOCABULARY,
+    counts, draw, given, hash, iota, maximum, minimum, newest, nucleus, step, uniform, where_,
+    State, Tensor, Value, VOCABULARY,
 };
 
 const NEVER: f64 = f64::NEG_INFINITY;
@@ -260,7 +260,7 @@ pub fn context_aware(logits: Tensor, other: Tensor, alpha: impl Into<Value>) -> 
 /// Top-p at a temperature: given `temperature` and `p`.
 #[track_caller]
 pub fn tempered(logits: Tensor, state: &mut State) -> Tensor {
-    draw(top_p(logits / state.get("temperature"), state.get("p")))
+    draw(top_p(cooled(logits, state.get("temperature")), state.get("p")))
 }
 
 /// Keeps the surprise at `tau` bits (Basu et al. 2021, version 2): given `mu`, which begins at twice
@@ -291,7 +291,7 @@ pub fn entropy_temperature(logits: Tensor, state: &mut State) -> Tensor {
 pub fn gumbel_watermark(logits: Tensor, state: &mut State) -> Tensor {
     let words = hash(hashed_text(state.get("key"), 3), iota(VOCABULARY)) >> 40;
     let share = ((words & 0xFFFFFF).to_float() + 0.5) * (1.0 / 16_777_216.0);
-    (logits / state.get("temperature") - (-share.log()).log()).argmax()
+    (cooled(logits, state.get("temperature")) - (-share.log()).log()).argmax()
 }
 
 /// A tournament in 30 rounds by bits of a keyed hash (Dathathri et al., SynthID-Text, 2024): given
@@ -299,12 +299,19 @@ pub fn gumbel_watermark(logits: Tensor, state: &mut State) -> Tensor {
 #[track_caller]
 pub fn synthid(logits: Tensor, state: &mut State) -> Tensor {
     let words = hash(hashed_text(state.get("key"), 4), iota(VOCABULARY));
-    let mut chances = (logits / state.get("temperature")).softmax();
+    let mut chances = cooled(logits, state.get("temperature")).softmax();
     for round in 0..30 {
         let bits = ((words >> round) & 1).to_float();
         chances = chances * (bits + 1.0 - (chances * bits).sum());
     }
     draw(chances.log())
+}
+
+/// The logits at a temperature; at 0 only the likeliest is left.
+#[track_caller]
+fn cooled(logits: Tensor, temperature: Tensor) -> Tensor {
+    let kept = temperature.gt(1e-6) | iota(VOCABULARY).eq(logits.argmax());
+    (logits / maximum(temperature, 1e-6)).where_(kept, NEVER)
 }
 
 /// A hash of a key and the newest tokens, int.
