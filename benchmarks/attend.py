@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from benchmarks.programs_read import bound
 from inferlet import attention
 from inferlet.device import Attend
 from pie_inference import handlers
@@ -32,8 +33,6 @@ from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
 from pie_py.config.model import ModelConfig
-from pie_py.device_programs.bound import bind
-from pie_py.device_programs.program import program_for
 from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import EmbedText, Forward, Int32, SetSampler
 
@@ -96,14 +95,13 @@ def attend(settings: Settings, progress: Progress) -> Report:
         _Side("all", -1, pages[0]),
         *(_Side(name, i, pages[1 + i]) for i, name in enumerate(policies)),
     ]
-    bound = [
-        bind(program_for(one.text, vocabulary), one.given, vocabulary) for one in policies.values()
-    ]
-    handlers.samplers.set_sampler(model, _samplers(len(bound), packed([None] * len(bound), bound)))
+    programs = [bound(one, vocabulary) for one in policies.values()]
+    count = len(programs)
+    handlers.samplers.set_sampler(model, _samplers(count, packed([None] * count, programs)))
     progress.expect(settings.steps + len(sides))
     places = np.arange(settings.tokens, dtype=np.int32)
     for side in sides:
-        told = side.sampler >= 0 and bound[side.sampler].program.window is not None
+        told = side.sampler >= 0 and programs[side.sampler].program.window is not None
         if told or side.sampler < 0:
             _read(model, side, text[: settings.tokens])
         else:

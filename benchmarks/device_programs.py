@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.programs_read import bound
 from inferlet import device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference.handlers.base import ServedModel
@@ -26,8 +27,7 @@ from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
 from pie_py.config.model import ModelConfig
-from pie_py.device_programs.bound import Bound, bind
-from pie_py.device_programs.program import read_program
+from pie_py.device_programs.bound import Bound
 from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import Batch, EmbedSampled, EmbedText, Forward, Plan, Sample, SetSampler
 
@@ -223,17 +223,13 @@ def device_programs(settings: Settings, progress: Progress) -> Report:
 
 def _pairs(vocabulary: int, rows: int) -> Iterator[tuple[str, bool, list[Bound], float]]:
     """What is measured, whether it is greedy, the programs of the rows, and the goal."""
-    one, best = _bound(drawn(temperature=TEMPERATURE, top_p=TOP_P), vocabulary), greedy()
-    yield GREEDY, True, [_bound(best, vocabulary)], ONE_GOAL
+    one, best = bound(drawn(temperature=TEMPERATURE, top_p=TOP_P), vocabulary), greedy()
+    yield GREEDY, True, [bound(best, vocabulary)], ONE_GOAL
     yield DRAWN, False, [one], MANY_GOAL
-    yield GREEDY, True, [_bound(best, vocabulary)] * rows, MANY_GOAL
+    yield GREEDY, True, [bound(best, vocabulary)] * rows, MANY_GOAL
     yield DRAWN, False, [one] * rows, MANY_GOAL
-    several = [_bound(_other(i), vocabulary) for i in range(8)]
+    several = [bound(_other(i), vocabulary) for i in range(8)]
     yield f"8 programs of {DRAWN}", False, (several * rows)[:rows], SEVERAL_GOAL
-
-
-def _bound(sampler: ProgramSampler, vocabulary: int) -> Bound:
-    return bind(read_program(sampler.text), sampler.given, vocabulary)
 
 
 def _turns(

@@ -1,257 +1,222 @@
-"""What the SDKs have of the language of device programs.
+"""What the SDKs have of the language of device programs: names, types and docstrings for editors,
+and the fields of a sampler.
 
-Python has a copy of it, and methods that are an operation each; JavaScript has its table, and Rust
-both.
+A function of the language is never run in a guest: its text goes to the server.
 """
 
 from __future__ import annotations
 
-import json
+import ast
+import inspect
+import re
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from codegen.source import format_python, notice
-from pie_py.device_programs import language
-from pie_py.device_programs.language import ATTEND, OPERATIONS, Operation, Rule
+from pie_py.device_programs import library
+from pie_py.device_programs.fields import FIELDS, MORE
+from pie_py.device_programs.functions import FUNCTIONS, METHODS, PLAIN, item
+from pie_py.device_programs.language import HEADS, PAGES, TOKENS, VOCABULARY
 
-_TABLE = "device_programs/language.py"
-_SIGNS = {
-    **{name: name for name in ("add", "sub", "mul", "pow", "mod", "floordiv", "and", "or", "xor")},
-    "div": "truediv",
-    "shl": "lshift",
-    "shr": "rshift",
-}
-_COMPARED = {"lt": "lt", "le": "le", "eq": "eq"}
-_ALONE = {"neg": "__neg__", "abs": "__abs__"}
-_ELSEWHERE = {"not", "minimum", "maximum", "hash"}  # `~`, and functions of their own
-_HEAD = '''"""Methods of the tensors of device programs: an operation each."""
+_RULES = Path(library.__file__).with_name("rules")
+_SIGNS = [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "pow",
+    "floordiv",
+    "mod",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+    "matmul",
+]
+_COMPARED = ["lt", "le", "gt", "ge"]
+_HEAD = f'''"""Words of device programs, for editors and type checkers: texts are read by the
+server, and none of these is called in a guest.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, NoReturn
+
+VOCABULARY = {VOCABULARY}  # a size: as many as the model has tokens
+HEADS, TOKENS, PAGES = {HEADS}, {TOKENS}, {PAGES}  # sizes of the stage `attend`
 
 
-class TensorMethods:
-    """What `Tensor` has of the table of operations."""
+def _word() -> NoReturn:
+    raise TypeError(
+        "this is a word of device programs: it means something within a function of"
+        " `device.program` or `device.attend`, whose text the server reads"
+    )
 
-    __slots__ = ()
 
-    def _apply(self, operation: str, *others: Any) -> Self:
-        raise NotImplementedError
+class State:
+    """What a program was given, by name. What is assigned to a name is there at the next token."""
 
-    def _applied_to(self, operation: str, other: Any) -> Self:
-        raise NotImplementedError
+    def __getattr__(self, name: str) -> Tensor:
+        _word()
+
+    def __setattr__(self, name: str, value: Tensor | float | bool) -> None:
+        _word()
+
+
+class Tensor:
+    """A value of a device program: it has a kind and sizes."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its sizes, two at most; `VOCABULARY` stands for the number of the model's tokens."""
+        _word()
 '''
+_PARAMETERS = '''"""The parameters of a sampler."""
 
-_RUST_HEAD = """//! The operations of device programs, and methods that are an operation each.
+from __future__ import annotations
 
-use std::ops;
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
-use super::recording::record;
-use super::{Tensor, Value};
 
-/// How the type of a result follows from the operands' types.
-#[derive(Clone, Copy)]
-pub(super) enum Rule {
-    Map,
-    Zip,
-    Reduce,
-    Scan,
-    Own,
+class Parameters(TypedDict, total=False):
+    """How the server chooses a token, among the whole vocabulary.
+
+    The steps go in the order of the parameters, that of `transformers`; each looks at what those
+    before have left. A grammar or mask comes before them.
+
+    Attributes:
+'''
+_TYPES = {
+    "float": "float",
+    "int": "int",
+    "tokens": "Sequence[int]",
+    "sequences": "Sequence[Sequence[int]]",
+    "biases": "Mapping[int, float | None]",
+}
+_JS_PARAMETERS = """
+/**
+ * How the server chooses a token, among the whole vocabulary.
+ *
+ * The steps go in the order of the parameters, that of `transformers`; each looks at what those
+ * before have left. A grammar or mask comes before them.
+ */
+export interface SamplerParameters {
+"""
+_JS_TYPES = {
+    "float": "number",
+    "int": "number",
+    "tokens": "readonly number[]",
+    "sequences": "readonly (readonly number[])[]",
+    "biases": "Record<number, number | null>",
 }
 
-/// An operation: letters of the kinds that it takes and gives, empty for those of the operands.
-pub(super) struct Operation {
-    pub(super) name: &'static str,
-    pub(super) rule: Rule,
-    pub(super) takes: &'static str,
-    pub(super) gives: &'static str,
-}
 
-const fn one(
-    name: &'static str,
-    rule: Rule,
-    takes: &'static str,
-    gives: &'static str,
-) -> Operation {
-    Operation { name, rule, takes, gives }
-}
-"""
-_RUST_OPERATORS = """
-macro_rules! operator {
-    ($trait:ident, $method:ident, $name:literal) => {
-        impl<V: Into<Value>> ops::$trait<V> for Tensor {
-            type Output = Tensor;
-
-            #[track_caller]
-            fn $method(self, other: V) -> Tensor {
-                record($name, &[self.into(), other.into()], &[])
-            }
-        }
-
-        operator!($trait, $method, $name, f64);
-        operator!($trait, $method, $name, i64);
-    };
-    ($trait:ident, $method:ident, $name:literal, $number:ty) => {
-        impl ops::$trait<Tensor> for $number {
-            type Output = Tensor;
-
-            #[track_caller]
-            fn $method(self, other: Tensor) -> Tensor {
-                record($name, &[self.into(), other.into()], &[])
-            }
-        }
-    };
-}
-"""
-_RUST_SIGNS = {
-    **{name: name for name in ("add", "sub", "mul", "div", "shl", "shr")},
-    "mod": "rem",
-    "and": "bitand",
-    "or": "bitor",
-    "xor": "bitxor",
-}
-_RUST_TRAITS = {"bitand": "BitAnd", "bitor": "BitOr", "bitxor": "BitXor"}
+def render_words() -> str:
+    """The functions and methods of the language."""
+    methods = [_function(name, one, own=True) for name, one in METHODS.items()]
+    methods += [
+        _word(f"def {name}(self) -> Tensor", textwrap.fill(doc, 92)) for name, doc in PLAIN.items()
+    ]
+    methods += [_word("def __getitem__(self, place: Any) -> Tensor", _doc(item))]
+    methods += [_word(f"def __{sign}__(self, other: Any) -> Tensor") for sign in _COMPARED]
+    methods += [
+        _word(f"def __{sign}__(self, other: object) -> Tensor:  # type: ignore[override]")
+        for sign in ("eq", "ne")
+    ]
+    for sign in _SIGNS:
+        methods += [_word(f"def __{r}{sign}__(self, other: Any) -> Tensor") for r in ("", "r")]
+    methods += [_word(f"def __{sign}__(self) -> Tensor") for sign in ("neg", "abs", "invert")]
+    methods += [_word("def __iter__(self) -> Any"), _word("def __len__(self) -> int")]
+    functions = [_function(name, one) for name, one in FUNCTIONS.items()]
+    fold = "What a function makes of `first` and one value after the other."
+    functions += [_word("def fold(function: Any, first: Any, values: Any) -> Any", fold)]
+    text = _HEAD + textwrap.indent("\n".join(methods), "    ") + "\n\n" + "\n\n".join(functions)
+    return format_python(notice("#", "pie_py/device_programs/functions.py") + text)
 
 
-def render_language() -> str:
-    """The language itself: the SDK imports nothing of the project."""
-    text = Path(language.__file__).read_text(encoding="utf-8")
-    return notice("#", _TABLE) + text
-
-
-def render_methods() -> str:
-    """The methods of tensors that are an operation each, and Python's operators."""
-    methods = "".join(
-        _method(name, operation)
-        for name, operation in OPERATIONS.items()
-        if name not in _ELSEWHERE and operation.rule is not Rule.OWN
+def render_rules() -> str:
+    """The rules of the library, which programs call."""
+    names = [node.name for node in _rules()]
+    text = (
+        '"""Rules for choosing tokens: what `inferlet.samplers` has beside whole programs."""'
+        "\n\nfrom __future__ import annotations\n\nfrom typing import Any\n\n"
+        "from inferlet._device_words import Tensor, _word\n\n"
+        f"__all__ = {sorted(names)!r}\n"
     )
-    transpose = _alone("transpose", OPERATIONS["transpose"])
-    return format_python(notice("#", _TABLE) + _HEAD + methods + transpose)
+    for node in _rules():
+        for one in node.args.args:
+            one.annotation = ast.Name("Tensor" if one.arg in ("logits", "other") else "Any")
+        head = f"def {node.name}({ast.unparse(node.args)}) -> Tensor"
+        text += "\n\n" + _word(head, ast.get_docstring(node) or "")
+    return format_python(notice("#", "pie_py/device_programs/rules") + text)
 
 
-def render_javascript() -> str:
-    """The table of operations."""
-    rows = "".join(_row(name, one) for name, one in {**OPERATIONS, **ATTEND}.items())
-    sizes = ", ".join(f'[{size}, "{name}"]' for size, name in language.SIZES.items())
-    return f"""{notice("//", _TABLE)}
-/** An operation: how its result's type follows, letters of the kinds that it takes and gives. */
-export interface Operation {{
-  rule: "map" | "zip" | "reduce" | "scan" | "own";
-  takes: string;
-  gives: string;
-  operands: number;
-  attributes: number;
-}}
-
-export const OPERATIONS: Record<string, Operation> = {{
-{rows}}};
-
-/** A size: as many as the model has tokens. */
-export const VOCABULARY = {language.VOCABULARY};
-/** Sizes of the stage `attend`: of queries in a layer, and of the context. */
-export const HEADS = {language.HEADS};
-export const TOKENS = {language.TOKENS};
-export const PAGES = {language.PAGES};
-export const SIZES = new Map([{sizes}]);
-export const MOST_NEWEST = {language.MOST_NEWEST};
-export const MOST_BESIDE = {language.MOST_BESIDE};
-export const REMEMBERED = {json.dumps(list(language.REMEMBERED))};
-"""
+def _rules() -> list[ast.FunctionDef]:
+    """The rules of the library, but for those that are steps of a sampler's fields."""
+    texts = [(_RULES / f"{name}.py").read_text() for name in ("likelihood", "text", "contexts")]
+    nodes = [node for text in texts for node in ast.parse(text).body]
+    rules = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    return [node for node in rules if not node.name.startswith("by_")]
 
 
-def render_rust() -> str:
-    """The table of operations, and the methods and operators that are an operation each."""
-    rows = "".join(_rust_row(name, one) for name, one in {**OPERATIONS, **ATTEND}.items())
-    sizes = ", ".join(f'({size}, "{name}")' for size, name in language.SIZES.items())
-    methods = "\n".join(
-        _rust_method(name, operation)
-        for name, operation in OPERATIONS.items()
-        if (operation.rule is not Rule.OWN or name == "transpose")
-        and name not in _RUST_SIGNS
-        and name not in _ELSEWHERE
-        and name != "neg"
-    )
-    operators = "".join(
-        f'operator!({_RUST_TRAITS.get(sign, sign.title())}, {sign}, "{name}");\n'
-        for name, sign in _RUST_SIGNS.items()
-    )
-    return f"""{notice("//", _TABLE)}{_RUST_HEAD}
-pub(super) const OPERATIONS: &[Operation] = &[
-{rows}];
-/// A size: as many as the model has tokens.
-pub const VOCABULARY: i64 = {language.VOCABULARY};
-/// A size of the stage `attend`: as many as a layer has queries.
-pub const HEADS: i64 = {language.HEADS};
-/// A size of the stage `attend`: as many as the context has tokens.
-pub const TOKENS: i64 = {language.TOKENS};
-/// A size of the stage `attend`: as many as the context has pages.
-pub const PAGES: i64 = {language.PAGES};
-pub(super) const SIZES: &[(i64, &str)] =
-    &[{sizes}];
-pub(super) const MOST_BESIDE: i64 = {language.MOST_BESIDE};
-pub(super) const MOST_AXES: usize = {language.MOST_AXES};
-pub(super) const MOST_NEWEST: i64 = {language.MOST_NEWEST};
-pub(super) const REMEMBERED: &[&str] = &{json.dumps(list(language.REMEMBERED))};
-
-impl Tensor {{
-{methods}}}
-{_RUST_OPERATORS}
-{operators}"""
+def render_parameters() -> str:
+    """The parameters of a sampler, for Python."""
+    text = _PARAMETERS
+    for name, one in {**FIELDS, **MORE}.items():
+        text += textwrap.fill(
+            f"{name}: {one.doc[0].lower()}{one.doc[1:]}",
+            96,
+            initial_indent=" " * 8,
+            subsequent_indent=" " * 12,
+        )
+        text += "\n"
+    text += '    """\n\n'
+    for name, one in {**FIELDS, **MORE}.items():
+        none = " | None" if one.default is None else ""
+        text += f"    {name}: {_TYPES[one.kind]}{none}\n"
+    return format_python(notice("#", "pie_py/device_programs/fields.py") + text)
 
 
-def _rust_row(name: str, one: Operation) -> str:
-    return f'    one("{name}", Rule::{one.rule.value.title()}, "{one.takes}", "{one.gives}"),\n'
+def render_js_parameters() -> str:
+    """The parameters of a sampler, for TypeScript."""
+    text = notice("//", "pie_py/device_programs/fields.py") + _JS_PARAMETERS
+    for name, one in {**FIELDS, **MORE}.items():
+        doc = re.sub(r"_(\w)", lambda found: found[1].upper(), one.doc).replace("None", "null")
+        lines = textwrap.fill(f"/** {doc} */", 100, initial_indent="  ", subsequent_indent="   * ")
+        camel = re.sub(r"_(\w)", lambda found: found[1].upper(), name)
+        kind = "number | bigint" if name == "seed" else _JS_TYPES[one.kind]
+        text += f"{lines}\n  {camel}?: {kind};\n"
+    return text + "}\n"
 
 
-def _rust_method(name: str, operation: Operation) -> str:
-    axis = " Along the last axis." if operation.rule in (Rule.REDUCE, Rule.SCAN) else ""
-    doc = textwrap.fill(
-        operation.doc + axis, 96, initial_indent="    /// ", subsequent_indent="    /// "
-    )
-    other, given = "", ""
-    if operation.operands == 2:
-        other, given = ", other: impl Into<Value>", ", other.into()"
-    return f"""{doc}
-    #[track_caller]
-    pub fn {name}(self{other}) -> Tensor {{
-        record("{name}", &[self.into(){given}], &[])
-    }}
-"""
+def _function(name: str, of: Callable[..., Any], *, own: bool = False) -> str:
+    parameters = list(inspect.signature(of).parameters.values())[2 if own else 1 :]
+    shown = ["self"] if own else []
+    for one in parameters:
+        star = "*" if one.kind is one.VAR_POSITIONAL else ""
+        default = "" if one.default is one.empty else f" = {_default(one.default)}"
+        shown.append(f"{star}{one.name}: {one.annotation}{default}")
+    returned = "Tensor" if inspect.signature(of).return_annotation == "Tensor" else "Any"
+    noqa = "  # noqa: A001" if name == "hash" else ""
+    return _word(f"def {name}({', '.join(shown)}) -> {returned}:{noqa}", _doc(of))
 
 
-def _row(name: str, one: Operation) -> str:
-    kinds = f'rule: "{one.rule.value}", takes: "{one.takes}", gives: "{one.gives}"'
-    return (
-        f"  {name}: {{ {kinds}, operands: {one.operands}, attributes: {len(one.attributes)} }},\n"
-    )
+def _default(value: Any) -> str:
+    return "VOCABULARY" if value == VOCABULARY else repr(value)
 
 
-def _method(name: str, operation: Operation) -> str:
-    if operation.operands == 1:
-        return _alone(name, operation)
-    sign = _SIGNS.get(name) or _COMPARED[name]
-    typed = "other: object" if name == "eq" else "other: Any"
-    ignored = "  # type: ignore[override]" if name == "eq" else ""
-    text = f"""
-    def __{sign}__(self, {typed}) -> Self:{ignored}
-        return self._apply("{name}", other)
-"""
-    if name in _SIGNS:
-        text += f"""
-    def __r{sign}__(self, other: Any) -> Self:
-        return self._applied_to("{name}", other)
-"""
-    return text
+def _doc(of: Callable[..., Any]) -> str:
+    return inspect.getdoc(of) or ""
 
 
-def _alone(name: str, operation: Operation) -> str:
-    axis = " Along the last axis." if operation.rule in (Rule.REDUCE, Rule.SCAN) else ""
-    doc = textwrap.fill(f'"""{operation.doc}{axis}', 92, subsequent_indent=" " * 8)
-    end = "\n        " if "\n" in doc else ""
-    return f"""
-    def {_ALONE.get(name, name)}(self) -> Self:
-        {doc}{end}\"\"\"
-        return self._apply("{name}")
-"""
+def _word(head: str, doc: str = "") -> str:
+    colon = "" if ":  #" in head or head.endswith(":") else ":"
+    end = "\n" if "\n" in doc else ""
+    shown = textwrap.indent(f'"""{doc}{end}"""\n', "    ") if doc else ""
+    return f"{head}{colon}\n{shown}    _word()\n"

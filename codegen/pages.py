@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from codegen.source import REPOSITORY, field_comments, imported
+from pie_py.device_programs.fields import FIELDS
 from pie_py.device_programs.language import ATTEND, OPERATIONS
 from pie_py.wire.methods import OF_ALL_NODES, OF_GATEWAYS, OF_INSTANCES, Method, name_of
 
@@ -60,6 +61,16 @@ def operations() -> str:
         gives = _KINDS.get(operation.gives, "the same" if operation.takes else "as given")
         doc = f"Stage `attend`: {operation.doc}" if name in ATTEND else operation.doc
         lines.append(f"| `{name}` | {of} | {gives} | {operation.cost:g} | {doc} |")
+    return "\n".join(lines)
+
+
+def fields() -> str:
+    """Table of a sampler's parameters."""
+    lines = ["| parameter | default | range | what |", "|---|---|---|---|"]
+    for name, field in FIELDS.items():
+        numbers = field.kind in ("float", "int")
+        bounds = f"{field.least:g} to {field.most:g}" if numbers else field.kind
+        lines.append(f"| `{name}` | {field.default} | {bounds} | {field.doc} |")
     return "\n".join(lines)
 
 

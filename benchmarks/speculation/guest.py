@@ -3,7 +3,7 @@
 import json
 import time
 
-from inferlet import Context, DeviceSampler, Model
+from inferlet import Context, Model, Sampler
 
 
 async def main(args: list[str]) -> str:
@@ -11,7 +11,7 @@ async def main(args: list[str]) -> str:
     job = json.loads(args[0])
     context = Context(Model.load()).fill(job["prompt"])
     await context.flush()
-    sampler = DeviceSampler(temperature=job["temperature"], seed=1)
+    sampler = Sampler(temperature=job["temperature"], seed=1)
     start = time.perf_counter()
     tokens = await context.generate(
         sampler, max_tokens=job["tokens"], stop=[], speculate=job["guesses"]

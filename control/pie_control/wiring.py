@@ -32,10 +32,12 @@ from pie_control.api.messaging import MessagingCalls
 from pie_control.api.offload import OffloadCalls
 from pie_control.api.run_text import RunTextCalls
 from pie_control.api.runtime import GuestClocks, RuntimeCalls, SourceCalls
+from pie_control.api.sample import SamplerCalls
 from pie_control.api.store import StoreCalls
 from pie_control.api.tokenize import SLOW_CALLS, TokenizeCalls
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import SettingsFolder
+from pie_control.device_programs.known import KnownPrograms
 from pie_control.grammar import GrammarService
 from pie_control.http import HttpClient
 from pie_control.instances.guest_memory import GuestMemory, default_bytes
@@ -193,6 +195,9 @@ class Wiring:
         calls = RuntimeCalls(self.models, self.launcher, self.executor, self.timers, self._clocks)
         texts = RunTextCalls(self.models, self.executor)
         tokens = TokenizeCalls(self.models, self.answers, self.confined)
+        samplers = SamplerCalls(
+            KnownPrograms(self.confined), self.answers, self._programs.sampler_text
+        )
         return (
             *implement("runtime", calls, runtime, suspends=("wait",)),
             *implement("source", SourceCalls(self.launcher), suspends=("read",)),
@@ -213,7 +218,10 @@ class Wiring:
             *implement("output-text", text),
             *implement("input-image", ImageCalls(self.models), images),
             *implement(
-                "sample", texts, sample, run, run_text, suspends=("next-tokens",), arrays=("mask",)
+                "sample",
+                *(samplers, texts, sample, run, run_text),
+                suspends=("create-sampler", "next-tokens"),
+                arrays=("mask",),
             ),
             *implement("grammar", grammar, suspends=LONG_CALLS),
             *implement("tokenize", tokens, suspends=SLOW_CALLS),

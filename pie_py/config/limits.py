@@ -24,7 +24,7 @@ class Limits(Section):
     # Most likely tokens of a distribution that it may see (Pie, section 8), and then no hidden
     # states and no state of device programs, which tell as much; None: all.
     distribution: PositiveInt | None = None
-    samplers: PositiveInt = 256  # open at once, of one model
+    samplers: PositiveInt = 4096  # open at once, of one model
     grammars: PositiveInt = 64  # compiled and held
     matchers: PositiveInt = 256  # open at once
     image_pixels: PositiveInt = 1 << 25  # of one image: small files may hold very many

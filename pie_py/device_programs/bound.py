@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pie_py.device_programs.language import VOCABULARY, Kind, Type
+from pie_py.device_programs.language import HEADS, TOKENS, VOCABULARY, Kind, Type
 from pie_py.device_programs.program import Program, ProgramFault, sizes_of
 
 VERSIONS = 64  # of changing state that a worker keeps: of the newest steps
@@ -19,9 +19,6 @@ ARRAYS: dict[Kind, np.dtype[Any]] = {
     Kind.INT: np.dtype("<i8"),
     Kind.BOOL: np.dtype("?"),
 }
-# Names by which the SDKs' `DeviceSampler` gives token ids: those of its fields.
-_TOKENS = {"logit_bias", "allowed_tokens", "banned_sequences", "end_tokens"}
-_TOKENS |= {"dry_sequence_breakers"}
 _LARGEST = 2.0**128  # float32 has nothing so large
 
 
@@ -35,6 +32,52 @@ class Bound(NamedTuple):
 
     program: Program
     values: bytes
+
+
+def types_of(
+    given: Mapping[str, Any], *, attends: bool = False
+) -> tuple[dict[str, Type], dict[str, Any]]:
+    """The types of what a program is given by name, and the values as `bind` takes them: a number,
+    a bool, a list (of lists) of one kind, None for minus infinity; or `{"per_token": 0.0}`, a value
+    for each token of the vocabulary, in the stage `attend` of the context, which may be `by_head`.
+
+    Raises:
+        ProgramFault: naming the value that is none of these.
+    """
+    types, values = {}, {}
+    for name, value in given.items():
+        match value:
+            case {"per_token": one, **more} if not more.keys() - {"by_head"}:
+                by_head = attends and bool(more.get("by_head"))
+                shape = (HEADS, TOKENS) if by_head else (TOKENS if attends else VOCABULARY,)
+                types[name] = _type_of(name, one)._replace(shape=shape)
+                values[name] = [[one]] if by_head else [one]
+            case _:
+                types[name], values[name] = _type_of(name, value), value
+    return types, values
+
+
+def _type_of(name: str, value: Any) -> Type:
+    if isinstance(value, list):
+        if not value:
+            raise ProgramFault(f"{name} is an empty list")
+        parts = {_type_of(name, one) for one in value}
+        kinds = {one.kind for one in parts}
+        kind = Kind.FLOAT if kinds == {Kind.FLOAT, Kind.INT} else min(kinds)
+        shapes = {one.shape for one in parts}
+        mixed = len(kinds) > 1 and kinds != {Kind.FLOAT, Kind.INT}
+        if len(shapes) > 1 or mixed:
+            raise ProgramFault(f"{name}: a list of values of different kinds or sizes")
+        return Type(kind, (len(value), *shapes.pop()))
+    if isinstance(value, bool):
+        return Type(Kind.BOOL)
+    if isinstance(value, int):
+        return Type(Kind.INT)
+    if value is None or isinstance(value, float):
+        return Type(Kind.FLOAT)
+    raise ProgramFault(
+        f"{name} is {value!r:.60}: a program is given numbers, bools, or lists of them"
+    )
 
 
 def bind(program: Program, given: Mapping[str, Any], vocabulary: int) -> Bound:
@@ -91,6 +134,8 @@ def _finite(value: Any) -> Any:
 
 
 def _packed(name: str, of: Type, value: Any, known: Mapping[int, int]) -> bytes:
+    if of.shape == (VOCABULARY,) and isinstance(value, list) and len(value) == 1:
+        value = value * known[VOCABULARY]  # one for each token
     flat = [value]
     for size in sizes_of(of.shape, known):
         if any(not isinstance(one, list) or len(one) != size for one in flat):
@@ -108,8 +153,4 @@ def _packed(name: str, of: Type, value: Any, known: Mapping[int, int]) -> bytes:
             )
     if not fits:
         raise ProgramFault(f"{name} is {of}: something else was given")
-    if name in _TOKENS and VOCABULARY in known:
-        none, size = -(name == "banned_sequences"), known[VOCABULARY]  # these are filled up with -1
-        if wrong := [one for one in flat if not none <= one < size]:
-            raise ProgramFault(f"{name}: {wrong[0]} is outside the vocabulary (0 to {size - 1})")
     return np.array(flat, ARRAYS[of.kind]).tobytes()

@@ -43,11 +43,11 @@ MOST_TEXT = 1 << 16  # characters
 MOST_NODES = 1024
 MOST_NAMES = 64  # of state
 MOST_NAME = 64  # characters
-MOST_STATE = 1024  # elements that change from step to step
+MOST_STATE = 1024  # elements that change from step to step, beside two for each token
 MOST_GIVEN = 1 << 18  # elements that do not
 MOST_WIDE = 1 << 16  # elements of a value, or four times the vocabulary
 MOST_ATTEND_COST = 64  # additions in a layer for each token and head
-MOST_COST = 1280  # additions for each token of the vocabulary; all rules of `DeviceSampler` fit
+MOST_COST = 1280  # additions for each token of the vocabulary; all rules of `Sampler` fit
 BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was given
 _REMEMBERED = 256  # programs that are not read again
 LEAST_COST = 1 << 22  # additions that are left aside: those of short values
@@ -199,7 +199,8 @@ class Program:
             if self.attends:
                 what, of = "a layer", f"{NOMINAL[HEADS]} heads and {NOMINAL[TOKENS]} tokens"
             raise ProgramFault(f"{what} costs {cost:.3g} additions; {most:.3g} at most, with {of}")
-        for changing, limit in ((True, MOST_STATE), (False, MOST_GIVEN)):
+        most = MOST_STATE if self.attends else MOST_STATE + 2 * vocabulary
+        for changing, limit in ((True, most), (False, MOST_GIVEN)):
             counts = [
                 elements(name.type.shape, GIVEN if self.attends else sizes)
                 for i, name in enumerate(self.names)

@@ -254,7 +254,7 @@ async def test_processes_that_cannot_be_started_take_no_place(
     with monkeypatch.context() as patch:
         patch.setattr("sys.executable", "/no/such/python")
         for number in range(5):
-            with failure("out-of-resources", "cannot start a process", "try later"):
+            with failure("out-of-resources", "cannot start a process", "try again later"):
                 await check(Owner(f"user {number}", ""))
     await check(VICTIM)
     pool.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from support.instances import failure, is_ready
+from support.programs_read import create_sampler
 from support.rig import Rig, runtime
 from support.rpc_world import Server as Clients
 from support.scheduler_fixtures import Guest, Server
 
-from inferlet import DeviceSampler
-from pie_control.api import allocate, sample, session
+from inferlet import Sampler
+from pie_control.api import allocate, session
 from pie_control.instances.instance import InstanceState
 from pie_control.rpc import sessions
 from pie_py.config.keys import LOCAL_USER
@@ -126,17 +127,17 @@ def test_one_user_leaves_embeds_samplers_and_exports_to_others() -> None:
         second.embeds(1)
     victim.embeds(4)
     for _ in range(4):
-        sample.create_sampler(first.instance, first.queue, "{}")
+        create_sampler(first.instance, first.queue, "{}")
     with failure("limit-exceeded", "your instances have 4 samplers"):
-        sample.create_sampler(second.instance, second.queue, "{}")
-    sample.create_sampler(victim.instance, victim.queue, "{}")
-    remembers = DeviceSampler(repetition_penalty=1.1).to_json()
+        create_sampler(second.instance, second.queue, "{}")
+    create_sampler(victim.instance, victim.queue, "{}")
+    remembers = Sampler(repetition_penalty=1.1).to_json()
     rows = Server(quota=Quota(), samplers=8, count_rows=4)
     hog, other = (Guest(rows, rows.launch(user)) for user in ("mallory", "victim"))
     for guest in (hog, hog, other, other):
-        sample.create_sampler(guest.instance, guest.queue, remembers)
+        create_sampler(guest.instance, guest.queue, remembers)
     with failure("limit-exceeded", "2 samplers that remember tokens"):
-        sample.create_sampler(hog.instance, hog.queue, remembers)
+        create_sampler(hog.instance, hog.queue, remembers)
     host = Server(quota=Quota(), host_pages=4)
     hog, other = (Guest(host, host.launch(user)) for user in ("mallory", "victim"))
     for guest, count in ((hog, 2), (other, 2), (hog, 1)):

@@ -15,6 +15,8 @@ from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.adapters import Adapters
 from pie_py.wire.plan import AdapterDone, LoadAdapter
 
+TAKES = SimpleNamespace(no_adapters="")
+
 
 async def test_a_worker_that_dies_over_them_does_not_lose_them() -> None:
     services: dict[str, Any] = {}
@@ -25,7 +27,7 @@ async def test_a_worker_that_dies_over_them_does_not_lose_them() -> None:
         await nursery.start(loader.run)
 
         async def new_worker() -> None:
-            services["m"] = SimpleNamespace(adapters=Adapters("m", []))
+            services["m"] = SimpleNamespace(adapters=Adapters("m", []), description=TAKES)
             loader.on_ready()
             await trio.testing.wait_all_tasks_blocked()
 
@@ -50,7 +52,9 @@ def test_a_restart_does_not_lose_them(tmp_path: Path) -> None:
     async def server(answers: Sequence[str | None], *calls: str) -> list[str]:
         """What one server has loaded after its worker's answers and some calls."""
         service: Any = SimpleNamespace(
-            adapters=Adapters("m", []), prefixes=SimpleNamespace(drop_adapter=lambda slot: None)
+            adapters=Adapters("m", []),
+            prefixes=SimpleNamespace(drop_adapter=lambda slot: None),
+            description=TAKES,
         )
         models: Any = SimpleNamespace(service=lambda model: service)
         async with trio.open_nursery() as nursery:

@@ -6,11 +6,13 @@ import json
 from dataclasses import replace
 
 import pytest
+from support.programs_read import bound_by, text_of
 from support.scheduler_fixtures import MODEL
 
 from inferlet import attention
 from inferlet.device import Attend
-from pie_control.api.device_programs import take_attend
+from pie_control.api.device_programs import check_attends, read_parameters
+from pie_control.device_programs.reading import read
 from pie_control.errors import ApiError
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_py.device_programs.program import Program, read_program
@@ -23,35 +25,37 @@ def parameters(policy: Attend, **more: object) -> str:
 
 
 def test_the_rest_is_a_samplers() -> None:
-    rest, bound = take_attend(parameters(H2O), MODEL)
-    assert json.loads(rest) == {"temperature": 0.5}
-    assert bound is not None
-    assert bound.program.text == H2O.text
-    assert bound.values == bytes(4)
-    assert take_attend(rest, MODEL) == (rest, None)
+    wanted = read_parameters(parameters(H2O))
+    assert (wanted.numbers, wanted.program) == ((0.5, 1.0, 0.0), None)
+    bound = bound_by(H2O, MODEL.vocab_size)
+    assert (bound.program.attends, bound.values) == (True, bytes(4))
 
 
 def test_a_model_without_weights_says_why() -> None:
     facts = replace(MODEL, no_attend="it has no keys of its heads, but latents")
     with pytest.raises(ApiError, match="but latents") as raised:
-        take_attend(parameters(H2O), facts)
+        check_attends(facts)
     assert raised.value.code == "unsupported"
-    assert take_attend("{}", facts) == ("{}", None)
+    check_attends(MODEL)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"attend": 5}', "attend: : Input should be"),
-        ('{"attend": {"program": "x"}}', "attend: no JSON"),
-        (parameters(H2O, given={}), "attend: sums: its names are"),
-        (parameters(H2O, given={"sums": [0.0, 1.0]}), "no list of this size"),
-        ('["attend"', "attend: "),
+        ('{"attend": 5}', "attend: Input should be"),
+        ('{"attend": {"program": "x"}}', "there is no program 'x'"),
+        ('{"attend": {"program": "h2", "constants": {}}}', "did you mean `h2o`"),
+        (parameters(H2O, constants={"heavy": 4}), "h2o wants a constant `recent`"),
+        (parameters(H2O, given={}), "there is no state.sums"),
+        (parameters(H2O, given={"sums": [0.0, 1.0]}), r"add of sizes"),
+        (parameters(H2O, given={"sums": "x"}), "sums is 'x': a program is given numbers"),
+        (parameters(H2O, seed=1), "attend.seed: Extra inputs"),
+        ('["attend"', "sampler parameters: "),
     ],
 )
 def test_what_is_wrong_is_named(text: str, message: str) -> None:
     with pytest.raises(ApiError, match=message) as raised:
-        take_attend(text, MODEL)
+        _ = [read(key) for key in read_parameters(text).keys]
     assert raised.value.code == "invalid-argument"
 
 
@@ -61,7 +65,7 @@ def test_what_is_wrong_is_named(text: str, message: str) -> None:
 )
 def test_how_far_a_sampler_goes_back(policy: Attend | None, undone: int) -> None:
     """As far as the worker keeps what was kept after each step, if there is any of it."""
-    program: Program | None = None if policy is None else read_program(policy.text)
+    program: Program | None = None if policy is None else read_program(text_of(policy))
     _, sampler = Samplers(SamplerPool(4, 4, 0), 4).create(
         remembers=False, mixes=0, top=0, attend=program
     )

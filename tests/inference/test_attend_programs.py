@@ -18,6 +18,7 @@ import torch
 from support.device_reference import AttendRow, run_attend
 from support.families import make_family
 from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, ints, tokens_of
+from support.programs_read import bound_by, text_of, values_of
 
 from inferlet import attention, device
 from inferlet.device import Attend, State, Tensor
@@ -25,7 +26,6 @@ from pie_inference import handlers
 from pie_inference.attention import AttentionBackend, AttentionOptions, PreparedAttention, observed
 from pie_inference.attention.sequences import Sequences
 from pie_inference.errors import BadBatch
-from pie_py.device_programs.bound import bind
 from pie_py.device_programs.program import Program, program_for
 from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import SetSampler
@@ -85,10 +85,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 def set_samplers(rig: Rig, programs: dict[int, Attend]) -> None:
     """Greedy samplers with programs of the stage `attend`."""
     count = len(programs)
-    bound = [
-        bind(program_for(one.text, VOCABULARY), one.to_dict()["given"], VOCABULARY)
-        for one in programs.values()
-    ]
+    bound = [bound_by(one, VOCABULARY) for one in programs.values()]
     batch = SetSampler(
         samplers=ints(list(programs)),
         numbers=np.zeros((count, 3), np.float32),
@@ -244,7 +241,7 @@ class PlainBackend(AttentionBackend):
 
     def __init__(self, rig: Rig, policy: Attend) -> None:
         self._rig, self._inner = rig, rig.model.attention
-        self._plain = Plain(program_for(policy.text, VOCABULARY), policy.given)
+        self._plain = Plain(program_for(text_of(policy), VOCABULARY), values_of(policy))
 
     def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
         inner = self._inner.prepare(sequences)

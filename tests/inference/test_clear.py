@@ -66,7 +66,7 @@ def forward() -> Forward:
     [
         (forward(), [9, 10], [5], []),
         (EmbedText(ints([-1]), ints([0]), ints([4])), [], [4], []),
-        (EmbedSampled(ints([9999]), ints([0]), ints([6])), [], [6], []),
+        (EmbedSampled(ints([99999]), ints([0]), ints([6])), [], [6], []),
         (CopyEmbed(ints([9999]), ints([0]), ints([2])), [], [2], []),
         (CopyEmbed(ints([0]), ints([9999]), ints([3])), [], [3], []),
         (CopyKv(ints([9999]), ints([3])), [3], [], []),

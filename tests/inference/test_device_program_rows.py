@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import device_reference
+from support.programs_read import bound_by, text_of
 
 from inferlet import device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
@@ -21,7 +23,7 @@ from pie_inference.sampling.device_programs import DevicePrograms
 from pie_inference.sampling.executable import Executable
 from pie_inference.sampling.noise import exponentials, starts
 from pie_inference.sampling.remembered import RememberedTokens
-from pie_py.device_programs.bound import Bound, bind
+from pie_py.device_programs.bound import Bound
 from pie_py.device_programs.language import Kind, Type
 from pie_py.device_programs.program import Node, ProgramFault, read_program
 
@@ -30,7 +32,7 @@ ODD = 50_271  # tokens, which no vector's width divides
 
 
 def bound(sampler: ProgramSampler, vocabulary: int) -> Bound:
-    return bind(read_program(sampler.text), sampler.given, vocabulary)
+    return bound_by(sampler, vocabulary)
 
 
 def choose(
@@ -70,7 +72,7 @@ RULES: dict[str, Callable[[Tensor], Tensor]] = {
     "cumsum": lambda x: x.cumsum()[50_256],
     "matvec": lambda x: (x[:50_000].reshape(10, 5000) @ x[:5000]).max(),
     "column": lambda x: x[:50_000].reshape(50_000, 1).sum().max(),
-    "nucleus": lambda x: x.where(samplers.top_p(x, 0.7) > -torch.inf, 0.0).sum(),
+    "nucleus": lambda x: x.where(samplers.top_p(x, 0.7) > -math.inf, 0.0).sum(),
 }
 
 
@@ -82,7 +84,7 @@ ELEMENTWISE = {"sigmoid", "pow", "tanh", "exp", "log", "exponential"}
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_row_is_the_same_alone_and_among_others_to_the_bit(rule: str, threads: int) -> None:
     found: Any = [0.0] * 31 if rule in ELEMENTWISE else 0.0
-    program = read_program(keeping(RULES[rule])(found=found).text)
+    program = read_program(text_of(keeping(RULES[rule])(found=found)))
     executable = Executable(program, ODD, CPU)
     logits = torch.randn(5, ODD, generator=torch.Generator().manual_seed(3)) * 4
     before = torch.get_num_threads()
@@ -173,7 +175,7 @@ def test_draws_that_race_are_those_of_the_single_operations() -> None:
 
     logits = torch.randn(40, 3000, generator=torch.Generator().manual_seed(5))
     found = [
-        Executable(read_program(device.program(rule)().text), 3000, CPU).run(Logits(logits))[0]
+        Executable(read_program(text_of(device.program(rule)())), 3000, CPU).run(Logits(logits))[0]
         for rule in (raced, single)
     ]
     assert found[0].equal(found[1])

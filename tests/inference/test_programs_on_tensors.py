@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import device_reference
 from support.device_reference import Row
+from support.programs_read import bound_by, text_of
 from support.random_device_programs import SIZE, random_program, random_row, random_state
 
 from inferlet import device
@@ -20,7 +21,7 @@ from pie_inference.sampling.device_programs import DevicePrograms
 from pie_inference.sampling.executable import Executable
 from pie_inference.sampling.noise import starts
 from pie_inference.sampling.remembered import RememberedTokens
-from pie_py.device_programs.bound import Bound, bind
+from pie_py.device_programs.bound import Bound
 from pie_py.device_programs.language import OPERATIONS, Kind
 from pie_py.device_programs.program import Program, ProgramFault, read_program
 from pie_py.wire.device_programs import packed, unpacked
@@ -136,12 +137,18 @@ def greedy(logits: Tensor) -> Tensor:
 
 
 def bound(sampler: device.ProgramSampler) -> Bound:
-    return bind(read_program(sampler.text), sampler.given, SIZE)
+    return bound_by(sampler, SIZE)
 
 
-def choose(programs: DevicePrograms, samplers_: list[int], steps: list[int]) -> list[int]:
-    logits = torch.zeros(len(samplers_), SIZE)
-    logits[:, 7] = 1.0
+def choose(
+    programs: DevicePrograms,
+    samplers_: list[int],
+    steps: list[int],
+    logits: torch.Tensor | None = None,
+) -> list[int]:
+    if logits is None:
+        logits = torch.zeros(len(samplers_), SIZE)
+        logits[:, 7] = 1.0
     nothing = (np.full(len(samplers_), -1, np.int32), np.zeros(len(samplers_), np.int64))
     tokens = programs.choose(
         np.array(samplers_, np.int32),
@@ -163,6 +170,23 @@ def test_several_programs_are_in_one_step_and_each_has_its_own_state() -> None:
         found = choose(programs, list(range(31)), [step] * 31)
         wanted = [(1 if i % 2 else 10) * (step + 1) for i in range(30)]
         assert found == [*wanted, 7]
+
+
+def test_state_over_the_vocabulary_changes_from_token_to_token() -> None:
+    rule = device.program("""
+        def tired(logits, state):
+            token = (logits - state.tired).argmax()
+            state.tired = state.tired * 0.5 + one_hot(token).to_float() * 4.0
+            return token
+    """)
+    programs = DevicePrograms(SIZE, CPU, 2)
+    programs.set([0], [bound(rule(tired=device.per_token(0.0)))])
+    logits, tired = torch.arange(SIZE) * 0.5, torch.zeros(SIZE)
+    for step in range(12):
+        token = int((logits - tired).argmax())
+        tired = tired * 0.5
+        tired[token] += 4
+        assert choose(programs, [0], [step], logits[None]) == [token]
 
 
 def test_a_sampler_that_goes_back_finds_its_state() -> None:
@@ -307,17 +331,17 @@ def too_far(logits: Tensor) -> Tensor:
     [
         (too_wide, {}, "500000 elements; 65536 at most"),
         (too_long, {}, r"a step costs .* additions; .* at most"),
-        (too_much_state, {"x": [0] * 1025}, "1025 elements that change from step to step"),
+        (too_much_state, {"x": [0] * 1071}, "1071 elements that change from step to step"),
         (too_far, {}, "top 24 of 23 tokens"),
     ],
 )
 def test_bounds_are_told_by_name(rule: Any, given_: dict[str, Any], told: str) -> None:
-    program = read_program(device.program(rule)(**given_).text)
+    program = read_program(text_of(device.program(rule)(**given_)))
     vocabulary = 100_000 if rule is too_long else SIZE
     with pytest.raises(ProgramFault, match=told):
         program.check_fits(vocabulary)
 
 
 def test_a_program_is_known_by_its_hash() -> None:
-    assert read_program(greedy().text).hash == read_program(greedy(seed=4).text).hash
-    assert read_program(greedy().text).hash != read_program(counting(next=1, by=1).text).hash
+    assert text_of(greedy()) == text_of(greedy(seed=4))
+    assert text_of(greedy()) != text_of(counting(next=1, by=1))

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.checkpoints import make_llama
 from support.model_rig import Rig, ints, offsets
+from support.programs_read import bound_by
 
-from inferlet import DeviceSampler
-from inferlet.device import ProgramSampler
+from inferlet import Sampler
+from pie_control.api.device_programs import read_parameters
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.embeds import UNKNOWN
 from pie_inference.sampling.pool import SamplerPool
-from pie_py.device_programs.bound import Bound, bind
-from pie_py.device_programs.program import program_for
+from pie_py.device_programs.bound import Bound
 from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import (
     Clear,
@@ -52,26 +52,27 @@ def logits_of(rig: Rig, embed: int) -> NDArray[np.float64]:
     return rig.model.network.logits(rig.model.embeds.hidden[embed : embed + 1])[0].double().numpy()
 
 
-def bound(sampler: DeviceSampler, vocabulary: int) -> Bound | None:
+def bound(sampler: Sampler, vocabulary: int) -> Bound | None:
     """The device program that a sampler needs."""
-    program = sampler.resolved()
-    if not isinstance(program, ProgramSampler):
+    if read_parameters(sampler.to_json()).program is None:
         return None
-    return bind(program_for(program.text, vocabulary), program.given, vocabulary)
+    return bound_by(sampler, vocabulary)
 
 
 @torch.inference_mode()
 def put(
     rig: Rig, slot: int, temperature: float = 1.0, seed: int = 0, row: int = -1, **fields: Any
 ) -> None:
-    """Puts a `DeviceSampler` with these fields into a slot."""
-    sampler = DeviceSampler(temperature=temperature, **fields)
+    """Puts a `Sampler` with these fields into a slot."""
+    sampler = Sampler(temperature=temperature, **fields)
+    said = read_parameters(sampler.to_json())
+    numbers = (temperature, *said.numbers[1:])
     handlers.samplers.set_sampler(
         rig.model,
         SetSampler(
             samplers=ints([slot]),
-            numbers=np.array([[temperature, sampler.top_p, sampler.min_p]], np.float32),
-            top_k=ints([sampler.top_k]),
+            numbers=np.array([numbers], np.float32),
+            top_k=ints([said.top_k]),
             seeds=np.array([[seed & 0xFFFFFFFF, seed >> 32]], np.uint32),
             rows=ints([row]),
             **packed([bound(sampler, rig.model.description.vocab_size)]),
@@ -194,9 +195,7 @@ def test_what_a_step_asks_of_its_samplers_is_what_they_were_set_to(
     by_program, draws = [False] * 4, [False] * 4
     for slot, temperature, top_p, top_k, row, biased in made:
         numbers = np.array([[temperature, top_p, 0]], np.float32)
-        sampler = DeviceSampler(
-            logit_bias={3: 1.0} if biased else {}, presence_penalty=0.5 * (row >= 0)
-        )
+        sampler = Sampler(logit_bias={3: 1.0} if biased else {}, presence_penalty=0.5 * (row >= 0))
         seeds = np.zeros((1, 2), np.uint32)
         pool.set(ints([slot]), numbers, ints([top_k]), seeds, ints([row]), [bound(sampler, 300)])
         by_program[slot] = biased or row >= 0

@@ -12,13 +12,12 @@ import pytest
 import torch
 from support.checkpoints import make_llama
 from support.model_rig import Rig, ints
+from support.programs_read import bound_by
 
 from inferlet import device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
-from pie_py.device_programs.bound import bind
-from pie_py.device_programs.program import read_program
 from pie_py.wire.device_programs import packed, packed_states
 from pie_py.wire.plan import BatchResult, Sample, SetSampler, WriteState
 
@@ -47,10 +46,7 @@ def nucleus(logits: Tensor) -> Tensor:
 def message(rig: Rig, programs: list[ProgramSampler | None], **others: Any) -> SetSampler:
     """Samplers that are programs, or draw from the same nucleus."""
     count, vocabulary = len(programs), rig.model.description.vocab_size
-    bound = [
-        None if one is None else bind(read_program(one.text), one.given, vocabulary)
-        for one in programs
-    ]
+    bound = [None if one is None else bound_by(one, vocabulary) for one in programs]
     fields: dict[str, Any] = {
         "samplers": ints(range(count)),
         "numbers": np.tile(np.array([0.8, 0.9, 0], np.float32), (count, 1)),
@@ -178,7 +174,7 @@ def test_ids_without_a_token_are_never_chosen(rig: Rig) -> None:
 def test_a_program_sees_logits_and_what_was_generated(rig: Rig) -> None:
     @device.program
     def other_than_before(logits: Tensor) -> Tensor:
-        return logits.where(device.counts() == 0, -torch.inf).argmax()
+        return logits.where(device.counts() == 0, -math.inf).argmax()
 
     put(rig, other_than_before(), None)
     logits = rig.model.network.logits(rig.model.embeds.hidden[:1])[0]

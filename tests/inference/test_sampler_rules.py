@@ -15,16 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.model_rig import ints
+from support.programs_read import bound_by
 from transformers import LogitsProcessorList, generation
 
-from inferlet import DeviceSampler, device, samplers
-from inferlet.device import ProgramSampler, State, Tensor
+from inferlet import Sampler, device, samplers
+from inferlet.device import ProgramSampler
+from pie_control.api.device_programs import read_parameters
 from pie_inference.sampling.choose import choose
 from pie_inference.sampling.noise import coins
 from pie_inference.sampling.pool import Choices, SamplerPool
 from pie_inference.sampling.remembered import SavedLogits
-from pie_py.device_programs.bound import Bound, bind
-from pie_py.device_programs.program import program_for
+from pie_py.device_programs.bound import Bound
 
 VOCABULARY = 64
 CPU = torch.device("cpu")
@@ -173,6 +174,11 @@ def eta_cutoff(row: Row, text: Text, epsilon: float) -> Row:
     )
 
 
+def top_n_sigma(row: Row, text: Text, n: float) -> Row:
+    there = row[np.isfinite(row)]
+    return keep(row, np.flatnonzero(row >= row.max() - n * there.std()).tolist())
+
+
 def typical_p(row: Row, text: Text, mass: float) -> Row:
     p = chances(row)
     with np.errstate(divide="ignore"):
@@ -246,6 +252,7 @@ CASES = {
     ),
     "top_p": Case(top_p, st.tuples(SHARE)),
     "min_p": Case(min_p, st.tuples(SHARE)),
+    "top_n_sigma": Case(top_n_sigma, st.tuples(st.sampled_from([0.0, 0.3, 1.7]))),
     "typical_p": Case(typical_p, st.tuples(SHARE)),
     "epsilon_cutoff": Case(epsilon_cutoff, st.tuples(BAR)),
     "eta_cutoff": Case(eta_cutoff, st.tuples(BAR)),
@@ -269,23 +276,21 @@ def program_of(steps: list[tuple[str, tuple[Any, ...]]]) -> ProgramSampler:
             value = values[j]
             given[f"of{i}_{j}"] = samplers.padded(value) if name == "banned_sequences" else value
 
-    def rule(logits: Tensor, state: State) -> Tensor:
-        for i, (name, values) in enumerate(steps):
-            arguments = [
-                getattr(state, f"of{i}_{j}") if j in CASES[name].of_state else value
-                for j, value in enumerate(values)
-            ]
-            if CASES[name].beside:
-                arguments.insert(0, device.beside(0))
-            logits = getattr(samplers, name)(logits, *arguments)
-        state.seen = logits[:VOCABULARY]
-        return logits.argmax()
-
-    return device.program(rule)(**given)
+    text = "def rule(logits, state):\n"
+    for i, (name, values) in enumerate(steps):
+        arguments = [
+            f"state.of{i}_{j}" if j in CASES[name].of_state else repr(value)
+            for j, value in enumerate(values)
+        ]
+        if CASES[name].beside:
+            arguments.insert(0, "beside(0)")
+        text += f"    logits = {name}({', '.join(['logits', *arguments])})\n"
+    text += f"    state.seen = logits[:{VOCABULARY}]\n    return logits.argmax()\n"
+    return device.program(text)(**given)
 
 
-def bound(sampler: ProgramSampler) -> Bound:
-    return bind(program_for(sampler.text, VOCABULARY), sampler.given, VOCABULARY)
+def bound(sampler: ProgramSampler | Sampler) -> Bound:
+    return bound_by(sampler, VOCABULARY)
 
 
 class Bench:
@@ -374,7 +379,7 @@ def test_any_rules_in_any_order(
 
 
 G = generation
-# Of each field of `DeviceSampler`: how a number is drawn, and what transformers calls it.
+# Of each field of `Sampler`: how a number is drawn, and what transformers calls it.
 FIELDS: dict[str, tuple[Any, Any]] = {
     "logit_bias": (lambda d: round(d.uniform(-4, 4), 2), None),
     "repetition_penalty": (lambda d: d.uniform(0.6, 1.8), G.RepetitionPenaltyLogitsProcessor),
@@ -390,7 +395,7 @@ FIELDS: dict[str, tuple[Any, Any]] = {
 
 
 def test_sets_of_fields_are_those_of_transformers() -> None:
-    """The token that `DeviceSampler` draws, by a program or as the worker itself chooses, is that
+    """The token that `Sampler` draws, by a program or as the worker itself chooses, is that
     of the race among what `transformers` leaves.
     """
     draw, programs = np.random.default_rng(0), 0
@@ -409,8 +414,8 @@ def test_sets_of_fields_are_those_of_transformers() -> None:
             else:
                 fields[name] = value
                 theirs.append(FIELDS[name][1](value))
-        sampler = DeviceSampler(**fields).resolved()
-        programs += isinstance(sampler, ProgramSampler)
+        sampler = Sampler(**fields)
+        programs += read_parameters(sampler.to_json()).program is not None
         kept = theirs(torch.tensor([tokens]), logits.clone())
         for seed in range(4):
             assert drawn(bench, sampler, tokens, logits, seed) == drawn(
@@ -424,17 +429,17 @@ RACE = device.program(lambda logits: device.draw(logits))()
 
 def drawn(
     bench: Bench,
-    sampler: ProgramSampler | DeviceSampler,
+    sampler: ProgramSampler | Sampler,
     tokens: list[int],
     logits: torch.Tensor,
     seed: int,
 ) -> int:
     """The token that a sampler chooses of logits `[1, vocabulary]`."""
     pool, slot, first = bench.pool, ints([0]), np.zeros(1, np.uint32)
-    program = bound(sampler) if isinstance(sampler, ProgramSampler) else None
-    own = sampler if isinstance(sampler, DeviceSampler) else DeviceSampler()
-    numbers = np.array([[own.temperature, own.top_p, own.min_p]], np.float32)
-    pool.set(slot, numbers, ints([own.top_k]), np.array([[seed, 0]], np.uint32), slot, [program])
+    said = read_parameters(sampler.to_json())
+    program = None if said.program is None else bound(sampler)
+    numbers, top_k = np.array([said.numbers], np.float32), ints([said.top_k])
+    pool.set(slot, numbers, top_k, np.array([[seed, 0]], np.uint32), slot, [program])
     if program is None:
         return int(choose(logits, pool.parameters(slot, first))[0])
     bench.feed(0, tokens)

@@ -16,7 +16,7 @@ from pie_inference.errors import LoadError
 from pie_inference.models.llama import llama, mixtral
 from pie_inference.models.sharding import part_of, sharded
 from pie_inference.parallel.ranks import Ranks
-from pie_py.wire.plan import Failed, Hello, LoadAdapter
+from pie_py.wire.plan import Failed, Hello
 
 # Norms of heads; caps, windows, outer norms; experts; feed-forward beside attention.
 FAMILIES = ("qwen3", "gemma2", "mixtral", "cohere")
@@ -52,8 +52,8 @@ def test_what_two_ranks_are_described_as(workers: tuple[Worker, Worker]) -> None
     for alone, shared in zip(one.models, two.models, strict=True):
         assert (shared.heads, shared.kv_pages) == (alone.heads, alone.kv_pages)
         assert set(alone.traits) - set(shared.traits) == {"adapter", "introspect"}
-    answer = workers[1].ask(LoadAdapter("llama", 0, "/nowhere"))
-    assert "tensor_parallel_size" in answer.error
+        assert "tensor_parallel_size" in shared.no_adapters
+        assert not alone.no_adapters
 
 
 @pytest.mark.slow

@@ -7,12 +7,11 @@ import pytest
 import torch
 from support.checkpoints import make_llama
 from support.model_rig import Rig, ints
+from support.programs_read import bound_by
 
 from inferlet import device, samplers
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
-from pie_py.device_programs.bound import bind
-from pie_py.device_programs.program import program_for
 from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import EmbedSampled, EmbedText, Forward, Sample, SetSampler
 
@@ -41,7 +40,7 @@ class Text:
         bound = None
         if SAMPLERS[sampler] is None:
             vocabulary = rig.model.description.vocab_size
-            bound = bind(program_for(nucleus().text, vocabulary), {}, vocabulary)
+            bound = bound_by(nucleus(), vocabulary)
         self.rig, self.slot, self.own = rig, slot, slot
         self.stream = rig.sequence(128)
         self.chosen = 0

@@ -18,10 +18,11 @@ from hypothesis.stateful import rule
 from support.checkpoints import make_adapter, make_llama
 from support.fake_worker import Slot, rows_of
 from support.plain_llama import Node, PlainLlama, causal
+from support.programs_read import create_sampler
 from support.random_programs import PAGE, Programs, outcome
 from support.scheduler_fixtures import Guest, Server
 
-from inferlet import DeviceSampler
+from inferlet import Sampler
 from pie_control.api import sample, text
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
@@ -173,8 +174,8 @@ class NumericPrograms(Programs):
         lane = self._lane(data)
         if lane is None:
             return
-        made = DeviceSampler(temperature=0, presence_penalty=presence, logit_bias=bias)
-        handle, error = outcome(sample.create_sampler, lane.instance, lane.queue, made.to_json())
+        made = Sampler(temperature=0, presence_penalty=presence, logit_bias=bias)
+        handle, error = outcome(create_sampler, lane.instance, lane.queue, made.to_json())
         assert error in (None, "out-of-resources")
         if error is None:
             lane.samplers[handle] = [Greedy(presence, bias), 0, 0]

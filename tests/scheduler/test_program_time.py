@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from support.programs_read import text_of
 
 from inferlet import device
 from pie_control.scheduler.program_time import fitting
@@ -42,7 +43,7 @@ def test_what_fits_is_bounded_and_never_nothing(costs: list[StepCost], room: int
 
 def test_rows_of_one_program_cost_less_than_as_many_programs() -> None:
     def scaled(by: float) -> str:
-        return device.program(lambda logits: device.draw(logits * by))().text
+        return text_of(device.program(lambda logits: device.draw(logits * by))())
 
     texts = [scaled(float(i)) for i in range(64)]
     costs = [step_cost(read_program(text), 2403) for text in texts]
@@ -59,7 +60,7 @@ def test_32_rows_of_top_p_fit_into_a_step_of_a_large_vocabulary() -> None:
         kept = device.nucleus(logits, 0.9)
         return device.draw(logits.where(kept, -1e30))
 
-    cost = step_cost(read_program(device.program(rule)().text), 150_000)
+    cost = step_cost(read_program(text_of(device.program(rule)())), 150_000)
     assert affordable(np.array([cost] * 32).T).all()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused, u32
 
-from inferlet import DeviceSampler
+from inferlet import Sampler
 from pie_control.api import allocate, prefix
 from pie_control.api import run as calls
 from pie_control.commands.run import LEAD
@@ -18,13 +18,13 @@ from pie_control.wasm import SUSPENDED
 from pie_py.wire.plan import Forward
 from pie_py.wire.steps import count_steps
 
-PENALIZED = DeviceSampler(seed=3, presence_penalty=0.5).to_json()
+PENALIZED = Sampler(seed=3, presence_penalty=0.5).to_json()
 SAMPLERS = (
     '{"temperature": 0, "seed": 0}',
     '{"seed": 1}',
     '{"seed": 2, "top_k": 3}',
     PENALIZED,
-    DeviceSampler(seed=4, logit_bias={7: None}).to_json(),
+    Sampler(seed=4, logit_bias={7: None}).to_json(),
 )
 
 

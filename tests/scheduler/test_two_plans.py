@@ -16,7 +16,7 @@ from support.puppets import Puppet, PuppetProgram
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
-from inferlet import DeviceSampler
+from inferlet import Sampler
 from pie_control.instances.turns import Executor
 from pie_control.scheduler.adaptive import Adaptive
 from pie_control.scheduler.policy import load_policy
@@ -25,7 +25,7 @@ from pie_control.worker.dispatcher import Dispatcher
 from pie_py.config.plugins import UnknownPolicy
 from pie_py.wire.plan import BatchResult, Forward, PlanResult, Sample
 
-PENALIZED = DeviceSampler(seed=1, presence_penalty=0.5).to_json()
+PENALIZED = Sampler(seed=1, presence_penalty=0.5).to_json()
 Program = Iterator[int]  # yields futures, each to be ready before it goes on
 
 

@@ -12,6 +12,7 @@ import torch
 from support.checkpoints import make_llama
 from support.engine_plans import forward, sample
 from support.model_rig import ints
+from support.programs_read import bound_by
 from support.random_device_programs import SIZE, random_program, random_row, random_state
 
 from inferlet import device, samplers
@@ -21,9 +22,9 @@ from pie_inference.sampling.remembered import RememberedTokens
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
 from pie_py.config.model import ModelConfig
-from pie_py.device_programs.bound import ARRAYS, Bound, bind
+from pie_py.device_programs.bound import ARRAYS, Bound
 from pie_py.device_programs.language import OPERATIONS
-from pie_py.device_programs.program import Program, read_program
+from pie_py.device_programs.program import Program
 from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import Batch, BatchResult, Plan, SetSampler
 from simulated_gpu.driver import device as gpu
@@ -78,10 +79,7 @@ def results(worker: Engine, *batches: Batch) -> list[BatchResult]:
 
 def made(programs: list[ProgramSampler | None]) -> SetSampler:
     count = len(programs)
-    bound = [
-        None if one is None else bind(read_program(one.text), one.given, VOCABULARY)
-        for one in programs
-    ]
+    bound = [None if one is None else bound_by(one, VOCABULARY) for one in programs]
     return SetSampler(
         samplers=ints(range(count)),
         numbers=np.tile(np.array([0.7, 0.9, 0], np.float32), (count, 1)),

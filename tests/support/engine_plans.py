@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from inferlet import DeviceSampler, device
+from inferlet import Sampler, device
 from inferlet import samplers as rules
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference.serving.engine import Engine
-from pie_py.device_programs.bound import bind
-from pie_py.device_programs.program import read_program
 from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import (
     Batch,
@@ -28,6 +26,7 @@ from pie_py.wire.plan import (
     SetSampler,
 )
 from support.model_rig import ints, offsets, tokens_of
+from support.programs_read import bound_by
 
 NONE = ints([])
 VOCABULARY = 512
@@ -36,13 +35,13 @@ BUILT_IN = 5  # of `samplers`: the first ones, which the worker has a kernel for
 
 @device.program
 def odd_order(logits: Tensor, state: State) -> Tensor:
-    """Rules in an order that no `DeviceSampler` has."""
+    """Rules in an order that no `Sampler` has."""
     logits = rules.presence_penalty(logits, 0.2) / 0.7
     logits = rules.min_p(rules.top_p(rules.top_k(logits, 60), 0.95), 0.001)
     return device.draw(rules.logit_bias(logits, state.tokens, state.values))
 
 
-_PENALIZED = DeviceSampler(repetition_penalty=1.3, presence_penalty=0.2, frequency_penalty=0.1)
+_PENALIZED = Sampler(repetition_penalty=1.3, presence_penalty=0.2, frequency_penalty=0.1)
 
 
 def landed(engine: Engine, plan: Plan) -> list[BatchResult]:
@@ -97,15 +96,13 @@ def samplers(count: int) -> SetSampler:
     top_k[2] = 5
     rows = np.full(count, -1, np.int32)
     rows[5], rows[7] = 0, 1
-    programs = {
-        5: _PENALIZED.resolved(),
-        6: DeviceSampler(logit_bias={9: 50.0, 11: 49.0}).resolved(),
+    programs: dict[int, Sampler | ProgramSampler] = {
+        5: _PENALIZED,
+        6: Sampler(logit_bias={9: 50.0, 11: 49.0}),
         7: odd_order(tokens=[9], values=[5.0]),
     }
     bound = [
-        bind(read_program(one.text), one.given, VOCABULARY)
-        if isinstance(one := programs.get(i), ProgramSampler)
-        else None
+        bound_by(one, VOCABULARY) if (one := programs.get(i)) is not None else None
         for i in range(count)
     ]
     return SetSampler(

@@ -7,13 +7,23 @@ import struct
 from random import Random
 from typing import Any
 
-from inferlet._device_language import OPERATIONS, VOCABULARY, Kind, Mistake, Type
-from inferlet.device import Tensor, _Recording
+from pie_py.device_programs.language import OPERATIONS, VOCABULARY, Kind, Mistake, Type
 from pie_py.device_programs.program import Program, ProgramFault, read_program
+from pie_py.device_programs.recording import Recording, Tensor
 from support.device_reference import Row
 
 SIZE = 23  # of the vocabulary
-ODD_FLOATS = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.5, 3e38, 1e-30]
+ODD_FLOATS = [
+    0.0,
+    -0.0,
+    math.inf,
+    -math.inf,
+    math.nan,
+    1.0,
+    -1.5,
+    1e37,
+    1e-30,
+]  # sums of all are float32
 ODD_INTS = [0, 1, -1, 2, 63, 64, -(2**63), 2**63 - 1, SIZE, 2**40]
 STATE = {
     "a": Type(Kind.FLOAT),
@@ -34,10 +44,10 @@ def random_program(chance: Random, length: int, only: frozenset[str] | None = No
         length: operations to try.
         only: names of operations; all by default.
     """
-    recording = _Recording(STATE)
-    pool = [recording.add("logits", (), ()), recording.add("step", (), ())]
+    recording = Recording(STATE, attends=False)
+    pool = [recording.add("logits"), recording.add("step")]
     pool += [recording.read(name) for name in STATE]
-    pool += [recording.add(name, (), ()) for name in ("counts", "given")]
+    pool += [recording.add(name) for name in ("counts", "given")]
     names = sorted(set(OPERATIONS) - {"state"} if only is None else only)
     for _ in range(length):
         name = chance.choice(names)
@@ -46,18 +56,17 @@ def random_program(chance: Random, length: int, only: frozenset[str] | None = No
             if name in _SELDOM:
                 operands = [recording.read(each) for each in _SELDOM[name]]
             try:
-                pool.append(recording.add(name, operands, _attributes(chance, name, operands)))
+                attributes = _attributes(chance, name, operands)
+                pool.append(recording.add(name, *operands, attributes=attributes))
             except Mistake:
                 continue
             break
     token = _token(recording, chance.choice(pool))
-    following = {}
     for name, of in STATE.items():
         fitting = [one for one in pool if one.type == of]
         if chance.random() < 0.7:
-            following[name] = chance.choice(fitting)
-    kept = {n: t for n, t in following.items() if t.number != recording.read(n).number}
-    program = read_program(recording.finish(token, kept).text)
+            recording.assign(name, chance.choice(fitting))
+    program = read_program(recording.finish(token).text)
     try:
         program.check_fits(SIZE)
     except ProgramFault:
@@ -65,12 +74,15 @@ def random_program(chance: Random, length: int, only: frozenset[str] | None = No
     return program
 
 
-def _token(recording: _Recording, of: Tensor) -> Tensor:
+def _token(recording: Recording, of: Tensor) -> Tensor:
     """A number from any value."""
-    while of.shape:
-        of = recording.add("cast", (of,), (Kind.INT,)) if of.kind is Kind.BOOL else of
-        of = recording.add("argmax", (of,), ())
-    return recording.add("cast", (of,), (Kind.INT,)) if of.kind is not Kind.INT else of
+    while of.type.shape:
+        if of.type.kind is Kind.BOOL:
+            of = recording.add("cast", of, attributes=(Kind.INT,))
+        of = recording.add("argmax", of)
+    if of.type.kind is Kind.INT:
+        return of
+    return recording.add("cast", of, attributes=(Kind.INT,))
 
 
 def _attributes(chance: Random, name: str, operands: list[Tensor]) -> list[int]:
@@ -95,7 +107,7 @@ def _attributes(chance: Random, name: str, operands: list[Tensor]) -> list[int]:
         case "random" | "exponential":
             return [chance.choice([0, 1, 7])]
         case "reshape":
-            shape = operands[0].shape
+            shape = operands[0].type.shape
             return [*chance.choice([(1, *shape), (*shape, 1), shape[::-1], (12,), (2, 2)])]
     return []
 

@@ -9,13 +9,10 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inferlet import DeviceSampler
-from inferlet.device import ProgramSampler
+import inferlet
 from pie_control.api import allocate, forward, introspect, sample, text
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_py.device_programs.bound import bind
-from pie_py.device_programs.program import program_for
 from support.fake_worker import (
     Sampler,
     Slot,
@@ -25,6 +22,7 @@ from support.fake_worker import (
     program_facts,
     run_forward,
 )
+from support.programs_read import bound_by, create_sampler
 from support.rig import adapter, offload, runtime
 from support.scheduler_fixtures import Server
 
@@ -530,15 +528,13 @@ class Programs(RuleBasedStateMachine):
         lane = self._lane(data)
         if lane is None:
             return
-        made = DeviceSampler(seed=seed, presence_penalty=presence, logprobs=top, logit_bias=bias)
+        made = inferlet.Sampler(seed=seed, presence_penalty=presence, logprobs=top, logit_bias=bias)
         pool, vocab = self.server.service.samplers, self.server.facts.vocab_size
         full = not pool.slots.free or (presence != 0 and not pool.rows.free)
-        handle, error = outcome(sample.create_sampler, lane.instance, lane.queue, made.to_json())
+        handle, error = outcome(create_sampler, lane.instance, lane.queue, made.to_json())
         assert error == ("out-of-resources" if full else None)
         if error is None:
-            program, bound = made.resolved(), None
-            if isinstance(program, ProgramSampler):
-                bound = bind(program_for(program.text, vocab), program.given, vocab)
+            bound = bound_by(made, vocab) if presence or bias else None
             facts = ((1.0, 1.0, 0.0), 0, seed, program_facts(bound))
             lane.samplers[handle] = [Sampler(facts, presence != 0), 0, top]
 

@@ -25,6 +25,7 @@ from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Cut, ModelDescription, Plan, PlanResult
 from pie_py.wire.steps import count_steps, steps_of
 from support.fake_worker import FakeWorker
+from support.programs_read import create_sampler
 from support.rig import Rig, adapter, offload, runtime
 
 MODEL = ModelDescription(
@@ -297,7 +298,7 @@ class Guest:
         return found
 
     def sampler(self, parameters: str = "{}") -> int:
-        return sample.create_sampler(self.instance, self.queue, parameters)
+        return create_sampler(self.instance, self.queue, parameters)
 
     def sample(self, embed: int, sampler: int) -> int:
         return sample.sample(self.instance, self.queue, embed, sampler)

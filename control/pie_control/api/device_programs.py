@@ -1,26 +1,185 @@
-"""A device program as an inferlet gives it: its text, and values for its names, checked."""
+"""What an inferlet says of a sampler, read and checked: fields, device programs, their values."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pie_control.api.sampler_parameters import AnyParameters
+from pie_control.device_programs.reading import key_of
 from pie_control.errors import ApiError, first_fault
-from pie_py.device_programs.bound import Bound, bind, bind_some
+from pie_py.device_programs.bound import Bound, bind, bind_some, types_of
+from pie_py.device_programs.fields import FIELDS, checked_fields, highest_tokens, rule_of
 from pie_py.device_programs.program import Program, ProgramFault, program_for
+from pie_py.device_programs.recording import Recorded
 from pie_py.wire.plan import ModelDescription
 
 MOST_TEXT = 1 << 21  # characters of the JSON
+MOST_TOP = 256
+_MOST_TEXTS = 64
+_SHORT = 256  # characters of parameters that are remembered
 
 
-class ProgramParameters(AnyParameters):
-    """The parameters of a sampler that is a device program."""
+# A program's texts, its own first, each with its file and first line; or its name in the library.
+_Program: TypeAlias = (
+    str | Annotated[list[tuple[str, int, str]], Field(min_length=1, max_length=_MOST_TEXTS)]
+)
 
-    program: str
-    given: dict[str, Any] = Field(default_factory=dict)
+
+class Wanted(BaseModel):
+    """A program, the constants that its texts name, and values for its names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    program: _Program
+    constants: dict[str, Any] = {}
+    given: dict[str, Any] = {}
+
+
+class Parameters(BaseModel):
+    """Parameters of a sampler, as an inferlet gives them: one JSON object."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
+    # Most likely tokens reported with each sample.
+    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] = 0
+    program: _Program | None = None
+    constants: dict[str, Any] = {}
+    given: dict[str, Any] = {}
+    attend: Wanted | None = None
+
+
+class Chosen(NamedTuple):
+    """A program that is to be read, and what it is given.
+
+    Attributes:
+        key: what it is read from.
+        values: of its names, as `bind` takes them.
+    """
+
+    key: str
+    values: dict[str, Any]
+
+
+class SamplerWanted(NamedTuple):
+    """What parameters say.
+
+    Attributes:
+        seed: None for one by chance.
+        logprobs: most likely tokens reported with each sample.
+        numbers: temperature, top-p and min-p, where no program chooses.
+        top_k: likewise.
+        program: which chooses instead.
+        attend: which chooses what layers read.
+        tokens: the highest token id of each field that has any.
+    """
+
+    seed: int | None
+    logprobs: int
+    numbers: tuple[float, float, float]
+    top_k: int
+    program: Chosen | None
+    attend: Chosen | None
+    tokens: dict[str, int]
+
+    @property
+    def keys(self) -> list[str]:
+        """What its programs are read from."""
+        return [one.key for one in (self.program, self.attend) if one is not None]
+
+
+def read_parameters(text: str) -> SamplerWanted:
+    """The parameters in a JSON object; an empty text is an empty object.
+
+    Raises:
+        ApiError: `invalid-argument`, naming the parameter.
+    """
+    return (_short if len(text) <= _SHORT else _read)(text)
+
+
+def _read(text: str) -> SamplerWanted:
+    if len(text) > MOST_TEXT:
+        raise ApiError(
+            "invalid-argument", f"sampler parameters: {len(text)} characters; {MOST_TEXT} at most"
+        )
+    try:
+        given = Parameters.model_validate_json(text or "{}")
+        fields = checked_fields(given.model_extra or {})
+        program = _program(given, fields)
+        attend = None if given.attend is None else _chosen(given.attend, attends=True)
+    except ValidationError as error:
+        raise ApiError("invalid-argument", f"sampler parameters: {first_fault(error)}") from None
+    except (ProgramFault, RecursionError) as error:
+        raise ApiError("invalid-argument", f"sampler parameters: {error}") from None
+    temperature, top_k, top_p, min_p = (
+        FIELDS[name].default if program is not None else fields.get(name, FIELDS[name].default)
+        for name in ("temperature", "top_k", "top_p", "min_p")
+    )
+    return SamplerWanted(
+        *(given.seed, given.logprobs, (temperature, top_p, min_p), top_k, program, attend),
+        highest_tokens(fields),
+    )
+
+
+_short = lru_cache(256)(
+    _read
+)  # most generations have one of a few texts, which take longest to read
+
+
+def _program(given: Parameters, fields: Mapping[str, Any]) -> Chosen | None:
+    """The program that chooses: one that is given, or that of some fields."""
+    if given.program is None:
+        if given.given or given.constants:
+            raise ProgramFault("values and constants are those of a `program`")
+        rule = rule_of(fields)
+        if rule is None:
+            return None
+        return _chosen(Wanted(program="sampler", constants=rule.constants, given=rule.given))
+    if fields:
+        raise ProgramFault(f"{next(iter(fields))} beside a `program`, which chooses by itself")
+    return _chosen(Wanted(program=given.program, constants=given.constants, given=given.given))
+
+
+def _chosen(wanted: Wanted, *, attends: bool = False) -> Chosen:
+    types, values = types_of(wanted.given, attends=attends)
+    return Chosen(key_of(wanted.program, wanted.constants, types, attends=attends), values)
+
+
+def bound_program(recorded: Recorded, values: Mapping[str, Any], vocabulary: int) -> Bound:
+    """A program that was read, with the values of its names, for a model of so many tokens.
+
+    Raises:
+        ApiError: `invalid-argument`, naming the limit that is exceeded, and the place.
+    """
+    try:
+        return bind(program_for(recorded.text, vocabulary), values, vocabulary)
+    except ProgramFault as error:
+        raise ApiError(
+            "invalid-argument", f"device program: {recorded.explained(str(error))}"
+        ) from None
+
+
+def check_tokens(wanted: SamplerWanted, vocabulary: int) -> None:
+    """Refuses token ids that a model has not. Raises ApiError `invalid-argument`."""
+    for name, token in wanted.tokens.items():
+        if token >= vocabulary:
+            raise ApiError(
+                "invalid-argument",
+                f"sampler parameters: {name}: {token} is outside the vocabulary (0 to"
+                f" {vocabulary - 1})",
+            )
+
+
+def check_attends(facts: ModelDescription) -> None:
+    """Refuses programs of the stage `attend` for a model that has none. Raises ApiError."""
+    if facts.no_attend:
+        raise ApiError(
+            "unsupported", f"attend programs: {facts.name!r} has none: {facts.no_attend}"
+        )
 
 
 def read_values(program: Program, text: str, vocabulary: int) -> dict[int, bytes]:
@@ -39,64 +198,3 @@ def read_values(program: Program, text: str, vocabulary: int) -> dict[int, bytes
         return bind_some(program, given, vocabulary)
     except (ValueError, RecursionError) as error:
         raise ApiError("invalid-argument", f"state: {error}") from None
-
-
-class AttendParameters(BaseModel):
-    """A program of the stage `attend`, beside any sampler."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    program: str
-    given: dict[str, Any] = {}
-
-
-def take_attend(text: str, facts: ModelDescription) -> tuple[str, Bound | None]:
-    """A sampler's parameters, a JSON object, without `attend`; and that program with its values, if
-    there is one.
-
-    Raises:
-        ApiError: `unsupported` by the model, or as `read_program_parameters`.
-    """
-    if '"attend"' not in text or len(text) > MOST_TEXT:
-        return text, None
-    try:
-        given = json.loads(text)
-        wanted = given.pop("attend", None) if isinstance(given, dict) else None
-        if wanted is None:
-            return text, None
-        parameters = AttendParameters.model_validate(wanted)
-        program = program_for(parameters.program, facts.vocab_size)
-        if not program.attends:
-            raise ProgramFault("it gives a token: that is a sampler")
-        bound = bind(program, parameters.given, facts.vocab_size)
-    except ValidationError as error:
-        raise ApiError("invalid-argument", f"attend: {first_fault(error)}") from None
-    except (ValueError, RecursionError) as error:  # a ProgramFault, too
-        raise ApiError("invalid-argument", f"attend: {error}") from None
-    if facts.no_attend:
-        raise ApiError(
-            "unsupported", f"attend programs: {facts.name!r} has none: {facts.no_attend}"
-        )
-    return json.dumps(given), bound
-
-
-def read_program_parameters(text: str, vocabulary: int) -> tuple[ProgramParameters, Bound]:
-    """Parameters of a sampler with a `program`, a JSON object, and that program with its values.
-
-    Raises:
-        ApiError: `invalid-argument`, naming what is wrong, and the limit that is exceeded.
-    """
-    if len(text) > MOST_TEXT:
-        raise ApiError(
-            "invalid-argument", f"device program: {len(text)} characters; {MOST_TEXT} at most"
-        )
-    try:
-        parameters = ProgramParameters.model_validate_json(text)
-        program = program_for(parameters.program, vocabulary)
-        if program.attends:
-            raise ProgramFault("it is one of the stage `attend`: give it as `attend`")
-        return parameters, bind(program, parameters.given, vocabulary)
-    except ValidationError as error:
-        raise ApiError("invalid-argument", f"device program: {first_fault(error)}") from None
-    except ProgramFault as error:
-        raise ApiError("invalid-argument", f"device program: {error}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable
@@ -10,12 +11,15 @@ from typing import Any
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import queue_of
 from pie_control.api.device_programs import (
-    read_program_parameters,
+    Chosen,
+    SamplerWanted,
+    bound_program,
+    check_attends,
+    check_tokens,
+    read_parameters,
     read_values,
-    take_attend,
 )
 from pie_control.api.forward import check_step, queue_step
-from pie_control.api.sampler_parameters import PLAIN, AnyParameters, read_parameters
 from pie_control.api.text import check_distribution, written_embed
 from pie_control.commands.forward import NO_ADAPTER
 from pie_control.commands.sample import (
@@ -30,48 +34,104 @@ from pie_control.commands.sampler import (
     SetSamplerCommand,
     WriteStateCommand,
 )
+from pie_control.device_programs.known import KnownPrograms
+from pie_control.device_programs.reading import name_of, with_text
 from pie_control.errors import ApiError
+from pie_control.fairness import Owner
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
+from pie_control.instances.slow_calls import SlowCalls
 from pie_control.models.model import OpenQueue
 from pie_control.resources.samplers import NO_COUNTS, LogitRow, Sampler
-from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS
+from pie_control.wasm import SUSPENDED
+from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS, Bound
 from pie_py.device_programs.language import REMEMBERED
 from pie_py.device_programs.program import Program
-from pie_py.device_programs.step_cost import FREE, attend_cost, step_cost
-from pie_py.wire.plan import Uint32
+from pie_py.device_programs.recording import Recorded
+from pie_py.device_programs.scope import Text
+from pie_py.device_programs.step_cost import FREE, StepCost, attend_cost, step_cost
+from pie_py.wire.plan import ModelDescription, Uint32
 
 
-def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
-    """Makes a sampler and returns its handle."""
+class SamplerCalls:
+    """Samplers are made once their device programs were read."""
+
+    def __init__(
+        self, programs: KnownPrograms, answers: SlowCalls, uploaded: Callable[[str, str], Text]
+    ) -> None:
+        """`uploaded` gives the text of a user's own sampler, by its name and the user's."""
+        self._programs = programs
+        self._answers = answers
+        self._uploaded = uploaded
+
+    def create_sampler(self, instance: Instance, queue: int, parameters: str) -> Any:
+        """Makes a sampler and returns its handle; the guest is suspended while a text is read."""
+        queue_of(instance, queue, "sample")
+        wanted = read_parameters(parameters)
+        if wanted.program is wanted.attend is None:  # most samplers
+            return make_sampler(instance, queue, wanted)
+        wanted = self._with_text(wanted, instance.user)
+        unknown = [key for key in wanted.keys if self._programs.find(key) is None]
+        if not unknown:
+            return self._make(instance, queue, wanted)
+
+        async def work() -> int:
+            owner = Owner(instance.user, instance.id)
+            for key in unknown:
+                await self._programs.read(owner, key)
+            return self._make(instance, queue, wanted)
+
+        self._answers.start(instance, work)
+        return SUSPENDED
+
+    def _with_text(self, wanted: SamplerWanted, user: str) -> SamplerWanted:
+        """With the text of an uploaded sampler in the place of its name."""
+        chosen = wanted.program
+        if chosen is None or not (name := name_of(chosen.key)):
+            return wanted
+        key = with_text(chosen.key, self._uploaded(name, user))
+        return wanted._replace(program=chosen._replace(key=key))
+
+    def _make(self, instance: Instance, queue: int, wanted: SamplerWanted) -> int:
+        facts = queue_of(instance, queue, "sample").model.description
+        check_tokens(wanted, facts.vocab_size)
+        if wanted.attend is not None:
+            check_attends(facts)
+        program, attend = (self._bound(one, facts) for one in (wanted.program, wanted.attend))
+        source = None if wanted.program is None else self._programs.find(wanted.program.key)
+        return make_sampler(instance, queue, wanted, program, attend, source)
+
+    def _bound(self, chosen: Chosen | None, facts: ModelDescription) -> Bound | None:
+        if chosen is None:
+            return None
+        found = self._programs.find(chosen.key)
+        if found is None:
+            raise ApiError("out-of-resources", "more device programs are read than are kept; retry")
+        return bound_program(found, chosen.values, facts.vocab_size)
+
+
+def make_sampler(
+    instance: Instance,
+    queue: int,
+    wanted: SamplerWanted,
+    bound: Bound | None = None,
+    attend: Bound | None = None,
+    source: Recorded | None = None,
+) -> int:
+    """Makes a sampler whose programs were read and returns its handle."""
     target = queue_of(instance, queue, "sample")
-    facts = target.model.description
+    facts, model = target.model.description, target.model
     vocabulary = facts.vocab_size
-    parameters, attend = take_attend(parameters, facts)
-    wanted: AnyParameters
-    bound, rule = None, PLAIN
-    if '"program"' in parameters:
-        wanted, bound = read_program_parameters(parameters, vocabulary)
-    else:
-        wanted = rule = read_parameters(parameters)
     if wanted.logprobs:
         check_distribution(instance, wanted.logprobs)
     target.queue.check_room()
     program = None if bound is None else bound.program
     remembers = program is not None and program.uses(*REMEMBERED)
-    program_bytes = 0 if program is None else program.given_bytes(vocabulary, VERSIONS)
-    if attend is not None:
-        longest = min(facts.max_position, facts.kv_pages * facts.page_size)
-        heads = facts.heads, facts.kv_heads
-        state = attend.program.state_bytes(longest, ATTEND_VERSIONS, *heads)
-        state += attend.program.prompt_bytes(longest, facts.heads, facts.head_dim)
-        program_bytes += max(1, facts.layers * state + attend.program.given_bytes(vocabulary))
-    cost = FREE if program is None else step_cost(program, vocabulary)
-    if attend is not None:
-        more = attend_cost(attend.program, vocabulary, facts.layers)
-        cost = cost._replace(row=cost.row + more)
-    pool = target.model.samplers
-    model = target.model
+    attends = None if attend is None else attend.program
+    program_bytes, cost = 0, FREE
+    if program is not None or attends is not None:
+        program_bytes, cost = _price(facts, program, attends)
+    pool = model.samplers
     model.sampler_share.check(instance.user, 1, pool.slots.free)
     if remembers:
         model.remembering_share.check(instance.user, 1, pool.rows.free)
@@ -83,15 +143,49 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
         top=min(wanted.logprobs, vocabulary),
         program_bytes=program_bytes,
         program=program,
-        attend=None if attend is None else attend.program,
+        attend=attends,
         cost=cost,
+        source=source,
     )
-    if attend is not None and attend.program.window is not None:
+    if attends is not None and attends.window is not None:
         target.queue.told = handle
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
-    command = SetSamplerCommand(sampler, rule.numbers, rule.top_k, seed, bound, attend, pool.freed)
+    numbers, top_k = wanted.numbers, wanted.top_k
+    command = SetSamplerCommand(sampler, numbers, top_k, seed, bound, attend, pool.freed)
     target.scheduler.enqueue(target.queue, command)
     return handle
+
+
+def _price(
+    facts: ModelDescription, program: Program | None, attend: Program | None
+) -> tuple[int, StepCost]:
+    """The bytes that the worker keeps of programs, and what a step of them costs."""
+    vocabulary, kept, cost = facts.vocab_size, 0, FREE
+    if program is not None:
+        kept, cost = program.given_bytes(vocabulary, VERSIONS), step_cost(program, vocabulary)
+    if attend is not None:
+        longest = min(facts.max_position, facts.kv_pages * facts.page_size)
+        state = attend.state_bytes(longest, ATTEND_VERSIONS, facts.heads, facts.kv_heads)
+        state += attend.prompt_bytes(longest, facts.heads, facts.head_dim)
+        kept += max(1, facts.layers * state + attend.given_bytes(vocabulary))
+        more = attend_cost(attend, vocabulary, facts.layers)
+        cost = cost._replace(row=cost.row + more)
+    return kept, cost
+
+
+def sampler_facts(instance: Instance, queue: int, sampler: int) -> str:
+    """What a sampler's programs ask of the program that has made it, as a JSON object."""
+    found = queue_of(instance, queue, "sample").space.samplers.find(sampler)
+    program, attend = found.program, found.attend
+    return json.dumps(
+        {
+            "looks_back": found.counts != NO_COUNTS,
+            "counts": program is not None and program.uses("counts", "given"),
+            "has_state": found.has_state,
+            "beside": found.mixes,
+            "window": None if attend is None else attend.window,
+        }
+    )
 
 
 def read_state(instance: Instance, queue: int, sampler: int) -> int:

@@ -284,6 +284,7 @@ SIGNATURES: dict[str, dict[str, Signature]] = {
     },
     "sample": {
         "create-sampler": Signature({"queue": U32, "parameters": STRING}, U32, fallible=True),
+        "sampler-facts": Signature({"queue": U32, "sampler": U32}, STRING, fallible=True),
         "destroy-sampler": Signature({"queue": U32, "sampler": U32}, None, fallible=True),
         "feed-sampler": Signature(
             {"queue": U32, "sampler": U32, "tokens": U32_LIST, "generated": BOOL},

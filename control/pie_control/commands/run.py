@@ -176,6 +176,8 @@ class RunCommand(Command):
         if self.over:
             return
         self._move(RunState.OVER)
+        if error is not None:
+            error = ApiError(error.code, self.sampler.explained(error.message))
         self.error = error
         self._changed()
         self._wake()

@@ -171,7 +171,7 @@ class SampleCommand(Command):
             return ApiError("failed-dependency", "logits to be mixed in could not be computed")
         if self.mask is not None and self.mask.error:
             return ApiError("limit-exceeded", self.mask.error)
-        return ApiError(self.refused_as, text)
+        return ApiError(self.refused_as, self.sampler.explained(text))
 
     def fail(self, error: ApiError) -> None:
         """Fails its future: there is no token."""

@@ -26,7 +26,7 @@ from pie_py.models.checkpoint_files import read_object
 # processes forked from this one unless this variable is set.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-# What generation_config.json has that the SDKs' `DeviceSampler` has by the same name.
+# What generation_config.json has that the SDKs' `Sampler` has by the same name.
 _DEFAULTS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 

@@ -68,7 +68,7 @@ def read_codec(folder: Path, confined: ConfinedConfig) -> TextCodec:
                 examined,
                 str(folder),
                 size > _INLINE_BYTES,
-                seconds=2.0 + size * 0.05e-6,
+                seconds=1.0 + size * 0.05e-6,
             )
         except ApiError as error:
             raise UnusableTokenizer(f"{file}: {error.message}") from None

@@ -19,6 +19,7 @@ from collections.abc import Callable
 import structlog
 import trio
 
+from pie_control.errors import ProgramRejected
 from pie_control.programs.components import Components
 from pie_control.programs.store import Program
 from pie_control.wasm import Component, Guest, GuestLimits, GuestTrap, Linker, Status
@@ -193,6 +194,8 @@ class Guests:
         Raises:
             ProgramRejected: if it cannot run here.
         """
+        if program.kind == "sampler":
+            raise ProgramRejected(f"{program.name} is a sampler, which inferlets choose tokens by")
         await self._components.load(program)
 
     def is_prepared(self, program: Program) -> bool:

@@ -11,7 +11,10 @@ import warnings
 from pathlib import Path
 
 from pie_control.errors import ProgramRejected
-from pie_py.wire import javascript, modules
+from pie_py.device_programs.program import ProgramFault
+from pie_py.device_programs.reader import check_text
+from pie_py.device_programs.scope import Text
+from pie_py.wire import javascript, modules, samplers
 
 MAX_SOURCE_BYTES = 1 << 20
 _CONTROL = re.compile(rb"[^\t\n\f\r\x20-\x7e\x80-\xff]")  # what no text file has
@@ -35,6 +38,9 @@ def check_program(data: bytes, name: str) -> None:
     if data.startswith(javascript.MARK):
         _check_javascript(data, name)
         return
+    if data.startswith(samplers.MARK):
+        _check_sampler(data.removeprefix(samplers.MARK), f"{name}.py")
+        return
     if not data.startswith(modules.MARK):
         check_source(data, f"{name}.py")
         return
@@ -53,6 +59,14 @@ def _check_javascript(data: bytes, name: str) -> None:
         raise ProgramRejected(f"{name}: {error}") from None
     for path, source in sources.items():
         _check_text(source, f"{name}/{path}", "JavaScript")
+
+
+def _check_sampler(data: bytes, filename: str) -> None:
+    _check_text(data, filename, "sampler's")
+    try:
+        check_text(Text(filename, 1, data.decode()))
+    except ProgramFault as error:
+        raise ProgramRejected(str(error)) from None
 
 
 def check_source(data: bytes, filename: str) -> None:

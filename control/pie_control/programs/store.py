@@ -21,13 +21,16 @@ from cachetools import LRUCache
 from pie_control.errors import ApiError
 from pie_control.programs.index import Index, Row
 from pie_py.config.keys import LOCAL_USER
-from pie_py.wire import javascript
+from pie_py.device_programs.library import programs as library
+from pie_py.device_programs.scope import Text
+from pie_py.wire import javascript, samplers
 from pie_py.wire.modules import LONGEST_NAME, NAME
 
 log = structlog.get_logger("pie.programs")
 
-ProgramKind: TypeAlias = Literal["component", "python", "javascript"]
-ENDINGS = {"python": ".py", "javascript": ".js"}  # of the sources' names in tracebacks
+ProgramKind: TypeAlias = Literal["component", "python", "javascript", "sampler"]
+# Of the sources' names in tracebacks.
+ENDINGS = {"python": ".py", "javascript": ".js", "sampler": ".py"}
 
 _NAME = re.compile(NAME)
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -174,6 +177,28 @@ class ProgramStore:
             return f"{program.name}{ENDINGS[program.kind]}", self._text(program)
         except (DamagedProgram, FileNotFoundError):
             raise ApiError("not-found", f"{program.name} {DAMAGED}") from None
+
+    def sampler_text(self, name: str, user: str) -> Text:
+        """The text of an uploaded sampler.
+
+        Raises:
+            ApiError: `invalid-argument`: neither the library nor the user has one of this name.
+        """
+        near = difflib.get_close_matches(name, library(), 1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        try:
+            found = self.find(name, user)
+        except ApiError:
+            raise ApiError(
+                "invalid-argument",
+                f"device program: there is no program {name!r:.60} in the library, and no sampler"
+                f" of yours is called so{meant}",
+            ) from None
+        if found.kind != "sampler":
+            raise ApiError("invalid-argument", f"{name} is a program and no sampler{meant}")
+        self.used(found)
+        file, text = self.source(found)
+        return Text(file, 1, text.removeprefix(samplers.MARK.decode()))
 
     def _text(self, program: Program) -> str:
         text: str | None = self._texts.get(program.hash)
@@ -328,9 +353,11 @@ def is_hash(name: str) -> bool:
 
 
 def kind_of(head: bytes) -> ProgramKind:
-    """Kind of a program by its first bytes: Wasm's magic number, JavaScript's mark, else Python."""
+    """Kind of a program by its first bytes: Wasm's magic number, a mark, else Python."""
     if head.startswith(b"\0asm"):
         return "component"
+    if head.startswith(samplers.MARK):
+        return "sampler"
     return "javascript" if head.startswith(javascript.MARK) else "python"
 
 

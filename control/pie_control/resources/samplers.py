@@ -10,6 +10,7 @@ from pie_control.errors import ApiError, Shortage
 from pie_control.resources.pools import Defer, FreeList
 from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS
 from pie_py.device_programs.program import Program
+from pie_py.device_programs.recording import Recorded
 from pie_py.device_programs.step_cost import FREE, StepCost
 from pie_py.wire.plan import LOGIT_ROWS
 
@@ -57,6 +58,7 @@ class Sampler:
     program_bytes: int  # what the worker keeps of its device program
     program: Program | None  # the device program that it is
     cost: StepCost  # of the program
+    source: Recorded | None = None  # of the program
     attend: Program | None = None  # the one of the stage `attend` that it has beside
     steps: int = 0  # tokens asked for so far
     mixing: list[LogitRow] = field(default_factory=list)  # for the next choice
@@ -87,6 +89,10 @@ class Sampler:
         self.steps = step
         if self._versions and chosen - step + _UNDER_WAY >= self._versions:
             self.is_lost = True
+
+    def explained(self, message: str) -> str:
+        """What the worker says of its device program, with the place in the source."""
+        return message if self.source is None else self.source.explained(message)
 
     def lost_state(self) -> ApiError:
         """What is said if `is_lost`."""
@@ -162,6 +168,7 @@ class Samplers:
         program: Program | None = None,
         attend: Program | None = None,
         cost: StepCost = FREE,
+        source: Recorded | None = None,
     ) -> tuple[int, Sampler]:
         """Takes a slot, and a row if the sampler remembers tokens; returns its handle, too.
 
@@ -197,7 +204,8 @@ class Samplers:
         handle = self._next
         self._next += 1
         sampler = self._live[handle] = Sampler(
-            slot, pool.first_name + slot, counts, mixes, top, program_bytes, program, cost, attend
+            *(slot, pool.first_name + slot, counts, mixes, top, program_bytes, program, cost),
+            *(source, attend),
         )
         return handle, sampler
 

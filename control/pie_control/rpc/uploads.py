@@ -143,7 +143,7 @@ class Uploads:
             raise ApiError("invalid-argument", f"the bytes hash to {found}, not {upload.digest}")
         if kind != "component":
             await self._check_source(upload, user)
-        if kind != "python":  # whose runtime is there in any case
+        if kind not in ("python", "sampler"):  # whose runtime is there in any case
             candidate = Program(
                 found,
                 upload.name,

@@ -18,7 +18,7 @@ from pie_py.device_programs.bound import Bound
 from pie_py.device_programs.language import MOST_NEWEST
 from pie_py.wire.plan import Float32
 
-SAMPLERS = 4096
+SAMPLERS = 1 << 14
 COUNT_MEMORY = 256 << 20  # bytes at most for the token counts of device programs
 
 

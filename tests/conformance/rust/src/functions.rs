@@ -116,6 +116,7 @@ pub fn call(name: &str, values: &[Value]) -> Result<String> {
         "get-hidden" => text::get_hidden(a.u32(0)?, &a.u32s(1)?).reply(),
         "take-hidden" => text::take_hidden(a.u32(0)?).reply(),
         "create-sampler" => sample::create_sampler(a.u32(0)?, a.text(1)?).reply(),
+        "sampler-facts" => sample::sampler_facts(a.u32(0)?, a.u32(1)?).reply(),
         "destroy-sampler" => sample::destroy_sampler(a.u32(0)?, a.u32(1)?).reply(),
         "feed-sampler" => sample::feed_sampler(a.u32(0)?, a.u32(1)?, &a.u32s(2)?, a.bool(3)?).reply(),
         "read-state" => sample::read_state(a.u32(0)?, a.u32(1)?).reply(),

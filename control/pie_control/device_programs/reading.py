@@ -1,0 +1,62 @@
+"""The job of a confined process that reads a device program, and what it is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pie_control.errors import ApiError
+from pie_py.device_programs.language import Kind, Type
+from pie_py.device_programs.library import programs, rule_text
+from pie_py.device_programs.program import ProgramFault
+from pie_py.device_programs.reader import read_texts
+from pie_py.device_programs.scope import Text
+
+
+def key_of(
+    program: str | Sequence[tuple[str, int, str]],
+    constants: Mapping[str, Any],
+    types: Mapping[str, Type],
+    *,
+    attends: bool,
+) -> str:
+    """What a program is read from, as a text: its name in the library or its texts, its constants,
+    and the types of what it is given.
+    """
+    kinds = {name: [of.kind, list(of.shape)] for name, of in types.items()}
+    return json.dumps([program, constants, kinds, attends])
+
+
+def is_of_library(key: str) -> bool:
+    """True for a program that is given by its name."""
+    return key.startswith('["')
+
+
+def with_text(key: str, text: Text) -> str:
+    """The key of a program whose text, and not its name, is given."""
+    return json.dumps([[text], *json.loads(key)[1:]])
+
+
+def name_of(key: str) -> str:
+    """The name of a program that is not the library's; empty for one of the library, or a text."""
+    program = json.loads(key)[0] if is_of_library(key) else ""
+    return "" if program in programs() else program
+
+
+def read(key: str) -> tuple[str, list[str]]:
+    """Reads a program: its canonical text, and the place in the source of each node.
+
+    Raises:
+        ApiError: `invalid-argument`, with the place.
+    """
+    program, constants, kinds, attends = json.loads(key)
+    types = {name: Type(Kind(kind), tuple(shape)) for name, (kind, shape) in kinds.items()}
+    try:
+        texts = (
+            [rule_text(program)] if isinstance(program, str) else [Text(*one) for one in program]
+        )
+        found = read_texts(texts, constants, types, attends=attends)
+    except ProgramFault as error:
+        raise ApiError("invalid-argument", f"device program: {error}") from None
+    return found.text, list(found.places)

@@ -1,0 +1,101 @@
+"""Functions of the language that constants have as well, or that call functions of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from pie_py.device_programs.language import Mistake
+from pie_py.device_programs.recording import Recording, Tensor
+from pie_py.device_programs.scope import Function
+
+_MOST_ITEMS = 4096  # of a list, or turns of a `range`
+
+
+class Caller(Protocol):
+    """What reads the text."""
+
+    recording: Recording
+
+    def call(self, function: Function, values: Sequence[Any]) -> Any:
+        """What a function of the text returns."""
+
+    def items(self, value: Any, of: Function) -> Iterator[Any]:
+        """The elements of a list, or the rows of a tensor of a known size."""
+
+
+# What has to call functions of the text, or is of constants as well: each takes the reader,
+# values, and values by name.
+
+
+def _fold(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> Any:
+    """What a function makes of `first` and one value after the other; recorded for each of them."""
+    if len(values) != 3 or named or not isinstance(values[0], Function):
+        raise Mistake("fold takes a function, a first value, and a tensor or a list")
+    function, found, items = values
+    for one in reader.items(items, function):
+        found = reader.call(function, [found, one])
+    return found
+
+
+def _of_constants(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of Python's, of constants alone."""
+
+    def call(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> Any:
+        if any(isinstance(one, Tensor) for one in values):
+            raise Mistake(f"{function.__name__} takes constants, and was given a tensor")
+        found = function(*values, **named)
+        if isinstance(found, range | enumerate | zip | reversed):
+            found = _bounded(found)
+        return found
+
+    return call
+
+
+def _bounded(items: Any) -> list[Any]:
+    found: list[Any] = []
+    for one in items:
+        if len(found) >= _MOST_ITEMS:
+            raise Mistake(f"more than {_MOST_ITEMS} elements")
+        found.append(list(one) if isinstance(one, tuple) else one)
+    return found
+
+
+def _least(operation: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """`min` and `max`, of two tensors as well."""
+
+    def call(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> Any:
+        if len(values) == 2 and any(isinstance(one, Tensor) for one in values):
+            return reader.recording.add(operation, *values)
+        return _of_constants(plain)(reader, values, named)
+
+    return call
+
+
+def _length(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> Any:
+    [value] = values
+    return value.size if isinstance(value, Tensor) else len(value)
+
+
+def _absolute(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> Any:
+    [value] = values
+    return reader.recording.add("abs", value) if isinstance(value, Tensor) else abs(value)
+
+
+def _is_constant(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> bool:
+    """True for what is known while the text is read: no tensor."""
+    return not isinstance(values[0], Tensor)
+
+
+BUILT_IN: dict[str, Callable[..., Any]] = {
+    "fold": _fold,
+    "min": _least("minimum", min),
+    "max": _least("maximum", max),
+    "len": _length,
+    "abs": _absolute,
+    "is_constant": _is_constant,
+    **{
+        one.__name__: _of_constants(one)
+        for one in (range, enumerate, zip, reversed, int, float, bool, round)
+    },
+}
