@@ -5,7 +5,7 @@ Run: pie-py run examples/structured_output.py -- --text "Alice met Bob in Paris 
 
 import json
 
-from inferlet import Context, DeviceSampler, Grammar, Model, gather
+from inferlet import Context, Grammar, Model, Sampler, gather
 
 PERSON = {
     "type": "object",
@@ -32,7 +32,7 @@ async def main(text: str = "Alice met Bob in Paris on 3 May 2024.") -> dict[str,
     async def ask(question: str, grammar: Grammar) -> str:
         with context.fork() as fork:
             fork.fill(f"{question}: ")
-            sampler = DeviceSampler(temperature=0.7, top_p=0.9, frequency_penalty=0.2, seed=1)
+            sampler = Sampler(temperature=0.7, top_p=0.9, frequency_penalty=0.2, seed=1)
             return await fork.generate(sampler, max_tokens=200, grammar=grammar).collect_text()
 
     texts = await gather(*[ask(*item) for item in QUESTIONS.items()])

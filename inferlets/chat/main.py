@@ -10,10 +10,10 @@ import asyncio
 import time
 from typing import Any
 
-from inferlet import Context, DeviceSampler, Model, PieError, session
+from inferlet import Context, Model, PieError, Sampler, session
 
-# How tokens are chosen where the model recommends nothing: what small models need.
-PLAIN = {"temperature": 0.2, "top_p": 0.9}
+# How tokens are chosen where the model recommends nothing.
+PLAIN = {"temperature": 0.0}
 COMMANDS = """\
 /clear           forget the conversation
 /system [TEXT]   begin again with TEXT as the system prompt, or show the one there is
@@ -24,7 +24,7 @@ COMMANDS = """\
 class Conversation:
     """What has been said, whose keys and values stay in the KV pages between the turns."""
 
-    def __init__(self, model: Model, system: str, sampler: DeviceSampler, most: int) -> None:
+    def __init__(self, model: Model, system: str, sampler: Sampler, most: int) -> None:
         self.model, self.sampler, self.most = model, sampler, most
         self.stats = "there was no answer yet"
         self.begin(system)
@@ -108,7 +108,7 @@ async def main(
     loaded = Model.load(model or None)
     given: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "seed": seed}
     chosen = {name: value for name, value in given.items() if value is not None}
-    sampler = DeviceSampler(**{**PLAIN, **loaded.generation_defaults, **chosen})
+    sampler = Sampler(**{**PLAIN, **loaded.generation_defaults, **chosen})
     conversation = Conversation(loaded, system, sampler, max_tokens)
     turns: asyncio.Queue[str] = asyncio.Queue()
     answer: asyncio.Task[None] | None = None

@@ -39,17 +39,19 @@ async def main(
         model_name: one that the server serves.
     """
     context = Context(Model.load(model_name)).fill(prompt)
-    steps = {
-        "dry": lambda x: samplers.dry(x, dry_multiplier, allowed=dry_allowed),
-        "temperature": lambda x: x / (temperature or 1),
-        "eta_cutoff": lambda x: samplers.eta_cutoff(x, eta_epsilon),
-        "xtc": lambda x: samplers.xtc(x, xtc_threshold, xtc_probability),
-    }
+    steps = order or ORDER
 
     @device.program
     def composed(logits: device.Tensor) -> device.Tensor:
-        for name in order or ORDER:
-            logits = steps[name](logits)
+        for name in steps:
+            if name == "dry":
+                logits = samplers.dry(logits, dry_multiplier, allowed=dry_allowed)
+            elif name == "temperature":
+                logits = logits / (temperature or 1)
+            elif name == "eta_cutoff":
+                logits = samplers.eta_cutoff(logits, eta_epsilon)
+            else:
+                logits = samplers.xtc(logits, xtc_threshold, xtc_probability)
         return device.draw(logits) if temperature else logits.argmax()
 
     tokens, told = [], []

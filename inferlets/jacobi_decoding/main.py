@@ -4,7 +4,7 @@ Each step of the server computes what follows every guess. Those that agree with
 on are final; the others become what was computed. The output is that of decoding without guesses.
 """
 
-from inferlet import Context, DeviceSampler, Model
+from inferlet import Context, Model, Sampler
 
 
 async def main(
@@ -25,7 +25,7 @@ async def main(
     """
     served = Model.load(model_name)
     context = Context(served).fill(prompt)
-    sampler = DeviceSampler(temperature=temperature, seed=1)
+    sampler = Sampler(temperature=temperature, seed=1)
     tokens = await context.generate(
         sampler, max_tokens=max_tokens, stop=[], speculate=window, drafter="jacobi"
     ).collect_tokens()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from inferlet import Context, DeviceSampler, Model
+from inferlet import Context, Model, Sampler
 
 
 @dataclass
@@ -43,7 +43,7 @@ async def roll_out(node: Node, start: int, length: int) -> tuple[float, list[int
     """The mean probability of the greedy text through a node, and its tokens."""
     logs, tokens = node.logs[:], node.context.tokens[start:]
     generator = node.context.fork().generate(
-        DeviceSampler(temperature=0, logprobs=1), max_tokens=length - len(tokens), stop=[]
+        Sampler(temperature=0, logprobs=1), max_tokens=length - len(tokens), stop=[]
     )
     async for step in generator:
         output = await step.execute()

@@ -3,7 +3,7 @@
 Run: pie-py run inferlets/text_completion --prompt "The capital of"
 """
 
-from inferlet import Context, Model, Sampler
+from inferlet import Context, Model, PieError, Sampler
 
 
 async def main(
@@ -26,15 +26,16 @@ async def main(
         top_k: number of tokens to choose from.
         seed: makes the choices repeatable.
     """
+    sampler = Sampler(temperature=temperature, top_k=top_k or 0, top_p=top_p, seed=seed)
+    context = Context(Model.load())
+    if chat:
+        context.user(prompt)
+    else:
+        context.fill(prompt)
     try:
-        sampler = Sampler(temperature, top_k, top_p, seed=seed)
-        context = Context(Model.load())
-        if chat:
-            context.user(prompt)
-        else:
-            context.fill(prompt)
-        generator = context.generate(sampler, max_tokens=max_tokens)
-    except ValueError as error:
+        await context.generate(sampler, max_tokens=max_tokens).send_text()
+    except (PieError, ValueError) as error:
+        if getattr(error, "code", "invalid-argument") != "invalid-argument":
+            raise
         raise SystemExit(f"usage: {error}") from None
-    await generator.send_text()
     return ""

@@ -16,7 +16,7 @@ const OPTIONS = {
 /** Sends the answer to the client in pieces, as it is generated. */
 export async function main(args: string[]): Promise<void> {
   const { prompt, maxTokens, temperature, topP, topK, seed } = parseArgs(args, OPTIONS);
-  const sampler = new Sampler({ temperature, p: topP, k: topK, seed });
+  const sampler = new Sampler({ temperature, topP, topK, seed });
   const context = new Context(Model.load()).fill(prompt);
   await context.generate(sampler, { maxTokens }).sendText();
 }

@@ -42,8 +42,9 @@ WORDS = st.lists(
 
 def plain(text: str) -> str:
     """A text without anything that reads as a marker or a special token."""
-    text = re.sub(r"\[(CALL|HEAD|END|INTR|TRAP)\]", "", text)
-    return re.sub(r"<\|\w+\|>", "", text)
+    while (less := re.sub(r"\[(CALL|HEAD|END|INTR|TRAP)\]|<\|\w+\|>", "", text)) != text:
+        text = less  # what is left may read as one again
+    return text
 
 
 def reread(form: Dialect, context: list[int]) -> list[tuple[str, str, str]]:

@@ -53,12 +53,12 @@ def test_what_is_refused(server: Server, guests: Path) -> None:
     for told, wanted in zip(
         run(server, guests, "refused"),
         (
-            "attend: x: its names are [], and ['x'] were given",
-            "attend: it gives a token: that is a sampler",
-            "attend: seed: Extra inputs are not permitted",
-            "attend: what is kept is bool [pages], not bool [tokens], or by head",
+            "x is 'text': a program is given numbers",
+            "rule takes logits: there are weights or scores, and state",
+            "attend.seed: Extra inputs are not permitted",
+            "returned <bool [pages]>: what is kept is bool [tokens]",
             "at most, with 32 heads and 4096 tokens",
-            "device program: it is one of the stage `attend`: give it as `attend`",
+            "sinks takes logits and, if it has any, state",
             "20 of them have run before, and they can't run again",
             "needs `run_ahead`",
             "not with `choose`, a grammar",

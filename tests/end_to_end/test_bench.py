@@ -70,7 +70,7 @@ def test_laptop(tmp_path: Path) -> None:
     few = ("--tokens", "8", "--rounds", "1")
     document = bench("laptop", *sides, *size, *few)
     exact, start, speed, memory, perplexity = map(table, document["reports"])
-    assert [row["differ"] for row in exact] == [0]
+    assert [row["differ"] for row in exact] == [0, None, None]  # and how close to float32
     assert [row[""] for row in start] == ["pie_py", "transformers"]
     assert start[0]["server there"] > 0
     assert all(row["pie_py"] > 0 for row in speed)

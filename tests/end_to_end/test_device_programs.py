@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.servers import Server
+
+from pie_py.client.errors import ClientError
+from pie_py.device_programs.fields import FIELDS
 
 pytestmark = pytest.mark.slow
 PROMPT = random.Random(5).choices(range(3, 300), k=40)
@@ -51,19 +55,109 @@ def test_state_steps_grammars_and_what_is_refused(server: Server, guests: Path) 
     ]
     assert len(found["digits"]) == 8
     assert found["digits"].isdigit()
-    error, line = found["outside"]
-    assert "the device program chose token 100000000, which is not in" in error
-    assert error.endswith(f", made at {line}")
-    assert found["too_wide"].endswith(f", made at {line.partition(':')[0]}:{found['wide_line']}")
+    lines = (Path(__file__).parent / "guests" / "device_sampling.py").read_text().splitlines()
+    for error, told, line in (
+        (found["outside"], "chose token 100000000, which is not in", "step() + 100_000_000"),
+        (found["too_wide"], "1000000 elements", "device.iota(1000).reshape(1000, 1)"),
+    ):
+        assert told in error
+        place = re.search(r", made at device_sampling\.py:(\d+):\d+$", error)
+        assert place is not None
+        assert line in lines[int(place[1]) - 1]
     for told, wanted in zip(
         found["refused"],
         (
-            "device program: no JSON",
-            "device program: next: its names are ['next'], and [] were given",
-            "device program: next is int []: something else was given",
-            "device program: temperature: Extra inputs are not permitted",
-            "device program: the token is float [vocabulary], not int []",
+            "there is no program 'mirostats' in the library, and no sampler of yours is called so;"
+            " did you mean 'mirostat'?",
+            "device program: own.py:7:1: rule returned <float [vocabulary]>: a program returns a",
+            "device program: own.py:8:10: a tensor has no `nothing`",
+            "sampler parameters: temperature beside a `program`, which chooses by itself",
+            'there is no program \'{"state"',
         ),
         strict=True,
     ):
         assert wanted in told
+
+
+def some_sampler(chance: random.Random) -> dict[str, Any]:
+    """Parameters of one to five fields of all that there are, and a seed."""
+    found: dict[str, Any] = {"seed": chance.randrange(2**32)}
+    for name in chance.sample(sorted(FIELDS), chance.randint(1, 5)):
+        field = FIELDS[name]
+        tokens = chance.sample(range(3, 300), 4)
+        match field.kind:
+            case "tokens":
+                found[name] = tokens * (40 if name == "allowed_tokens" else 1)
+            case "sequences":
+                found[name] = [tokens[:1], tokens[1:3]]
+            case "biases":
+                found[name] = {str(token): chance.uniform(-9, 9) for token in tokens}
+            case "int":
+                found[name] = chance.randint(int(field.least), int(min(field.most, 40)))
+            case _:
+                found[name] = chance.uniform(max(field.least, 0.05), min(field.most, 2))
+    return found
+
+
+def test_one_seed_is_one_text_however_it_is_read(server: Server, guests: Path) -> None:
+    """As a text, tokens, a stream or steps, alone or among others, for any parameters."""
+    chance = random.Random(11)
+    samplers = [some_sampler(chance) for _ in range(30)]
+    with server.client() as client:
+        program = client.upload(guests / "one_way.py")
+        given = [json.dumps(PROMPT), *map(json.dumps, samplers)]
+        instance = client.launch(program, given)
+        found = [json.loads(one) for one in instance]
+        assert instance.result() == "done"
+    assert len(found) == len(samplers)
+    for sampler, (alone, *others) in zip(samplers, found, strict=True):
+        assert others == [alone] * 4, sampler
+    assert len({tuple(tokens) for tokens, *_ in found}) > 20
+
+
+OWN = """
+from inferlet import device, samplers
+
+SHARE = 0.5
+
+
+def half(logits):
+    return samplers.top_p(logits, SHARE)
+
+
+def my_rule(logits, state):
+    return device.draw(half(logits) / state.heat)
+"""
+USES_OWN = """
+from inferlet import Context, Model, PieError, device
+
+async def main() -> list:
+    model, found = Model.load(), []
+    rule = device.program("def rule(logits, s): return draw(top_p(logits, 0.5) / s.heat)")
+    for sampler in (device.named("mine"), rule, device.named("mines"), device.named("uses")):
+        context = Context(model).append([5, 6, 7])
+        try:
+            generation = context.generate(sampler(heat=2.0, seed=1), max_tokens=9, stop=[])
+            found.append(await generation.collect_tokens())
+        except PieError as error:
+            found.append(str(error))
+    return found
+"""
+
+
+def test_a_sampler_of_a_user_s_own_has_a_name(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    with server.client() as client:
+        client.upload(tmp_path / "mine.py", sampler=True)
+        client.upload(USES_OWN.encode(), "uses")
+        mine, same, unknown, program = json.loads(client.launch("uses").result())
+        assert mine == same
+        assert "no sampler of yours is called so" in unknown
+        assert "uses is a program and no sampler" in program
+        with pytest.raises(
+            ClientError, match="mine is a sampler, which inferlets choose tokens by"
+        ):
+            client.launch("mine").result()
+        (tmp_path / "mine.py").write_text("def rule(logits):\n    return logits(")
+        with pytest.raises(ClientError, match=r"mine.py:2:18: '\(' was never closed"):
+            client.upload(tmp_path / "mine.py", sampler=True)

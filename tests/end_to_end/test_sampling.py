@@ -10,11 +10,9 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from support import reference
 from support.rust_components import rust_component
-from support.sampling_reference import chi_square_passes, probabilities
 from support.servers import Server
 
 pytestmark = pytest.mark.slow
@@ -115,29 +113,6 @@ def test_steps_queued_before_their_tokens_are_known(
         run_all(server, guests, "ahead", [job], language)[0]["tokens"]
         == run_all(server, guests, "generate", [job])[0]["tokens"]
     )
-
-
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        {"temperature": 0.8},
-        {"temperature": 1.2, "top_k": 10},
-        {"temperature": 0.9, "top_p": 0.7},
-        {"temperature": 1.5, "top_k": 12, "top_p": 0.9},
-        {"temperature": 1.1, "min_p": 0.07},
-    ],
-    ids=str,
-)
-def test_the_rust_sdk_samples_from_the_same_distribution(
-    server: Server, guests: Path, sampler: dict[str, Any]
-) -> None:
-    """As `tests/inference/test_choose.py` has it of the Python SDK and of the worker."""
-    logits = -np.sort(-np.random.default_rng(3).normal(0, 2, 60)).astype(np.float32)
-    chances = np.exp(logits) / np.exp(logits).sum()
-    job = {"probabilities": chances.tolist(), "sampler": sampler, "draws": 20_000}
-    [counts] = run_all(server, guests, "draws", [job], "rust")
-    expected = probabilities(logits, **sampler)
-    assert chi_square_passes(np.array(counts), expected)
 
 
 def test_penalties_keep_tokens_apart(server: Server, guests: Path) -> None:

@@ -38,9 +38,9 @@ def make(options, ahead):
     if name == "own":
         return dict(choose=own, max_tokens=options["most"], stop=options["stop"], run_ahead=ahead)
     if name == "device":
-        sampler = DeviceSampler(temperature=0.8, seed=5)
+        sampler = Sampler(temperature=0.8, seed=5)
     elif name == "penalties":
-        sampler = DeviceSampler(temperature=0.8, seed=5, presence_penalty=0.5)
+        sampler = Sampler(temperature=0.8, seed=5, presence_penalty=0.5)
     elif name == "chance":
         sampler = Sampler.top_p(0.9, 0.9, seed=-7)
     else:
@@ -213,7 +213,7 @@ return out
 
 def test_who_looks_at_each_step_pays_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     body = """
-generator = Context(model).fill("ab").generate(DeviceSampler(temperature=0), max_tokens=12, stop=[%d])
+generator = Context(model).fill("ab").generate(Sampler(temperature=0), max_tokens=12, stop=[%d])
 out = []
 async for step in generator:
     out += (await step.execute()).tokens
@@ -226,18 +226,20 @@ return out
 
 
 def test_a_model_without_the_trait(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server chooses nothing there; a function of one's own does."""
     body = """
 ctx = Context(model).fill("ab")
-same = Sampler.top_p(0.9, 0.9, seed=3)
-return [await ctx.generate(max_tokens=9).collect_tokens(), model.samples,
-        await ctx.generate(same, max_tokens=9).collect_text(), len(ctx), ctx.sequence.facts()["ahead"]]
+out = [await ctx.generate(choose=lambda tokens, chances: tokens[0], max_tokens=9).collect_tokens()]
+try:
+    await ctx.generate(max_tokens=9).collect_tokens()
+except PieError as error:
+    out.append(str(error))
+return out
 """
     traits = [trait for trait in rig.facts.traits if trait != "sample"]
-    out, forwards = measured(rig, monkeypatch, body, traits=traits)
+    out, _ = measured(rig, monkeypatch, body, traits=traits)
     assert out[0] == continuation([BOS, *b"ab"], 9)
-    assert out[1] is False
-    assert out[3:] == [21, False]
-    assert forwards == 18
+    assert out[1].startswith("unsupported: ")
 
 
 def test_nothing_is_taken_from_others_for_a_step_ahead(
@@ -267,7 +269,10 @@ fill(lambda: raw.alloc_emb(others, 1))
 out.append(await ctx.generate(max_tokens=4).collect_tokens())
 gc.collect()  # what the error has held
 fill(lambda: raw.create_sampler(others, ""))
-out.append(await ctx.generate(max_tokens=3).collect_tokens())
+try:
+    await ctx.generate(max_tokens=3).collect_tokens()
+except PieError as error:
+    out.append(error.code)
 return out
 """
     out, _ = measured(rig, monkeypatch, body, kv_pages=8, samplers=512)
@@ -275,7 +280,7 @@ return out
     assert len(out[1]) == 1
     assert out[2] == "out-of-resources"
     assert out[3] == continuation([97] * 3, 4)
-    assert out[4] == continuation([97] * 3 + out[3], 3)
+    assert out[4] == "out-of-resources"
 
 
 class ProgramsChooseNothing(TextSampler):
@@ -293,7 +298,7 @@ def test_a_choice_that_fails_leaves_the_context_usable(
 out = []
 for ahead in (True, False):
     ctx = Context(model).fill("ab")
-    none = DeviceSampler(temperature=0, logit_bias=dict.fromkeys(range(97, 123)))
+    none = Sampler(temperature=0, logit_bias=dict.fromkeys(range(97, 123)))
     try:
         await ctx.generate(none, max_tokens=5, run_ahead=ahead).collect_tokens()
     except PieError as error:
@@ -312,7 +317,7 @@ def test_tokens_of_the_program_count_and_undone_ones_do_not(
 ) -> None:
     """A sampler with penalties starts anew after a step that was undone."""
     body = """
-sampler = DeviceSampler(temperature=0, seed=1, presence_penalty=1.0)
+sampler = Sampler(temperature=0, seed=1, presence_penalty=1.0)
 out, kept = [], []
 for ahead in (True, False):
     ctx = Context(model).fill("ab")

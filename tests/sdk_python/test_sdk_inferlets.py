@@ -62,7 +62,7 @@ def test_text_completion_refuses_a_wrong_sampler(rig: Rig) -> None:
     source = (COMPLETION / "main.py").read_text()
     outcome = rig.run(source, "--prompt", "x", "--temperature", "-1")
     assert outcome.text.startswith("usage: ")
-    assert "negative" in outcome.text
+    assert "temperature is -1.0; it is a number, 0 to 10000" in outcome.text
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections import Counter
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,88 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asynclm.cml.parser import TextParser, TokenParser
-from inferlet import Context, DeviceSampler, NotInServerError, Sampler, runtime
+from inferlet import Context, NotInServerError, Sampler, runtime
 from inferlet._pages import addresses, drop, share, spans
 from inferlet._stream import BROKEN, ROUND, TIMES, StopStrings, TextDecoder, goes_round
 
-TOKENS = list(range(100, 110))
-CHANCES = [0.4, 0.2, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 0.02]
 
-
-def frequencies(sampler: Sampler, draws: int = 4000) -> list[float]:
-    generator = random.Random(1)
-    counts = Counter(sampler.choose(TOKENS, CHANCES, generator) for _ in range(draws))
-    return [counts[token] / draws for token in TOKENS]
-
-
-def expected(weights: list[float]) -> list[float]:
-    return [w / sum(weights) for w in weights]
-
-
-@pytest.mark.parametrize(
-    ("mistake", "told"),
-    [
-        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0; it is 1e-09 to 10000"),
-        ({"presence_penalty": 2e4}, "presence_penalty is 20000.0; it is -10000 to 10000"),
-        ({"xtc_probability": float("nan")}, "xtc_probability is nan; it is 0 to 1"),
-        ({"no_repeat_ngram_size": 65}, "no_repeat_ngram_size is 65; it is 0 to 64"),
-        ({"typical_p": 1.5}, "typical_p is 1.5; it is 0 to 1"),
-        ({"logit_bias": {7: float("inf")}}, "logit_bias of token 7 is inf"),
-        ({"allowed_tokens": []}, "allowed_tokens is empty"),
-    ],
-)
-def test_a_server_sampler_refuses_numbers_outside_their_range(
-    mistake: dict[str, Any], told: str
-) -> None:
-    with pytest.raises(ValueError, match=told):
-        DeviceSampler(**mistake)
-
-
-@pytest.mark.parametrize(
-    ("sampler", "weights"),
-    [
-        (Sampler.argmax(), [1.0] + [0.0] * 9),
-        (Sampler.top_p(0.0, 0.9), [1.0] + [0.0] * 9),
-        (Sampler.multinomial(1.0), CHANCES),
-        (Sampler.multinomial(0.5), [p**2 for p in CHANCES]),
-        (Sampler.multinomial(2.0), [p**0.5 for p in CHANCES]),
-        (Sampler.top_k(1.0, 3), CHANCES[:3] + [0.0] * 7),
-        (Sampler.top_p(1.0, 0.65), CHANCES[:3] + [0.0] * 7),
-        (Sampler.min_p(1.0, 0.19), CHANCES[:4] + [0.0] * 6),
-        (Sampler.top_k_top_p(1.0, 5, 0.7), CHANCES[:2] + [0.0] * 8),
-    ],
-)
-def test_samplers_choose_by_their_weights(sampler: Sampler, weights: list[float]) -> None:
-    for seen, wanted in zip(frequencies(sampler), expected(weights), strict=True):
-        assert abs(seen - wanted) < 0.03
-        assert (wanted > 0) or seen == 0
-
-
-@given(
-    st.lists(st.floats(1e-12, 1.0), min_size=1, max_size=300),
-    st.floats(0.0, 4.0),
-    st.integers(1, 300),
-    st.floats(0.01, 1.0),
-    st.floats(0.0, 1.0),
-    st.integers(0, 2**32),
-)
-def test_samplers_always_choose_one_of_the_tokens(
-    weights: list[float], temperature: float, k: int, p: float, minimum: float, seed: int
-) -> None:
-    chances = sorted(weights, reverse=True)
-    sampler = Sampler(temperature, k, p, minimum, seed)
-    tokens = list(range(len(chances)))
-    first = sampler.choose(tokens, chances, random.Random(seed))
-    assert first in tokens[:k]
-    assert first == sampler.choose(tokens, chances, random.Random(seed))
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"temperature": -1}, {"k": 0}, {"p": 0.0}, {"p": 1.1}, {"minimum": 2.0}]
-)
-def test_wrong_sampler(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"is|with"):
-        Sampler(**wrong)  # type: ignore[arg-type]
+def test_a_sampler_is_its_parameters() -> None:
+    sampler = Sampler.top_p(0.8, 0.9, seed=-1, repetition_penalty=1.2, logit_bias={3: None})
+    assert json.loads(sampler.to_json()) == {
+        "temperature": 0.8,
+        "top_p": 0.9,
+        "seed": 2**64 - 1,
+        "repetition_penalty": 1.2,
+        "logit_bias": {"3": None},
+    }
+    assert sampler.seeded(None) == Sampler(
+        temperature=0.8, top_p=0.9, repetition_penalty=1.2, logit_bias={3: None}
+    )
+    assert sampler.seeded(None) != sampler
+    with pytest.raises(TypeError, match="no parameter temprature"):
+        Sampler(temprature=1.0)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="no subclasses"):
+        type("Own", (Sampler,), {})
 
 
 def by_bytes(tokens: list[int]) -> str:

@@ -39,7 +39,6 @@ from inferlet._loop import ready
 from inferlet._stream import TextDecoder
 from inferlet.branches import gather, race
 from inferlet.context import Context
-from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import NotInServerError, PieError
 from inferlet.generation import Generator, GenStep, Output
 from inferlet.grammar import Grammar, Matcher
@@ -48,7 +47,6 @@ from inferlet.sample import Distribution, Sampler
 
 __all__ = [
     "Context",
-    "DeviceSampler",
     "Distribution",
     "GenStep",
     "Generator",

@@ -1,8 +1,7 @@
-"""The two ways to choose a generation's tokens: by the program, from distributions, or by the
-server.
+"""The two ways to choose a generation's tokens: by the server, or by a function of the program's
+own, from distributions.
 
-A `Generator` has one `Chooser`. It is made for the first token, because the way in which that is
-read decides between the two (`Choosing`).
+A `Generator` has one `Chooser`, made for the first token.
 """
 
 from __future__ import annotations
@@ -15,19 +14,18 @@ from collections.abc import Sequence as Tokens
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import index
-from random import Random
 from typing import Any, NamedTuple, Protocol
 
 from inferlet import raw
 from inferlet._drafts import Drafts
-from inferlet._run import NO_GUESSES, SCARCE, Guessing, Run
+from inferlet._run import NO_GUESSES, Guessing, Run
 from inferlet._sequence import Sequence
 from inferlet.device import Attend, ProgramSampler, values_json
-from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.grammar import Grammar, Matcher
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler
 
+_ALL = 1 << 30  # tokens, more than a context has
 # A program's own rule: a token, of the most likely ones and their probabilities at temperature 1.
 Rule = Callable[[list[int], list[float]], int]
 
@@ -107,7 +105,7 @@ class Choosing:
             program for layers where the server does not go on by itself.
     """
 
-    sampler: Sampler | DeviceSampler | ProgramSampler
+    sampler: Sampler | ProgramSampler
     grammar: Grammar | None = None
     forced: bool = True
     beside: Tokens[Sequence] = ()
@@ -131,26 +129,24 @@ class Choosing:
 
     @property
     def on_server(self) -> bool:
-        """Whether only the server can choose so."""
+        """True if only the server can choose so: tokens may be accepted in its steps alone."""
         return (
             self.attend is not None
             or self.grammar is not None
             or not isinstance(self.sampler, Sampler)
         )
 
-    async def chooser(self, sequence: Sequence, *, by_steps: bool, one: bool) -> Chooser:
+    async def chooser(self, sequence: Sequence, *, by_steps: bool) -> Chooser:
         """Makes the chooser of a generation.
 
         Args:
             sequence: what the tokens continue.
-            by_steps: whether the program reads step by step, and so may look at distributions.
-            one: whether only one token is wanted.
+            by_steps: whether the program reads step by step.
 
         Raises:
             PieError: `invalid-argument` for wrong parameters or a wrong grammar, `unsupported`,
                 `limit-exceeded`, `out-of-resources`.
         """
-        sampler, model = self.sampler, sequence.model
         if self.choose is not None:
             return OwnChoice(sequence, self.choose)
         if self.attend is not None and by_steps:
@@ -158,56 +154,27 @@ class Choosing:
                 "`attend` acts where the server goes on by itself: read the generation by its"
                 " `collect` and `stream` methods"
             )
-        if not isinstance(sampler, Sampler) or self.on_server:
-            device = sampler.on_device() if isinstance(sampler, Sampler) else sampler
-            if isinstance(device, DeviceSampler):
-                device = device.resolved()
-            matcher = None if self.grammar is None else await self.grammar.matcher(model)
-            return DeviceChoice(
-                sequence,
-                device,
-                matcher,
-                forced=self.forced,
-                beside=self.beside,
-                guessing=self.guessing,
-                drafts=self.drafts,
-                attend=self.attend,
-            )
-        own = OwnChoice(sequence, _rule_of(sampler), sampler.size)
-        if by_steps or not model.samples:
-            return own
-        if one and sampler.temperature == 0:
-            return own  # cheaper than to make a sampler for one token
-        try:
-            return DeviceChoice(
-                sequence,
-                sampler.on_device(),
-                None,
-                guessing=self.guessing,
-                drafts=self.drafts,
-            )
-        except PieError as error:
-            if error.code not in SCARCE:
-                raise
-            return own  # all of the server's samplers are in use
-
-
-def _rule_of(sampler: Sampler) -> Rule:
-    """A sampler's choice, with draws that begin at its seed."""
-    generator = Random(None if sampler.seed is None else sampler.seed % 2**64)
-    return lambda tokens, probabilities: sampler.choose(tokens, probabilities, generator)
+        return DeviceChoice(
+            sequence,
+            self.sampler,
+            None if self.grammar is None else await self.grammar.matcher(sequence.model),
+            forced=self.forced,
+            beside=self.beside,
+            guessing=self.guessing,
+            drafts=self.drafts,
+            attend=self.attend,
+        )
 
 
 class OwnChoice:
     """The program's own choice, from the distributions that the server sends."""
 
-    __slots__ = ("_rule", "_sequence", "_size")
+    __slots__ = ("_rule", "_sequence")
 
-    def __init__(self, sequence: Sequence, rule: Rule, size: int = DISTRIBUTION_SIZE) -> None:
-        """Nothing runs yet. The rule sees the `size` most likely tokens."""
+    def __init__(self, sequence: Sequence, rule: Rule) -> None:
+        """Nothing runs yet."""
         self._sequence = sequence
         self._rule = rule
-        self._size = size
 
     @property
     def is_complete(self) -> bool:
@@ -235,7 +202,7 @@ class OwnChoice:
         Raises:
             TypeError: the program's rule returned no token.
         """
-        seen = await self._sequence.next_distribution(self._size)
+        seen = await self._sequence.next_distribution(DISTRIBUTION_SIZE)
         token = self._rule(seen.tokens, seen.probabilities)
         try:
             return Choice(index(token), seen)
@@ -260,13 +227,12 @@ class DeviceChoice:
     __slots__ = (
         "_attend",
         "_beside",
-        "_counts",
         "_drafts",
+        "_facts",
         "_forced",
         "_given",
         "_guessing",
         "_handle",
-        "_looks_back",
         "_lost",
         "_matcher",
         "_run",
@@ -279,7 +245,7 @@ class DeviceChoice:
     def __init__(
         self,
         sequence: Sequence,
-        sampler: DeviceSampler | ProgramSampler,
+        sampler: Sampler | ProgramSampler,
         matcher: Matcher | None,
         *,
         forced: bool = True,
@@ -292,27 +258,30 @@ class DeviceChoice:
 
         Raises:
             PieError: as `Choosing.chooser`.
+            ValueError: it reads the logits of more or fewer contexts beside.
         """
         self._sequence = sequence
         self._sampler = sampler
-        self._counts = sampler.counts
-        self._looks_back = sampler.looks_back
         self._beside = beside
         self._matcher = matcher
         self._forced = forced
         self._guessing = guessing
         self._drafts = drafts
         self._attend = attend
-        self._told = 0 if attend is None else attend.told  # tokens that have to run for it
         self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
         self._lost = False  # the matcher may have consumed a token that was not seen here
-        self._run = Run(sequence, sampler.explain)
+        self._run = Run(sequence)
         self._given = len(sequence.known_tokens())  # before the first choice
-        try:
-            self._handle = sequence.open_sampler(self._parameters())
-        except PieError as error:
-            sampler.explain(error)
-            raise
+        self._handle = sequence.open_sampler(self._parameters())
+        self._facts: dict[str, Any] = json.loads(raw.sampler_facts(sequence.queue, self._handle))
+        window = self._facts["window"]
+        self._told = 0 if window is None else window or _ALL  # tokens that have to run for it
+        if (wanted := self._facts["beside"]) != len(beside):
+            sequence.close_sampler(self._handle)
+            raise ValueError(
+                f"the sampler reads the logits of {wanted} contexts beside this one (by"
+                f" `device.beside`), and there are {len(beside)}"
+            )
         self._feed_all()
 
     def _parameters(self) -> str:
@@ -367,7 +336,7 @@ class DeviceChoice:
         needed = self._attend is not None
         started = self._run.start(self._handle, most, stops, self._guessing, needed=needed)
         if started and drafts is not None:
-            drafts.start(self._run, self._parameters(), self._sampler.explain)
+            drafts.start(self._run, self._parameters())
         return started
 
     async def choose(self) -> Choice:
@@ -383,7 +352,6 @@ class DeviceChoice:
         try:
             answer = await self._sequence.outcome(future, raw.take_sample)
         except PieError as error:
-            self._sampler.explain(error)
             for other in self._beside:
                 other.recover(error)
             raise
@@ -400,7 +368,7 @@ class DeviceChoice:
         self._run.retract()
         if self._run.undone:
             self._run.undone = False
-            if self._counts:
+            if self._facts["counts"]:
                 self._renew()
         embed = await self._sequence.output_embed(self._told)
         self._told = 0
@@ -424,7 +392,7 @@ class DeviceChoice:
         Raises:
             RuntimeError: a device program's state would begin again with it.
         """
-        if isinstance(self._sampler, ProgramSampler) and self._sampler.has_state:
+        if self._facts["has_state"]:
             raise RuntimeError(
                 "tokens of this generation were undone, and its device program counts tokens and"
                 " has state: begin a new generation"
@@ -511,12 +479,12 @@ class DeviceChoice:
         self._feed(tokens)
 
     def _feed(self, tokens: Tokens[int]) -> None:
-        if self._looks_back:
+        if self._facts["looks_back"]:
             raw.feed_sampler(self._sequence.queue, self._handle, list(tokens), True)
 
     def _feed_all(self) -> None:
         """Feeds a new sampler all tokens of the context."""
-        if self._looks_back:
+        if self._facts["looks_back"]:
             queue, known = self._sequence.queue, self._sequence.known_tokens()
             raw.feed_sampler(queue, self._handle, known[: self._given], False)
             raw.feed_sampler(queue, self._handle, known[self._given :], True)

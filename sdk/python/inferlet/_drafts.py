@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from inferlet._run import NO_GUESSES, Run, alike
 from inferlet._sequence import Sequence
-from inferlet.errors import PieError
 
 
 class Drafts:
@@ -35,19 +32,18 @@ class Drafts:
         sequence.pending += text[len(sequence) :]
         await sequence.output_embed()
 
-    def start(self, run: Run, parameters: str, explain: Callable[[PieError], None]) -> None:
+    def start(self, run: Run, parameters: str) -> None:
         """Has a run guess what one of this sequence chooses, or nothing without room for that.
 
         Args:
             run: that has just been started behind the same text.
             parameters: of its sampler.
-            explain: adds to an error what the sampler knows of it.
         """
         sequence = self._sequence
         room = sequence.model.max_position - len(sequence.tokens) - sequence.shift
         if room < 2:
             return
-        drafting = Run(sequence, explain)
+        drafting = Run(sequence)
         self._sampler = sequence.open_sampler(parameters)
         if drafting.start(self._sampler, min(run.most, room), frozenset(), NO_GUESSES):
             self._run = drafting

@@ -9,7 +9,6 @@ given is undone (`retract`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from collections.abc import Sequence as Several
 from contextlib import suppress
 from typing import NamedTuple
@@ -45,7 +44,6 @@ class Run:
 
     __slots__ = (
         "_came",
-        "_explain",
         "_given",
         "_handle",
         "_last",
@@ -54,14 +52,8 @@ class Run:
         "undone",
     )
 
-    def __init__(self, sequence: Sequence, explain: Callable[[PieError], None]) -> None:
-        """None yet.
-
-        Args:
-            sequence: whose tokens the run makes.
-            explain: adds to an error what the sampler knows of it.
-        """
-        self._explain = explain
+    def __init__(self, sequence: Sequence) -> None:
+        """None yet, of a sequence whose tokens it makes."""
         self.undone = False
         self._sequence = sequence
         self._handle: int | None = None
@@ -226,7 +218,6 @@ class Run:
     def _failed(self, error: BaseException) -> None:
         self.retract()
         if isinstance(error, PieError):
-            self._explain(error)
             self._sequence.recover(error)
 
     def keep(self, tokens: list[int]) -> None:

@@ -16,7 +16,6 @@ from inferlet._several import Layout, Ranges, distributions, log_probabilities, 
 from inferlet.branches import gather
 from inferlet.chat import Conversation
 from inferlet.device import Attend, ProgramSampler
-from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.generation import Generator
 from inferlet.grammar import Grammar
@@ -243,7 +242,7 @@ class Context:
 
     def generate(
         self,
-        sampler: Sampler | DeviceSampler | ProgramSampler | None = None,
+        sampler: Sampler | ProgramSampler | None = None,
         *,
         max_tokens: int | None = None,
         stop: Iterable[int | str] | str | None = None,
@@ -313,12 +312,6 @@ class Context:
         sampler = sampler or Sampler.argmax()
         if seed is not None:
             sampler = sampler.seeded(seed)
-        wanted = sampler.beside if isinstance(sampler, DeviceSampler | ProgramSampler) else 0
-        if wanted != len(beside):
-            raise ValueError(
-                f"the sampler reads the logits of {wanted} contexts beside this one (by"
-                f" `device.beside`), and there are {len(beside)}"
-            )
         for other in beside:
             other._start_turn()
         others = tuple(other.sequence for other in beside)

@@ -16,11 +16,6 @@ class PieError(RuntimeError):
         self.code: str = code if separator else "internal"
         self.message: str = message if separator else text
 
-    def add(self, text: str) -> None:
-        """Says more at the end of the message."""
-        self.message += text
-        self.args = (f"{self.args[0]}{text}",)
-
 
 class NotInServerError(RuntimeError):
     """A call that only works inside a pie_py server was made outside one."""

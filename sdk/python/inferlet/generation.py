@@ -402,8 +402,7 @@ class Generator:
 
     async def _decide(self, *, by_steps: bool) -> Chooser:
         """Makes the chooser, for the first token."""
-        one = self._max_tokens == self._count + 1
-        chooser = await self._choosing.chooser(self._sequence, by_steps=by_steps, one=one)
+        chooser = await self._choosing.chooser(self._sequence, by_steps=by_steps)
         self._chooser = chooser
         return chooser
 
@@ -551,8 +550,8 @@ class Output:
         self._distribution = distribution
 
     def distribution(self) -> Distribution:
-        """The model's distribution, as much of it as the sampler looked at; if the server chose, as
-        much as its `logprobs` asked for."""
+        """The most likely tokens, as many as the sampler's `logprobs` asked for; the 256 that a
+        `choose` of one's own looked at."""
         return self._distribution
 
 

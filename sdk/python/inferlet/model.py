@@ -78,9 +78,8 @@ class Model:
         self.stop_tokens: list[int] = info["stop_tokens"]
         self.has_chat_template: bool = info["has_chat_template"]
         self.chat_arguments: list[str] = info.get("chat_arguments", [])
-        # What the checkpoint recommends: `temperature`, `top_p`, ..., as `DeviceSampler` has them.
+        # What the checkpoint recommends: `temperature`, `top_p`, ..., as `Sampler` has them.
         self.generation_defaults: dict[str, Any] = info.get("generation_defaults", {})
-        self._samples: bool | None = None
         # How many contexts of this inferlet hold a page, where it is more than one.
         self.shared_pages: dict[int, int] = {}
         # Those of them that are exported or in the prefix cache, and can't change.
@@ -105,13 +104,6 @@ class Model:
     def traits(self) -> list[str]:
         """Names of the traits that the model offers."""
         return raw.available_traits(self.name)
-
-    @property
-    def samples(self) -> bool:
-        """Whether the server can choose tokens (trait `sample`)."""
-        if self._samples is None:
-            self._samples = "sample" in self.traits
-        return self._samples
 
     @property
     def adapters(self) -> list[str]:

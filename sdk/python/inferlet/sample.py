@@ -1,36 +1,46 @@
-"""Samplers, which choose a token from a distribution, and the distributions."""
+"""Samplers, which say how the server chooses tokens, and distributions."""
 
 from __future__ import annotations
 
+import json
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
-from operator import neg
-from random import Random
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from inferlet.device_sampler import DeviceSampler
+from inferlet._sampler_parameters import Parameters
 
-DISTRIBUTION_SIZE = 256  # most likely tokens that a sampler looks at
-NEGLIGIBLE = 1e-7  # weight, relative to the most likely token's, below which a token is left out
+if TYPE_CHECKING:
+    from typing import Unpack
+
+DISTRIBUTION_SIZE = 256  # most likely tokens of a distribution, by default
 
 
-@dataclass(frozen=True, slots=True)
 class Sampler:
-    """How to choose a token. Make one with a class method, as in `Sampler.top_p(0.6, 0.95)`.
+    """How the server chooses a token, among the whole vocabulary: parameters by name, as in
+    `Sampler(temperature=0.6, repetition_penalty=1.2)`, or a class method, as in
+    `Sampler.top_p(0.6, 0.95)`, which takes others by name as well.
 
-    The filters apply in this order: temperature, top-k, top-p, min-p. A temperature of 0 takes the
-    most likely token. At most the 256 most likely tokens are looked at. A rule of one's own is no
-    subclass: `Context.generate` takes it as `choose`.
+    A temperature of 0 takes the most likely token. The same seed gives the same text, however it is
+    read. `Parameters` has the parameters, in the order in which they act; the server checks their
+    values. A rule of one's own is a device program, or a function: `Context.generate(choose=rule)`.
+
+    Attributes:
+        parameters: by name.
+
+    Raises:
+        TypeError: there is no parameter of a name.
     """
 
-    temperature: float = 1.0
-    k: int | None = None
-    p: float = 1.0
-    minimum: float = 0.0  # share of the most likely token's probability that a token must have
-    seed: int | None = None  # same seed, same choices; without one it is random
+    __slots__ = ("parameters",)
+
+    def __init__(self, **parameters: Unpack[Parameters]) -> None:
+        """Of the parameters that are not given each does nothing, but that the temperature is 1."""
+        if unknown := parameters.keys() - Parameters.__annotations__.keys():
+            names = ", ".join(Parameters.__annotations__)
+            raise TypeError(f"Sampler has no parameter {min(unknown)}; there are {names}")
+        self.parameters: dict[str, Any] = {
+            name: value for name, value in parameters.items() if value is not None
+        }
 
     def __init_subclass__(cls) -> None:
         raise TypeError(
@@ -38,107 +48,86 @@ class Sampler:
             " function, or an object that is called, of (tokens, probabilities), and returns one"
         )
 
-    def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise ValueError(
-                f"temperature {self.temperature} is negative: 0 always takes the most likely token,"
-                " 1 keeps the model's probabilities"
-            )
-        if self.k is not None and self.k < 1:
-            raise ValueError(f"k of top-k is {self.k}: it must be at least 1")
-        if not 0 < self.p <= 1:
-            raise ValueError(f"p of top-p is {self.p}: it must be above 0 and at most 1")
-        if not 0 <= self.minimum <= 1:
-            raise ValueError(f"p of min-p is {self.minimum}: it must be from 0 to 1")
+    def __repr__(self) -> str:
+        return (
+            f"Sampler({', '.join(f'{name}={value!r}' for name, value in self.parameters.items())})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sampler) and self.parameters == other.parameters
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
 
     @classmethod
-    def argmax(cls) -> Sampler:
+    def argmax(cls, **more: Any) -> Sampler:
         """Always the most likely token."""
-        return cls(temperature=0.0)
+        return cls(temperature=0.0, **more)
 
     greedy = argmax
 
     @classmethod
-    def top_p(cls, temperature: float = 0.6, p: float = 0.95, seed: int | None = None) -> Sampler:
+    def top_p(
+        cls, temperature: float = 0.6, p: float = 0.95, seed: int | None = None, **more: Any
+    ) -> Sampler:
         """Nucleus sampling: the fewest most likely tokens whose probabilities reach `p`."""
-        return cls(temperature=temperature, p=p, seed=seed)
+        return cls(temperature=temperature, top_p=p, seed=seed, **more)
 
     @classmethod
-    def top_k(cls, temperature: float = 0.6, k: int = 40, seed: int | None = None) -> Sampler:
+    def top_k(
+        cls, temperature: float = 0.6, k: int = 40, seed: int | None = None, **more: Any
+    ) -> Sampler:
         """Among the `k` most likely tokens."""
-        return cls(temperature=temperature, k=k, seed=seed)
+        return cls(temperature=temperature, top_k=k, seed=seed, **more)
 
     @classmethod
-    def min_p(cls, temperature: float = 0.6, p: float = 0.1, seed: int | None = None) -> Sampler:
+    def min_p(
+        cls, temperature: float = 0.6, p: float = 0.1, seed: int | None = None, **more: Any
+    ) -> Sampler:
         """Among the tokens that are at least `p` times as likely as the most likely one."""
-        return cls(temperature=temperature, minimum=p, seed=seed)
+        return cls(temperature=temperature, min_p=p, seed=seed, **more)
 
     @classmethod
     def top_k_top_p(
-        cls, temperature: float = 0.6, k: int = 40, p: float = 0.95, seed: int | None = None
+        cls,
+        temperature: float = 0.6,
+        k: int = 40,
+        p: float = 0.95,
+        seed: int | None = None,
+        **more: Any,
     ) -> Sampler:
         """Top-k, then top-p among those."""
-        return cls(temperature=temperature, k=k, p=p, seed=seed)
+        return cls(temperature=temperature, top_k=k, top_p=p, seed=seed, **more)
 
     @classmethod
-    def multinomial(cls, temperature: float = 1.0, seed: int | None = None) -> Sampler:
+    def multinomial(cls, temperature: float = 1.0, seed: int | None = None, **more: Any) -> Sampler:
         """By probability, after temperature."""
-        return cls(temperature=temperature, seed=seed)
+        return cls(temperature=temperature, seed=seed, **more)
+
+    def replaced(self, **more: Unpack[Parameters]) -> Sampler:
+        """The same sampler with other values of some parameters."""
+        return Sampler(**{**self.parameters, **more})
 
     def seeded(self, seed: int | None) -> Sampler:
         """The same sampler with another seed."""
-        return replace(self, seed=seed)
-
-    def on_device(self, **more: Any) -> DeviceSampler:
-        """The same choice, made by the server among the whole vocabulary.
-
-        Args:
-            more: other fields of `DeviceSampler`, such as `repetition_penalty` and `logprobs`.
-        """
-        facts = {
-            "temperature": self.temperature,
-            "top_k": self.k or 0,
-            "top_p": self.p,
-            "min_p": self.minimum,
-            "seed": self.seed,
-        }
-        return DeviceSampler(**(facts | more))
+        return self.replaced(seed=seed)
 
     @property
-    def size(self) -> int:
-        """How many of the most likely tokens the sampler needs to see."""
-        if self.temperature == 0:
-            return 1
-        return min(self.k or DISTRIBUTION_SIZE, DISTRIBUTION_SIZE)
+    def seed(self) -> int | None:
+        """Its seed, if it has one."""
+        return self.parameters.get("seed")
 
-    def choose(
-        self, tokens: Sequence[int], probabilities: Sequence[float], generator: Random
-    ) -> int:
-        """Chooses one of the tokens.
+    @property
+    def logprobs(self) -> int:
+        """How many of the most likely tokens each step returns as well."""
+        return int(self.parameters.get("logprobs", 0))
 
-        Args:
-            tokens: token ids, most likely first.
-            probabilities: theirs, of the softmax over the whole vocabulary at temperature 1.
-            generator: source of randomness; one number is drawn, none at temperature 0.
-        """
-        if self.temperature == 0:
-            return tokens[0]
-        best = probabilities[0]
-        count = min(len(tokens), self.k or len(tokens))
-        floor = best * NEGLIGIBLE**self.temperature
-        count = max(1, bisect_right(probabilities, -floor, 0, count, key=neg))
-        if self.temperature == 1:
-            weights = [probability / best for probability in probabilities[:count]]
-        else:
-            power = 1 / self.temperature
-            weights = [(probability / best) ** power for probability in probabilities[:count]]
-        sums = list(accumulate(weights))
-        if self.p < 1:
-            count = min(count, bisect_left(sums, self.p * sums[-1]) + 1)
-        if self.minimum > 0:
-            count = max(1, bisect_right(weights, -self.minimum, 0, count, key=neg))
-        chosen = bisect_right(sums, generator.random() * sums[count - 1], 0, count)
-        return tokens[min(chosen, count - 1)]
+    def to_json(self) -> str:
+        """The parameters, as `raw.create_sampler` takes them."""
+        sent = {**self.parameters}
+        if self.seed is not None:
+            sent["seed"] = self.seed % 2**64
+        return json.dumps(sent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from asynclm.cml.dialect import Dialect
 from asynclm.cml.grammars import Signature, block_grammar
 from asynclm.cml.monitor import Monitor
 from asynclm.cml.stream import TokenStream
-from inferlet import Context, DeviceSampler, Model
+from inferlet import Context, Model, Sampler
 
 TOKENS = 40
 SECONDS = (0.0, 0.002, 0.01)  # a step takes a few milliseconds
@@ -27,7 +27,7 @@ async def main(args: list[str]) -> dict[str, object]:
         ctx.user("fetch weather with city Paris.").cue()
         start = len(ctx)
         monitor = Monitor(dialect, model.stop_tokens, reserved=frozenset({"a1"}))
-        stream = TokenStream(ctx, monitor, grammar, DeviceSampler(temperature=0.0))
+        stream = TokenStream(ctx, monitor, grammar, Sampler(temperature=0.0))
         while len(ctx) < start + TOKENS:
             tokens = None
             for seconds in SECONDS if disturbed else ():

@@ -5,7 +5,7 @@ from asynclm.cml.dialect import Dialect
 from asynclm.cml.grammars import Signature, block_grammar
 from asynclm.cml.monitor import Monitor
 from asynclm.cml.stream import TokenStream
-from inferlet import Context, DeviceSampler, Model
+from inferlet import Context, Model, Sampler
 
 
 class WithoutE(Monitor):
@@ -24,7 +24,7 @@ async def main(args: list[str]) -> list[str]:
     for kind in (Monitor, WithoutE):
         ctx = Context(model).fill("Once upon a time")
         monitor = kind(dialect, [])
-        sampler = DeviceSampler(temperature=1.0, seed=3, logit_bias=biases)
+        sampler = Sampler(temperature=1.0, seed=3, logit_bias=biases)
         stream, start = TokenStream(ctx, monitor, grammar, sampler), len(ctx)
         for _ in range(25):
             for token in await stream.next(trap=True):

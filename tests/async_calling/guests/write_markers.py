@@ -11,7 +11,7 @@ from asynclm.cml.grammars import Signature, block_grammar
 from asynclm.cml.monitor import Monitor
 from asynclm.cml.parser import CallBlock, TextPart
 from asynclm.cml.stream import TokenStream
-from inferlet import Context, DeviceSampler, Model
+from inferlet import Context, Model, Sampler
 
 TAKEN = frozenset({"a1", "a", "b", "c"})
 
@@ -21,7 +21,7 @@ async def main(args: list[str]) -> dict[str, object]:
     dialect = Dialect(model.tokenizer)
     pieces = random.Random(seed).choices([*Marker, " ä", "x"], k=3)
     biases = {t: 9.0 if seed else 0.0 for piece in pieces for t in model.tokenizer.encode(piece)}
-    sampler = DeviceSampler(temperature=1.0 if seed else 0.0, seed=seed, logit_bias=biases)
+    sampler = Sampler(temperature=1.0 if seed else 0.0, seed=seed, logit_bias=biases)
     monitor = Monitor(dialect, model.stop_tokens, reserved=TAKEN)
     grammar = block_grammar(dialect, Syntax.PYTHON, [Signature("fetch_weather", {"city": {}})])
     ctx = Context(model)

@@ -2,7 +2,7 @@
 
 import json
 
-from inferlet import Context, DeviceSampler, Model, PieError, attention, device, gather, raw
+from inferlet import Context, Model, PieError, Sampler, attention, device, gather, raw
 
 TOKENS = 40
 POLICIES = {
@@ -75,7 +75,6 @@ async def refusals(model):
     ctx = Context(model)
     queue = ctx.queue
     sinks = attention.sinks().to_dict()
-    tokens = device.program(lambda logits: logits.argmax())()
 
     @device.attend
     def wide(weights):
@@ -85,14 +84,14 @@ async def refusals(model):
         return (weights.transpose().argsort().sum() + one.to_int()) > 0
 
     found = [
-        refusal(queue, {**sinks, "given": {"x": 1}}),
-        refusal(queue, {"program": tokens.text}),
+        refusal(queue, {**sinks, "given": {"x": "text"}}),
+        refusal(queue, {"program": [["own.py", 1, "def rule(logits): return logits.argmax()"]]}),
         refusal(queue, {**sinks, "seed": 1}),
-        refusal(queue, {"program": sinks["program"].replace("[-3]", "[-4]")}),
+        refusal(queue, {"program": [["own.py", 1, "def rule(): return iota(PAGES) < 3"]]}),
         refusal(queue, wide().to_dict()),
     ]
     try:
-        raw.create_sampler(queue, json.dumps(sinks))
+        raw.create_sampler(queue, json.dumps({"program": "sinks"}))
     except PieError as error:
         found.append(str(error))
     ctx.append(list(range(5, 25)))
@@ -116,7 +115,7 @@ async def main(args):
     if mode == "refused":
         return json.dumps(await refusals(model))
     alone = {name: await text(model, prompt, attend) for name, attend in POLICIES.items()}
-    drawing = DeviceSampler(temperature=0.7, seed=3)
+    drawing = Sampler(temperature=0.7, seed=3)
     drawn = [await text(model, prompt, POLICIES["quest"], drawing) for _ in range(2)]
     return json.dumps(
         {

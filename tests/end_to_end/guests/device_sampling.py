@@ -2,7 +2,7 @@
 
 import json
 
-from inferlet import Context, DeviceSampler, Grammar, Model, PieError, device, gather, raw, samplers
+from inferlet import Context, Grammar, Model, PieError, Sampler, device, gather, raw, samplers
 
 SEED = 11
 TOKENS = 24
@@ -16,45 +16,45 @@ def drawn(rule):
 SEQUENCES = samplers.padded([[5], [7, 9]])
 # A sampler, and the rule that means the same.
 PAIRS = {
-    "temperature": (DeviceSampler(temperature=0.8, seed=SEED), lambda x, _: x / 0.8),
-    "top_k": (DeviceSampler(top_k=7, seed=SEED), lambda x, _: samplers.top_k(x, 7)),
-    "top_p": (DeviceSampler(top_p=0.8, seed=SEED), lambda x, _: samplers.top_p(x, 0.8)),
-    "min_p": (DeviceSampler(min_p=0.2, seed=SEED), lambda x, _: samplers.min_p(x, 0.2)),
-    "typical_p": (DeviceSampler(typical_p=0.7, seed=SEED), lambda x, _: samplers.typical_p(x, 0.7)),
+    "temperature": (Sampler(temperature=0.8, seed=SEED), lambda x, _: x / 0.8),
+    "top_k": (Sampler(top_k=7, seed=SEED), lambda x, _: samplers.top_k(x, 7)),
+    "top_p": (Sampler(top_p=0.8, seed=SEED), lambda x, _: samplers.top_p(x, 0.8)),
+    "min_p": (Sampler(min_p=0.2, seed=SEED), lambda x, _: samplers.min_p(x, 0.2)),
+    "typical_p": (Sampler(typical_p=0.7, seed=SEED), lambda x, _: samplers.typical_p(x, 0.7)),
     "epsilon_cutoff": (
-        DeviceSampler(epsilon_cutoff=0.02, seed=SEED),
+        Sampler(epsilon_cutoff=0.02, seed=SEED),
         lambda x, _: samplers.epsilon_cutoff(x, 0.02),
     ),
     "eta_cutoff": (
-        DeviceSampler(eta_cutoff=0.02, seed=SEED),
+        Sampler(eta_cutoff=0.02, seed=SEED),
         lambda x, _: samplers.eta_cutoff(x, 0.02),
     ),
     "repetition": (
-        DeviceSampler(repetition_penalty=1.5, seed=SEED),
+        Sampler(repetition_penalty=1.5, seed=SEED),
         lambda x, _: samplers.repetition_penalty(x, 1.5),
     ),
     "presence": (
-        DeviceSampler(presence_penalty=2.0, seed=SEED),
+        Sampler(presence_penalty=2.0, seed=SEED),
         lambda x, _: samplers.presence_penalty(x, 2.0),
     ),
     "frequency": (
-        DeviceSampler(frequency_penalty=1.0, seed=SEED),
+        Sampler(frequency_penalty=1.0, seed=SEED),
         lambda x, _: samplers.frequency_penalty(x, 1.0),
     ),
     "ngram": (
-        DeviceSampler(no_repeat_ngram_size=2, seed=SEED),
+        Sampler(no_repeat_ngram_size=2, seed=SEED),
         lambda x, _: samplers.no_repeat_ngram(x, 2),
     ),
     "dry": (
-        DeviceSampler(dry_multiplier=3.0, dry_allowed_length=1, seed=SEED),
+        Sampler(dry_multiplier=3.0, dry_allowed_length=1, seed=SEED),
         lambda x, _: samplers.dry(x, 3.0, allowed=1),
     ),
     "banned": (
-        DeviceSampler(banned_sequences=[[5], [7, 9]], seed=SEED),
+        Sampler(banned_sequences=[[5], [7, 9]], seed=SEED),
         lambda x, s: samplers.banned_sequences(x, s.sequences),
     ),
     "xtc": (
-        DeviceSampler(xtc_threshold=0.05, xtc_probability=0.7, seed=SEED),
+        Sampler(xtc_threshold=0.05, xtc_probability=0.7, seed=SEED),
         lambda x, _: samplers.xtc(x, 0.05, 0.7),
     ),
 }
@@ -158,20 +158,18 @@ async def alone(model, prompt):
     try:
         await of(model, outside(), prompt)
     except PieError as error:
-        code = outside.function.__code__
-        answer["outside"] = [str(error), f"{code.co_filename}:{code.co_firstlineno + 2}"]
+        answer["outside"] = str(error)
     try:
         await of(model, too_wide(), prompt)
     except PieError as error:
         answer["too_wide"] = str(error)
-        answer["wide_line"] = too_wide.function.__code__.co_firstlineno + 2
     queue = raw.create_queue(model.name)
     answer["refused"] = []
     for sent in (
-        {"program": "nonsense"},
-        {"program": counting(next=0).text},
-        {"program": counting(next=0).text, "given": {"next": 0.5}},
-        {"program": counting(next=0).text, "given": {"next": 1}, "temperature": 1},
+        {"program": "mirostats"},
+        {"program": [["own.py", 7, "def rule(logits): return logits"]]},
+        {"program": [["own.py", 7, "def rule(logits):\n  return logits.nothing()"]]},
+        {"program": "mirostat", "given": {"mu": 1.0}, "temperature": 2},
         {"program": '{"state":[],"nodes":[["logits",[],[]]],"token":0,"next":[]}'},
     ):
         try:
@@ -209,7 +207,8 @@ async def contexts_beside(model, prompt):
             ).collect_tokens()
             texts.append(tokens)
     try:
-        Context(model).generate(against(rule)(scale=1.0))
+        context = Context(model).append(prompt)
+        await context.generate(against(rule)(scale=1.0), max_tokens=1).collect_tokens()
     except ValueError as error:
         found["missing"] = str(error)
     return found

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from inferlet import Context, DeviceSampler, Grammar, Model, Sampler
+from inferlet import Context, Grammar, Model, Sampler
 
 
 def grammar_of(given: dict) -> Grammar:
@@ -19,7 +19,7 @@ async def generate(given: dict) -> list:
 
     async def one(i: int, grammar: Grammar) -> dict:
         with context.fork() as fork:
-            sampler = DeviceSampler(temperature=given["temperature"], seed=given["seed"] + i)
+            sampler = Sampler(temperature=given["temperature"], seed=given["seed"] + i)
             generator = fork.generate(
                 sampler, max_tokens=given["count"], grammar=grammar, forced=given["forced"]
             )
@@ -52,7 +52,7 @@ async def own_choice(given: dict) -> dict:
     greedy = Context(model)
     greedy.append(given["tokens"])
     same = greedy.generate(
-        DeviceSampler(temperature=0),
+        Sampler(temperature=0),
         max_tokens=given["count"],
         grammar=grammar_of(given),
         forced=False,

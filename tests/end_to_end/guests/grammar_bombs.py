@@ -5,7 +5,7 @@ JSON.
 import asyncio
 import json
 
-from inferlet import Context, DeviceSampler, Grammar, Model, PieError
+from inferlet import Context, Grammar, Model, PieError, Sampler
 
 
 async def main(args: list[str]) -> str:
@@ -15,9 +15,7 @@ async def main(args: list[str]) -> str:
     async def one(kind: str, text: str) -> str:
         context = Context(model)
         context.append([5, 6, 7])
-        generator = context.generate(
-            DeviceSampler(seed=1), max_tokens=24, grammar=Grammar(kind, text)
-        )
+        generator = context.generate(Sampler(seed=1), max_tokens=24, grammar=Grammar(kind, text))
         try:
             return "text:" + await generator.collect_text()
         except PieError as error:

@@ -4,15 +4,15 @@ import asyncio
 import json
 from typing import Literal
 
-from inferlet import Context, DeviceSampler, Model, Sampler, device, raw, samplers
+from inferlet import Context, Model, Sampler, device, raw, samplers
 from inferlet.device import ProgramSampler
 
 
-def sampler_of(given: dict) -> Sampler | DeviceSampler:
+def sampler_of(given: dict) -> Sampler | Sampler:
     """Greedy, by chance, or by chance with a penalty."""
     chance, seed = given["temperature"], given["seed"]
     if given["penalty"]:
-        return DeviceSampler(temperature=chance, seed=seed, presence_penalty=given["penalty"])
+        return Sampler(temperature=chance, seed=seed, presence_penalty=given["penalty"])
     return Sampler.top_p(chance, 0.9, seed=seed)
 
 

@@ -4,7 +4,7 @@ JSON.
 
 import json
 
-from inferlet import Context, DeviceSampler, Model, raw
+from inferlet import Context, Model, Sampler, raw
 from inferlet._pages import spans
 
 
@@ -17,7 +17,7 @@ async def generate(given: dict) -> dict:
         context.append(tokens[:split])
         await context.flush()
     context.append(tokens[split:])
-    sampler = DeviceSampler(**given.get("sampler", {}))
+    sampler = Sampler(**given.get("sampler", {}))
     generator = context.generate(sampler, max_tokens=given["count"], stop=[])
     out, logprobs, tops = [], [], []
     async for step in generator:
@@ -40,7 +40,7 @@ async def ahead(given: dict) -> dict:
     first = raw.alloc_kvpage(q, need)
     pages = list(range(first, first + need))
     inputs, embed = raw.alloc_emb(q, n), raw.alloc_emb(q, 1)
-    sampler = raw.create_sampler(q, DeviceSampler(**given["sampler"]).to_json())
+    sampler = raw.create_sampler(q, Sampler(**given["sampler"]).to_json())
     raw.embed_txt(q, tokens, [0, n], [inputs, n])
     raw.forward(q, [], [inputs, n], spans(pages), [embed, 1], [])
     futures = [raw.sample(q, embed, sampler)]

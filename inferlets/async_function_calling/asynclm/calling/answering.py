@@ -18,8 +18,8 @@ from asynclm.tools.estimates import learn, learned
 from asynclm.tools.kinds import BadTools, load_tools
 from asynclm.tools.tool import Tool
 from inferlet import messaging, session
-from inferlet.device_sampler import DeviceSampler
 from inferlet.model import Model
+from inferlet.sample import Sampler
 
 MOST_SHOWN = 12  # functions that are named before the demonstration
 
@@ -110,10 +110,10 @@ def _settings(options: Namespace, mode: Mode, model: Model) -> Options:
     )
 
 
-def _sampler(options: Namespace) -> DeviceSampler:
+def _sampler(options: Namespace) -> Sampler:
     if options.temperature == 0:
         return GREEDY
-    return DeviceSampler(temperature=options.temperature, seed=options.seed)
+    return Sampler(temperature=options.temperature, seed=options.seed)
 
 
 def _listeners(options: Namespace, link: ClientLink, inbox: Inbox) -> list[asyncio.Task[None]]:

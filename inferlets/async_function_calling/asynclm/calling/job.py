@@ -13,9 +13,9 @@ from asynclm.tools.client import ClientLink
 from asynclm.tools.estimates import learn, learned
 from asynclm.tools.kinds import BadTools, load_tools
 from inferlet import session
-from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.model import Model
+from inferlet.sample import Sampler
 
 
 async def serve(text: str) -> None:
@@ -36,7 +36,7 @@ async def serve(text: str) -> None:
         report = Report(stream=job.get("stream", False))
         most = job.get("max_tokens") or model.max_position
         options = Options(
-            sampler=DeviceSampler(**job["sampler"]),
+            sampler=Sampler(**job["sampler"]),
             max_tokens=most,
             adapter=job.get("adapter") or adapter_for(model),
         )

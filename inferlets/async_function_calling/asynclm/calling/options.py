@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from asynclm.choices import Mode, Strictness, Style, Syntax
 from asynclm.values import Value
-from inferlet.device_sampler import DeviceSampler
+from inferlet.sample import Sampler
 
 if TYPE_CHECKING:
     from asynclm.cml.script import Script
 
-GREEDY = DeviceSampler(temperature=0.0)
+GREEDY = Sampler(temperature=0.0)
 USER = "user"
 
 
@@ -41,7 +41,7 @@ class Options(Value):
     syntax: Syntax = Syntax.PYTHON
     style: Style | None = None
     strictness: Strictness = Strictness.TOOLS
-    sampler: DeviceSampler = GREEDY
+    sampler: Sampler = GREEDY
     policy: str = "cheapest"
     stateless: bool = False
     max_tokens: int = 1024

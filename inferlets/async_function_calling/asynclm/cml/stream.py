@@ -7,16 +7,17 @@ nothing a token; within a block a grammar does, whose masks the server computes 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from asynclm.cml.dialect import Marker
 from asynclm.cml.monitor import Monitor
 from asynclm.cml.parser import State
 from inferlet import raw
 from inferlet.context import Context
-from inferlet.device_sampler import DeviceSampler
 from inferlet.errors import PieError
 from inferlet.grammar import Grammar, Matcher
+from inferlet.sample import Sampler
+
+_COUNTING = {"repetition_penalty", "presence_penalty", "frequency_penalty"}
 
 ALL = 0xFFFFFFFF  # a word of a mask that allows everything
 MOST_REJECTED = 64  # tokens in a row
@@ -35,7 +36,7 @@ class TokenStream:
         ctx: Context,
         monitor: Monitor,
         grammar: Grammar,
-        sampler: DeviceSampler,
+        sampler: Sampler,
         forced: Callable[[], int] | None = None,
     ) -> None:
         """Nothing runs yet.
@@ -51,7 +52,7 @@ class TokenStream:
         Raises:
             ValueError: a sampler with penalties.
         """
-        if sampler.counts:
+        if _COUNTING & sampler.parameters.keys():
             raise ValueError("penalties would count the markup: use a sampler without them")
         self.ctx = ctx
         self.steps = 0
@@ -182,7 +183,7 @@ class TokenStream:
             self._owner = self.ctx
         handle = self._handles.get(banned)
         if handle is None:
-            biases = {**self._sampler.logit_bias, **dict.fromkeys(banned)}
-            sampler = replace(self._sampler, logit_bias=biases)
+            biases = {**self._sampler.parameters.get("logit_bias", {}), **dict.fromkeys(banned)}
+            sampler = self._sampler.replaced(logit_bias=biases)
             handle = self._handles[banned] = self.ctx.sequence.open_sampler(sampler.to_json())
         return handle

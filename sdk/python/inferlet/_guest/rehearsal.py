@@ -67,6 +67,8 @@ _INFO: dict[str, Any] = {
     "has_chat_template": False,
 }
 
+_FACTS = {"looks_back": False, "counts": False, "has_state": False, "beside": 0, "window": None}
+
 
 def _giving(answer: Any) -> Callable[..., Any]:
     return lambda *_: answer
@@ -95,6 +97,7 @@ _HOST: StandIns = [
     (prefix_cache, "match_prefix", _giving(([], 0))),
     (prefix_cache, "insert_prefix", _giving(0)),
     (sample, "create_sampler", _giving(1)),
+    (sample, "sampler_facts", _giving(json.dumps(_FACTS))),
     (sample, "destroy_sampler", _giving(None)),
     (sample, "start_run", _giving(1)),
     (sample, "next_tokens", _giving([1])),

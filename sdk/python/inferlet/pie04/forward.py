@@ -359,7 +359,7 @@ async def _results(
                 futures.append(raw.get_next_dist(queue, embed, what.size(size)))
                 continue
             if what not in samplers:
-                samplers[what] = sequence.open_sampler(what.on_device().to_json())
+                samplers[what] = sequence.open_sampler(what.to_json())
             if words is None:
                 futures.append(raw.sample(queue, embed, samplers[what]))
             else:
