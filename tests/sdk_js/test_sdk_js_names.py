@@ -12,17 +12,17 @@ from typing import Any
 import inferlet
 
 SOURCE = Path(__file__).parents[2] / "sdk" / "js" / "src"
+WORDS = ("inferlet._device_words", "inferlet._sampler_rules")  # of texts, which the server reads
 MEMBER = r"^  (?:static |async |override |get |readonly |\*)*(\w+)[(<:;?! ]"
 # What JavaScript calls otherwise, or has no use for.
 OTHERWISE = {
     "NotInServerError": None,  # imports of the contract fail before a program begins
-    "DeviceSampler.to_json": "DeviceSampler.toJSON",  # as JSON.stringify has it
+    "Sampler.to_json": "Sampler.toJSON",  # as JSON.stringify has it
     "device.ProgramSampler.to_json": "device.ProgramSampler.toJSON",
-    # Without the file and line of each operation, which a bundle has not, there is nothing to add.
-    "PieError.add": None,
-    "DeviceSampler.explain": None,
-    "device.ProgramSampler.explain": None,
-    "device.ProgramSampler.places": None,
+    "Generator.stop_round": None,  # of `ask` and `chat`, which are in Python
+    "Generator.went_round": None,
+    # Words of texts.
+    **dict.fromkeys(f"device.{size}" for size in ("HEADS", "PAGES", "TOKENS", "VOCABULARY")),
     "device.Attend.to_dict": "device.Attend.toJSON",
     "interception.interception": "interception",  # a function around the wait, for `async with`
     "interception.interception.choices": "Interception.choices",
@@ -71,7 +71,7 @@ def _things(holder: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Names below a module or class, with dots, and what they stand for; `raw` is generated."""
     for name in _public(holder):
         thing = getattr(holder, name, None)
-        if thing is inferlet.raw:
+        if thing is inferlet.raw or getattr(thing, "__module__", "") in WORDS:
             continue
         if not isinstance(thing, ModuleType):
             yield prefix + name, thing
@@ -126,10 +126,6 @@ def _exports(file: Path) -> Iterator[tuple[str, set[str]]]:
         }
         for found in re.finditer(blocks, text, re.M | re.S)
     }
-    for one in ("DeviceSampler", "Sampler"):  # constructors take an object of these
-        for options in ("SamplerOptions", "SamplerFields"):
-            if one in members and options in members:
-                members[one] |= members[options]
     declared = r"^export (?:async )?(?:function|class|interface|type|const)\*? (\w+)"
     for name in re.findall(declared, text, re.M):
         yield name, members.get(name, set())

@@ -148,6 +148,7 @@ declare module "pie:inferlet/output-text@0.1.0" {
 
 declare module "pie:inferlet/sample@0.1.0" {
   export function createSampler(queue: number, parameters: string): number;
+  export function samplerFacts(queue: number, sampler: number): string;
   export function destroySampler(queue: number, sampler: number): void;
   export function feedSampler(queue: number, sampler: number, tokens: Uint32Array, generated: boolean): void;
   export function readState(queue: number, sampler: number): number;

@@ -1,11 +1,9 @@
-/** The two ways to choose a generation's tokens: by the program, or by the server. */
+/** The two ways to choose a generation's tokens: by the server, or by a function of the program's own. */
 
-import { DeviceSampler } from "./device.ts";
-import { type Attend, type Given, ProgramSampler, valuesJson } from "./device_program.ts";
-import { isPieError } from "./errors.ts";
+import { type Attend, ProgramSampler, readValues, type State, valuesJson } from "./device.ts";
 import type { Grammar, Matcher } from "./grammar.ts";
 import * as raw from "./raw.ts";
-import { type Guessing, Run, SCARCE, type WholeText } from "./run.ts";
+import { type Guessing, Run, type WholeText } from "./run.ts";
 import { DISTRIBUTION_SIZE, Distribution, type Sampler } from "./sample.ts";
 import type { Sequence } from "./sequence.ts";
 
@@ -58,11 +56,11 @@ export const ATTEND_ALONE =
 
 /** How the tokens of a generation are to be chosen. */
 export interface Choosing {
-  sampler: Sampler | DeviceSampler | ProgramSampler;
+  sampler: Sampler | ProgramSampler;
   grammar: Grammar | null;
   /** Whether tokens that the grammar leaves no choice about are taken without the model. */
   forced: boolean;
-  /** Other texts, which get the same tokens; the sampler mixes their logits in. */
+  /** Other texts, which get the same tokens; the sampler reads their logits. */
   beside: Sequence[];
   /** The program's own rule, instead of a sampler. */
   choose?: Rule;
@@ -75,14 +73,13 @@ export interface Choosing {
 /**
  * Makes the chooser of a generation.
  *
- * @param bySteps whether the program reads step by step, and so may look at distributions.
+ * @param bySteps whether the program reads step by step.
  */
 export async function makeChooser(
   choosing: Choosing,
   sequence: Sequence,
   bySteps: boolean,
 ): Promise<Chooser> {
-  const { model } = sequence;
   const { sampler, grammar, choose, attend } = choosing;
   if (choose !== undefined) return new OwnChoice(sequence, choose);
   if (attend !== undefined && bySteps) {
@@ -91,20 +88,8 @@ export async function makeChooser(
         " `stream` methods",
     );
   }
-  if (!("onDevice" in sampler) || grammar !== null || attend !== undefined) {
-    const device = "onDevice" in sampler ? sampler.onDevice() : sampler;
-    const found = device instanceof DeviceSampler ? device.resolved() : device;
-    const matcher = grammar === null ? null : await grammar.matcher(model);
-    return new DeviceChoice(sequence, found, matcher, choosing);
-  }
-  const own = new OwnChoice(sequence, samplerRule(sampler), sampler.size);
-  if (bySteps || !model.samples) return own;
-  try {
-    return new DeviceChoice(sequence, sampler.onDevice(), null, choosing);
-  } catch (error) {
-    if (!isPieError(error, ...SCARCE)) throw error;
-    return own; // all of the server's samplers are in use
-  }
+  const matcher = grammar === null ? null : await grammar.matcher(sequence.model);
+  return new DeviceChoice(sequence, sampler, matcher, choosing);
 }
 
 /** The program's own choice, from the distributions that the server sends. */
@@ -114,7 +99,6 @@ class OwnChoice implements Chooser {
   constructor(
     readonly sequence: Sequence,
     readonly rule: Rule,
-    readonly size = DISTRIBUTION_SIZE,
   ) {}
 
   async nextToken(): Promise<number> {
@@ -130,7 +114,7 @@ class OwnChoice implements Chooser {
   }
 
   async choose(): Promise<Choice> {
-    const seen = await this.sequence.nextDistribution(this.size);
+    const seen = await this.sequence.nextDistribution(DISTRIBUTION_SIZE);
     const token = this.rule(seen.tokens, seen.probabilities);
     if (!Number.isInteger(token)) {
       throw new TypeError(`\`choose\` returned ${token}: it must return a token, such as one of \`tokens\``);
@@ -144,28 +128,20 @@ class OwnChoice implements Chooser {
   close(): void {}
 }
 
-/** A sampler's choice, with draws that begin at its seed. */
-function samplerRule(sampler: Sampler): Rule {
-  const random = sampler.seed === undefined ? Math.random : seeded(sampler.seed);
-  return (tokens, probabilities) => sampler.choose(tokens, probabilities, random);
-}
-
-/** Random numbers from a seed: SplitMix64. */
-function seeded(seed: number | bigint): () => number {
-  let state = BigInt.asUintN(64, BigInt(seed));
-  return () => {
-    state = BigInt.asUintN(64, state + 0x9e3779b97f4a7c15n);
-    let mixed = state;
-    mixed = BigInt.asUintN(64, (mixed ^ (mixed >> 30n)) * 0xbf58476d1ce4e5b9n);
-    mixed = BigInt.asUintN(64, (mixed ^ (mixed >> 27n)) * 0x94d049bb133111ebn);
-    return Number((mixed ^ (mixed >> 31n)) >> 11n) / 2 ** 53;
-  };
+/** What a sampler's device programs need, as the server tells it. */
+interface Facts {
+  looks_back: boolean;
+  counts: boolean;
+  has_state: boolean;
+  beside: number;
+  /** How many of the prompt's last inputs have to run for `attend`: 0 for all, null for none. */
+  window: number | null;
 }
 
 /** The server's choice, within a grammar if there is one. */
 export class DeviceChoice implements Chooser {
   #sequence: Sequence;
-  #sampler: DeviceSampler | ProgramSampler;
+  #sampler: Sampler | ProgramSampler;
   #matcher: Matcher | null;
   #forced: boolean;
   #beside: Sequence[];
@@ -176,13 +152,14 @@ export class DeviceChoice implements Chooser {
   #run: Run;
   #given: number; // tokens before the first choice
   #handle: number;
+  #facts: Facts;
   #state: number | null = null; // a future of a device program's, once the sampler is closed
   #closed = false;
   #ended = true; // whether the text might end where the matcher was closed
 
   constructor(
     sequence: Sequence,
-    sampler: DeviceSampler | ProgramSampler,
+    sampler: Sampler | ProgramSampler,
     matcher: Matcher | null,
     { forced, beside, guessing, attend }: Choosing,
   ) {
@@ -193,11 +170,19 @@ export class DeviceChoice implements Chooser {
     this.#beside = beside;
     this.#guessing = guessing;
     this.#attend = attend;
-    this.#told = attend?.told ?? 0;
     this.#run = new Run(sequence);
     this.#given = sequence.knownTokens().length;
     try {
       this.#handle = sequence.openSampler(this.#parameters());
+      this.#facts = JSON.parse(raw.samplerFacts(sequence.queue, this.#handle));
+      const { window, beside: wanted } = this.#facts;
+      this.#told = window === null ? 0 : window || Infinity;
+      if (wanted !== beside.length) {
+        throw new RangeError(
+          `the sampler reads the logits of ${wanted} contexts beside this one (by` +
+            ` \`device.beside\`), and there are ${beside.length}`,
+        );
+      }
     } catch (error) {
       matcher?.close();
       throw error;
@@ -281,7 +266,7 @@ export class DeviceChoice implements Chooser {
     this.#run.retract();
     if (this.#run.undone) {
       this.#run.undone = false;
-      if (this.#sampler.counts) this.#renew();
+      if (this.#facts.counts) this.#renew();
     }
     const embed = await this.#sequence.outputEmbed(this.#told);
     this.#told = 0;
@@ -301,14 +286,13 @@ export class DeviceChoice implements Chooser {
 
   /** Replaces the sampler, which has counted choices that were undone. */
   #renew(): void {
-    const sampler = this.#sampler;
-    if (sampler instanceof ProgramSampler && sampler.hasState) {
+    if (this.#facts.has_state) {
       throw new Error(
         "tokens of this generation were undone, and its device program counts tokens and has state:" +
           " begin a new generation",
       );
     }
-    const seed = sampler instanceof ProgramSampler ? sampler.seed : sampler.options.seed;
+    const { seed } = this.#sampler;
     if (seed !== undefined) this.#sampler = this.#sampler.seeded(BigInt(seed) + 1n); // other draws
     this.#sequence.closeSampler(this.#handle);
     this.#handle = this.#sequence.openSampler(this.#parameters());
@@ -316,26 +300,29 @@ export class DeviceChoice implements Chooser {
   }
 
   /** What the device program that chooses was given, with its state after the tokens so far. */
-  async state(): Promise<Record<string, Given>> {
-    const sampler = this.#sampler;
-    if (!(sampler instanceof ProgramSampler)) throw new Error("no device program chooses");
-    if (!sampler.hasState) return { ...sampler.given };
+  async state(): Promise<State> {
+    const { given } = this.#program();
+    if (!this.#facts.has_state) return { ...given };
     if (!this.#closed) this.#run.retract();
     this.#state ??= this.#closed ? null : raw.readState(this.#sequence.queue, this.#handle);
     if (this.#state === null) throw new Error("the state of this generation was read already");
     const future = this.#state;
     this.#state = null;
-    return sampler.after(await this.#sequence.outcome(future, raw.takeText));
+    return { ...given, ...readValues(await this.#sequence.outcome(future, raw.takeText)) };
   }
 
   /** Gives the device program that chooses other values of some names, from the next token on. */
-  put(values: Record<string, Given>): void {
-    if (!(this.#sampler instanceof ProgramSampler)) throw new Error("no device program chooses");
+  put(values: State): void {
+    const program = this.#program();
     if (this.#closed) throw new Error("the generation has ended");
-    const again = this.#sampler.givenAgain(values);
     this.#run.retract();
     raw.writeState(this.#sequence.queue, this.#handle, valuesJson(values));
-    this.#sampler = again;
+    this.#sampler = program.givenAgain(values);
+  }
+
+  #program(): ProgramSampler {
+    if (this.#sampler instanceof ProgramSampler) return this.#sampler;
+    throw new Error("no device program has chosen a token of this generation");
   }
 
   /** Whether a forced token waits; asks the grammar for more of them. */
@@ -365,12 +352,12 @@ export class DeviceChoice implements Chooser {
   }
 
   #feed(tokens: number[]): void {
-    if (this.#sampler.looksBack) raw.feedSampler(this.#sequence.queue, this.#handle, tokens, true);
+    if (this.#facts.looks_back) raw.feedSampler(this.#sequence.queue, this.#handle, tokens, true);
   }
 
   /** Feeds a new sampler all tokens of the context. */
   #feedAll(): void {
-    if (!this.#sampler.looksBack) return;
+    if (!this.#facts.looks_back) return;
     const { queue } = this.#sequence;
     const known = this.#sequence.knownTokens();
     raw.feedSampler(queue, this.#handle, known.slice(0, this.#given), false);
@@ -384,7 +371,7 @@ export class DeviceChoice implements Chooser {
 
   close(): void {
     this.pause();
-    if (!this.#closed && this.#sampler instanceof ProgramSampler && this.#sampler.hasState) {
+    if (!this.#closed && this.#facts.has_state) {
       this.#state ??= raw.readState(this.#sequence.queue, this.#handle);
     }
     this.#closed = true;

@@ -2,8 +2,7 @@
 
 import { Conversation } from "./chat.ts";
 import { ATTEND_ALONE, CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
-import { DeviceSampler } from "./device.ts";
-import { Attend, ProgramSampler } from "./device_program.ts";
+import { Attend, ProgramSampler } from "./device.ts";
 import { Drafts } from "./drafts.ts";
 import * as edit from "./edit.ts";
 import { isPieError } from "./errors.ts";
@@ -287,10 +286,10 @@ export class Context {
    * @param sampler how to choose tokens; by default always the most likely one.
    * @returns a generator; see there for the ways to read it. Nothing runs before it is read.
    */
-  generate(sampler?: Sampler | DeviceSampler | ProgramSampler, options: GenerateOptions = {}): Generator {
+  generate(sampler?: Sampler | ProgramSampler, options: GenerateOptions = {}): Generator {
     checkOptions("generate", options, GENERATE_OPTIONS);
-    const kinds = [Sampler, DeviceSampler, ProgramSampler];
-    if (sampler !== undefined && !kinds.some((kind) => sampler instanceof kind)) {
+    const isOne = sampler instanceof Sampler || sampler instanceof ProgramSampler;
+    if (sampler !== undefined && !isOne) {
       throw new TypeError("generate takes a sampler first, as Sampler.argmax(), and options second");
     }
     const { seed, grammar = null, forced = true, runAhead = true, beside = [] } = options;
@@ -301,13 +300,6 @@ export class Context {
     if (choose !== undefined && grammar !== null) throw new TypeError(CHOOSE_AND_GRAMMAR);
     let chosen = sampler ?? Sampler.argmax();
     if (seed !== undefined) chosen = chosen.seeded(seed);
-    const wanted = chosen instanceof Sampler ? 0 : chosen.beside;
-    if (wanted !== beside.length) {
-      throw new RangeError(
-        `the sampler reads the logits of ${wanted} contexts beside this one (by` +
-          ` \`device.beside\`), and there are ${beside.length}`,
-      );
-    }
     if (attend !== undefined && !(attend instanceof Attend)) {
       throw new TypeError("`attend` is a program with its state, as attention.quest(64) gives it");
     }

@@ -9,7 +9,7 @@ import {
   DeviceChoice,
   makeChooser,
 } from "./choice.ts";
-import type { Given } from "./device_program.ts";
+import type { State } from "./device.ts";
 import { PieError } from "./errors.ts";
 import { Grammar } from "./grammar.ts";
 import { DISTRIBUTION_SIZE, type Distribution } from "./sample.ts";
@@ -36,9 +36,8 @@ export type Stops = Iterable<number | string> | string;
  * A generated token joins the context; the stop token that ends a generation does not. The text of a
  * stop string is left out of the text, its tokens stay in the context.
  *
- * The way in which the first token is read decides how all are chosen. Read by steps, a plain
- * `Sampler` chooses in the inferlet, with draws of its own. Read in another way, the server chooses,
- * and goes on by itself while the program reads (`runAhead`).
+ * The server chooses: the same seed gives the same text in all these ways. Where it is not read by
+ * steps, it goes on by itself while the program reads (`runAhead`).
  *
  * A context has one generation at a time. If another one begins, this one can't go on.
  */
@@ -124,7 +123,7 @@ export class Generator {
    * What the device program that chose was given, by name, with its state after the last token: a
    * later generation goes on with `program(await generation.state())`. It is read once.
    */
-  async state(): Promise<Record<string, Given>> {
+  async state(): Promise<State> {
     if (!(this.#chooser instanceof DeviceChoice)) {
       throw new Error("no device program has chosen a token of this generation");
     }
@@ -135,9 +134,9 @@ export class Generator {
    * Gives the device program that chooses other values of some names, from the next token on: what
    * changes goes on from there, what does not keeps the value.
    *
-   * @throws Mistake for a value of another kind or size, PieError `invalid-argument` for another name.
+   * @throws PieError `invalid-argument` for another name, or a value of another kind or size.
    */
-  put(values: Record<string, Given>): void {
+  put(values: State): void {
     if (!(this.#chooser instanceof DeviceChoice)) {
       throw new Error("no device program has chosen a token of this generation");
     }
@@ -457,7 +456,8 @@ export class Output {
     this.#distribution = choice.distribution;
   }
 
-  /** The model's distribution, as much of it as the sampler looked at, or as `logprobs` asked for. */
+  /** The most likely tokens, as many as the sampler's `logprobs` asked for; the 256 that a `choose` of
+   * your own looked at. */
   distribution(): Distribution {
     return this.#distribution;
   }

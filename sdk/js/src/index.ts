@@ -24,8 +24,7 @@ export {
   type GenerateOptions,
   type OpenOptions,
 } from "./context.ts";
-export { DeviceSampler, type SamplerOptions } from "./device.ts";
-export * as device from "./device_program.ts";
+export * as device from "./device.ts";
 export { PieError, UsageError } from "./errors.ts";
 export { Generator, GenStep, Output } from "./generation.ts";
 export { Grammar, Matcher, type SchemaOptions } from "./grammar.ts";
@@ -41,7 +40,8 @@ export * as offload from "./offload.ts";
 export { type Option, parseArgs } from "./options.ts";
 export * as raw from "./raw.ts";
 export * as runtime from "./runtime.ts";
-export { Distribution, Sampler, type SamplerFields } from "./sample.ts";
+export { Distribution, Sampler } from "./sample.ts";
+export type { SamplerParameters } from "./sampler_parameters.ts";
 export * as samplers from "./samplers.ts";
 export * as session from "./session.ts";
 export * as store from "./store.ts";

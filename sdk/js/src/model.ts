@@ -69,7 +69,6 @@ export class Model {
   readonly sharedPages = new Map<number, number>();
   /** @internal Those of them that are exported or in the prefix cache, and can't change. */
   readonly frozenPages = new Set<number>();
-  #samples: boolean | undefined;
 
   /** Throws PieError `unknown-model` if no model is called so; `Model.load` keeps one of each. */
   constructor(readonly name: string) {
@@ -102,12 +101,6 @@ export class Model {
   /** Names of the traits that the model offers. */
   get traits(): string[] {
     return raw.availableTraits(this.name);
-  }
-
-  /** Whether the server can choose tokens (trait `sample`). */
-  get samples(): boolean {
-    this.#samples ??= this.traits.includes("sample");
-    return this.#samples;
   }
 
   /** Names of the LoRA adapters that contexts of the model may go through. */

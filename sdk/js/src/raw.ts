@@ -1346,29 +1346,42 @@ export function takeHidden(future: number): number[] {
 /**
  * Makes a sampler of the queue's model. `parameters` is a JSON object; an empty text is `{}`:
  * `seed` (0 to 2^64 - 1; random by default), `logprobs` (0; the number of most likely tokens
- * that `takeSample` also reports, 256 at most), and what the logits go through behind the mask
- * of `sampleMasked` or `grammar`, in this order, each over what the one before has left:
+ * that `takeSample` also reports, 256 at most), and *fields*, such as `temperature` and
+ * `top_p`, which say what the logits go through behind the mask of `sampleMasked` or
+ * `grammar`: docs/device-programs.md has all of them, in the order of their steps.
  *
- * - `temperature` (1): divides the logits; 0 takes the most likely token
- * - `top_k` (0): so many of the most likely tokens; 0 is all
- * - `top_p` (1): the fewest likely tokens that reach this mass
- * - `min_p` (0): share of the most likely token's probability that a token needs
- *
- * All else is a *device program*: `program` is its text, `given` an object of values for its
- * names, and beside them there are only `seed` and `logprobs`. The SDKs make that text, for
- * penalties, biases, and any rule of one's own; docs/device-programs.md says what it may have.
+ * In the place of fields there may be a *device program*: `program` is its name in the library,
+ * or a list of texts in its language, its own first, each with a file's name and the number of
+ * its first line; `constants` an object of values that the texts name, and `given` one of
+ * values for its state. The guest waits while texts are read that the server has not seen.
  *
  * Beside all of that, `attend` is a device program of the stage of this name, an object of
- * `program` and `given`: it chooses, layer by layer, what the forwards of `step` and of runs of
- * this sampler read of their context. It is `unsupported` by models without keys or weights of
- * heads. One that takes weights is also told those of its prompt: of the forwards of this queue
- * from here up to the sampler's first choice, which read all that they may.
+ * `program`, `constants` and `given`: it chooses, layer by layer, what the forwards of `step`
+ * and of runs of this sampler read of their context. It is `unsupported` by models without keys
+ * or weights of heads. One that takes weights is also told those of its prompt: of the forwards
+ * of this queue from here up to the sampler's first choice, which read all that they may.
  * Errors: `invalid-handle`, `invalid-argument`, `unsupported`, `limit-exceeded`,
  * `out-of-resources`.
  */
 export function createSampler(queue: number, parameters: string): number {
   try {
     return _sample.createSampler(asU32(queue), asText(parameters));
+  } catch (error) {
+    throw called(error);
+  }
+}
+
+/**
+ * What a sampler's device programs need, a JSON object: `looks_back` (to be told by
+ * `feedSampler` of tokens that it did not choose), `counts` (how often each occurs),
+ * `has_state` (that changes from token to token), `beside` (how many calls of `mixLogits`
+ * before a choice), `window` (how many of the prompt's last inputs `attend` takes the weights
+ * of: 0 for all, null for none).
+ * Errors: `invalid-handle`.
+ */
+export function samplerFacts(queue: number, sampler: number): string {
+  try {
+    return _sample.samplerFacts(asU32(queue), asU32(sampler));
   } catch (error) {
     throw called(error);
   }

@@ -15,7 +15,7 @@ import * as raw from "./raw.ts";
 import type { Sequence, Tentative } from "./sequence.ts";
 
 /** No room. A program that goes step by step would not have asked for it, so it is no error. */
-export const SCARCE = ["out-of-resources", "limit-exceeded"];
+const SCARCE = ["out-of-resources", "limit-exceeded"];
 
 /** How a run guesses its next tokens: how many at a time, tokens that the text may repeat, whether what
  * steps chose is guessed and nothing looked up, and a smaller model that guesses. */

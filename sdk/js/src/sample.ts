@@ -1,153 +1,95 @@
-/** Samplers, which choose a token from a distribution, and the distributions. */
+/** Samplers, which say how the server chooses tokens, and distributions. */
 
-import { DeviceSampler, type SamplerOptions } from "./device.ts";
+import { object, plainJson, seedJson } from "./device.ts";
+import type { SamplerParameters } from "./sampler_parameters.ts";
 
-/** Most likely tokens that a sampler looks at. */
+/** Most likely tokens of a distribution, by default. */
 export const DISTRIBUTION_SIZE = 256;
-/** Weight, relative to the most likely token's, below which a token is left out. */
-const NEGLIGIBLE = 1e-7;
-
-/** Fields of a `Sampler`. */
-export interface SamplerFields {
-  temperature?: number;
-  k?: number;
-  p?: number;
-  /** Share of the most likely token's probability that a token must have. */
-  minimum?: number;
-  /** Same seed, same choices; without one it is random. */
-  seed?: number | bigint;
-}
+type Seed = number | bigint;
 
 /**
- * How to choose a token. Make one with a static method, as in `Sampler.topP(0.6, 0.95)`.
+ * How the server chooses a token, among the whole vocabulary: parameters by name, as in
+ * `new Sampler({ temperature: 0.6, repetitionPenalty: 1.2 })`, or a static method, as in
+ * `Sampler.topP(0.6, 0.95)`, which takes others in an object at the end.
  *
- * The filters apply in this order: temperature, top-k, top-p, min-p. A temperature of 0 takes the
- * most likely token. At most the 256 most likely tokens are looked at.
+ * A temperature of 0 takes the most likely token. The same seed gives the same text, however it is read.
+ * `SamplerParameters` has the parameters, in the order in which they act; the server checks names and
+ * values, when the first token is asked for. A rule of your own is a device program, or a function: the
+ * option `choose` of `Context.generate`.
  */
 export class Sampler {
-  readonly temperature: number;
-  readonly k: number | undefined;
-  readonly p: number;
-  readonly minimum: number;
-  readonly seed: number | bigint | undefined;
-
-  /** Throws RangeError for what makes no sense. */
-  constructor({ temperature = 1, k, p = 1, minimum = 0, seed }: SamplerFields = {}) {
+  /** Of the parameters that are not given each does nothing, but that the temperature is 1. */
+  constructor(readonly parameters: SamplerParameters = {}) {
     if (new.target !== Sampler) {
       throw new TypeError(
         "Sampler has no subclasses: give your rule to `context.generate(undefined, { choose: rule })`",
       );
     }
-    if (!(temperature >= 0)) {
-      throw new RangeError(
-        `temperature ${temperature} is negative: 0 always takes the most likely token, 1 keeps the` +
-          " model's probabilities",
-      );
-    }
-    if (k !== undefined && !(k >= 1)) throw new RangeError(`k of top-k is ${k}: it must be at least 1`);
-    if (!(p > 0 && p <= 1)) throw new RangeError(`p of top-p is ${p}: it must be above 0 and at most 1`);
-    if (!(minimum >= 0 && minimum <= 1)) {
-      throw new RangeError(`p of min-p is ${minimum}: it must be from 0 to 1`);
-    }
-    this.temperature = temperature;
-    this.k = k;
-    this.p = p;
-    this.minimum = minimum;
-    this.seed = seed;
   }
 
   /** Always the most likely token. */
-  static argmax(): Sampler {
-    return new Sampler({ temperature: 0 });
+  static argmax(more: SamplerParameters = {}): Sampler {
+    return new Sampler({ temperature: 0, ...more });
   }
 
   /** `argmax`. */
-  static greedy(): Sampler {
-    return Sampler.argmax();
+  static greedy(more: SamplerParameters = {}): Sampler {
+    return Sampler.argmax(more);
   }
 
   /** Nucleus sampling: the fewest most likely tokens whose probabilities reach `p`. */
-  static topP(temperature = 0.6, p = 0.95, seed?: number | bigint): Sampler {
-    return new Sampler({ temperature, p, seed });
+  static topP(temperature = 0.6, p = 0.95, seed?: Seed, more: SamplerParameters = {}): Sampler {
+    return new Sampler({ temperature, topP: p, seed, ...more });
   }
 
   /** Among the `k` most likely tokens. */
-  static topK(temperature = 0.6, k = 40, seed?: number | bigint): Sampler {
-    return new Sampler({ temperature, k, seed });
+  static topK(temperature = 0.6, k = 40, seed?: Seed, more: SamplerParameters = {}): Sampler {
+    return new Sampler({ temperature, topK: k, seed, ...more });
   }
 
   /** Among the tokens that are at least `p` times as likely as the most likely one. */
-  static minP(temperature = 0.6, p = 0.1, seed?: number | bigint): Sampler {
-    return new Sampler({ temperature, minimum: p, seed });
+  static minP(temperature = 0.6, p = 0.1, seed?: Seed, more: SamplerParameters = {}): Sampler {
+    return new Sampler({ temperature, minP: p, seed, ...more });
   }
 
   /** Top-k, then top-p among those. */
-  static topKTopP(temperature = 0.6, k = 40, p = 0.95, seed?: number | bigint): Sampler {
-    return new Sampler({ temperature, k, p, seed });
+  static topKTopP(temperature = 0.6, k = 40, p = 0.95, seed?: Seed, more: SamplerParameters = {}): Sampler {
+    return new Sampler({ temperature, topK: k, topP: p, seed, ...more });
   }
 
   /** By probability, after temperature. */
-  static multinomial(temperature = 1, seed?: number | bigint): Sampler {
-    return new Sampler({ temperature, seed });
+  static multinomial(temperature = 1, seed?: Seed, more: SamplerParameters = {}): Sampler {
+    return new Sampler({ temperature, seed, ...more });
+  }
+
+  /** The same sampler with other values of some parameters. */
+  replaced(more: SamplerParameters): Sampler {
+    return new Sampler({ ...this.parameters, ...more });
   }
 
   /** The same sampler with another seed. */
-  seeded(seed: number | bigint | undefined): Sampler {
-    return new Sampler({ ...this, seed });
+  seeded(seed: Seed | undefined): Sampler {
+    return this.replaced({ seed });
   }
 
-  /**
-   * The same choice, made by the server among the whole vocabulary.
-   *
-   * @param more other parameters, such as `repetitionPenalty` and `logprobs`.
-   */
-  onDevice(more: SamplerOptions = {}): DeviceSampler {
-    const { temperature, k = 0, p, minimum, seed } = this;
-    return new DeviceSampler({ temperature, topK: k, topP: p, minP: minimum, seed, ...more });
+  /** Its seed, if it has one. */
+  get seed(): Seed | undefined {
+    return this.parameters.seed;
   }
 
-  /** How many of the most likely tokens the sampler needs to see. */
-  get size(): number {
-    return this.temperature === 0 ? 1 : Math.min(this.k ?? DISTRIBUTION_SIZE, DISTRIBUTION_SIZE);
+  /** How many of the most likely tokens each step returns as well. */
+  get logprobs(): number {
+    return this.parameters.logprobs ?? 0;
   }
 
-  /**
-   * Chooses one of the tokens.
-   *
-   * @param tokens most likely first.
-   * @param probabilities theirs, at temperature 1.
-   * @param random draws a number, at least 0 and less than 1; called once, never at temperature 0.
-   */
-  choose(tokens: number[], probabilities: number[], random: () => number = Math.random): number {
-    if (this.temperature === 0) return tokens[0];
-    const best = probabilities[0];
-    const floor = best * NEGLIGIBLE ** this.temperature;
-    let count = Math.min(tokens.length, this.k ?? tokens.length);
-    count = firstBelow(probabilities, floor, count);
-    const sums: number[] = [];
-    const weights: number[] = [];
-    let sum = 0;
-    for (let i = 0; i < count; i++) {
-      weights.push((probabilities[i] / best) ** (1 / this.temperature));
-      sum += weights[i];
-      sums.push(sum);
-    }
-    if (this.p < 1) {
-      const enough = sums.findIndex((each) => each >= this.p * sum);
-      count = Math.min(count, enough < 0 ? count : enough + 1);
-    }
-    if (this.minimum > 0) count = firstBelow(weights, this.minimum, count);
-    const drawn = random() * sums[count - 1];
-    const chosen = sums.findIndex((each) => drawn < each);
-    return tokens[chosen < 0 ? count - 1 : Math.min(chosen, count - 1)];
+  /** The parameters, as `raw.createSampler` takes them. */
+  toJSON(): string {
+    const sent = Object.entries(this.parameters).map(([name, value]) => [
+      name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
+      value === undefined ? undefined : plainJson(value),
+    ]);
+    return object({ ...Object.fromEntries(sent), seed: seedJson(this.seed) });
   }
-}
-
-/** How many of the first `count` falling numbers are not below a floor; at least 1. */
-function firstBelow(numbers: number[], floor: number, count: number): number {
-  let found = 1;
-  while (found < count && numbers[found] >= floor) found++;
-  return found;
 }
 
 /** The most likely next tokens, most likely first, and their probabilities at temperature 1. */

@@ -1,7 +1,7 @@
 /**
  * Recognition of watermarked text, without the model.
  *
- * `zScore` finds what `samplers.watermark` makes likelier (Kirchenbauer et al., A
+ * `zScore` finds what the rule `watermark` makes likelier (Kirchenbauer et al., A
  * Watermark for Large Language Models, 2023), `gumbelScore` and `synthidScore` what the programs
  * `samplers.gumbelWatermark` and `samplers.synthid` have chosen.
  */
@@ -10,7 +10,7 @@ const GAMMA = 0x9e3779b97f4a7c15n;
 const FIRST = 0xbf58476d1ce4e5b9n;
 const SECOND = 0x94d049bb133111ebn;
 
-/** The sampler's `watermarkKey` and `watermarkShare`. */
+/** The rule's `key` and `share`. */
 export interface WatermarkOptions {
   key?: number | bigint;
   share?: number;

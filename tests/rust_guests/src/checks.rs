@@ -11,8 +11,8 @@ use inferlet::runtime::sleep;
 use inferlet::stream::{StopStrings, TextDecoder};
 use inferlet::task::{yield_now, Either};
 use inferlet::{allocate, gather, join, join_all, race, runtime, select, select_all, spawn, text};
-use inferlet::{device, samplers, timeout, DeviceSampler, Sampler};
-use inferlet::{Args, Context, Distribution, Error, ErrorCode, Grammar, Model, Random, Result};
+use inferlet::{device, timeout, Args, Context, Error, ErrorCode, Grammar, Model, Random, Result};
+use inferlet::{Distribution, Sampler};
 
 pub async fn run(area: &str) -> Result<String> {
     match area {
@@ -95,39 +95,16 @@ fn random() {
     assert_ne!(Random::seeded(8).next_u64(), Random::seeded(7).next_u64());
 }
 
-/// Shares of the tokens in many draws.
-fn shares(sampler: &Sampler, distribution: &Distribution) -> Vec<f64> {
-    const DRAWS: usize = 20_000;
-    let mut random = Random::seeded(1);
-    let mut counts = vec![0; distribution.tokens.len()];
-    for _ in 0..DRAWS {
-        let token = sampler.choose(distribution, &mut random);
-        counts[distribution.tokens.iter().position(|other| *other == token).expect("a token")] += 1;
-    }
-    counts.iter().map(|count| f64::from(*count) / DRAWS as f64).collect()
-}
-
 fn sampler() {
-    let distribution =
-        Distribution { tokens: vec![11, 5, 9, 2], probabilities: vec![0.5, 0.25, 0.125, 0.125] };
-    let near = |sampler: Sampler, wanted: [f64; 4]| {
-        let found = shares(&sampler, &distribution);
-        let close = found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 0.02);
-        assert!(close, "{sampler:?}: {found:?}, not {wanted:?}");
-    };
-    assert_eq!(Sampler::greedy().size(), 1);
-    assert_eq!(Sampler::top_k(1.0, 3).size(), 3);
-    assert_eq!(Sampler::multinomial(1.0).size(), 256);
-    near(Sampler::greedy(), [1.0, 0.0, 0.0, 0.0]);
-    near(Sampler::multinomial(1.0), [0.5, 0.25, 0.125, 0.125]);
-    near(Sampler::multinomial(1e-3), [1.0, 0.0, 0.0, 0.0]);
-    near(Sampler::multinomial(0.5), [8.0 / 11.0, 2.0 / 11.0, 0.5 / 11.0, 0.5 / 11.0]);
-    near(Sampler::top_k(1.0, 2), [2.0 / 3.0, 1.0 / 3.0, 0.0, 0.0]);
-    near(Sampler::top_p(1.0, 0.5), [1.0, 0.0, 0.0, 0.0]);
-    near(Sampler::top_p(1.0, 0.51), [2.0 / 3.0, 1.0 / 3.0, 0.0, 0.0]);
-    near(Sampler::top_p(1.0, 1e-6), [1.0, 0.0, 0.0, 0.0]);
-    near(Sampler::min_p(1.0, 0.5), [2.0 / 3.0, 1.0 / 3.0, 0.0, 0.0]);
-    near(Sampler::top_k_top_p(1.0, 3, 0.6), [2.0 / 3.0, 1.0 / 3.0, 0.0, 0.0]);
+    let sampler = Sampler::top_p(0.5, 0.75).with("logit_bias", [(4, f64::NEG_INFINITY), (5, 1.5)]);
+    let wanted = r#"{"temperature":500000000000e-12,"top_p":750000000000e-12,"logit_bias":{"4":null,"5":1.5}}"#;
+    assert_eq!(sampler.to_json(), wanted);
+    let text = r#"{"top_k":40,"top_p":0.95,"end_tokens":[1,2],"logit_bias":{"7":null},"none":null,"seed":7}"#;
+    let read = Sampler::from_json(&parse(text).expect("JSON"));
+    assert_eq!((read.to_json().as_str(), read.seed()), (text, Some(7)));
+    let again = read.with("top_p", 0.5).with("banned_sequences", [vec![1, 2], vec![3]]).seeded(8);
+    assert!(again.to_json().contains(r#","top_p":0.5,"banned_sequences":[[1,2],[3]],"seed":8}"#));
+    assert!(Sampler::multinomial(f32::NAN).to_json().contains("NaN"));
 }
 
 fn stop_strings() {
@@ -405,8 +382,7 @@ async fn lone_tokens() -> Result {
     };
     // What the server tells of each token is asked for here, so that it goes step by step.
     let (mut told, mut wanted) = (begun()?, Vec::new());
-    let sampler = DeviceSampler { temperature: 0.0, ..Default::default() };
-    let generation = told.generate(Sampler::greedy()).on_device(&sampler);
+    let generation = told.generate(Sampler::greedy());
     let mut generation = generation.stop_tokens([]).max_tokens(COUNT);
     while let Some(sampled) = generation.next_sampled().await? {
         assert!(sampled.logprob <= 0.0);
@@ -465,15 +441,15 @@ async fn begun_characters() -> Result {
         (b"a\xff", 0xe2, "\u{fffd}"),
     ] {
         let next = byte_tokens(&model, &[next])?[0];
-        let sampler = DeviceSampler { logit_bias: vec![(next, Some(100.0))], ..Default::default() };
+        let sampler = Sampler::multinomial(1.0).with("logit_bias", [(next, 100.0)]);
         let mut context = Context::new(&model)?;
         context.append(&byte_tokens(&model, before)?)?;
         let mut fork = context.fork()?;
         let nothing = context.generate(Sampler::greedy()).max_tokens(0).collect_text().await?;
         assert_eq!(nothing, "");
-        let generation = context.generate(Sampler::greedy()).on_device(&sampler).max_tokens(1);
+        let generation = context.generate(&sampler).max_tokens(1);
         assert_eq!(generation.collect_text().await?, wanted);
-        let mut generation = fork.generate(Sampler::greedy()).on_device(&sampler).max_tokens(1);
+        let mut generation = fork.generate(&sampler).max_tokens(1);
         assert_eq!(generation.next_text().await?.as_deref(), Some(wanted));
         assert_eq!(generation.next_text().await?, None);
     }
@@ -744,8 +720,7 @@ async fn steps() -> Result {
     let logs = (context.fork()?.distribution(all).await?, other.fork()?.distribution(all).await?);
     let mixed = |token: &u32| 2.5 * logs.0.logprob(*token) - 1.5 * logs.1.logprob(*token);
     let best = (0..all).max_by(|a, b| mixed(a).total_cmp(&mixed(b)));
-    let mix = device::program(|x, _| samplers::guidance(x, device::beside(0), 2.5).argmax());
-    let mix = mix.with(())?;
+    let mix = device::program("def mix(x): return guidance(x, beside(0), 2.5).argmax()").with(());
     let mut fork = context.fork()?;
     let alone = fork.generate(&mix).max_tokens(3).collect_tokens();
     assert_eq!(code(alone.await), ErrorCode::InvalidArgument);
@@ -754,34 +729,33 @@ async fn steps() -> Result {
     assert_eq!(tokens.first(), best.as_ref());
     assert_eq!([&other.tokens()[start..], other.buffer()].concat(), tokens);
 
-    let mut run = async |sampler: DeviceSampler| -> Result<Vec<u32>> {
+    let mut run = async |sampler: Sampler| -> Result<Vec<u32>> {
         let mut fork = context.fork()?;
-        let generation = fork.generate(Sampler::greedy()).on_device(&sampler);
+        let generation = fork.generate(sampler);
         generation.stop_tokens([]).max_tokens(12).collect_tokens().await
     };
     let few: Vec<u32> = (40..52).collect(); // no text of 12 tokens uses up what may follow one
-    let sampler = DeviceSampler {
-        allowed_tokens: Some(few.clone()),
-        no_repeat_ngram_size: 2,
-        dry_multiplier: 0.5,
-        dry_sequence_breakers: vec![40],
-        typical_p: 0.9,
-        epsilon_cutoff: 0.001,
-        eta_cutoff: 0.001,
-        xtc_probability: 0.5,
-        seed: Some(3),
-        ..DeviceSampler::default()
-    };
+    let sampler = Sampler::multinomial(1.0)
+        .with("allowed_tokens", few.clone())
+        .with("no_repeat_ngram_size", 2)
+        .with("dry_multiplier", 0.5)
+        .with("dry_sequence_breakers", [40])
+        .with("typical_p", 0.9)
+        .with("epsilon_cutoff", 0.001)
+        .with("eta_cutoff", 0.001)
+        .with("xtc_probability", 0.5)
+        .seeded(3);
     let tokens = run(sampler.clone()).await?;
     assert!(tokens.iter().all(|token| few.contains(token)), "{tokens:?}");
     let pairs: std::collections::HashSet<_> = tokens.windows(2).collect();
     assert_eq!(pairs.len(), 11);
     assert_eq!(run(sampler.clone()).await?, tokens);
     for mistake in [
-        DeviceSampler { allowed_tokens: Some(Vec::new()), ..sampler.clone() },
-        DeviceSampler { repetition_penalty: 0.0, ..sampler.clone() },
-        DeviceSampler { xtc_probability: f32::NAN, ..sampler.clone() },
-        DeviceSampler { logit_bias: vec![(40, Some(f32::INFINITY))], ..sampler },
+        sampler.clone().with("allowed_tokens", Vec::<u32>::new()),
+        sampler.clone().with("repetition_penalty", 0.0),
+        sampler.clone().with("xtc_probability", f64::NAN),
+        sampler.clone().with("xtc_probabilty", 0.5),
+        sampler.with("logit_bias", [(40, f64::INFINITY)]),
     ] {
         assert_eq!(code(run(mistake).await), ErrorCode::InvalidArgument);
     }

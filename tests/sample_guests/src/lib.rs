@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use inferlet::json::{parse, quote, Value};
 use inferlet::{allocate, forward, grammar, join_all, runtime, sample, text, timeout};
-use inferlet::{Context, DeviceSampler, Distribution, Error, Grammar, Matcher, Model, Result};
-use inferlet::{Random, Sampler};
+use inferlet::{Context, Error, Grammar, Matcher, Model, Result, Sampler};
 
 #[inferlet::main]
 async fn main(arguments: Vec<String>) -> Result<String> {
@@ -17,10 +16,10 @@ async fn main(arguments: Vec<String>) -> Result<String> {
     match &mode[..] {
         "generate" => generate(&given).await,
         "ahead" => ahead(&given).await,
+        "ways" => ways(&given).await,
         "grammars" => grammars(&given).await,
         "own" => own_choice(&given).await,
         "objects" => objects(&given).await,
-        "draws" => draws(&given),
         "run-ahead" => run_ahead(&given).await,
         _ => Err(Error::usage(format!("no guest is called {mode}"))),
     }
@@ -43,32 +42,15 @@ fn tokens(given: &Value) -> Result<Vec<u32>> {
     Ok(numbers(given, "tokens")?.iter().map(|token| *token as u32).collect())
 }
 
-fn sampler(given: &Value) -> Result<DeviceSampler> {
-    let mut out = DeviceSampler::default();
-    let Value::Object(members) = field(given, "sampler")? else { return Ok(out) };
-    for (name, value) in members {
-        let value = value.as_f64().unwrap_or_default();
-        match &name[..] {
-            "temperature" => out.temperature = value as f32,
-            "top_k" => out.top_k = value as u32,
-            "top_p" => out.top_p = value as f32,
-            "min_p" => out.min_p = value as f32,
-            "repetition_penalty" => out.repetition_penalty = value as f32,
-            "presence_penalty" => out.presence_penalty = value as f32,
-            "frequency_penalty" => out.frequency_penalty = value as f32,
-            "logprobs" => out.logprobs = value as u32,
-            "seed" => out.seed = Some(value as u64),
-            _ => return Err(Error::usage(format!("no parameter is called {name}"))),
-        }
-    }
-    Ok(out)
+fn sampler(given: &Value) -> Result<Sampler> {
+    Ok(Sampler::from_json(field(given, "sampler")?))
 }
 
 async fn generate(given: &Value) -> Result<String> {
     let mut context = Context::new(&Model::load()?)?;
     context.append(&tokens(given)?)?;
     let count = number(given, "count")? as usize;
-    let generation = context.generate(Sampler::greedy()).on_device(&sampler(given)?);
+    let generation = context.generate(sampler(given)?);
     let mut generation = generation.max_tokens(count).stop_tokens([]);
     let (mut out, mut logprobs, mut tops) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(last) = generation.next_sampled().await? {
@@ -79,6 +61,37 @@ async fn generate(given: &Value) -> Result<String> {
     }
     let tops = format!("{tops:?}").replace('(', "[").replace(')', "]");
     Ok(format!("{{\"tokens\": {out:?}, \"logprobs\": {logprobs:?}, \"tops\": {tops}}}"))
+}
+
+/// Texts of samplers, each read whole, by tokens, and step by step.
+async fn ways(given: &Value) -> Result<String> {
+    let model = Model::load()?;
+    let prompt: Vec<u32> = numbers(given, "prompt")?.iter().map(|token| *token as u32).collect();
+    let mut told = Vec::new();
+    for parameters in field(given, "samplers")?.as_list().unwrap_or_default() {
+        let ends = parameters.get("end_tokens").and_then(Value::as_list).unwrap_or_default();
+        let ends: Vec<u32> = ends.iter().filter_map(Value::as_u32).collect();
+        let mut texts = Vec::new();
+        for way in 0..3 {
+            let mut context = Context::new(&model)?;
+            context.append(&prompt)?;
+            let generation = context.generate(Sampler::from_json(parameters)).max_tokens(24);
+            let mut generation = generation.stop_tokens(ends.iter().copied());
+            let mut tokens = Vec::new();
+            texts.push(quote(&match way {
+                0 => generation.collect_text().await?,
+                1 => model.tokenizer().decode(&generation.collect_tokens().await?)?,
+                _ => {
+                    while let Some(sampled) = generation.next_sampled().await? {
+                        tokens.push(sampled.token);
+                    }
+                    model.tokenizer().decode(&tokens)?
+                }
+            }));
+        }
+        told.push(format!("[{}]", texts.join(",")));
+    }
+    Ok(format!("[{}]", told.join(",")))
 }
 
 /// Queues all steps before the first token is known, and then drops the last ones.
@@ -92,7 +105,7 @@ async fn ahead(given: &Value) -> Result<String> {
     let need = (n + count).div_ceil(size);
     let pages = [allocate::alloc_kvpage(queue, need)?, need];
     let (inputs, embed) = ([allocate::alloc_emb(queue, n)?, n], allocate::alloc_emb(queue, 1)?);
-    let sampler = sample::create_sampler(queue, &sampler(given)?.to_json()?)?;
+    let sampler = sample::create_sampler(queue, &sampler(given)?.to_json())?;
     text::embed_txt(queue, &tokens, &[0, n], &inputs)?;
     forward::forward(queue, &[], &inputs, &pages, &[embed, 1], &[])?;
     let mut futures = vec![sample::sample(queue, embed, sampler)];
@@ -142,10 +155,8 @@ async fn grammars(given: &Value) -> Result<String> {
         let mut fork = context.fork()?;
         let grammar = grammar_of(item)?;
         jobs.push(async move {
-            let sampler = DeviceSampler { temperature, ..DeviceSampler::default() };
             let mut generation = fork
-                .generate(Sampler::greedy())
-                .on_device(&sampler)
+                .generate(Sampler::multinomial(temperature))
                 .grammar(&grammar)
                 .forced(forced)
                 .seed(u64::from(seed) + i as u64)
@@ -207,27 +218,6 @@ async fn objects(given: &Value) -> Result<String> {
     Ok(format!("[{}]", told.join(", ")))
 }
 
-/// How often the SDK's own sampler chooses each of some tokens.
-fn draws(given: &Value) -> Result<String> {
-    let probabilities: Vec<f32> =
-        numbers(given, "probabilities")?.iter().map(|chance| *chance as f32).collect();
-    let count = probabilities.len() as u32;
-    let distribution = Distribution { tokens: (0..count).collect(), probabilities };
-    let wanted = sampler(given)?;
-    let t = wanted.temperature;
-    let sampler = match (wanted.top_k, wanted.min_p > 0.0) {
-        (0, false) => Sampler::top_p(t, wanted.top_p),
-        (0, true) => Sampler::min_p(t, wanted.min_p),
-        (k, _) => Sampler::top_k_top_p(t, k, wanted.top_p),
-    };
-    let mut random = Random::seeded(5);
-    let mut counts = vec![0; count as usize];
-    for _ in 0..number(given, "draws")? {
-        counts[sampler.choose(&distribution, &mut random) as usize] += 1;
-    }
-    Ok(format!("{counts:?}"))
-}
-
 /// Generations one after the other on one context: what each gave, and what the context then is.
 async fn run_ahead(given: &Value) -> Result<String> {
     let wanted = field(given, "ahead")?.as_bool().unwrap_or(true);
@@ -253,28 +243,23 @@ async fn run_ahead(given: &Value) -> Result<String> {
 /// One generation, read in the way it says.
 async fn read(context: &mut Context, given: &Value, ahead: bool) -> Result<String> {
     let temperature = field(given, "temperature")?.as_f64().unwrap_or_default() as f32;
-    let penalty = field(given, "penalty")?.as_f64().unwrap_or_default() as f32;
+    let penalty = field(given, "penalty")?.as_f64().unwrap_or_default();
     let (seed, after) = (number(given, "seed")?, number(given, "after")?);
     let stops: Vec<u32> = numbers(given, "stop_tokens")?.iter().map(|t| *t as u32).collect();
     let strings = field(given, "stop_strings")?.as_list().unwrap_or_default();
     let strings: Vec<String> =
         strings.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     let length = context.len();
+    let sampler = match penalty == 0.0 {
+        true => Sampler::top_p(temperature, 0.9),
+        false => Sampler::multinomial(temperature).with("presence_penalty", penalty),
+    };
     let mut generation = context
-        .generate(Sampler::top_p(temperature, 0.9).seeded(seed.into()))
+        .generate(sampler.seeded(seed.into()))
         .max_tokens(number(given, "most")? as usize)
         .stop_tokens(stops)
         .stop_strings(strings)
         .run_ahead(ahead);
-    if penalty != 0.0 {
-        let counting = DeviceSampler {
-            temperature,
-            presence_penalty: penalty,
-            seed: Some(seed.into()),
-            ..DeviceSampler::default()
-        };
-        generation = generation.on_device(&counting);
-    }
     let mut out = Vec::new();
     match field(given, "how")?.as_str() {
         Some("tokens") => out = generation.collect_tokens().await?,

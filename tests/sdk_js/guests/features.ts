@@ -2,7 +2,6 @@
 
 import {
   Context,
-  DeviceSampler,
   Distribution,
   gather,
   Grammar,
@@ -105,9 +104,9 @@ const features: Record<string, () => unknown> = {
   },
 
   async seeds() {
-    const text = (sampler: Sampler | DeviceSampler, seed?: number) =>
+    const text = (sampler: Sampler, seed?: number) =>
       filled().generate(sampler, { maxTokens: 16, seed }).collectText();
-    const penalty = new DeviceSampler({ repetitionPenalty: 1.3, temperature: 0.9, topP: 0.9, seed: 5 });
+    const penalty = new Sampler({ repetitionPenalty: 1.3, temperature: 0.9, topP: 0.9, seed: 5 });
     const own = async () => {
       const tokens: number[] = [];
       for await (const step of filled().generate(Sampler.topK(1, 20, 9), { maxTokens: 8 })) {
@@ -248,8 +247,8 @@ const features: Record<string, () => unknown> = {
     return [
       await refused(() => Model.load("none")),
       await refused(() => filled().truncate(99)),
-      await refused(() => Sampler.topP(-1)),
-      await refused(() => new DeviceSampler({ repetitionPenalty: 0 })),
+      await refused(() => filled().generate(Sampler.topP(-1), { maxTokens: 2 }).collectText()),
+      await refused(() => filled().generate(new Sampler({ repetitionPenalty: 0 })).collectText()),
       await refused(() => filled().append([-1]).flush()),
       await refused(() => new Context(Model.load()).generate().collectText()),
       await refused(async () => {

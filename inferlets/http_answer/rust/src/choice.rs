@@ -33,7 +33,7 @@ pub async fn run(index: usize, context: &mut Context, request: &Request) -> Resu
         }
         let text = request.marked(token, decoder.feed(token)?);
         // No text ends before it has its least tokens.
-        let early = generator.tokens_generated() <= request.sampler.min_tokens as usize;
+        let early = generator.tokens_generated() <= request.min_tokens as usize;
         let (text, found) = if early { (text, false) } else { stops.feed(text) };
         piece.text.push_str(&text);
         if found {

@@ -2,7 +2,7 @@
 
 use inferlet::json::Value;
 use inferlet::Context;
-use inferlet::{DeviceSampler, Error, ErrorCode, Generator, Grammar, Model, Result, Sampler};
+use inferlet::{Error, ErrorCode, Generator, Grammar, Model, Result, Sampler};
 
 /// Precedes the text of a token that is a marker.
 const MARK: char = '\u{f8ff}';
@@ -38,7 +38,9 @@ pub struct Request {
     pub counts: bool,
     /// Whether `max_tokens` beyond the model's longest context means up to its end.
     pub clamp: bool,
-    pub sampler: DeviceSampler,
+    pub sampler: Sampler,
+    /// So many tokens are chosen before those that end the text.
+    pub min_tokens: u32,
     /// Log-probabilities are told.
     pub logprobs: bool,
     /// How many likeliest tokens are told with the log-probability of each of the prompt's tokens.
@@ -74,10 +76,13 @@ pub fn model_of(asked: &Value) -> Result<Model> {
 
 impl Request {
     pub fn read(asked: &Value) -> Result<Request> {
-        let sampler = asked.get("sampler").ok_or_else(|| wrong("sampler"))?;
-        let mut sampler = DeviceSampler::from_json(sampler)?;
+        let given = asked.get("sampler").ok_or_else(|| wrong("sampler"))?;
         let model = model_of(asked)?;
-        sampler.banned_sequences = banned(&model, &texts(asked, "bad_words"))?;
+        let mut sampler = Sampler::from_json(given);
+        let banned = banned(&model, &texts(asked, "bad_words"))?;
+        if !banned.is_empty() {
+            sampler = sampler.with("banned_sequences", banned);
+        }
         Ok(Request {
             model,
             adapter: text(asked, "adapter"),
@@ -88,6 +93,7 @@ impl Request {
             counts: flag(asked, "counts"),
             clamp: flag(asked, "clamp"),
             sampler,
+            min_tokens: given.get("min_tokens").and_then(Value::as_u32).unwrap_or_default(),
             logprobs: flag(asked, "logprobs"),
             prompt_logprobs: number(asked, "prompt_logprobs").map(|count| count as usize),
             truncate: number(asked, "truncate").map(|count| count as usize),
@@ -133,9 +139,8 @@ impl Request {
 
     /// The generation of one choice.
     pub fn generator<'a>(&self, index: usize, context: &'a mut Context) -> Generator<'a> {
-        let seed = self.sampler.seed.map(|seed| seed + index as u64);
-        let mut generator = context.generate(Sampler::greedy());
-        generator = generator.on_device(&DeviceSampler { seed, ..self.sampler.clone() });
+        let seed = self.sampler.seed().map(|seed| seed.wrapping_add(index as u64));
+        let mut generator = context.generate(&self.sampler).seed(seed);
         if let Some(grammar) = &self.grammar {
             // A token that is forced is not sampled, and has no log-probability.
             generator = generator.grammar(grammar).forced(!self.logprobs);

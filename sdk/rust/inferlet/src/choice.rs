@@ -1,65 +1,38 @@
 //! The server's choice of tokens, as a generation uses it.
 
 use std::collections::VecDeque;
-use std::fmt::Write;
 
 use crate::context::{Context, Drafts, Guessing, RunHold};
 use crate::device::{ProgramSampler, Values};
-use crate::device_sampler::DeviceSampler;
-use crate::error::{invalid, Error, ErrorCode, Result};
+use crate::error::{invalid, Error, Result};
 use crate::grammar::{sample_constrained, Grammar, Matcher};
+use crate::json::{object, parse, Value};
 use crate::sample::{self, Sampled};
-use crate::sampler::Sampler;
+use crate::sampler::{seed_member, Sampler};
 
-impl DeviceSampler {
-    /// The parameters as the contract wants them.
-    ///
-    /// Errors: as [`DeviceSampler::resolved`].
-    pub fn to_json(&self) -> Result<String> {
-        let open = match self.resolved()? {
-            Some(program) => program.open_json(),
-            None => self.open_json(),
-        };
-        Ok(close(open, self.seed))
-    }
-}
-
-fn close(mut parameters: String, seed: Option<u64>) -> String {
-    if let Some(seed) = seed {
-        let _ = write!(parameters, ",\"seed\":{seed}");
-    }
-    parameters.push('}');
-    parameters
-}
-
-/// What chooses the tokens of a generation: a [`Sampler`], a [`DeviceSampler`], or a device program
-/// with what it was given.
+/// What chooses the tokens of a generation: a [`Sampler`], or a device program with what it was given.
 pub struct Rule {
-    pub(crate) sampler: Sampler,
-    pub(crate) device: Option<Choice>,
+    /// Parameters as members of an object. What formats floats is needed only where one is made.
+    members: Vec<String>,
+    seed: Option<u64>,
+    program: Option<ProgramSampler>,
+}
+
+impl From<&Sampler> for Rule {
+    fn from(sampler: &Sampler) -> Rule {
+        Rule { members: sampler.members(), seed: sampler.seed, program: None }
+    }
 }
 
 impl From<Sampler> for Rule {
     fn from(sampler: Sampler) -> Rule {
-        Rule { sampler, device: None }
-    }
-}
-
-impl From<&DeviceSampler> for Rule {
-    fn from(sampler: &DeviceSampler) -> Rule {
-        Rule { sampler: Sampler::greedy(), device: Some(Choice::new(sampler)) }
-    }
-}
-
-impl From<DeviceSampler> for Rule {
-    fn from(sampler: DeviceSampler) -> Rule {
         Rule::from(&sampler)
     }
 }
 
 impl From<&ProgramSampler> for Rule {
     fn from(sampler: &ProgramSampler) -> Rule {
-        Rule { sampler: Sampler::greedy(), device: Some(Choice::program(sampler)) }
+        Rule { members: sampler.members(), seed: sampler.seed, program: Some(sampler.clone()) }
     }
 }
 
@@ -69,71 +42,29 @@ impl From<ProgramSampler> for Rule {
     }
 }
 
-/// The server's choices in one generation. What formats floats is needed only where one is made.
+/// The server's choices in one generation.
 pub(crate) struct Choice {
-    /// Or why there are none, which the first step says.
-    parameters: Result<String>,
-    counts: bool,
-    looks_back: bool,
-    /// The device program that chooses, and whether some of what it was given changes.
-    program: Option<ProgramSampler>,
-    has_state: bool,
-    /// Contexts whose logits are read: this one, and those beside it.
-    pub weights: usize,
+    rule: Rule,
     pub seed: Option<u64>,
+    /// Contexts beside this one.
+    pub beside: usize,
     pub grammar: Option<Grammar>,
     pub forced: bool,
     /// A program that chooses what layers read, as the contract wants it.
     pub attend: Option<String>,
     /// Last tokens that have to run for that program, which is told what they attend to.
-    pub told: usize,
+    told: usize,
     /// The run under way, or the last one.
     run: Option<RunHold>,
     made: Option<Made>,
 }
 
 impl Choice {
-    pub fn new(sampler: &DeviceSampler) -> Choice {
-        match sampler.resolved() {
-            Ok(Some(program)) => Choice::program(&program),
-            Ok(None) => Choice::built_in(Ok(sampler.open_json()), sampler.seed),
-            Err(error) => Choice::built_in(Err(error), None),
-        }
-    }
-
-    /// The choice of a plain sampler.
-    pub fn plain(sampler: &Sampler) -> Choice {
-        Choice::built_in(Ok(sampler.open_json()), sampler.seed())
-    }
-
-    fn built_in(parameters: Result<String>, seed: Option<u64>) -> Choice {
+    pub fn new(rule: Rule) -> Choice {
         Choice {
-            parameters,
-            counts: false,
-            looks_back: false,
-            program: None,
-            has_state: false,
-            weights: 1,
-            seed,
-            grammar: None,
-            forced: true,
-            attend: None,
-            told: 0,
-            run: None,
-            made: None,
-        }
-    }
-
-    /// The choice of a device program.
-    pub fn program(sampler: &ProgramSampler) -> Choice {
-        Choice {
-            parameters: Ok(sampler.open_json()),
-            counts: sampler.counts,
-            looks_back: sampler.looks_back,
-            program: Some(sampler.clone()),
-            has_state: sampler.has_state(),
-            weights: 1 + sampler.beside,
-            seed: sampler.seed,
+            seed: rule.seed,
+            rule,
+            beside: 0,
             grammar: None,
             forced: true,
             attend: None,
@@ -157,7 +88,7 @@ impl Choice {
                 return Ok(true);
             }
         }
-        if most < 2 || self.grammar.is_some() || self.weights > 1 {
+        if most < 2 || self.grammar.is_some() || self.beside > 0 {
             // Each token's mask depends on the one before; and a run goes on with one text alone.
             return Ok(false);
         }
@@ -173,7 +104,7 @@ impl Choice {
         let alone = Guessing::default();
         self.run = context.start_run(sampler, embed, most, stops, &alone, needed)?;
         if let Some(run) = &self.run {
-            drafts.start(run, &self.all_parameters()?, guessing.most)?;
+            drafts.start(run, &self.parameters(), guessing.most)?;
         }
         Ok(self.run.is_some())
     }
@@ -193,7 +124,7 @@ impl Choice {
                 let tokens = matcher.forced()?;
                 if !tokens.is_empty() {
                     matcher.advance(&tokens)?;
-                    if self.looks_back {
+                    if made.looks_back {
                         sample::feed_sampler(made.queue, made.sampler, &tokens, true)?;
                     }
                     made.waiting.extend(tokens);
@@ -234,18 +165,16 @@ impl Choice {
         self.prepare(context).await?;
         context.retract()?;
         let undone = self.run.take().is_some_and(|run| run.undone());
-        if undone && self.counts {
-            if self.has_state {
-                return Err(Error::other(
-                    "tokens of this generation were undone, and its device program counts tokens \
-                     and has state: begin a new generation",
-                ));
-            }
+        let made = self.made.take_if(|made| undone && made.counts && !made.has_state);
+        if let Some(made) = made {
             // A choice that the program has not seen must not count for penalties.
             self.seed = self.seed.map(|seed| seed.wrapping_add(1)); // not the same draws again
-            if let Some(made) = self.made.take() {
-                self.make(context, None, made.given)?;
-            }
+            self.make(context, None, made.given)?;
+        } else if undone && self.made.as_ref().is_some_and(|made| made.counts) {
+            return Err(Error::other(
+                "tokens of this generation were undone, and its device program counts tokens \
+                 and has state: begin a new generation",
+            ));
         }
         let embed = context.output_embed(self.told).await?;
         self.told = 0;
@@ -254,7 +183,7 @@ impl Choice {
 
     /// What the device program was given, with its state after the tokens so far.
     pub async fn state(&mut self, context: &mut Context) -> Result<Values> {
-        let (Some(program), Some(made)) = (&self.program, &self.made) else {
+        let (Some(program), Some(made)) = (&self.rule.program, &self.made) else {
             return invalid("no device program has chosen a token of this generation");
         };
         context.retract()?;
@@ -263,27 +192,28 @@ impl Choice {
 
     /// Gives the device program other values of some names, from the next token on.
     pub fn put(&mut self, context: &mut Context, values: Values) -> Result {
-        let (Some(program), Some(made)) = (&self.program, &self.made) else {
+        let (Some(program), Some(made)) = (&self.rule.program, &self.made) else {
             return invalid("no device program has chosen a token of this generation");
         };
-        let again = program.given_again(values.clone())?;
         context.retract()?;
-        sample::write_state(made.queue, made.sampler, &values.to_json()?)?;
-        self.parameters = Ok(again.open_json());
-        self.program = Some(again);
+        sample::write_state(made.queue, made.sampler, &values.to_json())?;
+        self.rule = program.given_again(values).into();
         Ok(())
     }
 
     /// Takes in a token of the program's own choice.
     pub fn accept(&mut self, token: u32) -> Result {
+        let on_server = self.grammar.is_some() || self.attend.is_some();
         let Some(made) = &mut self.made else {
-            let message = "accept a token only after the first step";
-            return Err(Error::new(ErrorCode::InvalidArgument, message));
+            return match on_server || self.rule.program.is_some() {
+                true => invalid("accept a token only after the first step"),
+                false => Ok(()),
+            };
         };
         if let Some(matcher) = &mut made.matcher {
             matcher.advance(&[token])?;
         }
-        match self.looks_back {
+        match made.looks_back {
             true => sample::feed_sampler(made.queue, made.sampler, &[token], true),
             false => Ok(()),
         }
@@ -298,31 +228,56 @@ impl Choice {
             Some(grammar) => Some(grammar.matcher(context.model()).await?),
             None => None,
         };
-        self.make(context, matcher, usize::MAX)
+        self.told = self.make(context, matcher, usize::MAX)?;
+        Ok(())
     }
 
-    fn all_parameters(&self) -> Result<String> {
-        let mut parameters = self.parameters.clone()?;
-        if let Some(attend) = &self.attend {
-            let _ = write!(parameters, ",\"attend\":{attend}");
-        }
-        Ok(close(parameters, self.seed))
+    fn parameters(&self) -> String {
+        let attend = self.attend.as_ref().map(|attend| format!("\"attend\":{attend}"));
+        let members = self.rule.members.iter().cloned();
+        object(members.chain(self.seed.map(seed_member)).chain(attend))
     }
 
-    /// Makes the sampler, and feeds it the context's tokens; of these, the first were given.
-    fn make(&mut self, context: &Context, matcher: Option<Matcher>, given: usize) -> Result {
+    /// Makes the sampler, and feeds it the context's tokens; of these, the first were given. How many
+    /// of the last tokens have to run for `attend`.
+    fn make(&mut self, context: &Context, matcher: Option<Matcher>, given: usize) -> Result<usize> {
         let queue = context.queue();
-        let sampler = sample::create_sampler(queue, &self.all_parameters()?)?;
-        let known = if self.looks_back { context.known_tokens() } else { Vec::new() };
+        let sampler = sample::create_sampler(queue, &self.parameters())?;
+        let known = context.known_tokens();
         let (given, generated) = known.split_at(given.min(known.len()));
-        self.made =
-            Some(Made { queue, sampler, matcher, waiting: VecDeque::new(), given: given.len() });
+        let mut made = Made {
+            queue,
+            sampler,
+            matcher,
+            looks_back: false,
+            counts: false,
+            has_state: false,
+            waiting: VecDeque::new(),
+            given: given.len(),
+        };
+        let facts = parse(&sample::sampler_facts(queue, sampler)?)?;
+        let is = |name: &str| facts.get(name).and_then(Value::as_bool).unwrap_or_default();
+        made.looks_back = is("looks_back");
+        made.counts = is("counts");
+        made.has_state = is("has_state");
+        let wanted = facts.get("beside").and_then(Value::as_u32).unwrap_or_default();
+        if wanted as usize != self.beside {
+            return invalid(format!(
+                "the sampler reads the logits of {wanted} contexts beside this one (by \
+                 `device::beside`), and there are {}",
+                self.beside
+            ));
+        }
         for (tokens, generated) in [(given, false), (generated, true)] {
-            if !tokens.is_empty() {
+            if made.looks_back && !tokens.is_empty() {
                 sample::feed_sampler(queue, sampler, tokens, generated)?;
             }
         }
-        Ok(())
+        self.made = Some(made);
+        Ok(match facts.get("window").and_then(Value::as_u32) {
+            Some(0) => usize::MAX,
+            window => window.unwrap_or_default() as usize,
+        })
     }
 
     /// Whether the text may end here: always, without a grammar.
@@ -340,9 +295,13 @@ struct Made {
     queue: u32,
     sampler: u32,
     matcher: Option<Matcher>,
+    // What the sampler's programs need, see `sample::sampler_facts`.
+    looks_back: bool,
+    counts: bool,
+    has_state: bool,
     /// Forced tokens that the matcher has consumed.
     waiting: VecDeque<u32>,
-    /// Tokens before the first choice, if the sampler looks back.
+    /// Tokens before the first choice.
     given: usize,
 }
 

@@ -193,8 +193,7 @@ impl Context {
         self.synchronize().await
     }
 
-    /// Continues the context with a [`Sampler`](crate::Sampler), a
-    /// [`DeviceSampler`](crate::DeviceSampler) or a device program's
+    /// Continues the context with a [`Sampler`](crate::Sampler) or a device program's
     /// [`ProgramSampler`](crate::device::ProgramSampler); see [`Generator`] for the ways to read it.
     /// Nothing runs before.
     pub fn generate(&mut self, sampler: impl Into<Rule>) -> Generator<'_> {

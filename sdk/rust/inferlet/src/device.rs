@@ -1,506 +1,331 @@
-//! Device programs: a rule for choosing tokens, in plain Rust, that runs where the model runs.
+//! Device programs: a rule for choosing tokens, a text in the server's subset of Python, that runs
+//! where the model runs.
 //!
 //! ```ignore
-//! use inferlet::device::{self, State, Tensor};
-//!
-//! fn mirostat(logits: Tensor, state: &mut State) -> Tensor {
-//!     let surprise = -logits.log_softmax() / std::f64::consts::LN_2;
-//!     let kept = logits.where_(surprise.le(state.get("mu")), f64::NEG_INFINITY);
-//!     let token = device::draw(kept);
-//!     state.set("mu", state.get("mu") - (surprise.at(token) - 5.0) * 0.1);
-//!     token
-//! }
-//!
-//! let rule = device::program(mirostat).with([("mu", 10.0)])?.seed(1);
+//! let mirostat = device::program("
+//!     def mirostat(logits, state):
+//!         surprise = -logits.log_softmax() / log(2)
+//!         token = draw(logits.where(surprise <= state.mu, -inf))
+//!         state.mu -= rate * (surprise[token] - 5.0)
+//!         return token
+//! ");
+//! let rule = mirostat.constant("rate", 0.1).with([("mu", 10.0)]);
 //! let text = context.generate(rule).max_tokens(64).collect_text().await?;
 //! ```
 //!
-//! The function is called once, with tensors that have kinds and sizes and no values, and what it
-//! does with them is recorded: its `if`, `for` and calls are gone by then. Kinds are float (f32),
-//! int (64 bits) and bool. A mistake is the error of [`DeviceProgram::with`], which names the line
-//! that makes it. Rust's numbers go with either kind; operators are Rust's, but comparisons are
-//! methods (`a.lt(b)`), and so are `a.pow(b)` and `a.floordiv(b)`. `%` rounds down, as in Python.
-//! docs/device-programs.md has the operations.
+//! The text may be a file's, by `include_str!`. Its last function is the program; it may call the
+//! others, and the rules of the library. A mistake is an error with line and column, when the first
+//! token is asked for. `docs/device-programs.md` has examples and the operations.
 
-use std::ops;
+use crate::error::{Error, Result};
+use crate::json::{self, object, quote};
 
-mod language;
-mod recording;
-mod types;
-mod values;
-
-pub use language::{HEADS, PAGES, TOKENS, VOCABULARY};
-pub use types::{Kind, Type};
-pub use values::{per_token, per_token_by_head, Attend, Given, ProgramSampler, Values};
-
-use crate::error::{invalid, Result};
-use recording::{change, constant, mistake, read, record, recorded, type_of, Stage};
-use types::is_open;
-
-/// A value of a device program, while it is recorded: it has a kind and sizes.
-#[derive(Clone, Copy, Debug)]
-pub struct Tensor {
-    recording: usize,
-    number: usize,
-}
-
-/// A tensor, or a number that goes with it.
-#[derive(Clone, Copy, Debug)]
-pub enum Value {
-    /// A tensor.
-    Tensor(Tensor),
-    /// A float.
+/// What a program is given by a name, or a value that its text names.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Given {
+    /// A number that is a float.
     Float(f64),
-    /// An int; beside floats it is one of them.
+    /// A whole number.
     Int(i64),
-    /// A bool.
+    /// True or false.
     Bool(bool),
+    /// A text, which only constants are.
+    Text(String),
+    /// Values of one kind and of the same sizes; of [`Given::Bias`] an object.
+    List(Vec<Given>),
+    /// What is added to a token's logit, in the parameter `logit_bias` of a sampler.
+    Bias(u32, f64),
+    /// A number or bool for each token of the context; see [`per_token`].
+    PerToken(Box<Given>),
+    /// A number or bool for each head's tokens; see [`per_token_by_head`].
+    PerTokenByHead(Box<Given>),
 }
 
-macro_rules! value {
+/// State of the stage `attend` that has a value for each token: at first, and of new ones.
+pub fn per_token(value: impl Into<Given>) -> Given {
+    Given::PerToken(Box::new(value.into()))
+}
+
+/// As [`per_token`], of each head.
+pub fn per_token_by_head(value: impl Into<Given>) -> Given {
+    Given::PerTokenByHead(Box::new(value.into()))
+}
+
+macro_rules! given {
     ($($number:ty => $kind:ident,)*) => {
-        $(impl From<$number> for Value {
-            fn from(number: $number) -> Value {
-                Value::$kind(number.into())
+        $(impl From<$number> for Given {
+            fn from(number: $number) -> Given {
+                Given::$kind(number.into())
             }
         })*
     };
 }
 
-value! {
-    Tensor => Tensor, f64 => Float, f32 => Float, i64 => Int, i32 => Int, u32 => Int, bool => Bool,
+given! {
+    f64 => Float, f32 => Float, i64 => Int, i32 => Int, u32 => Int, bool => Bool, &str => Text,
 }
 
-impl Tensor {
-    /// Kind and sizes.
-    ///
-    /// # Panics
-    /// Outside the function that it belongs to.
-    #[track_caller]
-    pub fn type_of(self) -> Type {
-        type_of(self)
+impl From<(u32, f64)> for Given {
+    fn from((token, bias): (u32, f64)) -> Given {
+        Given::Bias(token, bias)
     }
+}
 
-    /// What its elements are.
-    #[track_caller]
-    pub fn kind(self) -> Kind {
-        type_of(self).kind
+impl<T: Into<Given>> From<Vec<T>> for Given {
+    fn from(values: Vec<T>) -> Given {
+        Given::List(values.into_iter().map(Into::into).collect())
     }
+}
 
-    #[track_caller]
-    fn last_size(self) -> i64 {
-        type_of(self).shape.last().copied().unwrap_or(1)
+impl<T: Into<Given>, const N: usize> From<[T; N]> for Given {
+    fn from(values: [T; N]) -> Given {
+        Given::List(values.into_iter().map(Into::into).collect())
     }
+}
 
-    /// How many elements (of two axes: rows) it has; that of the vocabulary is not known.
-    #[track_caller]
-    pub fn size(self) -> i64 {
-        match type_of(self).shape.first() {
-            Some(&size) if !is_open(size) => size,
-            _ => {
-                mistake(format!("{} has no length that is known", type_of(self)));
-                0
+impl Given {
+    /// As JSON, whose numbers with a point are floats.
+    pub(crate) fn to_json(&self) -> String {
+        match self {
+            Given::Float(f64::NEG_INFINITY) => "null".into(),
+            Given::Float(number) if number.is_infinite() => "Infinity".into(), // which is refused
+            Given::Float(number) => format!("{number:?}"),
+            Given::Int(number) => number.to_string(),
+            Given::Bool(truth) => truth.to_string(),
+            Given::Text(text) => quote(text),
+            Given::List(values) => {
+                let list: Vec<String> = values.iter().map(Given::to_json).collect();
+                match values.first() {
+                    Some(Given::Bias(..)) => object(list),
+                    _ => format!("[{}]", list.join(",")),
+                }
+            }
+            Given::Bias(token, bias) => format!("\"{token}\":{}", Given::Float(*bias).to_json()),
+            Given::PerToken(value) => format!("{{\"per_token\":{}}}", value.to_json()),
+            Given::PerTokenByHead(value) => {
+                format!("{{\"per_token\":{},\"by_head\":true}}", value.to_json())
             }
         }
     }
 
-    /// Elements (of two axes: rows) at places; a place below 0 counts from the end.
-    #[track_caller]
-    pub fn at(self, places: impl Into<Value>) -> Tensor {
-        let places = match places.into() {
-            Value::Int(place) if place < 0 => Value::Int(place + self.size()),
-            places => places,
-        };
-        record("gather", &[self.into(), constant(places, Some(Kind::Int)).into()], &[])
-    }
-
-    /// Its elements, or rows, one after the other.
-    #[track_caller]
-    pub fn iter(self) -> impl Iterator<Item = Tensor> {
-        (0..self.size()).map(move |place| self.at(place))
-    }
-
-    /// From `start` up to `stop`, or to the end, of the last axis; either counts from the end below
-    /// 0.
-    #[track_caller]
-    pub fn slice(self, start: i64, stop: impl Into<Option<i64>>) -> Tensor {
-        let (size, stop) = (self.last_size(), stop.into());
-        if is_open(size) {
-            return match stop {
-                Some(stop) if start >= 0 && stop >= 0 => {
-                    record("slice", &[self.into()], &[start, stop])
-                }
-                _ => mistake(format!(
-                    "a slice of {} needs an end, and counts from its beginning",
-                    type_of(self)
-                )),
-            };
-        }
-        let place = |n: i64| if n < 0 { (n + size).max(0) } else { n.min(size) };
-        record("slice", &[self.into()], &[place(start), place(stop.unwrap_or(size))])
-    }
-
-    /// Itself where a condition is true, else another value.
-    #[track_caller]
-    pub fn where_(self, condition: Tensor, other: impl Into<Value>) -> Tensor {
-        where_(condition, self, other)
-    }
-
-    /// Whether it is above another one.
-    #[track_caller]
-    pub fn gt(self, other: impl Into<Value>) -> Tensor {
-        record("lt", &[self.like(other).into(), self.into()], &[])
-    }
-
-    /// Whether it is at least another one.
-    #[track_caller]
-    pub fn ge(self, other: impl Into<Value>) -> Tensor {
-        record("le", &[self.like(other).into(), self.into()], &[])
-    }
-
-    /// Whether it is another one than `other`.
-    #[track_caller]
-    pub fn ne(self, other: impl Into<Value>) -> Tensor {
-        !self.eq(other)
-    }
-
-    /// A number as a tensor of this one's kind, as in `x.like(0.95).pow(x)`.
-    #[track_caller]
-    pub fn like(self, value: impl Into<Value>) -> Tensor {
-        constant(value.into(), Some(self.kind()))
-    }
-
-    /// Probabilities along the last axis.
-    #[track_caller]
-    pub fn softmax(self) -> Tensor {
-        self.log_softmax().exp()
-    }
-
-    /// The mean along the last axis, whose size is known.
-    #[track_caller]
-    pub fn mean(self) -> Tensor {
-        match self.last_size() {
-            size if is_open(size) => mistake(format!(
-                "mean of {}, whose size is no number: take `sum` and divide it",
-                type_of(self)
-            )),
-            size => self.sum() / size as f64,
-        }
-    }
-
-    /// Places along the last axis, that of the largest first, equal ones in their order.
-    #[track_caller]
-    pub fn descending(self) -> Tensor {
-        (-self).argsort()
-    }
-
-    /// Places of the `count` largest, the largest first, equal ones in their order.
-    #[track_caller]
-    pub fn top(self, count: i64) -> Tensor {
-        record("top", &[self.into()], &[count])
-    }
-
-    /// As float; true is 1.
-    #[track_caller]
-    pub fn to_float(self) -> Tensor {
-        record("cast", &[self.into()], &[Kind::Float as i64])
-    }
-
-    /// As int: the part before the point, 0 for NaN; true is 1.
-    #[track_caller]
-    pub fn to_int(self) -> Tensor {
-        record("cast", &[self.into()], &[Kind::Int as i64])
-    }
-
-    /// Whether it is not 0.
-    #[track_caller]
-    pub fn to_bool(self) -> Tensor {
-        record("cast", &[self.into()], &[Kind::Bool as i64])
-    }
-
-    /// The same elements with other sizes.
-    #[track_caller]
-    pub fn reshape(self, sizes: &[i64]) -> Tensor {
-        record("reshape", &[self.into()], sizes)
-    }
-
-    /// With values added at places; those outside are left out.
-    #[track_caller]
-    pub fn scatter_add(self, places: Tensor, values: impl Into<Value>) -> Tensor {
-        record("scatter_add", &[self.into(), places.into(), self.like(values).into()], &[])
-    }
-
-    /// With a value at a place that is larger (of bools: true); those outside are left out.
-    #[track_caller]
-    pub fn scatter_max(self, places: Tensor, values: impl Into<Value>) -> Tensor {
-        record("scatter_max", &[self.into(), places.into(), self.like(values).into()], &[])
-    }
-}
-
-impl Tensor {
-    /// With a value at a place of its one axis; the same if it lies outside.
-    #[track_caller]
-    pub fn with_at(self, place: impl Into<Value>, value: impl Into<Value>) -> Tensor {
-        match type_of(self).shape[..] {
-            [size] => where_(iota(size).eq(place), value, self),
-            _ => mistake(format!("with_at takes one axis, not {}", type_of(self))),
+    /// The same with what the server says that it is now.
+    fn after(&self, found: &json::Value) -> Option<Given> {
+        match (self, found) {
+            (Given::List(values), found) => {
+                let pairs = values.iter().zip(found.as_list()?);
+                pairs.map(|(one, now)| one.after(now)).collect::<Option<_>>().map(Given::List)
+            }
+            (_, json::Value::Null) => Some(Given::Float(f64::NEG_INFINITY)),
+            (_, json::Value::Bool(truth)) => Some(Given::Bool(*truth)),
+            (Given::Int(_), found) if found.as_i64().is_some() => found.as_i64().map(Given::Int),
+            (_, found) => found.as_f64().map(Given::Float),
         }
     }
 }
 
-impl ops::Neg for Tensor {
-    type Output = Tensor;
+/// What a program is given, by name: `[("mu", 10.0), ("tau", 5.0)].into()`, or
+/// `Values::from([("mu", 10.0)]).and("key", 42)`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Values(Vec<(String, Given)>);
 
-    #[track_caller]
-    fn neg(self) -> Tensor {
-        record("neg", &[self.into()], &[])
+impl Values {
+    /// With one more value, or another one.
+    pub fn and(mut self, name: &str, value: impl Into<Given>) -> Values {
+        self.0.retain(|(one, _)| one != name);
+        self.0.push((name.into(), value.into()));
+        self
     }
-}
 
-impl ops::Not for Tensor {
-    type Output = Tensor;
+    /// A value by its name.
+    pub fn get(&self, name: &str) -> Option<&Given> {
+        self.0.iter().find(|(one, _)| one == name).map(|(_, value)| value)
+    }
 
-    #[track_caller]
-    fn not(self) -> Tensor {
-        match self.kind() {
-            Kind::Int => self ^ -1,
-            _ => record("not", &[self.into()], &[]),
+    /// The number of this name, if it has one.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        match self.get(name)? {
+            Given::Float(number) => Some(*number),
+            Given::Int(number) => Some(*number as f64),
+            _ => None,
         }
     }
-}
 
-/// What a program was given, by name. What a name is set to is there at the next token.
-#[derive(Debug)]
-pub struct State(());
-
-impl State {
-    /// A value: that of this token, or the one that it was set to before.
-    #[track_caller]
-    pub fn get(&self, name: &str) -> Tensor {
-        read(name)
+    pub(crate) fn to_json(&self) -> String {
+        object(self.0.iter().map(|(name, value)| format!("{}:{}", quote(name), value.to_json())))
     }
 
-    /// Sets the value at the next token, of the same kind and sizes.
-    #[track_caller]
-    pub fn set(&mut self, name: &str, value: impl Into<Value>) {
-        change(name, value.into());
-    }
-}
-
-/// 0, 1, 2 and so on, int `[size]`; [`VOCABULARY`] is all tokens.
-#[track_caller]
-pub fn iota(size: i64) -> Tensor {
-    record("iota", &[], &[size])
-}
-
-/// How many tokens were chosen before, int.
-#[track_caller]
-pub fn step() -> Tensor {
-    record("step", &[], &[])
-}
-
-/// How many tokens the context has, the newest one included, int; of the stage `attend`.
-#[track_caller]
-pub fn tokens() -> Tensor {
-    record("tokens", &[], &[])
-}
-
-/// Which layer it is, from 0 on, int; of the stage `attend`.
-#[track_caller]
-pub fn layer() -> Tensor {
-    record("layer", &[], &[])
-}
-
-/// Of `[heads, n]` the largest of the heads that share keys, for each; of the stage `attend`.
-#[track_caller]
-pub fn shared(values: Tensor) -> Tensor {
-    record("shared", &[values.into()], &[])
-}
-
-/// What the layer has just given each token, float `[heads, tokens]`; of the stage `attend`.
-#[track_caller]
-pub fn weights() -> Tensor {
-    weights_of(1)
-}
-
-/// As [`weights`]; of a prompt those of its last `window` inputs, added up, or of all with 0. Tokens
-/// among these that have run before run again.
-#[track_caller]
-pub fn weights_of(window: i64) -> Tensor {
-    record("weights", &[], &[window])
-}
-
-/// The largest product of the query with a key that each page can have, float `[heads, pages]`; of
-/// the stage `attend`.
-#[track_caller]
-pub fn scores() -> Tensor {
-    record("scores", &[], &[])
-}
-
-/// The newest tokens of the text, int `[count]`, the last one last; -1 before its beginning.
-#[track_caller]
-pub fn newest(count: i64) -> Tensor {
-    record("newest", &[], &[count])
-}
-
-/// How often each token was generated, int `[vocabulary]`.
-#[track_caller]
-pub fn counts() -> Tensor {
-    record("counts", &[], &[])
-}
-
-/// The logits of one of the contexts beside, float `[vocabulary]`: see
-/// [`Generator::beside`](crate::Generator::beside).
-#[track_caller]
-pub fn beside(number: i64) -> Tensor {
-    record("beside", &[], &[number])
-}
-
-/// Which tokens the text before the generation has, bool `[vocabulary]`.
-#[track_caller]
-pub fn given() -> Tensor {
-    record("given", &[], &[])
-}
-
-/// `a` where a condition is true, else `b`.
-#[track_caller]
-pub fn where_(condition: Tensor, a: impl Into<Value>, b: impl Into<Value>) -> Tensor {
-    let (a, b) = (a.into(), b.into());
-    let like = match (a, b) {
-        (Value::Tensor(one), _) | (_, Value::Tensor(one)) => one.kind(),
-        _ => Kind::Float,
-    };
-    let [a, b] = [a, b].map(|value| constant(value, Some(like)).into());
-    record("where", &[condition.into(), a, b], &[])
-}
-
-/// The smaller one; NaN if one is.
-#[track_caller]
-pub fn minimum(a: impl Into<Value>, b: impl Into<Value>) -> Tensor {
-    record("minimum", &[a.into(), b.into()], &[])
-}
-
-/// The larger one; NaN if one is.
-#[track_caller]
-pub fn maximum(a: impl Into<Value>, b: impl Into<Value>) -> Tensor {
-    record("maximum", &[a.into(), b.into()], &[])
-}
-
-/// Which of the likeliest are the fewest that have a share of all probability: bool `[n]`.
-#[track_caller]
-pub fn nucleus(logits: Tensor, share: impl Into<Value>) -> Tensor {
-    record("nucleus", &[logits.into(), share.into()], &[])
-}
-
-/// 64 bits that look random, of two ints: number `b` of the SplitMix64 sequence from `a` on.
-#[track_caller]
-pub fn hash(a: impl Into<Value>, b: impl Into<Value>) -> Tensor {
-    record("hash", &[a.into(), b.into()], &[])
-}
-
-/// The second one behind the first, along the last axis.
-#[track_caller]
-pub fn concat(a: Tensor, b: Tensor) -> Tensor {
-    record("concat", &[a.into(), b.into()], &[])
-}
-
-/// The products of a matrix's rows `[n, m]` with a vector `[m]`: float `[n]`.
-#[track_caller]
-pub fn matvec(matrix: Tensor, vector: Tensor) -> Tensor {
-    record("matvec", &[matrix.into(), vector.into()], &[])
-}
-
-/// True at a place, bool `[size]`.
-#[track_caller]
-pub fn one_hot(place: Tensor, size: i64) -> Tensor {
-    iota(size).eq(place)
-}
-
-/// Random numbers, 0 up to 1, of ints: seed, step, stream and number alone decide.
-#[track_caller]
-pub fn random(numbers: impl Into<Value>, stream: i64) -> Tensor {
-    record("random", &[numbers.into()], &[stream])
-}
-
-/// One random number, 0 up to 1.
-#[track_caller]
-pub fn uniform(stream: i64) -> Tensor {
-    random(-1, stream)
-}
-
-/// As `random`, exponentially distributed.
-#[track_caller]
-pub fn exponential(numbers: impl Into<Value>, stream: i64) -> Tensor {
-    record("exponential", &[numbers.into()], &[stream])
-}
-
-/// A token by chance: int, with the probabilities that logits `[n]` stand for.
-#[track_caller]
-pub fn draw(logits: Tensor) -> Tensor {
-    draw_from(logits, 0)
-}
-
-/// As `draw`, from another stream of random numbers.
-#[track_caller]
-pub fn draw_from(logits: Tensor, stream: i64) -> Tensor {
-    match type_of(logits).shape[..] {
-        [size] => (logits - exponential(iota(size), stream).log()).argmax(),
-        _ => mistake(format!("draw takes one axis, not {}", type_of(logits))),
+    /// The same with the state that the server tells.
+    pub(crate) fn after(&self, state: &str) -> Result<Values> {
+        let found = json::parse(state)?;
+        let values = self.0.iter().map(|(name, value)| match found.get(name) {
+            None => Ok((name.clone(), value.clone())),
+            Some(now) => match value.after(now) {
+                Some(value) => Ok((name.clone(), value)),
+                None => Err(Error::other(format!("state.{name} is of another kind now"))),
+            },
+        });
+        values.collect::<Result<_>>().map(Values)
     }
 }
 
-/// A function that chooses tokens where the model runs; made by [`program`].
-#[derive(Clone, Copy, Debug)]
-pub struct DeviceProgram<F>(F);
+impl From<()> for Values {
+    fn from((): ()) -> Values {
+        Values::default()
+    }
+}
 
-/// Makes a device program of a function of `logits` and `state`.
+impl<T: Into<Given>, const N: usize> From<[(&str, T); N]> for Values {
+    fn from(values: [(&str, T); N]) -> Values {
+        values.into_iter().fold(Values::default(), |all, (name, value)| all.and(name, value))
+    }
+}
+
+/// A program's text, or its name in the server's library, and values that it names.
+#[derive(Clone, Debug)]
+struct Source {
+    /// As JSON.
+    program: String,
+    constants: Values,
+}
+
+impl Source {
+    fn of_text(text: &str) -> Source {
+        let program = format!("[[\"program\",1,{}]]", quote(text));
+        Source { program, constants: Values::default() }
+    }
+
+    fn of_name(name: &str) -> Source {
+        Source { program: quote(name), constants: Values::default() }
+    }
+
+    fn constant(self, name: &str, value: impl Into<Given>) -> Source {
+        Source { constants: self.constants.and(name, value), ..self }
+    }
+
+    /// Members of an object, as the contract wants it, with what it is given.
+    fn members(&self, values: &Values) -> Vec<String> {
+        let (constants, given) = (self.constants.to_json(), values.to_json());
+        [("program", &self.program), ("constants", &constants), ("given", &given)]
+            .map(|(name, value)| format!("\"{name}\":{value}"))
+            .into()
+    }
+}
+
+/// Chooses tokens where the model runs; made by [`program`].
+#[derive(Clone, Debug)]
+pub struct DeviceProgram(Source);
+
+/// Makes a device program of a text, whose last function takes `logits` and, if it has any, `state`,
+/// and returns the token.
 ///
-/// `logits` is float `[vocabulary]`, with minus infinity where a grammar rules a token out. The
-/// function returns the token.
-pub fn program<F: Fn(Tensor, &mut State) -> Tensor>(function: F) -> DeviceProgram<F> {
-    DeviceProgram(function)
+/// `logits` is float `[vocabulary]`, with minus infinity where a grammar rules a token out.
+pub fn program(text: &str) -> DeviceProgram {
+    DeviceProgram(Source::of_text(text))
 }
 
-impl<F: Fn(Tensor, &mut State) -> Tensor> DeviceProgram<F> {
+/// The program of a name: one of the server's library, or one of yours that was uploaded.
+pub fn named(name: &str) -> DeviceProgram {
+    DeviceProgram(Source::of_name(name))
+}
+
+impl DeviceProgram {
+    /// With a value that the text names; each makes another program.
+    pub fn constant(self, name: &str, value: impl Into<Given>) -> DeviceProgram {
+        DeviceProgram(self.0.constant(name, value))
+    }
+
     /// A sampler of the program, with what it is given: `()` is nothing.
-    ///
-    /// Errors: `invalid-argument`, a mistake of the function, with its line.
-    pub fn with(&self, values: impl Into<Values>) -> Result<ProgramSampler> {
-        let values = values.into();
-        let function = || (self.0)(record("logits", &[], &[]), &mut State(()));
-        match recorded(values.types()?, Stage::Sample, function) {
-            Ok(recorded) => ProgramSampler::new(recorded, values),
-            Err(mistake) => invalid(mistake),
-        }
+    pub fn with(&self, values: impl Into<Values>) -> ProgramSampler {
+        let (source, values) = (self.0.clone(), values.into());
+        ProgramSampler { source, values, seed: None, logprobs: 0 }
     }
 }
 
-/// A function that chooses what layers read; made by [`attend`].
-#[derive(Clone, Copy, Debug)]
-pub struct AttendProgram<F>(F);
-
-/// Makes a program of the stage `attend`: called once for each layer and generated token.
-///
-/// What the function reads says what it returns. After [`scores`] it returns which pages the layer
-/// reads, bool `[pages]`. After [`weights`] it returns which tokens the layer still reads in the
-/// steps that follow, bool `[tokens]`, and what it drops does not come back. Without either it
-/// returns which tokens a layer reads. The newest token is always read.
-///
-/// A prompt reads all. With weights the function is called for it, too, once in each layer, as
-/// [`step`] is 0: they are then those of the prompt's last input, or inputs, see [`weights_of`].
-pub fn attend<F: Fn(&mut State) -> Tensor>(function: F) -> AttendProgram<F> {
-    AttendProgram(function)
+/// A device program with what it was given: [`Context::generate`](crate::Context::generate) takes
+/// it as a sampler.
+#[derive(Clone, Debug)]
+pub struct ProgramSampler {
+    source: Source,
+    values: Values,
+    pub(crate) seed: Option<u64>,
+    logprobs: u32,
 }
 
-impl<F: Fn(&mut State) -> Tensor> AttendProgram<F> {
+impl ProgramSampler {
+    /// The same sampler with other values of some names.
+    pub fn given_again(&self, values: impl Into<Values>) -> ProgramSampler {
+        let others = values.into().0.into_iter();
+        let values = others.fold(self.values.clone(), |all, (name, value)| all.and(&name, value));
+        ProgramSampler { values, ..self.clone() }
+    }
+
+    /// With a seed: same seed, same tokens. Without one the server draws it.
+    pub fn seed(self, seed: u64) -> ProgramSampler {
+        ProgramSampler { seed: Some(seed), ..self }
+    }
+
+    /// Also reports so many of the most likely tokens in each step.
+    pub fn logprobs(self, count: u32) -> ProgramSampler {
+        ProgramSampler { logprobs: count, ..self }
+    }
+
+    /// What it was given.
+    pub fn values(&self) -> &Values {
+        &self.values
+    }
+
+    /// The parameters as the contract wants them, as members of an object without the seed.
+    pub(crate) fn members(&self) -> Vec<String> {
+        let mut found = self.source.members(&self.values);
+        found.push(format!("\"logprobs\":{}", self.logprobs));
+        found
+    }
+}
+
+/// Chooses what layers read; made by [`attend`].
+#[derive(Clone, Debug)]
+pub struct AttendProgram(Source);
+
+/// Makes a program of the stage `attend` of a text: called once for each layer and generated token.
+///
+/// The parameters of its last function say what it is given. With `scores`, float `[heads, pages]`,
+/// it returns which pages the layer reads, bool `[pages]`. With `weights`, float `[heads, tokens]`, it
+/// returns which tokens the layer still reads in the steps that follow, bool `[tokens]`, and what it
+/// drops does not come back. With neither it returns which tokens a layer reads. The newest token is
+/// always read. Beside them, `state`.
+///
+/// A prompt reads all. With `weights` the program is called for it, too, once in each layer, as
+/// `step()` is 0: they are then those of the prompt's last inputs, as many as the constant `window`
+/// says (1), added up; with 0, of all.
+pub fn attend(text: &str) -> AttendProgram {
+    AttendProgram(Source::of_text(text))
+}
+
+/// The program of a name in the server's library.
+pub(crate) fn named_attend(name: &str) -> AttendProgram {
+    AttendProgram(Source::of_name(name))
+}
+
+impl AttendProgram {
+    /// With a value that the text names.
+    pub fn constant(self, name: &str, value: impl Into<Given>) -> AttendProgram {
+        AttendProgram(self.0.constant(name, value))
+    }
+
     /// The program with its state: `()` is nothing.
-    ///
-    /// Errors: `invalid-argument`, a mistake of the function, with its line.
-    pub fn with(&self, values: impl Into<Values>) -> Result<Attend> {
-        let values = values.into();
-        match recorded(values.types()?, Stage::Attend, || (self.0)(&mut State(()))) {
-            Ok(recorded) => Attend::new(recorded.text, recorded.told, &values),
-            Err(mistake) => invalid(mistake),
-        }
+    pub fn with(&self, values: impl Into<Values>) -> Attend {
+        Attend(object(self.0.members(&values.into())))
+    }
+}
+
+/// A program of the stage `attend` with what it was given: see
+/// [`Generator::attend`](crate::Generator::attend).
+#[derive(Clone, Debug)]
+pub struct Attend(String);
+
+impl Attend {
+    /// The parameter `attend` as the contract wants it.
+    pub fn to_json(&self) -> &str {
+        &self.0
     }
 }

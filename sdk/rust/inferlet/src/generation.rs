@@ -3,12 +3,9 @@
 use crate::choice::{Choice, Rule};
 use crate::context::{Context, Drafts, Guessing};
 use crate::device::{Attend, Values};
-use crate::device_sampler::DeviceSampler;
 use crate::error::{invalid, Result};
 use crate::grammar::Grammar;
-use crate::random::Random;
 use crate::sample::Sampled;
-use crate::sampler::Sampler;
 use crate::session;
 use crate::stream::{after, last_of, StopStrings, TextDecoder};
 use crate::text::Distribution;
@@ -32,19 +29,15 @@ const MOST_GUESSES: u32 = 16;
 /// A generated token joins the context; the stop token that ends a generation does not. The text of
 /// a stop string is left out of the text, its tokens stay in the context.
 ///
-/// The server chooses the tokens, if the model has the trait `sample`, and goes on by itself while
-/// the program reads; see [`run_ahead`](Generator::run_ahead). A program that looks at
-/// distributions and accepts tokens of its own, or reads with
-/// [`next_sampled`](Generator::next_sampled), goes step by step.
+/// The server chooses the tokens, and goes on by itself while the program reads; see
+/// [`run_ahead`](Generator::run_ahead). A program that looks at distributions and accepts tokens of its
+/// own, or reads with [`next_sampled`](Generator::next_sampled), goes step by step; the same seed gives
+/// the same text.
 pub struct Generator<'a> {
     context: &'a mut Context,
     /// Contexts that get the same tokens, and whose logits are mixed in.
     beside: Vec<&'a mut Context>,
-    sampler: Sampler,
-    random: Option<Random>,
-    seed: Option<u64>,
-    /// The server chooses; else the inferlet does, from what the server sends.
-    device: Option<Choice>,
+    device: Choice,
     max_tokens: Option<usize>,
     run_ahead: bool,
     guessing: Guessing,
@@ -55,22 +48,16 @@ pub struct Generator<'a> {
     decoder: Option<TextDecoder>,
     count: usize,
     started: bool,
-    /// Whether the server or the inferlet chooses for a plain sampler.
-    decided: bool,
     done: bool,
 }
 
 impl<'a> Generator<'a> {
     pub(crate) fn new(context: &'a mut Context, rule: Rule) -> Generator<'a> {
-        let Rule { sampler, device } = rule;
         let stop_tokens = context.model().stop_tokens().to_vec();
         Generator {
             context,
             beside: Vec::new(),
-            random: sampler.seed().map(Random::seeded),
-            sampler,
-            seed: None,
-            device,
+            device: Choice::new(rule),
             max_tokens: None,
             run_ahead: true,
             guessing: Guessing::default(),
@@ -80,7 +67,6 @@ impl<'a> Generator<'a> {
             decoder: None,
             count: 0,
             started: false,
-            decided: false,
             done: false,
         }
     }
@@ -136,21 +122,8 @@ impl<'a> Generator<'a> {
     /// on with by itself, so not with a grammar, contexts beside, or
     /// [`next_sampled`](Generator::next_sampled).
     pub fn attend(mut self, attend: &Attend) -> Generator<'a> {
-        self.choose_on_device();
-        if let Some(device) = &mut self.device {
-            device.attend = Some(attend.to_json().into());
-            device.told = attend.told();
-        }
+        self.device.attend = Some(attend.to_json().into());
         self
-    }
-
-    /// Lets the server choose by the rule that there is.
-    fn choose_on_device(&mut self) {
-        if self.device.is_none() {
-            let mut device = Choice::plain(&self.sampler);
-            device.seed = self.seed.or(device.seed);
-            self.device = Some(device);
-        }
     }
 
     /// Sets the tokens that end the generation; the model's own unless set.
@@ -171,32 +144,12 @@ impl<'a> Generator<'a> {
 
     /// Makes the choices repeatable; the sampler's seed holds if this is `None`.
     pub fn seed(mut self, seed: impl Into<Option<u64>>) -> Generator<'a> {
-        if let Some(seed) = seed.into() {
-            self.random = Some(Random::seeded(seed));
-            self.seed = Some(seed);
-            if let Some(device) = &mut self.device {
-                device.seed = Some(seed);
-            }
-        }
-        self
-    }
-
-    /// Lets the server choose, among the whole vocabulary.
-    pub fn on_device(mut self, sampler: &DeviceSampler) -> Generator<'a> {
-        let mut device = Choice::new(sampler);
-        device.seed = self.seed.or(device.seed);
-        if let Some(old) = self.device.take() {
-            device.grammar = old.grammar;
-            device.forced = old.forced;
-            device.attend = old.attend;
-            device.told = old.told;
-        }
-        self.device = Some(device);
+        self.device.seed = seed.into().or(self.device.seed);
         self
     }
 
     /// Sets other contexts, of this model or one with the same tokens, that get the same tokens. A
-    /// device program reads the logits of each ([`device::beside`](crate::device::beside)).
+    /// device program reads the logits of each (`beside(0)`).
     pub fn beside(mut self, others: impl IntoIterator<Item = &'a mut Context>) -> Generator<'a> {
         self.beside = others.into_iter().collect();
         self
@@ -205,19 +158,14 @@ impl<'a> Generator<'a> {
     /// Keeps the text to a grammar; the server then chooses. The generation ends where the grammar
     /// does; with too few tokens the text is cut short.
     pub fn grammar(mut self, grammar: &Grammar) -> Generator<'a> {
-        self.choose_on_device();
-        if let Some(device) = &mut self.device {
-            device.grammar = Some(grammar.clone());
-        }
+        self.device.grammar = Some(grammar.clone());
         self
     }
 
     /// Sets whether tokens that the grammar forces are taken without running the model (default:
-    /// they are). Call it after [`grammar`](Generator::grammar).
+    /// they are).
     pub fn forced(mut self, forced: bool) -> Generator<'a> {
-        if let Some(device) = &mut self.device {
-            device.forced = forced;
-        }
+        self.device.forced = forced;
         self
     }
 
@@ -228,7 +176,7 @@ impl<'a> Generator<'a> {
 
     /// Whether the text so far satisfies the grammar; always true without one.
     pub fn is_complete(&self) -> Result<bool> {
-        self.device.as_ref().map_or(Ok(true), Choice::is_complete)
+        self.device.is_complete()
     }
 
     /// Whether it has as many tokens as it may: `max_tokens`, or what the model's longest context
@@ -259,7 +207,7 @@ impl<'a> Generator<'a> {
     /// server chooses no token before this one is asked for. The log-probability of a token that a
     /// grammar has forced is not a number.
     pub async fn next_sampled(&mut self) -> Result<Option<Sampled>> {
-        if self.device.as_ref().is_some_and(|device| device.attend.is_some()) {
+        if self.device.attend.is_some() {
             return invalid(
                 "`attend` acts where the server goes on by itself: read tokens or text",
             );
@@ -384,10 +332,7 @@ impl<'a> Generator<'a> {
     ///
     /// Errors: `invalid-argument` if no device program has chosen a token.
     pub async fn state(&mut self) -> Result<Values> {
-        match &mut self.device {
-            Some(device) => device.state(self.context).await,
-            None => invalid("no device program chooses the tokens of this generation"),
-        }
+        self.device.state(self.context).await
     }
 
     /// Gives the device program that chooses other values of some names, from the next token on: what
@@ -396,10 +341,7 @@ impl<'a> Generator<'a> {
     /// Errors: `invalid-argument` if no device program has chosen a token, for another name, or a
     /// value of another kind or size.
     pub fn put(&mut self, values: impl Into<Values>) -> Result {
-        match &mut self.device {
-            Some(device) => device.put(self.context, values.into()),
-            None => invalid("no device program chooses the tokens of this generation"),
-        }
+        self.device.put(self.context, values.into())
     }
 
     /// Runs the model and returns the `k` most likely next tokens, without choosing. Follow it with
@@ -414,9 +356,7 @@ impl<'a> Generator<'a> {
     pub fn accept(&mut self, token: u32) -> Result<bool> {
         self.start()?;
         if !self.done && !self.stop_tokens.contains(&token) {
-            if let Some(device) = &mut self.device {
-                device.accept(token)?;
-            }
+            self.device.accept(token)?;
         }
         if !self.stop_strings.is_empty() {
             self.start_decoder()?;
@@ -433,17 +373,9 @@ impl<'a> Generator<'a> {
             return Ok(());
         }
         self.context.start_turn()?;
-        let (others, weights) = (self.beside.len(), self.device.as_ref().map_or(1, |d| d.weights));
-        if weights != 1 + others {
-            return invalid(format!(
-                "the sampler reads the logits of {} contexts beside this one (by \
-                 `device::beside`), and there are {others}",
-                weights - 1
-            ));
-        }
-        let attends = |d: &Choice| d.attend.is_some() && (d.grammar.is_some() || d.weights > 1);
-        if self.device.as_ref().is_some_and(|d| attends(d) || d.attend.is_some() && !self.run_ahead)
-        {
+        self.device.beside = self.beside.len();
+        let alone = self.device.grammar.is_none() && self.beside.is_empty() && self.run_ahead;
+        if self.device.attend.is_some() && !alone {
             return invalid(
                 "`attend` acts where the server goes on by itself: not with a grammar, contexts \
                  beside, or without `run_ahead`",
@@ -528,57 +460,17 @@ impl<'a> Generator<'a> {
 
     /// Whether the next token is a run's.
     async fn runs(&mut self) -> Result<bool> {
-        self.decide().await?;
         let most = self.max_tokens.map_or(0, |most| most - self.count);
-        match &mut self.device {
-            Some(device) if self.run_ahead => {
-                let drafts = self.drafts.as_mut();
-                device.runs(self.context, most, &self.stop_tokens, &self.guessing, drafts).await
-            }
-            _ => Ok(false),
+        if !self.run_ahead {
+            return Ok(false);
         }
+        let drafts = self.drafts.as_mut();
+        self.device.runs(self.context, most, &self.stop_tokens, &self.guessing, drafts).await
     }
 
     /// The next token, chosen step by step; `None` at the end of the grammar.
     async fn choose(&mut self) -> Result<Option<Sampled>> {
-        self.decide().await?;
-        if let Some(device) = &mut self.device {
-            return device.choose(self.context, &mut self.beside).await;
-        }
-        let distribution = self.context.next_distribution(self.sampler.size()).await?;
-        let token = if self.sampler.is_greedy() {
-            distribution.max_index()
-        } else {
-            let random = match &mut self.random {
-                Some(random) => random,
-                none => none.insert(Random::from_host()?),
-            };
-            self.sampler.choose(&distribution, random)
-        };
-        let logprob = distribution.logprob(token);
-        Ok(Some(Sampled { token, logprob, top_tokens: Vec::new(), top_logprobs: Vec::new() }))
-    }
-
-    /// Lets the server choose in the place of a plain sampler, if it can.
-    async fn decide(&mut self) -> Result {
-        if self.decided {
-            return Ok(());
-        }
-        self.decided = true;
-        // One token is cheaper to ask for than to make a sampler for.
-        let one = self.max_tokens == Some(self.count + 1) && self.sampler.is_greedy();
-        if self.device.is_some() || one || !self.context.model().samples()? {
-            return Ok(());
-        }
-        let mut device = Choice::plain(&self.sampler);
-        device.seed = self.seed.or(device.seed);
-        match device.prepare(self.context).await {
-            Ok(()) => self.device = Some(device),
-            // All samplers are in use, and this one can do without.
-            Err(error) if error.is_scarcity() => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
+        self.device.choose(self.context, &mut self.beside).await
     }
 
     /// Appends a token to the context, unless it ends the generation.

@@ -16,8 +16,8 @@ pub enum Value {
     Bool(bool),
     /// Any number, but for those below.
     Number(f64),
-    /// A whole number of 64 bits, beyond what an `f64` has exactly.
-    Large(i64),
+    /// A whole number of 64 bits that is written as one, without a point.
+    Whole(i64),
     /// A string.
     Text(String),
     /// A list.
@@ -41,7 +41,7 @@ impl Value {
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Value::Number(number) => Some(*number),
-            Value::Large(number) => Some(*number as f64),
+            Value::Whole(number) => Some(*number as f64),
             _ => None,
         }
     }
@@ -50,7 +50,7 @@ impl Value {
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Value::Number(number) => (*number == (*number as i64) as f64).then_some(*number as i64),
-            Value::Large(number) => Some(*number),
+            Value::Whole(number) => Some(*number),
             _ => None,
         }
     }
@@ -84,6 +84,24 @@ impl Value {
             _ => None,
         }
     }
+
+    /// The value as a text.
+    pub fn to_json(&self) -> String {
+        match self {
+            Value::Null => "null".to_owned(),
+            Value::Bool(truth) => truth.to_string(),
+            Value::Number(number) => format!("{number:?}"),
+            Value::Whole(number) => number.to_string(),
+            Value::Text(text) => quote(text),
+            Value::List(elements) => {
+                let list: Vec<String> = elements.iter().map(Value::to_json).collect();
+                format!("[{}]", list.join(","))
+            }
+            Value::Object(members) => object(
+                members.iter().map(|(name, value)| format!("{}:{}", quote(name), value.to_json())),
+            ),
+        }
+    }
 }
 
 /// Reads one JSON value; nothing may follow it.
@@ -97,6 +115,11 @@ pub fn parse(text: &str) -> Result<Value> {
         true => Ok(value),
         false => Err(reader.wrong("the end")),
     }
+}
+
+/// An object of members, `"name":value` each.
+pub(crate) fn object(members: impl IntoIterator<Item = String>) -> String {
+    format!("{{{}}}", members.into_iter().collect::<Vec<_>>().join(","))
 }
 
 /// A text as a JSON string, with its quotes.
@@ -170,9 +193,7 @@ impl Reader<'_> {
         }
         let text = &self.text[start..self.at];
         if let Ok(whole) = text.parse::<i64>() {
-            if whole.unsigned_abs() > 1 << f64::MANTISSA_DIGITS {
-                return Ok(Value::Large(whole));
-            }
+            return Ok(Value::Whole(whole));
         }
         let number = text.parse();
         number.map(Value::Number).map_err(|_| self.wrong("a number"))

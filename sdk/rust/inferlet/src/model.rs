@@ -1,6 +1,5 @@
 //! A model that the server serves, and its tokenizer.
 
-use std::cell::OnceCell;
 use std::rc::Rc;
 
 use crate::error::{Error, ErrorCode, Result};
@@ -24,7 +23,6 @@ struct Facts {
     bos_token: Option<u32>,
     stop_tokens: Vec<u32>,
     has_chat_template: bool,
-    samples: OnceCell<bool>,
 }
 
 impl Facts {
@@ -56,7 +54,6 @@ impl Facts {
                 .filter_map(Value::as_u32)
                 .collect(),
             has_chat_template: object.get("has_chat_template")?.as_bool()?,
-            samples: OnceCell::new(),
         })
     }
 }
@@ -124,15 +121,6 @@ impl Model {
     /// Names of the traits that it offers.
     pub fn traits(&self) -> Result<Vec<String>> {
         runtime::available_traits(self.name())
-    }
-
-    /// Whether the server can choose tokens (trait `sample`).
-    pub fn samples(&self) -> Result<bool> {
-        if let Some(known) = self.facts.samples.get() {
-            return Ok(*known);
-        }
-        let found = self.traits()?.iter().any(|name| name == "sample");
-        Ok(*self.facts.samples.get_or_init(|| found))
     }
 
     /// Its tokenizer.

@@ -1,7 +1,7 @@
 //! Tokens chosen where the model runs: the contract's interface `sample`.
 //!
 //! One function for each of the contract's; see `sdk/wit/inferlet.wit` for their meaning and
-//! errors. `Generator::on_device` stands on them.
+//! errors. [`Generator`](crate::Generator) stands on them.
 
 use crate::future::HostFuture;
 use crate::host::sample as host;

@@ -1,25 +1,22 @@
-//! Choosing a token from the distribution that the host returns.
-//!
-//! No message here shows a float: formatting one would add 20 KB to every inferlet.
+//! How the server chooses tokens.
 
-use crate::device_sampler::DeviceSampler;
-use crate::random::Random;
-use crate::text::Distribution;
+use crate::device::Given;
+use crate::json::{object, quote, Value};
 
-/// How many of the likeliest tokens a sampler looks at, at most.
+/// How many of the likeliest tokens a distribution has, by default.
 pub const DISTRIBUTION_SIZE: u32 = 256;
 
-/// How to choose a token, as in `Sampler::top_p(0.6, 0.95)`.
+/// How the server chooses a token, among the whole vocabulary: `Sampler::top_p(0.6, 0.95)`, with other
+/// parameters by name: `Sampler::greedy().with("repetition_penalty", 1.2)`.
 ///
-/// The filters apply in this order: temperature, top-k, top-p, min-p. A temperature of 0 takes the
-/// likeliest token. At most the 256 likeliest tokens are looked at.
-#[derive(Clone, Debug, PartialEq)]
+/// A temperature of 0 takes the likeliest token. The same seed gives the same text, however it is
+/// read. `docs/device-programs.md` has the parameters, in the order in which they act; the server
+/// checks names and values, when the first token is asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampler {
-    temperature: f32,
-    k: u32,
-    p: f32,
-    minimum: f32,
-    seed: Option<u64>,
+    /// Names, and values as JSON.
+    members: Vec<(String, String)>,
+    pub(crate) seed: Option<u64>,
 }
 
 impl Sampler {
@@ -34,47 +31,34 @@ impl Sampler {
     }
 
     /// By probability, after temperature.
-    ///
-    /// # Panics
-    /// If the temperature is negative.
     pub fn multinomial(temperature: f32) -> Sampler {
-        assert!(temperature >= 0.0, "a temperature is not negative; 0 is greedy");
-        Sampler { temperature, k: DISTRIBUTION_SIZE, p: 1.0, minimum: 0.0, seed: None }
+        Sampler::default().put("temperature", short(temperature))
     }
 
     /// Nucleus sampling: the fewest likeliest tokens whose probabilities reach `p`.
-    ///
-    /// # Panics
-    /// Unless 0 < p ≤ 1.
     pub fn top_p(temperature: f32, p: f32) -> Sampler {
-        assert!(p > 0.0 && p <= 1.0, "the p of top-p is above 0 and at most 1");
-        Sampler { p, ..Sampler::multinomial(temperature) }
+        Sampler::multinomial(temperature).put("top_p", short(p))
     }
 
     /// Among the `k` likeliest tokens.
-    ///
-    /// # Panics
-    /// If `k` is 0.
     pub fn top_k(temperature: f32, k: u32) -> Sampler {
-        assert!(k > 0, "the k of top-k is at least 1");
-        Sampler { k: k.min(DISTRIBUTION_SIZE), ..Sampler::multinomial(temperature) }
+        Sampler::multinomial(temperature).put("top_k", k.to_string())
     }
 
     /// Top-k, then top-p among those.
-    ///
-    /// # Panics
-    /// As `top_k` and `top_p`.
     pub fn top_k_top_p(temperature: f32, k: u32, p: f32) -> Sampler {
-        Sampler { p: Sampler::top_p(temperature, p).p, ..Sampler::top_k(temperature, k) }
+        Sampler::top_k(temperature, k).put("top_p", short(p))
     }
 
     /// Among the tokens that are at least `p` times as likely as the likeliest one.
-    ///
-    /// # Panics
-    /// Unless 0 ≤ p ≤ 1.
     pub fn min_p(temperature: f32, p: f32) -> Sampler {
-        assert!((0.0..=1.0).contains(&p), "the p of min-p is from 0 to 1");
-        Sampler { minimum: p, ..Sampler::multinomial(temperature) }
+        Sampler::multinomial(temperature).put("min_p", short(p))
+    }
+
+    /// With another parameter, or another value of one: a number, or a list; of `logit_bias` a list of
+    /// tokens with a number each.
+    pub fn with(self, name: &str, value: impl Into<Given>) -> Sampler {
+        self.put(name, value.into().to_json())
     }
 
     /// The same sampler with a seed: the same choices each time.
@@ -82,32 +66,16 @@ impl Sampler {
         Sampler { seed: Some(seed), ..self }
     }
 
-    /// The same choice, made by the server among the whole vocabulary.
-    pub fn on_device(&self) -> DeviceSampler {
-        let top_k = if self.k < DISTRIBUTION_SIZE { self.k } else { 0 };
-        DeviceSampler {
-            temperature: self.temperature,
-            top_k,
-            top_p: self.p,
-            min_p: self.minimum,
-            seed: self.seed,
-            ..DeviceSampler::default()
-        }
-    }
-
-    /// The same choice as the contract wants it, without the seed and the closing brace. No float
-    /// is formatted: a number is given in units of 1e-12.
-    pub(crate) fn open_json(&self) -> String {
-        if self.is_greedy() {
-            return String::from("{\"temperature\":0");
-        }
-        let units = |number: f32| (f64::from(number) * 1e12) as u64;
-        let top_k = if self.k < DISTRIBUTION_SIZE { self.k } else { 0 };
-        let (temperature, p, minimum) =
-            (units(self.temperature), units(self.p), units(self.minimum));
-        format!(
-            "{{\"top_k\":{top_k},\"temperature\":{temperature}e-12,\"top_p\":{p}e-12,\"min_p\":{minimum}e-12"
-        )
+    /// The sampler of an object of parameters, as they are.
+    pub fn from_json(given: &Value) -> Sampler {
+        let Value::Object(members) = given else { return Sampler::default() };
+        let seed = given.get("seed").and_then(|seed| match seed.as_i64() {
+            Some(whole) => Some(whole as u64),
+            None => seed.as_f64().map(|number| number as u64), // beyond 2^63
+        });
+        let members = members.iter().filter(|(name, _)| name != "seed");
+        let members = members.map(|(name, value)| (name.clone(), value.to_json())).collect();
+        Sampler { members, seed }
     }
 
     /// The seed, if there is one.
@@ -115,56 +83,32 @@ impl Sampler {
         self.seed
     }
 
-    /// Whether it always takes the likeliest token.
-    pub fn is_greedy(&self) -> bool {
-        self.temperature == 0.0
+    /// The parameters as the contract wants them.
+    pub fn to_json(&self) -> String {
+        object(self.members().into_iter().chain(self.seed.map(seed_member)))
     }
 
-    /// How many of the likeliest tokens the sampler needs to see.
-    pub fn size(&self) -> u32 {
-        if self.is_greedy() {
-            1
-        } else {
-            self.k
-        }
+    /// The same as members of an object, without the seed.
+    pub(crate) fn members(&self) -> Vec<String> {
+        self.members.iter().map(|(name, value)| format!("{}:{value}", quote(name))).collect()
     }
 
-    /// Chooses one of the tokens.
-    pub fn choose(&self, distribution: &Distribution, random: &mut Random) -> u32 {
-        if self.is_greedy() {
-            return distribution.max_index();
-        }
-        let most = distribution.probabilities.len().min(self.k as usize);
-        let best = distribution.probabilities[0];
-        // Relative to the likeliest, so that a small temperature does not make all of them zero.
-        let weigh = |probability: &f32| (probability / best).powf(1.0 / self.temperature);
-        let mut weights: Vec<f32> = distribution.probabilities[..most].iter().map(weigh).collect();
+    fn put(mut self, name: &str, json: String) -> Sampler {
+        self.members.retain(|(one, _)| one != name);
+        self.members.push((name.to_owned(), json));
+        self
+    }
+}
 
-        let mut total: f32 = weights.iter().sum();
-        if self.p < 1.0 {
-            let wanted = self.p * total;
-            let mut sum = 0.0;
-            let count = weights.iter().take_while(|weight| {
-                let short = sum < wanted;
-                sum += **weight;
-                short
-            });
-            let count = count.count().max(1);
-            weights.truncate(count);
-        }
-        if self.minimum > 0.0 {
-            let count = weights.iter().take_while(|weight| **weight >= self.minimum).count();
-            weights.truncate(count.max(1));
-        }
+/// The seed, as the contract wants it.
+pub(crate) fn seed_member(seed: u64) -> String {
+    format!("\"seed\":{seed}")
+}
 
-        total = weights.iter().sum::<f32>().min(total);
-        let mut left = random.uniform() as f32 * total;
-        for (token, weight) in distribution.tokens.iter().zip(&weights) {
-            left -= weight;
-            if left < 0.0 {
-                return *token;
-            }
-        }
-        distribution.tokens[weights.len() - 1] // rounding went past the end
+/// A number as JSON, in units of 1e-12: to format a float would add 20 KB to every inferlet.
+fn short(number: f32) -> String {
+    match number.is_finite() {
+        true => format!("{}e-12", (f64::from(number) * 1e12) as i64),
+        false => "NaN".to_owned(), // which the server refuses
     }
 }
