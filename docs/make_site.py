@@ -43,6 +43,7 @@ OF_CLIENT = (
 # What stands in a page where it says `<!-- table: NAME -->`.
 TABLES = {
     "benchmarks": make_results.benchmarks,
+    "fields": of_the_code.fields,
     "methods": of_the_code.methods_of_servers,
     "methods of a gateway": of_the_code.methods_of_gateways,
     "operations": of_the_code.operations,

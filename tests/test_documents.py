@@ -76,7 +76,7 @@ ELSEWHERE = (
 )  # fmt: skip
 
 PROGRAM = """\
-from inferlet import Context, DeviceSampler, Grammar, Model, Sampler, http
+from inferlet import Context, Grammar, Model, Sampler, http
 
 
 async def main(url: str = ""):
@@ -159,7 +159,7 @@ OTHERWISE: tuple[tuple[str, str, Callable[[Page, Block], object]], ...] = (
     ("docs/device-programs.md", "from inferlet import", Page.program),
     ("docs/interception.md", "with interception", partial(Page.program, args=("--url", "SITE"))),
     ("docs/interception.md", "def decide", Page.signature),
-    ("docs/python-sdk.md", "DeviceSampler(", Page.program),
+    ("docs/python-sdk.md", "Sampler(", Page.program),
     ("docs/python-sdk.md", "collect_json(schema)", Page.program),
     ("docs/python-sdk.md", "choose=", Page.program),
     ("docs/javascript-sdk.md", "parseArgs", Page.in_typescript),

@@ -18,6 +18,7 @@ from pie_py.cli.connect import (
 from pie_py.cli.console import print_text, say, table
 from pie_py.cli.target import BadTarget, find_target, program_bytes, target_bytes
 from pie_py.client import sync
+from pie_py.wire import samplers
 
 COLUMNS = {
     "name": "NAME",
@@ -54,8 +55,9 @@ def remove(client: sync.Client, programs: tuple[str, ...], force: bool) -> None:
 @click.command("upload")
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 @click.option("--name", help="What to call it; the file's name without its ending by default.")
+@click.option("--sampler", is_flag=True, help="FILE is a device program, to be named as a sampler.")
 @with_client
-def upload(client: sync.Client, file: Path, name: str | None) -> None:
+def upload(client: sync.Client, file: Path, name: str | None, sampler: bool) -> None:
     """Upload FILE, and print its content hash: a component, a source, or a folder as of `run`.
 
     A Rust crate is built first. The modules beside a source that it imports are part of the
@@ -66,8 +68,11 @@ def upload(client: sync.Client, file: Path, name: str | None) -> None:
     from pie_py.build import BuildError
 
     try:
-        target = find_target(str(file)) if file.is_dir() else None
-        program = program_bytes(file) if target is None else target_bytes(target)
+        target = find_target(str(file)) if file.is_dir() and not sampler else None
+        if sampler:
+            program = program_bytes(file, lambda path: samplers.pack(path.read_bytes()))
+        else:
+            program = program_bytes(file) if target is None else target_bytes(target)
     except BadTarget as error:
         raise click.BadParameter(str(error), param_hint="FILE") from None
     except BuildError as error:

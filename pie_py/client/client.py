@@ -28,7 +28,7 @@ from pie_py.client.routes import Redirected, ResultStored, Route
 from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey, KeyProblem
-from pie_py.wire import methods
+from pie_py.wire import methods, samplers
 from pie_py.wire.methods import Value
 from pie_py.wire.rpc import CHUNK_BYTES
 
@@ -309,7 +309,9 @@ class Client:
         """
         return await self._connected.ask(methods.RemoveProgram(program=name, force=force))
 
-    async def upload(self, program: str | Path | bytes, name: str | None = None) -> str:
+    async def upload(
+        self, program: str | Path | bytes, name: str | None = None, *, sampler: bool = False
+    ) -> str:
         """Uploads a component or a program in Python or JavaScript; returns its content hash.
 
         The modules beside a source that it imports are part of the program. Bytes that the server
@@ -319,6 +321,8 @@ class Client:
             program: a file's path, that of a folder with `main.py`, `main.js` or `main.ts`, or the
                 bytes themselves.
             name: what to call it; the file's name without its ending unless given.
+            sampler: it is the text of a device program, which inferlets and requests over HTTP
+                choose tokens by, under this name.
 
         Raises:
             BadProgram, OSError: its files make no program, or cannot be read.
@@ -331,8 +335,10 @@ class Client:
             if name is None:
                 raise ValueError("bytes need a name to be called by: upload(data, name=...)")
         else:
-            data = await anyio.to_thread.run_sync(read_program, Path(program))
+            read = Path.read_bytes if sampler else read_program
+            data = await anyio.to_thread.run_sync(read, Path(program))
             name = name or Path(program).absolute().stem
+        data = samplers.pack(data) if sampler else data
         limit = connection.session.facts["program_bytes"]
         if len(data) > limit:
             raise RpcError(

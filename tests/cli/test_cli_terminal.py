@@ -86,7 +86,9 @@ class Terminal:
 
 
 def test_a_chat(server: Server, tmp_path: Path) -> None:
-    chat = Terminal("chat", "--endpoint", server.endpoint, "-m", "pie", home=tmp_path)
+    chat = Terminal(
+        *("chat", "--endpoint", server.endpoint, "-m", "pie", "--temperature", "0.2"), home=tmp_path
+    )
     assert "pie-tiny; /help tells" in chat.until(">>> $")
     first = chat.answer("What is two plus two?")
     assert first

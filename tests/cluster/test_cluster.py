@@ -947,8 +947,9 @@ def test_the_commands_of_the_page() -> None:
             f'[[server.models]]\nsource = "{MODEL}"\n',
         )
         try:
-            reader.types(f"{up}\ncp {folder}/token.json .")
-            reader.types(rest.replace("DIR", "joined"))
+            configured = up.replace("cluster up", "cluster up --config cluster.toml")
+            reader.types(f"{configured}\ncp {folder}/token.json .")
+            reader.types(rest.replace("TOKEN_FILE", "token.json").replace("DIR", "joined"))
         finally:
             operate.down(Path(name) / "joined")
             operate.down(folder)

@@ -36,6 +36,7 @@ OF_AN_API: list[tuple[str, dict[str, Any]]] = [
     ("chat/completions", {"reasoning_effort": "medium", "service_tier": "default"}),
     ("completions", {"store": False, "stream_options": {}}),
     ("responses", {"reasoning": {"effort": "medium", "summary": "detailed", "context": "auto"}}),
+    ("responses", {"reasoning": {"effort": "high"}}),  # Codex's users say so of any model
     ("responses", {"reasoning": {"summary": "auto", "generate_summary": "concise"}}),
     ("responses", {"include": ["web_search_call.action.sources"], "max_tool_calls": 3}),
     ("responses", {"text": {"verbosity": "medium"}, "truncation": "disabled", "background": False}),
@@ -87,7 +88,6 @@ def test_it_is_taken(gateway: Gateway, api: str, fields: dict[str, Any]) -> None
         ("chat/completions", {"reasoning": {"effort": "low", "summary": None}}, "reasoning"),
         ("chat/completions", {"chat_template_kwargs": {"enable_thinking": False}},
          "chat_template_kwargs.enable_thinking"),
-        ("responses", {"reasoning": {"effort": "low"}}, "reasoning.effort"),
         ("chat/completions", {"functions": [{}]}, "functions"),
         ("completions", {"suffix": " "}, "suffix"),
         ("responses", {"include": ["message.output_text.logprobs"]}, "include[0]"),

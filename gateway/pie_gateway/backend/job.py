@@ -24,7 +24,7 @@ class Job(msgspec.Struct, omit_defaults=True):
     """One prompt and how it is continued."""
 
     model: str
-    sampler: dict[str, Any]  # fields of the SDKs' `DeviceSampler`
+    sampler: dict[str, Any]  # parameters of the SDKs' `Sampler`
     adapter: str | None = None
     # One of the next three is the prompt.
     text: str | None = None

@@ -37,9 +37,11 @@ class Vocabulary:
         """A token as text; what is no whole character shows as U+FFFD."""
         return self.bytes_of(token).decode(errors="replace")
 
-    def check(self, field: str, tokens: Iterable[int]) -> None:
-        """Refuses ids that no token has. Raises `Problem`: 400, naming the request's field."""
-        size = len(self.tokens)
+    def check(self, field: str, tokens: Iterable[int], rows: int = 0) -> None:
+        """Refuses ids that no token has, nor one of the model's rows, of which those that fill a
+        vocabulary up have no text. Raises `Problem`: 400, naming the request's field.
+        """
+        size = max(len(self.tokens), rows)
         if (wrong := next((token for token in tokens if token >= size), None)) is not None:
             raise unsupported(field, f"{wrong} is outside the vocabulary (0 to {size - 1})")
 

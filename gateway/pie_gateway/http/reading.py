@@ -205,7 +205,7 @@ def _leave_out_fields(value: dict[str, Any], kind: StructType) -> None:
         if field is None or isinstance(field.type, NoneType):
             if asks_for_nothing(name, value[name]):
                 del value[name]
-        elif value[name] is None and not field.required:
+        elif value[name] in (None, USUAL.get(name)) and not field.required:
             del value[name]
         else:
             leave_out_nothing(value[name], field.type)

@@ -85,7 +85,7 @@ def _job(
     model: Mapping[str, Any],
     words: Vocabulary,
 ) -> Job:
-    words.check("prompt", prompt if isinstance(prompt, list) else ())
+    words.check("prompt", prompt if isinstance(prompt, list) else (), model["vocab_size"])
     choices = asked.best_of or asked.n or 1
     picks = choices > (asked.n or 1)
     most = asked.max_tokens and most_tokens(asked.max_tokens)

@@ -102,7 +102,7 @@ async def embed(
         raise unsupported("dimensions", f"{name.id} has {width}")
     words = await backend.vocabulary(name.model)
     for text in texts:
-        words.check("input", text if isinstance(text, list) else ())
+        words.check("input", text if isinstance(text, list) else (), described["vocab_size"])
     job = EmbeddingJob(name.model, [*texts], name.adapter, most)
     generation = await exchange.generation("embeddings", job)
 

@@ -62,7 +62,7 @@ def _items(exchange: Exchange, asked: ResponsesRequest) -> list[dict[str, Any]]:
 
 
 async def _prepared(exchange: Exchange, wanted: ChatRequest) -> Talk:
-    return await prepare(exchange, wanted, "responses", "reasoning.effort", clamp=True)
+    return await prepare(exchange, wanted, "responses", None, clamp=True)
 
 
 class _Response(Building):

@@ -14,6 +14,7 @@ from pie_gateway.schemas.sampling import (
     FURTHER,
     JsonObject,
     JsonSchema,
+    NamedSampler,
     SamplingRequest,
     StreamOptions,
     StructuredOutputs,
@@ -24,7 +25,7 @@ SEEDS = 2**53  # integers that JSON's readers agree on
 
 
 def sampling(asked: SamplingRequest, words: Vocabulary, top_logprobs: int = 0) -> dict[str, Any]:
-    """How tokens are chosen: fields of the SDKs' `DeviceSampler`. Raises `Problem`: 400 naming the
+    """How tokens are chosen: parameters of the SDKs' `Sampler`. Raises `Problem`: 400 naming the
     field that is wrong.
     """
     biases = _biases(asked.logit_bias or {})
@@ -45,7 +46,14 @@ def sampling(asked: SamplingRequest, words: Vocabulary, top_logprobs: int = 0) -
         "seed": None if asked.seed in (None, RANDOM) else asked.seed % SEEDS,
         **{name: getattr(asked, name) for name in FURTHER},
     }
-    return {name: value for name, value in parameters.items() if value is not None}
+    found = {name: value for name, value in parameters.items() if value is not None}
+    if asked.sampler is None:
+        return found
+    for name, value in found.items():
+        if value != {} and name not in ("logprobs", "seed"):
+            raise unsupported("sampler", f"it takes the place of `{name}`")
+    named = NamedSampler(asked.sampler) if isinstance(asked.sampler, str) else asked.sampler
+    return {**found, "program": named.name, "given": named.given}
 
 
 def most_tokens(*given: int | None) -> int | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from pie_py import __version__
+from pie_py.device_programs.fields import FIELDS, Field
 
 MAX_CHOICES = 128
 MAX_SEQUENCES = 64  # of `stop`
@@ -27,20 +28,29 @@ Choices = Annotated[int, msgspec.Meta(ge=1, le=MAX_CHOICES)]
 FUNCTIONS = msgspec.Meta(extra={"types": ("function",)})
 
 
-# Fields that are parameters of a sampler as they are.
-FURTHER = (
-    "min_tokens",
-    "no_repeat_ngram_size",
-    "dry_multiplier",
-    "dry_base",
-    "dry_allowed_length",
-    "dry_sequence_breakers",
-    "typical_p",
-    "epsilon_cutoff",
-    "eta_cutoff",
-    "xtc_threshold",
-    "xtc_probability",
-)
+# Fields that are parameters of a sampler as they are: all that OpenAI and vLLM do not have.
+_OWN = {"logit_bias", "allowed_tokens", "banned_sequences", "end_tokens", "temperature", "top_k"}
+_OWN |= {"frequency_penalty", "presence_penalty", "repetition_penalty", "top_p", "min_p"}
+FURTHER = tuple(name for name in FIELDS if name not in _OWN)
+_LISTS = {"tokens": Annotated[list[TokenId], msgspec.Meta(max_length=256)]}
+
+
+def _type_of(field: Field) -> Any:
+    kind = _LISTS.get(field.kind)
+    if kind is None:
+        number = float if field.kind == "float" else int
+        kind = Annotated[number, msgspec.Meta(ge=field.least, le=field.most)]
+    return kind | None
+
+
+if TYPE_CHECKING:
+    _Further = msgspec.Struct
+else:
+    _Further = msgspec.defstruct(
+        "_Further",
+        [(name, _type_of(FIELDS[name]), None) for name in FURTHER],
+        kw_only=True,
+    )
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -89,7 +99,14 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
     json_object: bool | None = None
 
 
-class SamplingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class NamedSampler(msgspec.Struct, forbid_unknown_fields=True):
+    """A device program by its name, and what it is given: a number with a point is a float."""
+
+    name: ModelName
+    given: dict[str, Any] = {}
+
+
+class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
     """What every request for text may say."""
 
     model: ModelName = ""
@@ -126,17 +143,8 @@ class SamplingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     add_special_tokens: bool | None = None
     priority: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None  # the more, the later
     min_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**24)] | None = None
-    # Of `transformers` and others, by the names that the SDKs' `DeviceSampler` has.
-    no_repeat_ngram_size: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
-    dry_multiplier: Annotated[float, msgspec.Meta(ge=0, le=1e4)] | None = None
-    dry_base: Annotated[float, msgspec.Meta(ge=1, le=100)] | None = None
-    dry_allowed_length: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
-    dry_sequence_breakers: Annotated[list[TokenId], msgspec.Meta(max_length=256)] | None = None
-    typical_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    epsilon_cutoff: Share | None = None
-    eta_cutoff: Share | None = None
-    xtc_threshold: Share | None = None
-    xtc_probability: Share | None = None
+    # In the place of parameters: a program of the library, or one that the user has uploaded.
+    sampler: ModelName | NamedSampler | None = None
     # Its older names for `structured_outputs`.
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
