@@ -439,6 +439,7 @@ def test_a_text_read_again_stands_for_the_same() -> None:
         ('{"program": "mirostat", "top_p": 0.5}', "top_p beside a `program`"),
         ('{"given": {"x": 1}}', "of a `program`"),
         ('{"program": []}', "program"),
+        ('{"program": "sampler", "constants": {"fields": []}}', "the program of the fields"),
         ("[]", "object"),
         ("{", "JSON"),
     ],

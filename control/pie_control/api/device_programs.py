@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pie_control.device_programs.reading import key_of
+from pie_control.device_programs.reading import OF_FIELDS, key_of
 from pie_control.errors import ApiError, first_fault
 from pie_py.device_programs.bound import Bound, bind, bind_some, types_of
 from pie_py.device_programs.fields import FIELDS, checked_fields, highest_tokens, rule_of
@@ -138,7 +138,9 @@ def _program(given: Parameters, fields: Mapping[str, Any]) -> Chosen | None:
         rule = rule_of(fields)
         if rule is None:
             return None
-        return _chosen(Wanted(program="sampler", constants=rule.constants, given=rule.given))
+        return _chosen(Wanted(program=OF_FIELDS, constants=rule.constants, given=rule.given))
+    if given.program == OF_FIELDS:
+        raise ProgramFault("`sampler` is the program of the fields: give those")
     if fields:
         raise ProgramFault(f"{next(iter(fields))} beside a `program`, which chooses by itself")
     return _chosen(Wanted(program=given.program, constants=given.constants, given=given.given))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cachetools import LRUCache
 
 from pie_control.confined.pool import ConfinedPool
-from pie_control.device_programs.reading import is_of_library, read
+from pie_control.device_programs.reading import is_of_fields, read
 from pie_control.fairness import Owner
 from pie_py.device_programs.recording import Recorded
 
@@ -21,13 +21,14 @@ class KnownPrograms:
         self._kept: LRUCache[str, Recorded] = LRUCache(_KEPT, getsizeof=_characters)
 
     def find(self, key: str) -> Recorded | None:
-        """A program that was read before, or whose text is the library's and read now.
+        """A program that was read before, or that of a sampler's fields, which is read now: others
+        have constants of a stranger's.
 
         Raises:
             ApiError: `invalid-argument`, with the place in the text.
         """
         found: Recorded | None = self._kept.get(key)
-        return self._keep(key, read(key)) if found is None and is_of_library(key) else found
+        return self._keep(key, read(key)) if found is None and is_of_fields(key) else found
 
     async def read(self, owner: Owner, key: str) -> None:
         """Has a program read by a confined process; `find` gives it then.

@@ -13,6 +13,8 @@ from pie_py.device_programs.program import ProgramFault
 from pie_py.device_programs.reader import read_texts
 from pie_py.device_programs.scope import Text
 
+OF_FIELDS = "sampler"  # the program of a sampler's fields: inferlets give these, and no name
+
 
 def key_of(
     program: str | Sequence[tuple[str, int, str]],
@@ -28,9 +30,14 @@ def key_of(
     return json.dumps([program, constants, kinds, attends])
 
 
-def is_of_library(key: str) -> bool:
+def is_named(key: str) -> bool:
     """True for a program that is given by its name."""
     return key.startswith('["')
+
+
+def is_of_fields(key: str) -> bool:
+    """True for the program of a sampler's fields, whose text and constants are the server's."""
+    return key.startswith(f'["{OF_FIELDS}",')
 
 
 def with_text(key: str, text: Text) -> str:
@@ -40,7 +47,7 @@ def with_text(key: str, text: Text) -> str:
 
 def name_of(key: str) -> str:
     """The name of a program that is not the library's; empty for one of the library, or a text."""
-    program = json.loads(key)[0] if is_of_library(key) else ""
+    program = json.loads(key)[0] if is_named(key) else ""
     return "" if program in programs() else program
 
 
