@@ -62,12 +62,14 @@ def multiplies_integers() -> bool:
     return variant in ("avx2", "avx2-vnni", "sse2")
 
 
-def assert_multiplies(*weights: Weight) -> None:
-    """Near the exact product, and the same for a row whatever others there are."""
+def assert_multiplies(*weights: Weight, integers: bool = False) -> None:
+    """Near the exact product, and the same for a row whatever others there are; of kernels that
+    multiply `integers`, or of those that this CPU has.
+    """
     exact_weight = torch.cat([plain(each) for each in weights])
     bias = torch.randn(len(exact_weight))
     product = GroupedLinear([packed(*each) for each in weights], bias)
-    exactly = 4e-5 if multiplies_integers() else 1e-5
+    exactly = 4e-5 if multiplies_integers() or integers else 1e-5
     for dtype, near in ((torch.float32, exactly), (torch.bfloat16, 2**-7)):
         x = torch.randn(ROWS[-1], exact_weight.shape[1]).to(dtype)
         residual = torch.randn(ROWS[-1], len(exact_weight)).to(dtype)

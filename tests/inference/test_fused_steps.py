@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from inference.test_few_bits import (
-    assert_multiplies,
-    multiplies_integers,
-    test_the_largest_sums,
-    weight,
-)
+from inference.test_few_bits import assert_multiplies, test_the_largest_sums, weight
 from inference.test_few_bits import other_cache as other_cache  # fixtures
 from inference.test_few_bits import own_cache as own_cache
 from inference.test_quantized import plain_copy
@@ -271,10 +266,8 @@ def test_a_cpu_without_what_the_variants_need(
     monkeypatch.setenv("CC", str(KEEPING_CC))
     flags = ["-march=x86-64" if "-march" in flag else flag for flag in FLAGS]
     monkeypatch.setattr(native, "FLAGS", tuple(flags))
-    assert_multiplies(weight(112, 192, 32, 4, True), weight(80, 192, 32, 8, False))
-    assert_as_by_layers(
-        make("alone", tmp_path), near=NEAR_ROUNDED if multiplies_integers() else NEAR
-    )
+    assert_multiplies(weight(112, 192, 32, 4, True), weight(80, 192, 32, 8, False), integers=True)
+    assert_as_by_layers(make("alone", tmp_path), near=NEAR_ROUNDED)
     folder = other_cache / "native"
     assert [file.suffix for file in folder.iterdir()] == [".so"]
     assert not folder.stat().st_mode & 0o077
