@@ -211,7 +211,9 @@ return out
     assert forwards == 12
 
 
-def test_who_looks_at_each_step_pays_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_reads_by_steps_is_at_most_two_behind_the_server(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     body = """
 generator = Context(model).fill("ab").generate(Sampler(temperature=0), max_tokens=12, stop=[%d])
 out = []
@@ -222,7 +224,7 @@ return out
     expected = continuation([BOS, *b"ab"], 12)
     out, forwards = measured(rig, monkeypatch, body % expected[6])
     assert out == expected[: expected.index(expected[6])]
-    assert forwards == 1 + len(out)
+    assert 1 <= forwards - len(out) <= 3
 
 
 def test_a_model_without_the_trait(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

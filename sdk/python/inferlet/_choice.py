@@ -51,6 +51,10 @@ class Chooser(Protocol):
     def is_complete(self) -> bool:
         """Whether the text may end here: always without a grammar."""
 
+    @property
+    def tells(self) -> bool:
+        """True if more than the token is known of a choice."""
+
     async def next_token(self, most: int, stops: frozenset[int]) -> int | None:
         """The next token, None at the end of the grammar.
 
@@ -181,6 +185,11 @@ class OwnChoice:
         """True: there is no grammar."""
         return True
 
+    @property
+    def tells(self) -> bool:
+        """True: the distribution."""
+        return True
+
     async def next_token(self, most: int, stops: frozenset[int]) -> int:
         """The next token. The server does not go on by itself: it does not know the choice."""
         token = (await self.choose()).token
@@ -294,6 +303,11 @@ class DeviceChoice:
     def is_complete(self) -> bool:
         """Whether the text may end here: always without a grammar, never after a cancelled step."""
         return self._matcher is None or (not self._lost and self._matcher.is_accepting)
+
+    @property
+    def tells(self) -> bool:
+        """True if log-probabilities were asked for."""
+        return self._sampler.logprobs > 0
 
     async def next_token(self, most: int, stops: frozenset[int]) -> int | None:
         """The next token; None at the end of the grammar.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from inferlet import _one_by_one, session
-from inferlet._choice import Chooser, Choosing, DeviceChoice
+from inferlet._choice import Choice, Chooser, Choosing, DeviceChoice
 from inferlet._sequence import Sequence
 from inferlet._stream import ROUND, StopStrings, TextDecoder, goes_round
 from inferlet.errors import PieError
@@ -43,6 +43,7 @@ class Generator:
 
     __slots__ = (
         "_begin",
+        "_by_hand",
         "_chooser",
         "_choosing",
         "_count",
@@ -94,6 +95,7 @@ class Generator:
         self._count = 0
         self._done = False
         self._open_step = False  # a step was handed out, and has not been used
+        self._by_hand = False  # the program looks at steps, or chooses tokens itself
         self._decoder: TextDecoder | None = None
         self._stop_strings: StopStrings | None = None
         self._stop_tokens: frozenset[int] = frozenset()
@@ -318,7 +320,7 @@ class Generator:
                 " `await step.execute()` or pass tokens to `generator.accept`"
             )
         self._open_step = True
-        return GenStep(self._execute, self._sequence.next_distribution)
+        return GenStep(self._execute, self._look)
 
     # One step
 
@@ -337,6 +339,7 @@ class Generator:
         self._start()
         self._check_turn()
         self._open_step = False
+        self._by_hand = True
         tokens = list(array("I", iter(tokens)))
         chooser = self._chooser
         if chooser is not None:
@@ -471,13 +474,23 @@ class Generator:
         self._check_turn()
         self._sequence.choosing = True  # keeps other generations of the context out
         try:
-            choice = await chooser.choose()
+            if self._by_hand or chooser.tells:
+                choice = await chooser.choose()
+            else:  # the server goes on by itself
+                token = await chooser.next_token(self._most(), self._stop_tokens)
+                choice = Choice(token, Distribution([], []))
         finally:
             self._sequence.choosing = False
         text = self._take(choice.token)
         tokens = [] if choice.token is None or text is None else [choice.token]
         rest = self._rest() if self._done else ""
         return Output(tokens, (text or "") + rest, choice.distribution, choice.logprob)
+
+    async def _look(self, k: int) -> Distribution:
+        """The distribution of the next token: the program may choose by hand from now on."""
+        self._by_hand = True
+        self._pause()
+        return await self._sequence.next_distribution(k)
 
     def _take(self, token: int | None) -> str | None:
         """Appends a token to the context, unless it ends the generation.
@@ -531,8 +544,8 @@ class Output:
     Attributes:
         tokens: one, or none at the end.
         text: empty unless the generator has stop strings.
-        logprob: the token's log-probability at temperature 1, if the server chose it from a
-            distribution.
+        logprob: the token's log-probability at temperature 1, if the sampler's `logprobs` asked for
+            any.
     """
 
     __slots__ = ("_distribution", "logprob", "text", "tokens")
