@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from support.device_reference import Row, run
-from support.programs_read import line_named, text_of, values_of
+from support.programs_read import chosen_by, line_named, text_of, values_of
 
 from inferlet import Sampler, device, samplers, watermark
 from inferlet.device import State, Tensor
+from pie_control.device_programs.known import KnownPrograms
 from pie_control.errors import ApiError
 from pie_py.device_programs.fields import FIELDS
 from pie_py.device_programs.program import read_program
@@ -358,3 +359,14 @@ def test_no_field_is_dropped_on_the_way(name: str) -> None:
     with_all = text_of(EVERY_FIELD), values_of(EVERY_FIELD)
     without = Sampler(**{k: v for k, v in EVERY_FIELD.parameters.items() if k != name})
     assert (text_of(without), values_of(without)) != with_all
+
+
+def test_what_has_a_stranger_s_constants_is_not_read_in_the_server_s_loop() -> None:
+    """A library's program of any constants waits for a confined process, as a text does."""
+    known = KnownPrograms(None)  # type: ignore[arg-type]
+    for sampler, inline in (
+        (Sampler(repetition_penalty=1.5), True),
+        (samplers.mirostat(mu=6.0, tau=3.0, rate=0.2), False),
+        (greedy(), False),
+    ):
+        assert (known.find(chosen_by(sampler).key) is not None) is inline
