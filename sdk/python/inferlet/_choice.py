@@ -53,7 +53,7 @@ class Chooser(Protocol):
 
     @property
     def tells(self) -> bool:
-        """True if more than the token is known of a choice."""
+        """True if choices are taken one by one: more than the token is to be known of each."""
 
     async def next_token(self, most: int, stops: frozenset[int]) -> int | None:
         """The next token, None at the end of the grammar.
@@ -306,8 +306,10 @@ class DeviceChoice:
 
     @property
     def tells(self) -> bool:
-        """True if log-probabilities were asked for."""
-        return self._sampler.logprobs > 0
+        """True if log-probabilities were asked for, or if a step that is undone would have been
+        counted: the draws that follow were others.
+        """
+        return self._sampler.logprobs > 0 or bool(self._facts["counts"])
 
     async def next_token(self, most: int, stops: frozenset[int]) -> int | None:
         """The next token; None at the end of the grammar.

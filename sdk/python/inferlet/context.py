@@ -260,10 +260,8 @@ class Context:
         """Continues the context.
 
         Args:
-            sampler: how to choose tokens; by default always the most likely one; also what a
-                `device.program` gives. The server
-                chooses, unless the program reads by steps or the model lacks the trait `sample`:
-                then a `Sampler` chooses in the inferlet.
+            sampler: how the server chooses tokens; by default always the most likely one; also what
+                a `device.program` gives.
             max_tokens: most tokens to generate; by default up to the model's longest context.
             stop: token ids and strings that end the generation, or one string; by default the
                 model's stop tokens. With any given, the model's own no longer apply unless listed:
@@ -276,7 +274,7 @@ class Context:
             run_ahead: whether the server is given each step before the token of the one before has
                 arrived, so that the model does not wait for the inferlet. The output is the same;
                 at a stop one step is wasted and rolled back. Where each token is needed
-                first (a grammar, a program that reads by steps) this makes no difference.
+                first (a grammar, steps that the program looks at) this makes no difference.
             beside: other contexts, of this model or one with the same tokens. A device program
                 reads the logits of each (`device.beside`); they get the same tokens.
             choose: a rule of your own instead of a sampler: called for each token with the 256 most

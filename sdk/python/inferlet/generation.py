@@ -34,9 +34,9 @@ class Generator:
     A generated token joins the context; the stop token that ends a generation does not. The text of
     a stop string is left out of the text, its tokens stay in the context.
 
-    The way in which the first token is read decides how all are chosen. Read by steps, a plain
-    `Sampler` chooses in the inferlet, with draws of its own. Read in another way, the server
-    chooses, and goes on by itself while the program reads (`run_ahead`).
+    However it is read, the same seed gives the same tokens. The server chooses, and goes on by
+    itself while the program reads (`run_ahead`), until the program looks at a step or accepts
+    tokens of its own.
 
     A context has one generation at a time. If another one begins, this one can't go on.
     """

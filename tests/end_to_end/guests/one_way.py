@@ -16,8 +16,10 @@ async def tokens(model, prompt, sampler, way):
         return await generation.collect_tokens()
     if way == "stream":
         return [token async for token in generation.stream_tokens()]
-    found = []
+    found: list[int] = []
     async for step in generation:
+        if way == "looks" and len(found) % 3 == 1:
+            await step.distribution(5)
         found += (await step.execute()).tokens
     return found
 
@@ -28,7 +30,7 @@ async def main(args):
     for parameters in samplers:
         sampler = Sampler(**parameters)
         alone = await tokens(model, prompt, sampler, "tokens")
-        ways = ("text", "tokens", "stream", "steps")
+        ways = ("text", "tokens", "stream", "steps", "looks")
         among = await gather(*(tokens(model, prompt, sampler, way) for way in ways))
         session.send(json.dumps([alone, *among]))
     return "done"
