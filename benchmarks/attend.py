@@ -21,7 +21,7 @@ import torch
 from tokenizers import Tokenizer
 
 from benchmarks.programs_read import bound
-from inferlet import attention
+from inferlet import Sampler, attention
 from inferlet.device import Attend
 from pie_inference import handlers
 from pie_inference.attention import PreparedAttention
@@ -96,8 +96,8 @@ def attend(settings: Settings, progress: Progress) -> Report:
         *(_Side(name, i, pages[1 + i]) for i, name in enumerate(policies)),
     ]
     programs = [bound(one, vocabulary) for one in policies.values()]
-    count = len(programs)
-    handlers.samplers.set_sampler(model, _samplers(count, packed([None] * count, programs)))
+    count, greedy = len(programs), bound(Sampler(temperature=0.0), vocabulary)
+    handlers.samplers.set_sampler(model, _samplers(count, packed([greedy] * count, programs)))
     progress.expect(settings.steps + len(sides))
     places = np.arange(settings.tokens, dtype=np.int32)
     for side in sides:
@@ -126,8 +126,6 @@ def _text(model: ServedModel, count: int) -> list[int]:
 def _samplers(count: int, programs: dict[str, Any]) -> SetSampler:
     return SetSampler(
         samplers=np.arange(count, dtype=np.int32),
-        numbers=np.zeros((count, 3), np.float32),
-        top_k=np.zeros(count, np.int32),
         seeds=np.zeros((count, 2), np.uint32),
         rows=np.full(count, -1, np.int32),
         **programs,

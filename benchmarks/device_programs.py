@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from benchmarks.programs_read import bound
-from inferlet import device, samplers
+from inferlet import Sampler, device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference.handlers.base import ServedModel
 from pie_inference.serving.engine import Engine
@@ -86,8 +86,8 @@ class Settings:
 
 @device.program
 def greedy(logits: Tensor) -> Tensor:
-    """The most likely token."""
-    return logits.argmax()
+    """The most likely token, by a program that no worker has compiled."""
+    return (logits * 1.0).argmax()
 
 
 @device.program
@@ -114,19 +114,14 @@ class _Sequences:
     model: ServedModel
     first: int  # sampler and embed
     count: int
-    programs: list[Bound | None]
-    greedy: bool
+    programs: list[Bound]
     steps: int = 0
 
     def begin(self) -> list[Batch]:
         """Makes the samplers, and has each choose a token."""
-        numbers = np.tile(np.array([TEMPERATURE, TOP_P, 0], np.float32), (self.count, 1))
-        numbers[:, 0] *= not self.greedy
         seeds = np.stack([self._own - self.first, np.zeros_like(self._own)], 1)
         made = SetSampler(
             samplers=self._own,
-            numbers=numbers,
-            top_k=np.zeros(self.count, np.int32),
             seeds=seeds.astype(np.uint32),
             rows=np.full(self.count, -1, np.int32),
             **packed(self.programs),
@@ -241,10 +236,14 @@ def _turns(
         RuntimeError: they chose different tokens.
     """
     model, count = engine.served(NAME), len(programs)
-    nothing: list[Bound | None] = [None] * count
+    fields = (
+        Sampler(temperature=0.0) if is_greedy else Sampler(temperature=TEMPERATURE, top_p=TOP_P)
+    )
+    fields = Sampler(temperature=0.0) if is_greedy else drawing
+    compiled = bound(fields, model.network.shape.vocab_size)
     sides = (
-        _Side(_Sequences(model, 0, count, [*programs], is_greedy), [], []),
-        _Side(_Sequences(model, count, count, nothing, is_greedy), [], []),
+        _Side(_Sequences(model, 0, count, programs), [], []),
+        _Side(_Sequences(model, count, count, [compiled] * count), [], []),
     )
     for side in sides:
         _run(engine, side, side.sequences.begin)

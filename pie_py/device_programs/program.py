@@ -52,8 +52,6 @@ BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was giv
 _REMEMBERED = 256  # programs that are not read again
 LEAST_COST = 1 << 22  # additions that are left aside: those of short values
 
-
-_LIKELIEST = [("logits", (), ()), ("argmax", (0,), ())]
 # Sizes for which the cost of a program of the stage `attend` is told, and what a value of one that
 # it was given has: axes of heads and tokens are given as one number, for all of them.
 NOMINAL = {HEADS: 32, TOKENS: 4096, PAGES: 256}
@@ -111,11 +109,6 @@ class Program:
     def uses(self, *operations: str) -> bool:
         """Whether one of some operations is in it."""
         return any(node.operation in operations for node in self.nodes)
-
-    @property
-    def takes_likeliest(self) -> bool:
-        """Whether it is `logits.argmax()`."""
-        return [node[:3] for node in self.nodes] == _LIKELIEST and not self.names
 
     @property
     def beside(self) -> int:
