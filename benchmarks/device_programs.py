@@ -236,9 +236,7 @@ def _turns(
         RuntimeError: they chose different tokens.
     """
     model, count = engine.served(NAME), len(programs)
-    fields = (
-        Sampler(temperature=0.0) if is_greedy else Sampler(temperature=TEMPERATURE, top_p=TOP_P)
-    )
+    drawing = Sampler(temperature=TEMPERATURE, top_p=TOP_P)
     fields = Sampler(temperature=0.0) if is_greedy else drawing
     compiled = bound(fields, model.network.shape.vocab_size)
     sides = (
