@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from functools import partial
+from itertools import chain, takewhile
 from typing import Any, NamedTuple
 
 from pie_py.device_programs.language import (
@@ -213,6 +214,10 @@ def _own(
             return (order + [-1] * attributes[0])[: attributes[0]]
         case "nucleus":
             return _nucleus(first, operands[1])
+        case "repeats":
+            alike = lambda i, k: 0 <= first[-1 - k] == first[i - 1 - k]  # noqa: E731
+            run = lambda i: takewhile(partial(alike, i), range(min(attributes[0], i)))  # noqa: E731
+            return [sum(1 for _ in run(i)) if one >= 0 else 0 for i, one in enumerate(first)]
         case "slice":
             return _rows(first, axes, lambda row: row[attributes[0] : attributes[1]])
         case "concat":

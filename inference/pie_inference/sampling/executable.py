@@ -165,6 +165,8 @@ class Executable:
         match node.operation:
             case "nucleus":
                 return operations.nucleus
+            case "repeats":
+                return lambda text: operations.repeats(text, attributes[0])
             case "cast":
                 return lambda x: operations.cast(x, Kind(attributes[0]))
             case "top":

@@ -347,6 +347,14 @@ def nucleus(logits: Any, share: Any) -> Tensor:
     _word()
 
 
+def repeats(text: Any, most: int) -> Tensor:
+    """Before each element, how many are the same as the last ones, `most` at most: int `[n]`.
+
+    What is negative is like nothing, and has 0.
+    """
+    _word()
+
+
 def hash(a: Any, b: Any) -> Tensor:  # noqa: A001
     """64 bits that look random, of two ints: number `b` of the SplitMix64 sequence from `a` on."""
     _word()
