@@ -48,6 +48,13 @@ def by_place_and_head() -> Tensor:
     return (place % 4 == head % 4) | (place >= device.tokens() - 5)
 
 
+@device.attend
+def pages_by_place(scores: Tensor) -> Tensor:
+    """What it is given it does not read."""
+    place = device.iota(device.PAGES)
+    return (place == 0) | (place % 2 == device.layer() % 2)
+
+
 @device.attend(window=8)
 def heads_forget(weights: Tensor, state: State) -> Tensor:
     """State of both kinds, by head and for all of them."""
@@ -67,6 +74,7 @@ POLICIES: dict[str, Callable[[], Attend]] = {
     "tova": lambda: attention.tova(budget=20),
     "sinks": lambda: attention.sinks(first=3, window=21),
     "by place and head": by_place_and_head,
+    "pages by place": pages_by_place,
     "heads forget": lambda: heads_forget(
         faded=device.per_token(0.0, by_head=True), seen=device.per_token(0)
     ),
@@ -148,7 +156,7 @@ class PlainAttention(PreparedAttention):
             kept = self._run(layer, torch.stack(bounds, 1).float().tolist(), count, pages)
             heads = np.array(kept)
             heads[:, -1] = True
-            left = [row[np.arange(count) // page] if uses("scores") else row for row in heads]
+            left = [row[np.arange(count) // page] if program.keeps_pages else row for row in heads]
         seen = torch.tensor(np.array(left))
         weights = self._weights(layer, queries, seen[:, None], sinks)[:, 0]
         if uses("weights"):

@@ -101,7 +101,7 @@ def _answer(
             some, at = slice(int(batch.top[rows].max())), asking + rows.start
             answer.top_tokens[at, some], answer.top_logprobs[at, some] = next(each), next(each)
     none = np.flatnonzero(answer.tokens < 0).tolist()
-    nodes = [pool.device_programs.token_node(batch.samplers[row]) for row in none]
+    nodes = [pool.device_programs.told(batch.samplers.item(row)) for row in none]
     refused = {
         row: _why_not(chosen.item(row), node, pool.vocabulary)
         for row, node in zip(none, nodes, strict=True)
@@ -109,9 +109,9 @@ def _answer(
     return BatchResult(samples=answer, refused=refused)
 
 
-def _why_not(token: int, node: int, vocabulary: int) -> str:
+def _why_not(token: int, node: str | None, vocabulary: int) -> str:
     """Why there is no token; a program's node may have chosen one that was not taken."""
-    if node < 0:
+    if node is None:
         return RULED_OUT
     if 0 <= token < vocabulary:
         why = "which the grammar or mask rules out"
@@ -121,7 +121,7 @@ def _why_not(token: int, node: int, vocabulary: int) -> str:
         why = "which is none: it rules out all that the grammar or mask allows"
     else:
         why = f"which is not in the vocabulary (0 to {vocabulary - 1})"
-    return f"the device program chose token {token}, {why}: node {node}, int []"
+    return f"the device program chose token {token}, {why}: {node}"
 
 
 def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.Tensor]:

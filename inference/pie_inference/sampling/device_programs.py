@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.device import Int32, Int64, upload, upload_index
-from pie_inference.sampling.choose import choose
+from pie_inference.sampling.choose import NO_NUMBER, choose
 from pie_inference.sampling.compiled import CompiledSamplers
 from pie_inference.sampling.device_operations import DTYPES
 from pie_inference.sampling.executable import Executable
@@ -194,6 +194,7 @@ class DevicePrograms:
     def __init__(self, vocabulary: int, device: torch.device, size: int) -> None:
         """All take the most likely token so far."""
         self.compiled = CompiledSamplers(size)
+        self._nan: dict[int, int] = {}  # of samplers that have chosen no number, the nodes
         self._vocabulary = vocabulary
         self._device = device
         self._by_text: dict[str, _Values] = {}
@@ -227,10 +228,15 @@ class DevicePrograms:
         if len(self._by_text) > _UNUSED:
             self._by_text = {t: values for t, values in self._by_text.items() if values.samplers}
 
-    def token_node(self, sampler: int) -> int:
-        """The node that is the token, in a sampler's program; -1 in one that is compiled."""
+    def told(self, sampler: int) -> str | None:
+        """The node of a sampler's program that an error is to name: the one that has made NaN, or
+        the token; None for one that is compiled.
+        """
         place = self._places[sampler]
-        return -1 if place is None else place[0].program.token
+        if place is None:
+            return None
+        number = self._nan.pop(sampler, place[0].program.token)
+        return f"node {number}, {place[0].program.nodes[number].type}"
 
     def state(self, sampler: int, step: int) -> list[torch.Tensor]:
         """The values that change, of the step that comes after so many."""
@@ -296,12 +302,21 @@ class DevicePrograms:
                     partial(others, rows=some),
                 )
                 chosen, following = values.executable.run(rows)
+                if self._device.type == "cpu":  # the host would wait for a GPU
+                    self._find_nan(values, rows, chosen, samplers[some])
                 if following:
                     values.write(following, rows.own, rows.steps)
             if index is None:
                 return chosen
             tokens[index] = chosen
         return tokens
+
+    def _find_nan(
+        self, values: _Values, rows: _Rows, chosen: torch.Tensor, samplers: Int32
+    ) -> None:
+        """Notes which nodes have made NaN of choices that are none."""
+        for row in np.flatnonzero(chosen.numpy() == NO_NUMBER).tolist():
+            self._nan[samplers.item(row)] = values.executable.origin_of_nan(rows, row)
 
     def _alike(self, samplers: Int32) -> Iterable[tuple[_Values | None, list[int], list[int]]]:
         """Which of some samplers have each program, and its rows of values; of all compiled
