@@ -13,8 +13,8 @@ from codegen.comments import (
     awaited_type,
     spell,
 )
-from codegen.source import GenerateError, contract, imported, notice, ok_type, pascal
-from pie_py.build.wit import Function, Type
+from codegen.source import GenerateError, imported, notice, ok_type, pascal
+from pie_py.build.wit import Function, Type, contract
 
 _RAW = """
 /**

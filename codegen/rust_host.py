@@ -12,14 +12,13 @@ from collections.abc import Iterable
 from codegen.comments import Named, fields, spell, taker
 from codegen.source import (
     GenerateError,
-    contract,
     imported,
     notice,
     ok_type,
     pascal,
     snake,
 )
-from pie_py.build.wit import Function, Interface, Type
+from pie_py.build.wit import Function, Interface, Type, contract
 
 _WIDTH = 100
 
