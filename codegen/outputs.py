@@ -1,4 +1,4 @@
-"""All generated files that are not kept in git, and when they are made anew."""
+"""All generated files that are not kept in git, and when they are made."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _digest() -> str:
 
 
 def _write(path: str, text: str) -> None:
-    """In one step, for those who read it meanwhile."""
+    """In one step: another process may read it meanwhile."""
     file = REPOSITORY / path
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_name(f".{file.name}.{os.getpid()}")
