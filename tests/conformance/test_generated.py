@@ -36,7 +36,7 @@ FUTURE = """\
 @pytest.fixture
 def declare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], None]]:
     """Adds a function to the contract that the generators read."""
-    text = (wit.shipped_folder("wit") / "inferlet.wit").read_text(encoding="utf-8")
+    text = (REPOSITORY / "sdk/wit/inferlet.wit").read_text(encoding="utf-8")
     caches = (wit.contract, comments.names)
 
     def declare(function: str) -> None:

@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import structlog
 from pydantic import ValidationError
 
+from pie_control.api.http.network import CheckedBackend
+from pie_control.api.http.policy import HttpPolicy
+from pie_control.api.http.request import check_request
+from pie_control.api.mcp.server import McpServer
 from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError
-from pie_control.http.network import CheckedBackend
-from pie_control.http.policy import HttpPolicy
-from pie_control.http.request import check_request
-from pie_control.mcp.server import McpServer
 from pie_py.config.http import HttpConfig
 from pie_py.config.mcp import McpConfig, McpServerConfig, with_secrets
 from pie_py.config.section import NAME

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pie_control.api.store.entries import Commit, Get, ListKeys, Operation
+from pie_control.api.store.service import StoreService
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.store.entries import Commit, Get, ListKeys, Operation
-from pie_control.store.service import StoreService
 
 MAX_KEY_BYTES = 1024
 MAX_COMMIT_KEYS = 1000

@@ -15,7 +15,7 @@ from pie_py.config.processes import Backoff
 if TYPE_CHECKING:
     from httpcore2 import AsyncNetworkBackend
 
-    from pie_control.mcp.connection import McpConnection
+    from pie_control.api.mcp.connection import McpConnection
 
 Action: TypeAlias = "Callable[[McpConnection], Awaitable[str]]"
 
@@ -67,7 +67,7 @@ class McpServer:
         """
         # Its import takes half a second, and most servers have no tools.
         module = await trio.to_thread.run_sync(
-            importlib.import_module, "pie_control.mcp.connection"
+            importlib.import_module, "pie_control.api.mcp.connection"
         )
         for _ in range(2):
             connection = await self._connected()
@@ -121,7 +121,7 @@ class McpServer:
         return connection
 
     def _connect(self) -> McpConnection:
-        from pie_control.mcp.connection import McpConnection
+        from pie_control.api.mcp.connection import McpConnection
 
         connection = self._connection = McpConnection(self.name, self.config, self._backend)
         self._start(lambda: self._run(connection))

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pie_control.api.http.policy import HttpPolicy
 from pie_control.errors import ApiError
-from pie_control.http.policy import HttpPolicy
 from pie_py import __version__
 from pie_py.config.host_rule import canonical_host
 from pie_py.config.http import HttpConfig

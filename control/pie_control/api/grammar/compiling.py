@@ -13,11 +13,11 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
+from pie_control.api.grammar.json_schema import rewritten
+from pie_control.api.grammar.matcher import first_lines
+from pie_control.api.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.confined.process import uncharged
 from pie_control.errors import ApiError
-from pie_control.grammar.json_schema import rewritten
-from pie_control.grammar.matcher import first_lines
-from pie_control.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.models.tokenizer import codec_of
 
 # A token is consumed on the control thread: with llguidance's own limits an ambiguous grammar could

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pie_control.api.messaging.channel import Budget, Channel, check_topic
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, wait_in
 from pie_control.instances.instance import Handles
-from pie_control.messaging.channel import Budget, Channel, check_topic
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance

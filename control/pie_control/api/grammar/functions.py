@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from pie_control.api.binder import queue_of
+from pie_control.api.grammar.matcher import Matcher
+from pie_control.api.grammar.service import Grammar, GrammarService
 from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
-from pie_control.grammar import Grammar, GrammarService
-from pie_control.grammar.matcher import Matcher
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Handles, Instance, InstanceState, Turns
 from pie_control.models.served import ServedModels

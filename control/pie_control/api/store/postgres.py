@@ -12,8 +12,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from pie_control.errors import ApiError
-from pie_control.store.entries import (
+from pie_control.api.store.entries import (
     Commit,
     Entries,
     Operation,
@@ -22,6 +21,7 @@ from pie_control.store.entries import (
     StoreUnusable,
     writes,
 )
+from pie_control.errors import ApiError
 from pie_py.config.services import StoreConfig
 
 FORMAT = 1

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import httpcore2
 import trio
 
+from pie_control.api.http.network import HeadStream
+from pie_control.api.http.policy import HttpPolicy
+from pie_control.api.http.request import HttpRequest, redirected
 from pie_control.errors import ApiError
-from pie_control.http.network import HeadStream
-from pie_control.http.policy import HttpPolicy
-from pie_control.http.request import HttpRequest, redirected
 from pie_control.instances.futures import Future
 from pie_py.config.http import HttpConfig
 

@@ -11,7 +11,7 @@ from httpcore2 import AsyncNetworkBackend
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
-from pie_control.http.network import HeadStream
+from pie_control.api.http.network import HeadStream
 from pie_py.config.mcp import McpServerConfig
 
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import httpcore2
 import trio
 
+from pie_control.api.http.exchange import Exchange, Head
+from pie_control.api.http.network import CheckedBackend, Resolve, resolve, tls_context
+from pie_control.api.http.policy import HttpPolicy
+from pie_control.api.http.request import HttpRequest, check_request
 from pie_control.errors import ApiError, Shortage
-from pie_control.http.exchange import Exchange, Head
-from pie_control.http.network import CheckedBackend, Resolve, resolve, tls_context
-from pie_control.http.policy import HttpPolicy
-from pie_control.http.request import HttpRequest, check_request
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Handles
 from pie_py.config.http import HttpConfig

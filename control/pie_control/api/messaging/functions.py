@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pie_control.api.messaging.bus import Bus
 from pie_control.api.session import check_size
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.messaging.bus import Bus
 from pie_py.wire.rpc import size_of
 
 

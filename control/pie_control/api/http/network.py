@@ -18,8 +18,8 @@ from httpcore2 import (
     TrioBackend,
 )
 
+from pie_control.api.http.policy import Address, HttpPolicy
 from pie_control.errors import ApiError
-from pie_control.http.policy import Address, HttpPolicy
 
 Resolve = Callable[[str, int], list[str]]
 """Addresses of a name; blocks. Raises OSError if there are none."""

@@ -21,13 +21,13 @@ import structlog
 import trio
 from llguidance import LLMatcher
 
+from pie_control.api.grammar.compiling import KINDS, compiled, probe
+from pie_control.api.grammar.matcher import Matcher
+from pie_control.api.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.confined.pool import ConfinedPool
 from pie_control.confined.process import STACK_BYTES as PROBE_STACK_BYTES
 from pie_control.errors import ApiError, Shortage
 from pie_control.fairness import FairThreads, Owner
-from pie_control.grammar.compiling import KINDS, compiled, probe
-from pie_control.grammar.matcher import Matcher
-from pie_control.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.models.tokenizer import TextCodec
 from pie_py.config.services import GrammarConfig
 from pie_py.wire.plan import ModelDescription

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from pie_control.errors import ApiError
-from pie_control.instances.futures import wait_in
-from pie_control.store.database import Database
-from pie_control.store.entries import (
+from pie_control.api.store.database import Database
+from pie_control.api.store.entries import (
     OVERHEAD,
     Commit,
     Entries,
@@ -23,6 +21,8 @@ from pie_control.store.entries import (
     StoreUnusable,
     weight,
 )
+from pie_control.errors import ApiError
+from pie_control.instances.futures import wait_in
 from pie_py.config.services import StoreConfig
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _opened(path: Path, config: StoreConfig) -> Entries:
     if not config.database:
         return Database(path, config)
     try:
-        from pie_control.store.postgres import SharedDatabase
+        from pie_control.api.store.postgres import SharedDatabase
     except ImportError as error:
         raise StoreUnusable(
             f"store.database needs psycopg ({error}): pip install 'pie-py[cluster]'"

@@ -20,9 +20,9 @@ from mcp import Client, MCPError
 from mcp.client._transport import TransportStreams
 from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
+from pie_control.api.mcp.stdio import stdio_transport
+from pie_control.api.mcp.streamable import http_transport
 from pie_control.errors import ApiError, Code
-from pie_control.mcp.stdio import stdio_transport
-from pie_control.mcp.streamable import http_transport
 from pie_py import __version__
 from pie_py.config.child import first_error
 from pie_py.config.mcp import McpServerConfig, redacted

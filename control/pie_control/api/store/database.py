@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pie_control.api.store.entries import Entries, Operation, Result, Rows, StoreUnusable, writes
 from pie_control.data_folder import BUSY_SECONDS
 from pie_control.errors import ApiError
-from pie_control.store.entries import Entries, Operation, Result, Rows, StoreUnusable, writes
 from pie_py.config.services import StoreConfig
 
 APPLICATION_ID = 0x7069655F  # "pie_": this file is ours
