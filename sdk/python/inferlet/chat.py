@@ -62,11 +62,6 @@ class Conversation:
         """Whether messages are not tokens yet."""
         return self._rendered < len(self._messages)
 
-    @property
-    def answering(self) -> bool:
-        """Whether the assistant's turn has begun."""
-        return self._turn_start is not None
-
     def copy(self) -> Conversation:
         """An independent copy."""
         other = Conversation(self._model, self.arguments)
