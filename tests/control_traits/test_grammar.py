@@ -23,7 +23,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from support.checkpoints import small_tokenizer
 from support.grammar_strategies import BOMBS, conditions, documents, regexes, schemas
 
-from pie_control.commands.sample import TokenMask
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
@@ -31,6 +30,7 @@ from pie_control.grammar import Grammar, GrammarService
 from pie_control.grammar.matcher import Matcher
 from pie_control.grammar.vocabulary import Vocabulary
 from pie_control.models.tokenizer import TextCodec
+from pie_control.scheduler.commands.sample import TokenMask
 from pie_py.config.services import ConfinedConfig, GrammarConfig
 from pie_py.wire.plan import ModelDescription
 
