@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 SECONDS = 75.0  # for tests, from their start; style and types need no more on the other core
@@ -151,45 +153,76 @@ def distances(changed: Iterable[Path]) -> dict[Path, int]:
     return found
 
 
-def chosen_tests(changed: list[Path]) -> list[Path]:
-    """Files of tests that a change may break, the likeliest first, each once."""
+def touched_tests(changed: list[Path]) -> list[Path]:
+    """Files of tests that have changed, that import what has, or that read it."""
     far = distances(changed)
-    tests = files_of_tests(["tests"])
-    order: list[Path] = sorted((t for t in tests if far.get(t, 2) < 2), key=lambda t: far[t])
+    order = sorted(
+        (t for t in files_of_tests(["tests"]) if far.get(t, 2) < 2), key=lambda t: far[t]
+    )
     for place, readers in READERS.items():
         if any(file.is_relative_to(ROOT / place) for file in changed):
             order += files_of_tests(readers)
-    order += files_of_tests(CORE)
-    order += sorted((t for t in tests if far.get(t, 0) > 1), key=lambda t: far[t])
     return list(dict.fromkeys(order))
+
+
+def chosen_tests(changed: list[Path]) -> list[Path]:
+    """Files of tests that a change may break, the likeliest first, each once."""
+    far = distances(changed)
+    farther = sorted((t for t in files_of_tests(["tests"]) if t in far), key=lambda t: far[t])
+    return list(dict.fromkeys([*touched_tests(changed), *files_of_tests(CORE), *farther]))
+
+
+def run_tests(files: list[Path], marker: str, seconds: float) -> int:
+    """Runs the tests of these files that a marker's expression takes, while there is time."""
+    names = [str(file.relative_to(ROOT)) for file in files]
+    os.environ[UNTIL] = str(time.time() + seconds)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]
+    command += ["--no-loadscope-reorder", "-m", marker, *names]
+    status = subprocess.run(command, cwd=ROOT, check=False).returncode
+    return 0 if status == pytest.ExitCode.NO_TESTS_COLLECTED else status
 
 
 def run_quick(since: str, seconds: float) -> int:
     """Runs the quick check. Returns the exit status: 0 if nothing is wrong."""
     began = time.monotonic()
     tools = Path(sys.executable).parent
-    style = [[tools / "ruff", "format", "--check", "--quiet", "."], [tools / "ruff", "check", "."]]
+    ruff = str(tools / "ruff")
+    style = [[ruff, "format", "--check", "--quiet", "."], [ruff, "check", "."]]
     if any(subprocess.run(command, cwd=ROOT, check=False).returncode for command in style):
         return 1
     changed = changed_files(since)
-    tests = [str(file.relative_to(ROOT)) for file in chosen_tests(changed)]
+    tests = chosen_tests(changed)
     print(f"{len(changed)} files have changed; {len(tests)} files of tests, while there is time")
-    # The daemon's first run takes most of a minute, each further one two seconds.
-    types = subprocess.Popen([tools / "dmypy", "run"], cwd=ROOT)
-    os.environ[UNTIL] = str(time.time() + seconds)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]
-    command += ["--no-loadscope-reorder", "-m", "not slow and not nightly", *tests]
-    failed = subprocess.run(command, cwd=ROOT, check=False).returncode
+    # Without its cache mypy takes most of a minute. Its daemon saves no second, and loses its way.
+    types = subprocess.Popen([tools / "mypy"], cwd=ROOT)
+    failed = run_tests(tests, "not slow and not nightly", seconds)
     failed = types.wait() or failed
     print(f"quick check: {'failed' if failed else 'passed'} in {time.monotonic() - began:.0f} s")
     return failed
+
+
+def run_nightly_of_a_day(seconds: float) -> int:
+    """Runs those of the nightly tests that the last day's changes touch: the last night had none
+    of these.
+    """
+    before = git_lines("rev-list", "-1", "--before=1.day", "HEAD")
+    if not before:
+        print("the nightly tests of the last day's changes: git knows no commit before them")
+        return 0
+    touched = touched_tests(changed_files(before[0]))
+    return run_tests(touched, "nightly", seconds) if touched else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./check --quick", description=__doc__.split("\n")[0])
     parser.add_argument("since", nargs="?", default="main", metavar="REVISION")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for the tests")
+    parser.add_argument(
+        "--nightly", action="store_true", help="instead, the last day's part of the nightly tests"
+    )
     arguments = parser.parse_args()
+    if arguments.nightly:
+        return run_nightly_of_a_day(arguments.seconds)
     return run_quick(arguments.since, arguments.seconds)
 
 
