@@ -43,7 +43,7 @@ class Packed:
 
     @property
     def form(self) -> tuple[int, ...]:
-        """The key that weights have in common which can be one: all but the number of whole blocks."""
+        """The key of weights that can be one: all of their form but the number of whole blocks."""
         whole = len(self.data) * LANES
         rest = 0 if self.outputs == whole else self.outputs
         return self.group, self.bits, self.half, rest

@@ -77,7 +77,7 @@ class _Step(ctypes.Structure):
 
 
 class LayerWatch(Protocol):
-    """An observer of a layer's queries before these attend, after the keys and values were stored."""
+    """Sees a layer's queries before these attend, after the keys and values were stored."""
 
     rows: Int64
     """Inputs that do not attend themselves: `see` writes what they find."""
@@ -167,7 +167,7 @@ class DecodeStep:
         self._low_ranks: WeakKeyDictionary[Adapter, Int64] = WeakKeyDictionary()
 
     def _low_ranks_of(self, adapter: Adapter) -> Int64:
-        """The additions of an adapter to each product: addresses and rank, `[layers, PRODUCTS, 3]`."""
+        """An adapter's addition to each product: addresses and rank, `[layers, PRODUCTS, 3]`."""
         made = self._low_ranks.get(adapter)
         if made is None:
             added = [adapter.layers.get(of) for products in self._products_of for of in products]

@@ -171,7 +171,7 @@ class FusedSteps:
         outputs: Int64,
         watches: Sequence[LayerWatch],
     ) -> StepRows:
-        """The slots that each input sees: what is before it in its sequence, or what its rule says."""
+        """The slots that each input sees: those before it in its sequence, or those of its rule."""
         table, by_page = page_table(s, self._cache.page_size)
         if not by_page.all():
             table = slot_table(s, np.arange(by_page.size))
