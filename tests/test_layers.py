@@ -71,22 +71,20 @@ FOLDERS: dict[str, dict[str, str]] = {
         "instances": "errors data_folder timers fairness shares wasm programs",
         "resources": "errors shares timers",
         "prefix": "errors instances resources",
-        "commands": "errors instances resources prefix",
-        "scheduler": "errors fairness instances commands",
+        "scheduler": "errors fairness timers instances resources prefix",
         "interception": "errors wasm instances resources scheduler",
-        "models": "errors confined data_folder shares timers instances resources prefix commands"
+        "models": "errors confined data_folder shares timers instances resources prefix"
         " scheduler interception",
         "recording": "errors wasm instances",
         "api": "errors timers fairness shares confined guest_json data_folder wasm programs"
-        " instances resources prefix commands interception models device_programs",
-        "worker": "timers instances models",
+        " instances resources prefix scheduler interception models device_programs",
         "rpc": "errors fairness shares confined programs instances models api",
-        "wiring": "timers shares data_folder confined wasm programs instances interception models"
-        " recording api rpc worker device_programs",
+        "wiring": "timers shares data_folder confined wasm programs instances"
+        " scheduler interception models recording api rpc device_programs",
         "extension": "wasm programs rpc wiring",
-        "server": "process data_folder confined wasm programs api rpc wiring worker extension",
-        "running": "server worker",
-        "__main__": "process running worker",
+        "server": "process data_folder confined wasm programs scheduler api rpc wiring extension",
+        "running": "scheduler server",
+        "__main__": "process scheduler running",
         "replaying": "errors wasm recording api",
     },
     "pie_inference": {

@@ -56,12 +56,12 @@ from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
 from pie_control.recording import Recorder
 from pie_control.rpc.requests import Parts as RpcParts
+from pie_control.scheduler.dispatcher import Dispatcher
+from pie_control.scheduler.link import Worker
+from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_control.shares import Shares
 from pie_control.timers import Timers
 from pie_control.wasm import HostFunction
-from pie_control.worker.dispatcher import Dispatcher
-from pie_control.worker.link import Worker
-from pie_control.worker.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Hello, NoTokens
 
@@ -152,7 +152,9 @@ class Wiring:
             worker.order,
             SettingsFolder(folder and folder / "adapters", "model", "name", "folder"),
         )
-        self.dispatcher = Dispatcher(self.models, self.executor, worker, self.timers, clock)
+        self.dispatcher = Dispatcher(
+            self.models.services, self.executor, worker, self.timers, clock
+        )
         self.messaging = Bus(config.messaging, alone=scope.topics)
         self.store = StoreService(
             config.data_folder / "store.sqlite3", config.store, of_all=scope.store

@@ -26,11 +26,11 @@ from support.grammar_strategies import BOMBS, conditions, documents, regexes, sc
 from pie_control.api.grammar.matcher import Matcher
 from pie_control.api.grammar.service import Grammar, GrammarService
 from pie_control.api.grammar.vocabulary import Vocabulary
-from pie_control.commands.sample import TokenMask
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
 from pie_control.models.tokenizer import TextCodec
+from pie_control.scheduler.commands.sample import TokenMask
 from pie_py.config.services import ConfinedConfig, GrammarConfig
 from pie_py.wire.plan import ModelDescription
 

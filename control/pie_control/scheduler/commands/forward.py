@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from pie_control.commands.command import (
+from pie_control.errors import ApiError, Code
+from pie_control.instances.futures import Future
+from pie_control.scheduler.commands.command import (
     NOTHING,
     BatchLimits,
     Command,
@@ -19,8 +21,6 @@ from pie_control.commands.command import (
     chain,
     int32,
 )
-from pie_control.errors import ApiError, Code
-from pie_control.instances.futures import Future
 from pie_py.wire.plan import BatchResult, Forward, Int32
 
 if TYPE_CHECKING:

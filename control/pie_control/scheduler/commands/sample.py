@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from pie_control.commands.command import (
+from pie_control.errors import ApiError, Code
+from pie_control.instances.futures import Future
+from pie_control.resources.samplers import LogitRow, Sampler
+from pie_control.scheduler.commands.command import (
     NOTHING,
     BatchLimits,
     Command,
@@ -22,9 +25,6 @@ from pie_control.commands.command import (
     Touched,
     int32,
 )
-from pie_control.errors import ApiError, Code
-from pie_control.instances.futures import Future
-from pie_control.resources.samplers import LogitRow, Sampler
 from pie_py.device_programs.language import MOST_BESIDE
 from pie_py.wire.plan import (
     BatchResult,

@@ -9,7 +9,7 @@ import structlog
 import trio
 import zmq
 
-from pie_control.worker.process import WorkerProcess, start_worker
+from pie_control.scheduler.worker_process import WorkerProcess, start_worker
 from pie_py.config.child import first_error
 from pie_py.config.processes import LOAD_SECONDS, Backoff
 from pie_py.config.server import ServerConfig

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Protocol
 
 from pie_control.instances.turns import Executor
-from pie_control.models.served import ServedModels
-from pie_control.timers import Timers
-from pie_control.worker.link import Worker
-from pie_control.worker.pacing import (
+from pie_control.scheduler.link import Worker
+from pie_control.scheduler.pacing import (
     FOLLOW_SECONDS,
     STEPS_IN_FLIGHT,
     Decision,
     Pacing,
     RunningPlans,
 )
+from pie_control.scheduler.scheduler import Scheduler
+from pie_control.timers import Timers
 from pie_py.wire.plan import Forward, PlanResult
+
+
+class PageMover(Protocol):
+    """The evictor of a model: it moves pages of instances that wait, so that others have room."""
+
+    @property
+    def waits(self) -> bool:
+        """True if an instance waits for pages."""
+
+    def after_turn(self) -> None:
+        """Guests have run: makes room, and brings back what may come back."""
+
+    def settle(self) -> None:
+        """Gives pages that have become free to who waits for them."""
+
+
+class ServedModel(Protocol):
+    """A model as the dispatcher needs it."""
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Forms its plans."""
+
+    @property
+    def evictor(self) -> PageMover | None:
+        """Moves its pages; None if they stay."""
 
 
 class Dispatcher:
@@ -28,7 +55,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        models: ServedModels,
+        models: Mapping[str, ServedModel],
         executor: Executor,
         link: Worker,
         timers: Timers,
@@ -53,11 +80,11 @@ class Dispatcher:
         if launches and self._decide(launches) is Decision.GATHER:
             self._executor.give_another()
             return
-        for service in self._models.services.values():
+        for service in self._models.values():
             if service.evictor is not None:
                 service.evictor.after_turn()
         self.pump()
-        for service in self._models.services.values():
+        for service in self._models.values():
             # Asked again: forming a plan may have had a run wait for a page. Commands have been
             # sent, so pages may have become free.
             if service.evictor is not None and service.evictor.waits:
@@ -95,7 +122,7 @@ class Dispatcher:
     def _deliver(self, results: list[PlanResult]) -> None:
         for result in results:
             self._running_ns += sum([batch.nanoseconds for batch in result.results])
-            service = self._models.services.get(result.model)
+            service = self._models.get(result.model)
             if service is not None:
                 self._running_steps += service.scheduler.complete(result)
             if result.last:
@@ -105,7 +132,7 @@ class Dispatcher:
                 self._running_ns = self._running_steps = 0
 
     def _decide(self, launches: bool = False) -> Decision:
-        services = self._models.services.values()
+        services = self._models.values()
         steps = sum([service.scheduler.steps_in_flight for service in services])
         idle, now = self._link.idle, self._clock()
         if idle:
@@ -124,7 +151,7 @@ class Dispatcher:
 
     def _others_wait(self) -> bool:
         """Whether something waits for more than the steps of runs that are at the worker."""
-        for service in self._models.services.values():
+        for service in self._models.values():
             scheduler = service.scheduler
             if scheduler.waits or scheduler.has_idle_steps:
                 return True
@@ -134,7 +161,7 @@ class Dispatcher:
 
     def _cut(self) -> None:
         """Has the worker leave out what it has not begun of runs' steps."""
-        for service in self._models.services.values():
+        for service in self._models.values():
             cut = service.scheduler.cut()
             if cut is not None:
                 self._link.order(cut)
@@ -142,8 +169,8 @@ class Dispatcher:
 
     def _send(self, *, behind: bool) -> bool:
         """Sends the next plan; the models take turns. Returns whether there was one."""
-        names = list(self._models.services)
-        schedulers = [self._models.services[name].scheduler for name in names]
+        names = list(self._models)
+        schedulers = [self._models[name].scheduler for name in names]
         if len(schedulers) > 1:
             for scheduler in schedulers:  # guesses of one model's runs may be another one's
                 scheduler.note_changes()

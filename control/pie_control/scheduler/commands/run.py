@@ -11,11 +11,11 @@ from array import array
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
-from pie_control.commands.command import Command, Scrub, Touched
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
 from pie_control.resources.run_pages import RunPages
 from pie_control.resources.samplers import Sampler
+from pie_control.scheduler.commands.command import Command, Scrub, Touched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from pie_control.commands.command import (
+from pie_control.instances.futures import Future
+from pie_control.resources.samplers import Sampler
+from pie_control.scheduler.commands.command import (
     BatchLimits,
     Command,
     Numbers,
@@ -17,9 +19,7 @@ from pie_control.commands.command import (
     int32,
     starts_of,
 )
-from pie_control.commands.sample import Question
-from pie_control.instances.futures import Future
-from pie_control.resources.samplers import Sampler
+from pie_control.scheduler.commands.sample import Question
 from pie_py.device_programs.bound import Bound, state_json
 from pie_py.device_programs.program import MOST_NODES, Program
 from pie_py.wire import device_programs

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from pie_control.commands.command import BatchLimits, Command, Scrub, Touched, chain, within
 from pie_control.resources.host_memory import MAX_SWAP_PAGES
+from pie_control.scheduler.commands.command import (
+    BatchLimits,
+    Command,
+    Scrub,
+    Touched,
+    chain,
+    within,
+)
 from pie_py.wire.plan import CopyKv, Int32, MaskKv, ShiftKv, SwapIn, SwapOut, Uint32
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from pie_control.commands.command import Command, Numbers, Scrub, Touched, int32
 from pie_control.errors import Code
+from pie_control.scheduler.commands.command import Command, Numbers, Scrub, Touched, int32
 from pie_py.wire.images import ImageSize
 from pie_py.wire.plan import CopyEmbed, EmbedImage, EmbedText
 
