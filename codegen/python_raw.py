@@ -247,10 +247,7 @@ def _element(of: Type) -> Type:
 def _docstring(doc: str) -> str:
     lines = [line and f"    {line}" for line in spell(doc).split("\n")]
     lines[0] = f'    """{lines[0].strip()}'
-    closed = f'{lines[-1]}"""'
-    if len(lines) == 1 and len(closed) <= 100:
-        return closed
-    return "\n".join([*lines, '    """'])
+    return "\n".join(lines) + ('"""' if len(lines) == 1 else '\n    """')
 
 
 def _comment(doc: str) -> str:
