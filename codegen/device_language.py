@@ -1,4 +1,4 @@
-"""What the SDKs have of the language of device programs: names, types and docstrings for editors,
+"""The SDKs' part of the language of device programs: names, types and docstrings for editors,
 and the fields of a sampler.
 
 A function of the language is never run in a guest: its text goes to the server.
@@ -57,7 +57,7 @@ def _word() -> NoReturn:
 
 
 class State:
-    """What a program was given, by name. What is assigned to a name is there at the next token."""
+    """A program's values, by name. What is assigned to a name is there at the next token."""
 
     def __getattr__(self, name: str) -> Tensor:
         _word()

@@ -159,7 +159,7 @@ def _awaitable(name: str, function: Function, enums: dict[str, tuple[str, ...]])
 
 
 def _has_lists(of: Type) -> bool:
-    """Whether a value has a list, which comes as the bindings have it."""
+    """True if a value has a list, which comes as the bindings have it."""
     return of.name in ("list", "tuple")
 
 

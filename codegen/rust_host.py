@@ -164,7 +164,7 @@ def _wrapper(name: str, function: Function, members: Interface) -> str:
 
 
 def _returns(function: Function, members: Interface) -> str:
-    """What a function returns, with the arrow: a value, or a future of one."""
+    """A function's return type, with the arrow: a value, or a future of one."""
     if take := taker(function):
         return f" -> HostFuture<{_taken(take, members)[0]}>"
     returns = _value(function)

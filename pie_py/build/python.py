@@ -29,7 +29,7 @@ for file, text in {known!r}:
 
 
 class WitWorld(source.Runner):
-    """What the server calls."""
+    """The component's exports."""
 
 
 component.seal(source.rehearse)
@@ -190,7 +190,7 @@ def _componentize(folder: Path, world: str, app: str, paths: list[Path], target:
 
 
 def _reason(output: str) -> str:
-    """What of componentize-py's output a user can do something about."""
+    """The part of componentize-py's output that a user can do something about."""
     lines = [line for line in output.splitlines() if line.strip()]
     for line in reversed(lines):
         if "ModuleNotFoundError" in line:

@@ -138,7 +138,7 @@ async def _hear(topic: str, inbox: Inbox) -> None:
 
 
 def _beginning(request: str, tools: Sequence[Tool], mode: Mode) -> str:
-    """What people are shown before anything happens."""
+    """The lines that people are shown before anything happens."""
     offered = ", ".join(f"{tool.name} ({tool.seconds:.2g} s)" for tool in tools[:MOST_SHOWN])
     more = f" and {len(tools) - MOST_SHOWN} more" if len(tools) > MOST_SHOWN else ""
     return (
@@ -148,7 +148,7 @@ def _beginning(request: str, tools: Sequence[Tool], mode: Mode) -> str:
 
 
 def _ending(record: Record) -> str:
-    """What came of it, in a line."""
+    """The outcome, in a line."""
     ran = [
         c.ended - c.started for c in record.calls if c.ended is not None and c.started is not None
     ]
@@ -168,7 +168,7 @@ def _ending(record: Record) -> str:
 
 
 def _shown(options: Namespace) -> Any:
-    """What tells the client of events: as JSON, or in words as they come."""
+    """The function that tells the client of events: as JSON, or in words as they come."""
     if options.events:
         return session.send
 

@@ -67,7 +67,7 @@ class Options(Value):
 
 
 class Inbox:
-    """What comes from outside while the model writes: tasks of the user, messages of other agents.
+    """Messages from outside while the model writes: tasks of the user, words of other agents.
 
     Attributes:
         open: whether more may come, so that the generation waits for it at its end.

@@ -143,7 +143,7 @@ class TokenParser:
 
     @property
     def critical(self) -> bool:
-        """Whether nothing may be put in here: within a block, or within a character."""
+        """True if nothing may be put in here: within a block, or within a character."""
         return self.machine.state is not State.BETWEEN or self._held
 
     def feed(self, token: int) -> list[Block]:
@@ -192,7 +192,7 @@ class TextParser:
 
     @property
     def critical(self) -> bool:
-        """Whether nothing may be put in here: within a block, a marker or a character."""
+        """True if nothing may be put in here: within a block, a marker or a character."""
         return self.machine.state is not State.BETWEEN or bool(self._tail) or self._held
 
     def preview(self, token: int) -> tuple[Marker | None, str]:

@@ -49,7 +49,7 @@ class Tool(Value):
 
     @property
     def signature(self) -> Signature:
-        """What the grammar of calls needs."""
+        """Its part in the grammar of calls."""
         return Signature(self.name, self.parameters, tuple(self.required))
 
     def taking(self, seconds: float) -> Tool:
