@@ -16,10 +16,15 @@ export interface Choice {
   logprob?: number;
 }
 
+/** The distribution where none is known. */
+export const NONE = new Distribution([], []);
+
 /** Chooses the tokens of one generation, each after all that is in the sequence by then. */
 export interface Chooser {
   /** Whether the text may end here: always without a grammar. */
   readonly isComplete: boolean;
+  /** True if choices are taken one by one: more than the token is to be known of each. */
+  readonly tells: boolean;
   /** The next token, null at the end of the grammar. `most` may be chosen ahead. */
   nextToken(most: number, stops: Set<number>): Promise<number | null>;
   /** All tokens at once, if the server goes on by itself; else the next one, or none. */
@@ -95,6 +100,7 @@ export async function makeChooser(
 /** The program's own choice, from the distributions that the server sends. */
 class OwnChoice implements Chooser {
   readonly isComplete = true;
+  readonly tells = true;
 
   constructor(
     readonly sequence: Sequence,
@@ -151,7 +157,7 @@ export class DeviceChoice implements Chooser {
   #waiting: number[] = []; // forced tokens that the matcher has consumed
   #run: Run;
   #given: number; // tokens before the first choice
-  #handle: number;
+  #handle = -1;
   #facts: Facts;
   #state: number | null = null; // a future of a device program's, once the sampler is closed
   #closed = false;
@@ -185,6 +191,7 @@ export class DeviceChoice implements Chooser {
       }
     } catch (error) {
       matcher?.close();
+      sequence.closeSampler(this.#handle);
       throw error;
     }
     this.#feedAll();
@@ -199,6 +206,11 @@ export class DeviceChoice implements Chooser {
 
   get isComplete(): boolean {
     return this.#matcher === null ? this.#ended : this.#matcher.isAccepting;
+  }
+
+  /** A step that is undone would have been counted, too: the draws that follow were others. */
+  get tells(): boolean {
+    return this.#sampler.logprobs > 0 || this.#facts.counts;
   }
 
   async nextToken(most: number, stops: Set<number>): Promise<number | null> {
@@ -247,9 +259,9 @@ export class DeviceChoice implements Chooser {
     const matcher = this.#matcher;
     if (matcher !== null) {
       if (this.#force(matcher)) {
-        return { token: this.#waiting.shift() as number, distribution: new Distribution([], []) };
+        return { token: this.#waiting.shift() as number, distribution: NONE };
       }
-      if (matcher.isFinished) return { token: null, distribution: new Distribution([], []) };
+      if (matcher.isFinished) return { token: null, distribution: NONE };
     }
     const future = await this.#queueChoice();
     const answer = this.#sequence.outcome(future, raw.takeSample);

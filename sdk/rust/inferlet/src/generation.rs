@@ -29,10 +29,10 @@ const MOST_GUESSES: u32 = 16;
 /// A generated token joins the context; the stop token that ends a generation does not. The text of
 /// a stop string is left out of the text, its tokens stay in the context.
 ///
-/// The server chooses the tokens, and goes on by itself while the program reads; see
-/// [`run_ahead`](Generator::run_ahead). A program that looks at distributions and accepts tokens of its
-/// own, or reads with [`next_sampled`](Generator::next_sampled), goes step by step; the same seed gives
-/// the same text.
+/// However it is read, the same seed gives the same tokens. The server chooses, and goes on by itself
+/// while the program reads ([`run_ahead`](Generator::run_ahead)), but step by step for one that asks
+/// for log-probabilities ([`next_sampled`](Generator::next_sampled)), looks at distributions or accepts
+/// tokens of its own.
 pub struct Generator<'a> {
     context: &'a mut Context,
     /// Contexts that get the same tokens, and whose logits are mixed in.
@@ -49,6 +49,8 @@ pub struct Generator<'a> {
     count: usize,
     started: bool,
     done: bool,
+    /// The program looks at distributions, or chooses tokens itself.
+    by_hand: bool,
 }
 
 impl<'a> Generator<'a> {
@@ -68,6 +70,7 @@ impl<'a> Generator<'a> {
             count: 0,
             started: false,
             done: false,
+            by_hand: false,
         }
     }
 
@@ -196,7 +199,7 @@ impl<'a> Generator<'a> {
         if !self.stop_strings.is_empty() {
             self.start_decoder()?;
         }
-        let token = self.advance().await?;
+        let token = self.advance(!self.by_hand).await?;
         if let Some(token) = token {
             self.decode(token)?;
         }
@@ -235,7 +238,7 @@ impl<'a> Generator<'a> {
     pub async fn next_text(&mut self) -> Result<Option<String>> {
         self.start()?;
         self.start_decoder()?;
-        while let Some(token) = self.advance().await? {
+        while let Some(token) = self.advance(true).await? {
             let text = self.decode(token)?;
             if !text.is_empty() {
                 return Ok(Some(text));
@@ -348,6 +351,7 @@ impl<'a> Generator<'a> {
     /// [`accept`](Generator::accept) to continue with a token of your own choice.
     pub async fn distribution(&mut self, k: u32) -> Result<Distribution> {
         self.start()?;
+        self.by_hand = true;
         self.context.next_distribution(k).await
     }
 
@@ -355,6 +359,7 @@ impl<'a> Generator<'a> {
     /// the generation: a stop token, or after the end.
     pub fn accept(&mut self, token: u32) -> Result<bool> {
         self.start()?;
+        self.by_hand = true;
         if !self.done && !self.stop_tokens.contains(&token) {
             self.device.accept(token)?;
         }
@@ -418,11 +423,12 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    async fn advance(&mut self) -> Result<Option<u32>> {
+    /// The next token, a run's where one may be: the server goes on by itself then.
+    async fn advance(&mut self, may_run: bool) -> Result<Option<u32>> {
         if self.done {
             return Ok(None);
         }
-        let token = match self.runs().await? {
+        let token = match may_run && self.runs().await? {
             true => self.context.run_token().await?,
             false => None,
         };
