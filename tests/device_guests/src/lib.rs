@@ -64,8 +64,8 @@ async fn mistakes() -> Result<String> {
     found.push(refused(greedy.with([("x", Vec::<f64>::new())]), None).await?);
     found.push(refused(greedy.with([("x", f64::NAN)]), None).await?);
     found.push(refused(Sampler::greedy().with("temprature", 1), None).await?);
-    let wrong = device::attend("def f(scores): return iota(HEADS) >= 0").with(());
-    found.push(refused(Sampler::greedy(), Some(wrong)).await?);
+    let wrong = "def f(scores): return iota(HEADS) >= 0"; // as a literal it would not be built
+    found.push(refused(Sampler::greedy(), Some(device::attend(wrong).with(()))).await?);
     Ok(format!("[{}]", found.join(",")))
 }
 
