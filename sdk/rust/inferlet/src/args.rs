@@ -78,11 +78,6 @@ impl Args {
         }
     }
 
-    /// What has not been taken.
-    pub fn into_rest(self) -> Vec<String> {
-        self.rest
-    }
-
     /// Takes an option and its value out.
     fn take(&mut self, keys: impl Keys) -> Result<Option<String>> {
         for at in 0..self.rest.len() {

@@ -67,5 +67,5 @@ pub use model::{Model, Tokenizer};
 pub use random::Random;
 pub use sample::Sampled;
 pub use sampler::{Sampler, DISTRIBUTION_SIZE};
-pub use task::{gather, join, join_all, race, select, select_all, spawn, timeout};
+pub use task::{gather, join, join_all, race, timeout};
 pub use text::Distribution;
