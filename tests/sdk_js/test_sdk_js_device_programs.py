@@ -65,15 +65,13 @@ def test_whole_numbers_of_state_are_exact(found: dict[str, Any]) -> None:
 
 
 def test_a_watermark_is_recognized(found: dict[str, Any]) -> None:
-    tokens = found["watermarked"]
-    for i, key in enumerate((42, 43)):
-        assert found["scores"][i] == pytest.approx(watermark.synthid_score(tokens, key=key))
-        assert found["shares"][i] == pytest.approx(watermark.gumbel_score(tokens, key=key))
+    right, wrong = (watermark.synthid_score(found["watermarked"], key=key) for key in (42, 43))
+    assert right > 2.5 > wrong
 
 
 def test_speculation_changes_no_token(found: dict[str, Any]) -> None:
-    plain, guessed, improved, drafted = found["guessed"]
-    assert plain == guessed == improved == drafted
+    plain, guessed, improved = found["guessed"]
+    assert plain == guessed == improved
     number, alone = found["speculation"]
     assert "speculate is 17: 1 to 16 tokens can be guessed" in number
     assert "a drafter goes with `speculate`" in alone

@@ -20,33 +20,7 @@ export interface Choice {
 export const NONE = new Distribution([], []);
 
 /** Chooses the tokens of one generation, each after all that is in the sequence by then. */
-export interface Chooser {
-  /** Whether the text may end here: always without a grammar. */
-  readonly isComplete: boolean;
-  /** True if choices are taken one by one: more than the token is to be known of each. */
-  readonly tells: boolean;
-  /** The next token, null at the end of the grammar. `most` may be chosen ahead. */
-  nextToken(most: number, stops: Set<number>): Promise<number | null>;
-  /** All tokens at once, if the server goes on by itself; else the next one, or none. */
-  nextTokens(most: number, stops: Set<number>): Promise<number[]>;
-  /** All tokens at once with their text; null if the server does not go on by itself. */
-  wholeText(
-    most: number,
-    stops: Set<number>,
-    ends: string[],
-    toClient: boolean,
-  ): Promise<WholeText | null>;
-  /** As `nextToken`, with what is known about the token. */
-  choose(): Promise<Choice>;
-  /** Refuses tokens that the program has chosen itself, if they are not allowed. */
-  check(tokens: number[]): void;
-  /** Takes note of tokens that the program has chosen itself, after `check`. */
-  note(tokens: number[]): void;
-  /** The program reads no further for now: what the server goes on with is undone. */
-  pause(): void;
-  /** The generation has ended. */
-  close(): void;
-}
+export type Chooser = OwnChoice | DeviceChoice;
 
 /** A program's own rule: a token, of the most likely ones and their probabilities at temperature 1. */
 export type Rule = (tokens: number[], probabilities: number[]) => number;
@@ -98,7 +72,7 @@ export async function makeChooser(
 }
 
 /** The program's own choice, from the distributions that the server sends. */
-class OwnChoice implements Chooser {
+class OwnChoice {
   readonly isComplete = true;
   readonly tells = true;
 
@@ -145,7 +119,7 @@ interface Facts {
 }
 
 /** The server's choice, within a grammar if there is one. */
-export class DeviceChoice implements Chooser {
+export class DeviceChoice {
   #sequence: Sequence;
   #sampler: Sampler | ProgramSampler;
   #matcher: Matcher | null;
@@ -204,21 +178,27 @@ export class DeviceChoice implements Chooser {
     return text === "{}" ? `{${attend}` : `${text.slice(0, -1)}, ${attend}`;
   }
 
+  /** Whether the text may end here: always without a grammar. */
   get isComplete(): boolean {
     return this.#matcher === null ? this.#ended : this.#matcher.isAccepting;
   }
 
-  /** A step that is undone would have been counted, too: the draws that follow were others. */
+  /**
+   * True if choices are taken one by one: more than the token is to be known of each, or a step that is
+   * undone would have been counted, so that the draws that follow were others.
+   */
   get tells(): boolean {
     return this.#sampler.logprobs > 0 || this.#facts.counts;
   }
 
+  /** The next token, null at the end of the grammar. `most` may be chosen ahead. */
   async nextToken(most: number, stops: Set<number>): Promise<number | null> {
     if (!this.#run.goesOn() && !(await this.#start(most, stops))) return (await this.choose()).token;
     const token = await this.#run.next();
     return token === null ? this.nextToken(most, stops) : token;
   }
 
+  /** All tokens at once, if the server goes on by itself; else the next one, or none. */
   async nextTokens(most: number, stops: Set<number>): Promise<number[]> {
     if (this.#run.goesOn() || (await this.#start(most, stops))) {
       const tokens = await this.#run.rest();
@@ -228,6 +208,7 @@ export class DeviceChoice implements Chooser {
     return token === null ? [] : [token];
   }
 
+  /** All tokens at once with their text; null if the server does not go on by itself. */
   async wholeText(
     most: number,
     stops: Set<number>,
@@ -243,18 +224,11 @@ export class DeviceChoice implements Chooser {
   async #start(most: number, stops: Set<number>): Promise<boolean> {
     // Each token's mask depends on the one before; and a run goes on with one text alone.
     if (this.#matcher !== null || this.#beside.length || most < 2) return false;
-    const { drafts } = this.#guessing;
-    if (drafts) {
-      this.#run.retract();
-      await drafts.follow(this.#sequence.knownTokens());
-    }
     await this.#prepare();
-    const needed = this.#attend !== undefined;
-    const started = this.#run.start(this.#handle, most, stops, this.#guessing, needed);
-    if (started) drafts?.start(this.#run, this.#parameters(), this.#guessing.most);
-    return started;
+    return this.#run.start(this.#handle, most, stops, this.#guessing, this.#attend !== undefined);
   }
 
+  /** As `nextToken`, with what is known about the token. */
   async choose(): Promise<Choice> {
     const matcher = this.#matcher;
     if (matcher !== null) {
@@ -350,6 +324,7 @@ export class DeviceChoice implements Chooser {
     return this.#waiting.length > 0;
   }
 
+  /** Refuses tokens that the program has chosen itself, if they are not allowed. */
   check(tokens: number[]): void {
     if (this.#matcher === null) return;
     const allowed = this.#matcher.countAllowed(tokens);
@@ -358,6 +333,7 @@ export class DeviceChoice implements Chooser {
     }
   }
 
+  /** Takes note of tokens that the program has chosen itself, after `check`. */
   note(tokens: number[]): void {
     this.#matcher?.advance(tokens);
     this.#feed(tokens);
@@ -376,11 +352,12 @@ export class DeviceChoice implements Chooser {
     raw.feedSampler(queue, this.#handle, known.slice(this.#given), true);
   }
 
+  /** The program reads no further for now: what the server goes on with is undone. */
   pause(): void {
     this.#run.retract();
-    this.#guessing.drafts?.end(this.#sequence.knownTokens());
   }
 
+  /** The generation has ended. */
   close(): void {
     this.pause();
     if (!this.#closed && this.#facts.has_state) {

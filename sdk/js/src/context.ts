@@ -3,7 +3,6 @@
 import { Conversation } from "./chat.ts";
 import { ATTEND_ALONE, CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
 import { Attend, ProgramSampler } from "./device.ts";
-import { Drafts } from "./drafts.ts";
 import * as edit from "./edit.ts";
 import { isPieError } from "./errors.ts";
 import { Generator, type Stops } from "./generation.ts";
@@ -66,10 +65,10 @@ export interface GenerateOptions {
   /** Tokens of other texts that this one may repeat, among which `speculate` looks, too: the last of
    * them, as many as the model's context holds beside this one's. */
   like?: Iterable<number>;
-  /** What guesses, if not prompt lookup: a context of a smaller model with the same tokens, whose text
-   * becomes this one's; or "jacobi": what the model said behind its first wrong guess of the step
-   * before. That is for models that were trained for it, and leaves off where it does not pay. */
-  drafter?: Context | "jacobi";
+  /** What guesses, if not prompt lookup: "jacobi", what the model said behind its first wrong guess of
+   * the step before. That is for models that were trained for it, and leaves off where it does not
+   * pay. */
+  drafter?: "jacobi";
   /** What layers read of the context, as `attention` and `device.attend` give it. It acts on the tokens
    * that the server goes on with by itself, so not with a grammar, `choose`, `beside`, or a program
    * that reads by steps. */
@@ -309,12 +308,10 @@ export class Context {
     if (!(Number.isInteger(speculate) && speculate >= 0 && speculate <= MOST_GUESSES)) {
       throw new RangeError(`speculate is ${speculate}: 1 to ${MOST_GUESSES} tokens can be guessed`);
     }
-    const drafts = drafter instanceof Context ? new Drafts(drafter.sequence) : undefined;
-    const guessing = { most: speculate, like: [...like], jacobi: drafter === "jacobi", drafts };
-    if (drafter !== undefined && !drafts && !guessing.jacobi) {
-      throw new TypeError(`drafter is ${drafter}: it is a context, or "jacobi"`);
+    const guessing = { most: speculate, like: [...like], jacobi: drafter === "jacobi" };
+    if (drafter !== undefined && !guessing.jacobi) {
+      throw new TypeError(`drafter is ${drafter}: it is "jacobi"`);
     }
-    if (drafter === this) throw new TypeError("a context can't draft for itself");
     if (drafter && (!speculate || guessing.like.length)) {
       throw new TypeError("a drafter goes with `speculate`, and takes the place of `like`");
     }

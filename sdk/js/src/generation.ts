@@ -236,7 +236,7 @@ export class Generator {
         this.#openStep = true;
         yield new GenStep(
           () => this.#execute(),
-          (k) => this.#look(k),
+          (k = DISTRIBUTION_SIZE) => this.#look(k),
         );
       }
     } finally {
@@ -407,7 +407,7 @@ export class Generator {
     const tokens = choice.token === null || text === null ? [] : [choice.token];
     const rest = this.#done ? this.#rest() : "";
     if (this.#done) this.#chooser?.close();
-    return new Output(tokens, (text ?? "") + rest, choice);
+    return new Output(tokens, (text ?? "") + rest, choice.logprob, () => choice.distribution);
   }
 
   /** The distribution of the next token: the program may choose by hand from now on. */
@@ -460,49 +460,29 @@ export class Generator {
 
 /** What a step gave: its tokens (none, if a stop token came) and the text they complete. */
 export class Output {
-  /** The token's log-probability at temperature 1, if the sampler's `logprobs` asked for any. */
-  readonly logprob: number | undefined;
-  #distribution: Distribution;
-
   /** @internal */
   constructor(
     readonly tokens: number[],
     /** Empty unless the generator has stop strings. */
     readonly text: string,
-    choice: Choice,
-  ) {
-    this.logprob = choice.logprob;
-    this.#distribution = choice.distribution;
-  }
-
-  /** The most likely tokens, as many as the sampler's `logprobs` asked for; the 256 that a `choose` of
-   * your own looked at. */
-  distribution(): Distribution {
-    return this.#distribution;
-  }
+    /** The token's log-probability at temperature 1, if the sampler's `logprobs` asked for any. */
+    readonly logprob: number | undefined,
+    /** The most likely tokens, as many as the sampler's `logprobs` asked for; the 256 that a `choose`
+     * of your own looked at. */
+    readonly distribution: () => Distribution,
+  ) {}
 }
 
 /** One step of a generation: `execute` it, or look at `distribution` and `accept` a token. */
 export class GenStep {
-  #execute: () => Promise<Output>;
-  #look: (k: number) => Promise<Distribution>;
-
   /** @internal */
-  constructor(execute: () => Promise<Output>, look: (k: number) => Promise<Distribution>) {
-    this.#execute = execute;
-    this.#look = look;
-  }
-
-  /** Runs the model, samples a token, and appends it to the context. */
-  execute(): Promise<Output> {
-    return this.#execute();
-  }
-
-  /**
-   * Runs the model and returns the `k` most likely tokens, without choosing. Follow it with
-   * `Generator.accept` to continue with a token of your own choice.
-   */
-  distribution(k = DISTRIBUTION_SIZE): Promise<Distribution> {
-    return this.#look(k);
-  }
+  constructor(
+    /** Runs the model, samples a token, and appends it to the context. */
+    readonly execute: () => Promise<Output>,
+    /**
+     * Runs the model and returns the `k` most likely tokens, without choosing. Follow it with
+     * `Generator.accept` to continue with a token of your own choice.
+     */
+    readonly distribution: (k?: number) => Promise<Distribution>,
+  ) {}
 }

@@ -9,16 +9,11 @@ import { ready } from "./loop.ts";
 import type { Model } from "./model.ts";
 import { addresses, Pages, spans } from "./pages.ts";
 import * as raw from "./raw.ts";
+import type { Run } from "./run.ts";
 import { Distribution } from "./sample.ts";
 
 /** A token whose keys and values are in the pages, but whose number is not known here. */
 export const UNKNOWN = -1;
-
-/** What the server does for a sequence that may turn out not to take it: a run. */
-export interface Tentative {
-  /** Undoes what the sequence does not show. */
-  retract(): void;
-}
 
 /** Places of an image's first token and that behind its last one, and how many positions it takes. */
 export type Image = [first: number, end: number, positions: number];
@@ -43,7 +38,7 @@ export class Sequence {
    */
   confirmed = 0;
   /** A run that goes on beyond all this; it is ended before anything else is queued. */
-  tentative: Tentative | null = null;
+  tentative: Run | null = null;
   /** Number of the generation that began last. */
   generation = 0;
   /** Whether that generation waits for a token. */

@@ -2,7 +2,7 @@
 
 use inferlet::device::{self, per_token, Attend, DeviceProgram, Values};
 use inferlet::json::quote;
-use inferlet::{attention, samplers, Context, Error, Model, Result, Rule, Sampler};
+use inferlet::{attention, Context, Error, Model, Result, Rule, Sampler};
 
 #[inferlet::main]
 async fn main(arguments: Vec<String>) -> Result<String> {
@@ -79,7 +79,7 @@ async fn ways() -> Result<String> {
         .with("dry_multiplier", 0.5)
         .with("typical_p", 0.9)
         .with("xtc_probability", 0.5);
-    let mirostat = samplers::mirostat([("mu", 10.0), ("tau", 5.0), ("rate", 0.1)]);
+    let mirostat = device::named("mirostat").with([("mu", 10.0), ("tau", 5.0), ("rate", 0.1)]);
     let rules = || [Rule::from(&many), Sampler::top_p(1.0, 0.9).into(), Rule::from(&mirostat)];
     let mut found = Vec::new();
     for number in 0..rules().len() {
@@ -127,7 +127,7 @@ async fn runs() -> Result<String> {
     for seed in [3, 3, 4] {
         let mut fresh = Context::new(&model)?;
         fresh.fill("Once upon a time")?;
-        let rule = samplers::tempered([("temperature", 1.5), ("p", 0.99)]).seed(seed);
+        let rule = device::named("tempered").with([("temperature", 1.5), ("p", 0.99)]).seed(seed);
         drawn.push(fresh.generate(rule).max_tokens(8).stop_tokens([]).collect_tokens().await?);
     }
     let mut plain = context.generate(Sampler::greedy()).max_tokens(1);
@@ -225,14 +225,6 @@ async fn like() -> Result<String> {
     context.fill("one two three one two three one two")?;
     let generation = context.generate(Sampler::greedy()).max_tokens(24).stop_tokens([]);
     found.push(generation.speculate(8).jacobi().collect_tokens().await?);
-    let mut small = Context::new(&model)?;
-    let mut context = Context::new(&model)?;
-    context.fill("one two three one two three one two")?;
-    let generation = context.generate(Sampler::greedy()).max_tokens(10).stop_tokens([]);
-    let mut drafted = generation.speculate(4).drafter(&mut small).collect_tokens().await?;
-    let generation = context.generate(Sampler::greedy()).max_tokens(14).stop_tokens([]);
-    drafted.extend(generation.speculate(4).drafter(&mut small).collect_tokens().await?);
-    found.push(drafted);
     let mistake = context.generate(Sampler::greedy()).jacobi().collect_tokens().await;
     let mistake = quote(&mistake.err().map_or(String::new(), |error| error.to_string()));
     Ok(format!("[{found:?},{mistake}]"))

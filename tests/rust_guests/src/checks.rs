@@ -9,7 +9,7 @@ use inferlet::json::{parse, quote, Value};
 use inferlet::runtime::sleep;
 use inferlet::stream::{StopStrings, TextDecoder};
 use inferlet::task::yield_now;
-use inferlet::{allocate, gather, join, join_all, race, runtime, text};
+use inferlet::{allocate, gather, join, join_all, race, runtime};
 use inferlet::{device, timeout, Args, Context, Error, ErrorCode, Grammar, Model, Random, Result};
 use inferlet::{Distribution, Sampler};
 
@@ -21,7 +21,7 @@ pub async fn run(area: &str) -> Result<String> {
         "sampler" => sampler(),
         "stop-strings" => stop_strings(),
         "tasks" => tasks().await?,
-        "runtime" => runtime_functions().await?,
+        "logs" => logs(),
         "decoder" => decoder()?,
         "byte-fallback" => byte_fallback()?,
         "grammar" => grammar().await?,
@@ -29,7 +29,6 @@ pub async fn run(area: &str) -> Result<String> {
         "lone" => lone_tokens().await?,
         "begun" => begun_characters().await?,
         "full" => full().await?,
-        "raw" => raw().await?,
         "exports" => exports().await?,
         "context" => context().await?,
         "several" => several().await?,
@@ -159,46 +158,11 @@ async fn tasks() -> Result {
     Ok(())
 }
 
-async fn runtime_functions() -> Result {
-    assert_eq!(runtime::get_arg(), ["check", "runtime"]);
-    assert!(!runtime::instance_id().is_empty());
-    assert!(!runtime::user().is_empty());
-    assert!(runtime::version().contains('.'));
-    let model = &runtime::available_models()[0];
-    assert!(runtime::available_traits(model)?.contains(&"runtime".to_owned()));
-    assert_eq!(code(runtime::model_info("no such model")), ErrorCode::UnknownModel);
-    assert_eq!(code(Model::named("no such model")), ErrorCode::UnknownModel);
-    let queue = runtime::create_queue(model)?;
-    runtime::set_queue_priority(queue, -100)?;
-    assert_eq!(code(runtime::set_queue_priority(queue, 101)), ErrorCode::InvalidArgument);
-    runtime::synchronize(queue).await?;
-    runtime::destroy_queue(queue)?;
-    assert_eq!(code(runtime::synchronize(queue).await), ErrorCode::InvalidHandle);
-
-    assert!(runtime::now() > 1_600_000_000_000_000_000);
-    let start = runtime::monotonic_now();
-    sleep(Duration::from_millis(2)).await?;
-    assert!(runtime::monotonic_now() - start >= 2_000_000);
-    assert_eq!(runtime::random_bytes(0)?, []);
-    assert_eq!(runtime::random_bytes(65536)?.len(), 65536);
-    assert_ne!(runtime::random_bytes(16)?, runtime::random_bytes(16)?);
-    assert_eq!(code(runtime::random_bytes(65537)), ErrorCode::InvalidArgument);
-
-    let future = sleep(Duration::from_secs(1000)).into_handle()?;
-    assert_eq!(code(runtime::take(future)), ErrorCode::NotReady);
-    let short = sleep(Duration::from_millis(1)).into_handle()?;
-    assert_eq!(runtime::wait(&[future, short])?, [short]);
-    assert_eq!(runtime::wait(&[])?, []);
-    runtime::take(short)?;
-    assert_eq!(code(runtime::take(short)), ErrorCode::InvalidHandle);
-    runtime::cancel(future)?;
-    assert_eq!(code(runtime::cancel(future)), ErrorCode::InvalidHandle);
-    assert_eq!(code(runtime::launch("no such program", &["a", ""]).await), ErrorCode::NotFound);
+fn logs() {
     inferlet::debug!("one of {}", 4);
     inferlet::info!("two");
     inferlet::warning!("three é");
     inferlet::error!("four");
-    Ok(())
 }
 
 fn decoder() -> Result {
@@ -452,54 +416,6 @@ async fn full() -> Result {
     context.truncate(longest)?;
     assert_eq!(context.len(), longest);
     Ok(())
-}
-
-/// The paper's two ways to run nine tokens, and the rest of `allocate` and `forward`.
-async fn raw() -> Result {
-    let model = Model::load()?;
-    let queue = runtime::create_queue(model.name())?;
-    let tokens: Vec<u32> = (1..10).map(|token| token % model.vocab_size()).collect();
-    let inputs = allocate::alloc_emb(queue, 9)?;
-    let outputs = allocate::alloc_emb(queue, 3)?;
-    text::embed_txt(queue, &tokens, &[0, 9], &[inputs, 9])?;
-    forward(queue, &[], &[inputs, 9], &[], &[outputs, 1])?;
-
-    let count = 8u32.div_ceil(model.page_size()) + 1;
-    let pages = [allocate::alloc_kvpage(queue, count)?, count];
-    forward(queue, &[], &[inputs, 8], &pages, &[])?;
-    forward(queue, &pages, &[inputs + 8, 1], &[], &[outputs + 1, 1])?;
-    // An explicit mask: the last of the nine sees everything but the fourth.
-    let mask = [4, 0, 3, 1, 5];
-    inferlet::forward::forward(queue, &pages, &[inputs + 8, 1], &[], &[outputs + 2, 1], &mask)?;
-
-    let whole = text::get_next_dist(queue, outputs, 16).await?;
-    let split = text::get_next_dist(queue, outputs + 1, 16).await?;
-    let masked = text::get_next_dist(queue, outputs + 2, 16).await?;
-    same(&whole, &split);
-
-    let used = allocate::kvpage_used(queue, &pages)?;
-    assert_eq!(used.iter().sum::<u32>(), 8);
-    let mut masks = vec![0; count as usize];
-    masks[(3 / model.page_size()) as usize] = 1 << (3 % model.page_size());
-    inferlet::forward::mask_kvpage(queue, &pages, &masks)?;
-    forward(queue, &pages, &[inputs + 8, 1], &[], &[outputs + 1, 1])?;
-    same(&masked, &text::get_next_dist(queue, outputs + 1, 16).await?);
-
-    let copy = allocate::alloc_kvpage(queue, 1)?;
-    allocate::copy_kvpage(queue, pages[0], 0, copy, 0, 2)?;
-    assert_eq!(allocate::kvpage_used(queue, &[copy, 1])?, [2]);
-    let stats = parse(&allocate::pool_stats(queue)?)?;
-    assert_eq!(stats.get("kv_pages_mine").and_then(Value::as_u32), Some(count + 1));
-    allocate::dealloc_emb(queue, &[inputs, 9, outputs, 3])?;
-    allocate::dealloc_kvpage(queue, &[pages[0], count, copy, 1])?;
-    let stats = parse(&allocate::pool_stats(queue)?)?;
-    assert_eq!(stats.get("kv_pages_mine").and_then(Value::as_u32), Some(0));
-    assert_eq!(code(allocate::kvpage_used(queue, &pages)), ErrorCode::InvalidHandle);
-    runtime::destroy_queue(queue)
-}
-
-fn forward(queue: u32, input: &[u32], embeds: &[u32], output: &[u32], hidden: &[u32]) -> Result {
-    inferlet::forward::forward(queue, input, embeds, output, hidden, &[])
 }
 
 fn same(first: &Distribution, second: &Distribution) {

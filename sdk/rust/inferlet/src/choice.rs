@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::context::{Context, Drafts, Guessing, RunHold};
+use crate::context::{Context, Guessing, RunHold};
 use crate::device::{ProgramSampler, Values};
 use crate::error::{invalid, Error, Result};
 use crate::grammar::{sample_constrained, Grammar, Matcher};
@@ -81,7 +81,6 @@ impl Choice {
         most: usize,
         stops: &[u32],
         guessing: &Guessing,
-        drafts: Option<&mut Drafts<'_>>,
     ) -> Result<bool> {
         if let Some(run) = &self.run {
             if context.goes_on(run)? {
@@ -93,19 +92,8 @@ impl Choice {
             return Ok(false);
         }
         let needed = self.attend.is_some();
-        let Some(drafts) = drafts else {
-            let (sampler, embed) = self.queue_input(context).await?;
-            self.run = context.start_run(sampler, embed, most, stops, guessing, needed)?;
-            return Ok(self.run.is_some());
-        };
-        context.retract()?;
-        drafts.follow(&context.known_tokens()).await?;
         let (sampler, embed) = self.queue_input(context).await?;
-        let alone = Guessing::default();
-        self.run = context.start_run(sampler, embed, most, stops, &alone, needed)?;
-        if let Some(run) = &self.run {
-            drafts.start(run, &self.parameters(), guessing.most)?;
-        }
+        self.run = context.start_run(sampler, embed, most, stops, guessing, needed)?;
         Ok(self.run.is_some())
     }
 

@@ -15,7 +15,6 @@ use crate::stream::MOST_BEFORE;
 use crate::text::Distribution;
 use crate::{allocate, runtime};
 
-mod drafts;
 mod edit;
 mod exports;
 mod messages;
@@ -25,7 +24,6 @@ mod run;
 mod several;
 mod submit;
 
-pub(crate) use drafts::Drafts;
 pub(crate) use pages::spans;
 pub(crate) use run::{Guessing, RunHold};
 pub use several::Forward;

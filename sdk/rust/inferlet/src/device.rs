@@ -223,7 +223,8 @@ pub fn program(text: &str) -> DeviceProgram {
     DeviceProgram(Source::of_text(text))
 }
 
-/// The program of a name: one of the server's library, or one of yours that was uploaded.
+/// The program of a name: one of the server's library, as `mirostat`, or one of yours that was
+/// uploaded. `pie_py/device_programs/rules/` has the texts of the library.
 pub fn named(name: &str) -> DeviceProgram {
     DeviceProgram(Source::of_name(name))
 }

@@ -1,7 +1,7 @@
 //! Generating tokens one after the other.
 
 use crate::choice::{Choice, Rule};
-use crate::context::{Context, Drafts, Guessing};
+use crate::context::{Context, Guessing};
 use crate::device::{Attend, Values};
 use crate::error::{invalid, Result};
 use crate::grammar::Grammar;
@@ -41,8 +41,6 @@ pub struct Generator<'a> {
     max_tokens: Option<usize>,
     run_ahead: bool,
     guessing: Guessing,
-    /// A smaller model that guesses.
-    drafts: Option<Drafts<'a>>,
     stop_tokens: Vec<u32>,
     stop_strings: StopStrings,
     decoder: Option<TextDecoder>,
@@ -63,7 +61,6 @@ impl<'a> Generator<'a> {
             max_tokens: None,
             run_ahead: true,
             guessing: Guessing::default(),
-            drafts: None,
             stop_tokens,
             stop_strings: StopStrings::new([""; 0]),
             decoder: None,
@@ -109,14 +106,6 @@ impl<'a> Generator<'a> {
     /// that were trained for that (CLLM). It leaves off where it does not pay.
     pub fn jacobi(mut self) -> Generator<'a> {
         self.guessing.jacobi = true;
-        self
-    }
-
-    /// Has [`speculate`](Generator::speculate) take the guesses of a smaller model with the same
-    /// tokens, whose context gets this one's text. What has been drafted when the generation is over
-    /// stays there.
-    pub fn drafter(mut self, other: &'a mut Context) -> Generator<'a> {
-        self.drafts = Some(Drafts::new(other));
         self
     }
 
@@ -326,7 +315,7 @@ impl<'a> Generator<'a> {
         let (tokens, text, _) = self.context.run_text(&before, ends, to_client).await?;
         self.join(tokens)?;
         self.done = true;
-        self.end()?;
+        self.context.retract()?;
         Ok(Some(text))
     }
 
@@ -389,12 +378,8 @@ impl<'a> Generator<'a> {
         if self.guessing.most > MOST_GUESSES {
             return invalid(format!("1 to {MOST_GUESSES} tokens can be guessed at a time"));
         }
-        let kinds = [self.guessing.jacobi, self.drafts.is_some(), !self.guessing.like.is_empty()];
-        let given = kinds.iter().filter(|&&kind| kind).count();
-        if (kinds[0] || kinds[1]) && (self.guessing.most == 0 || given > 1) {
-            return invalid(
-                "`jacobi` and `drafter` go with `speculate`; each takes the place of `like`",
-            );
+        if self.guessing.jacobi && (self.guessing.most == 0 || !self.guessing.like.is_empty()) {
+            return invalid("`jacobi` goes with `speculate`, and takes the place of `like`");
         }
         for other in &mut self.beside {
             other.start_turn()?;
@@ -470,8 +455,7 @@ impl<'a> Generator<'a> {
         if !self.run_ahead {
             return Ok(false);
         }
-        let drafts = self.drafts.as_mut();
-        self.device.runs(self.context, most, &self.stop_tokens, &self.guessing, drafts).await
+        self.device.runs(self.context, most, &self.stop_tokens, &self.guessing).await
     }
 
     /// The next token, chosen step by step; `None` at the end of the grammar.
@@ -497,15 +481,6 @@ impl<'a> Generator<'a> {
         true
     }
 
-    /// Nothing is generated any more: what the server goes on with ends.
-    fn end(&mut self) -> Result {
-        self.context.retract()?;
-        match &mut self.drafts {
-            Some(drafts) => drafts.end(&self.context.known_tokens()),
-            None => Ok(()),
-        }
-    }
-
     /// As `take`; without a token the generation ends, and with it what the server goes on with.
     fn take_or_end(&mut self, token: Option<u32>) -> Result<bool> {
         let taken = match token {
@@ -514,7 +489,7 @@ impl<'a> Generator<'a> {
         };
         self.done |= token.is_none();
         if self.done {
-            self.end()?;
+            self.context.retract()?;
         }
         Ok(taken)
     }
@@ -528,7 +503,7 @@ impl<'a> Generator<'a> {
         if found {
             self.done = true;
             self.decoder = None;
-            self.end()?;
+            self.context.retract()?;
         }
         Ok(text)
     }

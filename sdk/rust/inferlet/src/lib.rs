@@ -46,7 +46,6 @@ pub mod offload;
 mod random;
 pub mod sample;
 mod sampler;
-pub mod samplers;
 pub mod session;
 pub mod store;
 pub mod stream;

@@ -26,10 +26,10 @@ pub(crate) struct Guessing {
 }
 
 pub(super) struct Run {
-    pub(super) queue: u32,
-    pub(super) handle: u32,
+    queue: u32,
+    handle: u32,
     /// Tokens that it may come to.
-    pub(super) most: usize,
+    most: usize,
     /// Tokens that the program has not been given.
     came: VecDeque<u32>,
     /// How many it has been given, and the last of these.
@@ -59,7 +59,7 @@ impl Lone for RefCell<Run> {
 }
 
 /// A generation's hold on its run, which ends with it.
-pub(crate) struct RunHold(pub(super) Rc<RefCell<Run>>);
+pub(crate) struct RunHold(Rc<RefCell<Run>>);
 
 impl RunHold {
     /// Whether it was ended before it had all its tokens, once it is ended.
@@ -215,7 +215,7 @@ impl Context {
     }
 
     /// The program is given tokens: all but the last are in the context then.
-    pub(super) fn give(&mut self, run: &Rc<RefCell<Run>>, tokens: Vec<u32>) -> Vec<u32> {
+    fn give(&mut self, run: &Rc<RefCell<Run>>, tokens: Vec<u32>) -> Vec<u32> {
         let mut run = run.borrow_mut();
         let [before @ .., last] = &tokens[..] else { return tokens };
         if run.given > 0 {
