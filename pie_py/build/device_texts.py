@@ -2,7 +2,8 @@
 
 Their texts are literals of `device::program("…")`, `device.attend(`…`)` and the like, constants that
 these name, or files of `include_str!`. What a text names and is given is known where it is sent, not
-here: it is read with several guesses, and a fault that all of them share is the text's own.
+here: it is read with several guesses. It is wrong if each of them fails and they agree on the fault,
+or the fault is a name that the language does not have.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _GUESSES: tuple[tuple[Any, Type], ...] = (
     ([1.0], Type(Kind.FLOAT, (TOKENS,))),
     ([1.0], Type(Kind.FLOAT, (HEADS, TOKENS))),
 )
+# Faults that no other guess would mend.
+_OWN = re.compile(r"(a tensor|device|samplers|attention|math) has no `|is no part of the language")
 _ESCAPE = re.compile(r"\\(?:\r?\n\s*|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
@@ -117,7 +120,7 @@ def _read(text: Text, *, attends: bool) -> None:
     """Reads a text with each guess.
 
     Raises:
-        ProgramFault: the first fault that all of them have.
+        ProgramFault: all of them fail, for the same reason.
     """
     nodes = [node for node in ast.walk(parsed(text))]
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
@@ -133,5 +136,6 @@ def _read(text: Text, *, attends: bool) -> None:
             faults.add(str(error))
         else:
             return
-    if len(faults) == 1:
-        raise ProgramFault(faults.pop())
+    own = sorted(fault for fault in faults if _OWN.search(fault)) or list(faults)
+    if len(own) == 1:
+        raise ProgramFault(own[0])

@@ -179,7 +179,7 @@ export async function main(): Promise<string> {
   const states = [state, await later.state()].map((one) => [one.x, one.y, one.table, one.low].map(shown));
   const marked = new Context(Model.load()).fill("The weather today");
   const keyed = samplers.synthid({ temperature: 1, key: 42n }, { seed: 4 });
-  const watermarked = await marked.generate(keyed, { maxTokens: 24, stop: [] }).collectTokens();
+  const watermarked = await marked.generate(keyed, { maxTokens: 160, stop: [] }).collectTokens();
   const guessed: number[][] = [];
   for (const speculate of [0, 8]) {
     const text = new Context(Model.load()).fill("one two three one two three one two");
