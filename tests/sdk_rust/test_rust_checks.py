@@ -14,9 +14,9 @@ from support.servers import Server
 from pie_py.client.sync import Client
 
 AREAS = (
-    *("json", "args", "random", "sampler", "stop-strings", "decoder"),
+    *("json", "args", "sampler", "stop-strings", "decoder"),
     *("tasks", "exports", "context", "chat"),
-    *("several", "pages", "branches", "steps"),
+    *("several", "pages", "branches"),
     *("grammar", "text", "lone", "begun", "full"),
 )
 

@@ -9,20 +9,19 @@ use inferlet::json::{parse, quote, Value};
 use inferlet::runtime::sleep;
 use inferlet::stream::{StopStrings, TextDecoder};
 use inferlet::task::yield_now;
+use inferlet::Sampler;
 use inferlet::{allocate, gather, join, join_all, race, runtime};
-use inferlet::{device, timeout, Args, Context, Error, ErrorCode, Grammar, Model, Random, Result};
-use inferlet::{Distribution, Sampler};
+use inferlet::{timeout, Args, Context, Distribution, Error, ErrorCode, Grammar, Model, Result};
 
 pub async fn run(area: &str) -> Result<String> {
     match area {
         "json" => json(),
         "args" => args()?,
-        "random" => random(),
         "sampler" => sampler(),
         "stop-strings" => stop_strings(),
         "tasks" => tasks().await?,
         "logs" => logs(),
-        "decoder" => decoder()?,
+        "decoder" => broken_characters()?,
         "byte-fallback" => byte_fallback()?,
         "grammar" => grammar().await?,
         "text" => text_after_tokens().await?,
@@ -34,7 +33,6 @@ pub async fn run(area: &str) -> Result<String> {
         "several" => several().await?,
         "pages" => pages().await?,
         "branches" => branches().await?,
-        "steps" => steps().await?,
         "chat" => chat().await?,
         _ => return Err(Error::usage(format!("no checks are called {area}"))),
     }
@@ -81,16 +79,6 @@ fn args() -> Result {
     let mut args = Args::new(vec!["--prompt".to_owned()]);
     assert_eq!(code(args.value_from_str::<String>("--prompt")), ErrorCode::Usage);
     Ok(())
-}
-
-fn random() {
-    let (mut first, mut second) = (Random::seeded(7), Random::seeded(7));
-    let numbers: Vec<f64> = (0..10_000).map(|_| first.uniform()).collect();
-    assert!(numbers.iter().all(|number| *number == second.uniform()));
-    assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)));
-    let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
-    assert!((mean - 0.5).abs() < 0.02);
-    assert_ne!(Random::seeded(8).next_u64(), Random::seeded(7).next_u64());
 }
 
 fn sampler() {
@@ -146,7 +134,11 @@ async fn tasks() -> Result {
             let mut again = true;
             let waking = |context: &mut std::task::Context<'_>| {
                 context.waker().wake_by_ref();
-                if std::mem::take(&mut again) { Poll::Pending } else { Poll::Ready(()) }
+                if std::mem::take(&mut again) {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(())
+                }
             };
             std::future::poll_fn(waking).await;
             *count.borrow_mut() += 1;
@@ -163,35 +155,6 @@ fn logs() {
     inferlet::info!("two");
     inferlet::warning!("three é");
     inferlet::error!("four");
-}
-
-fn decoder() -> Result {
-    let model = Model::load()?;
-    let tokenizer = model.tokenizer();
-    assert!(!tokenizer.vocabs()?.is_empty());
-    tokenizer.special_tokens()?;
-    for text in
-        ["Hello, world! This is quite an ordinary text.", " é😀 naïve 日本語 😀😀 x", "\u{FFFD}"]
-    {
-        let tokens = tokenizer.encode(&text.repeat(5))?;
-        let whole = tokenizer.decode(&tokens)?;
-        let mut decoder = TextDecoder::new(tokenizer.clone(), &[])?;
-        let mut pieces = Vec::new();
-        for token in &tokens {
-            pieces.push(decoder.feed(*token)?);
-        }
-        pieces.push(decoder.finish()?);
-        assert_eq!(pieces.concat(), whole);
-        let half = tokens.len() / 2;
-        let mut decoder = TextDecoder::new(tokenizer.clone(), &tokens[..half])?;
-        let mut end = String::new();
-        for token in &tokens[half..] {
-            end.push_str(&decoder.feed(*token)?);
-        }
-        end.push_str(&decoder.finish()?);
-        assert!(whole.ends_with(&end));
-    }
-    broken_characters()
 }
 
 /// Tokens of one byte each; characters rather than mere bytes, where there are both.
@@ -292,6 +255,17 @@ async fn text_after_tokens() -> Result {
             _ => assert_eq!(generation.next_text().await?, Some(first.clone())),
         }
         assert_eq!(first.clone() + &generation.collect_text().await?, whole, "{way}");
+    }
+    // A stop string, found by the server and by the program.
+    let stop: String = whole.chars().skip(5).take(2).collect();
+    let before = whole.split(&stop).next();
+    for at_once in [true, false] {
+        let mut context = Context::new(&model)?;
+        context.fill(prompt)?;
+        let generation = context.generate(Sampler::greedy()).stop_tokens([]).max_tokens(12);
+        let mut generation = generation.stop_strings([stop.as_str()]).run_ahead(at_once);
+        assert_eq!(Some(generation.read_text().await?.as_str()), before);
+        assert!(generation.is_done());
     }
     // An accepted token may complete a stop string.
     let mut context = Context::new(&model)?;
@@ -597,58 +571,6 @@ async fn branches() -> Result {
     Ok(())
 }
 
-async fn steps() -> Result {
-    let model = Model::load()?;
-    let mut context = filled(&model).await?;
-    let mut other = Context::new(&model)?;
-    other.fill("A hen")?.flush().await?;
-    let start = other.len();
-    let all = model.vocab_size();
-    let logs = (context.fork()?.distribution(all).await?, other.fork()?.distribution(all).await?);
-    let mixed = |token: &u32| 2.5 * logs.0.logprob(*token) - 1.5 * logs.1.logprob(*token);
-    let best = (0..all).max_by(|a, b| mixed(a).total_cmp(&mixed(b)));
-    let mix = device::program("def mix(x): return guidance(x, beside(0), 2.5).argmax()").with(());
-    let mut fork = context.fork()?;
-    let alone = fork.generate(&mix).max_tokens(3).collect_tokens();
-    assert_eq!(code(alone.await), ErrorCode::InvalidArgument);
-    let tokens = fork.generate(&mix).beside([&mut other]);
-    let tokens = tokens.stop_tokens([]).max_tokens(3).collect_tokens().await?;
-    assert_eq!(tokens.first(), best.as_ref());
-    assert_eq!([&other.tokens()[start..], other.buffer()].concat(), tokens);
-
-    let mut run = async |sampler: Sampler| -> Result<Vec<u32>> {
-        let mut fork = context.fork()?;
-        let generation = fork.generate(sampler);
-        generation.stop_tokens([]).max_tokens(12).collect_tokens().await
-    };
-    let few: Vec<u32> = (40..52).collect(); // no text of 12 tokens uses up what may follow one
-    let sampler = Sampler::multinomial(1.0)
-        .with("allowed_tokens", few.clone())
-        .with("no_repeat_ngram_size", 2)
-        .with("dry_multiplier", 0.5)
-        .with("dry_sequence_breakers", [40])
-        .with("typical_p", 0.9)
-        .with("epsilon_cutoff", 0.001)
-        .with("eta_cutoff", 0.001)
-        .with("xtc_probability", 0.5)
-        .seeded(3);
-    let tokens = run(sampler.clone()).await?;
-    assert!(tokens.iter().all(|token| few.contains(token)), "{tokens:?}");
-    let pairs: std::collections::HashSet<_> = tokens.windows(2).collect();
-    assert_eq!(pairs.len(), 11);
-    assert_eq!(run(sampler.clone()).await?, tokens);
-    for mistake in [
-        sampler.clone().with("allowed_tokens", Vec::<u32>::new()),
-        sampler.clone().with("repetition_penalty", 0.0),
-        sampler.clone().with("xtc_probability", f64::NAN),
-        sampler.clone().with("xtc_probabilty", 0.5),
-        sampler.with("logit_bias", [(40, f64::INFINITY)]),
-    ] {
-        assert_eq!(code(run(mistake).await), ErrorCode::InvalidArgument);
-    }
-    Ok(())
-}
-
 async fn greedy(context: &mut Context) -> Result<Vec<u32>> {
     context.generate(Sampler::greedy()).stop_tokens([]).max_tokens(12).collect_tokens().await
 }
@@ -693,32 +615,6 @@ async fn context() -> Result {
     after.truncate(length - wanted.len())?;
     assert_eq!(greedy(&mut after).await?, wanted);
 
-    // Sampling is repeatable, stops where told, and streams what it collects.
-    let sampler = Sampler::multinomial(1.0).seeded(3);
-    let mut texts = Vec::new();
-    for _ in 0..2 {
-        let mut context = Context::new(&model)?;
-        context.fill(prompt)?;
-        let generation = context.generate(sampler.clone()).stop_tokens([]);
-        texts.push(generation.max_tokens(24).collect_text().await?);
-    }
-    assert_eq!(texts[0], texts[1]);
-    let mut streamed = Context::new(&model)?;
-    streamed.fill(prompt)?;
-    let mut pieces = String::new();
-    let mut generation = streamed.generate(sampler.clone()).stop_tokens([]).max_tokens(24);
-    while let Some(piece) = generation.next_text().await? {
-        pieces.push_str(&piece);
-    }
-    assert!(generation.is_done() && generation.tokens_generated() == 24);
-    assert_eq!(pieces, texts[0]);
-    let middle: String = texts[0].chars().skip(5).take(2).collect();
-    let mut stopped = Context::new(&model)?;
-    stopped.fill(prompt)?;
-    let generation = stopped.generate(sampler).stop_tokens([]).stop_strings([middle.as_str()]);
-    let before = texts[0].split(&middle).next();
-    assert_eq!(Some(generation.max_tokens(24).collect_text().await?.as_str()), before);
-
     let mut stopping = Context::new(&model)?;
     stopping.fill(prompt)?;
     let generation = stopping.generate(Sampler::greedy()).stop_tokens([wanted[0]]);
@@ -743,7 +639,7 @@ async fn context() -> Result {
         assert_eq!(long.seq_len(), most + 5);
     }
 
-    drop((fresh, forks, early, after, late, streamed, stopped, stopping, own));
+    drop((fresh, forks, early, after, late, stopping, own));
     assert_eq!(mine()?, Some(0));
     Ok(())
 }

@@ -120,7 +120,11 @@ pub async fn join<A: Future, B: Future>(first: A, second: B) -> (A::Output, B::O
 }
 
 /// Lets a future go on that has no value yet.
-fn advance<F: Future>(future: Pin<&mut F>, value: &mut Option<F::Output>, context: &mut Context<'_>) {
+fn advance<F: Future>(
+    future: Pin<&mut F>,
+    value: &mut Option<F::Output>,
+    context: &mut Context<'_>,
+) {
     if value.is_none() {
         if let Poll::Ready(found) = future.poll(context) {
             *value = Some(found);
