@@ -1,9 +1,9 @@
 """Checks the device programs of a Rust or JavaScript program as it is built.
 
-Their texts are literals of `device::program("…")`, `device.attend(`…`)` and the like, constants that
-these name, or files of `include_str!`. What a text names and is given is known where it is sent, not
-here: it is read with several guesses. It is wrong if each of them fails and they agree on the fault,
-or the fault is a name that the language does not have.
+Their texts are literals of `device::program("…")`, `device.attend(…)` and the like, constants that
+these name, or files of `include_str!`. What a text names and is given is known where it is sent,
+not here: it is read with several guesses. It is wrong if each of them fails and they agree on the
+fault, or the fault is a name that the language does not have.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 
 class _Language(NamedTuple):
-    """How a language writes texts: each pattern's group `text` is one, `name` and `file` stand for it,
-    and a group `raw` is there where a backslash is one.
+    """Patterns of a language for a literal, a call and a constant. The group `text` or, where no
+    backslash is an escape, `inner` is a text; `name` and `file` stand for it.
     """
 
     literal: str
@@ -48,7 +48,7 @@ class _Language(NamedTuple):
 
 
 _RUST = _Language(
-    r'(?:include_str!\s*\(\s*"(?P<file>[^"]*)"\s*\)|(?P<raw>r(?P<marks>\#*))"(?P<inner>.*?)"(?P=marks)'
+    r'(?:include_str!\s*\(\s*"(?P<file>[^"]*)"\s*\)|r(?P<marks>\#*)"(?P<inner>.*?)"(?P=marks)'
     r'|"(?P<text>(?:[^"\\]|\\.)*)")',
     r"\bdevice::(?P<stage>program|attend)\s*\(\s*(?:{literal}|(?P<name>\w+))\s*,?\s*\)",
     r"^\s*(?:pub\S*\s+)?(?:const|static)\s+{name}\s*:\s*&\s*(?:'static\s+)?str\s*=\s*{literal}",
@@ -71,7 +71,7 @@ def check_rust(files: Iterable[Path]) -> None:
 
 
 def check_javascript(modules: Mapping[str, bytes]) -> None:
-    """Checks the texts in JavaScript or TypeScript modules, by their paths. Raises as `check_rust`."""
+    """Checks the texts in JavaScript modules, by their paths. Raises as `check_rust`."""
     for path, source in modules.items():
         _check(Path(path), source, _JAVASCRIPT)
 
@@ -122,7 +122,7 @@ def _read(text: Text, *, attends: bool) -> None:
     Raises:
         ProgramFault: all of them fail, for the same reason.
     """
-    nodes = [node for node in ast.walk(parsed(text))]
+    nodes = list(ast.walk(parsed(text)))
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     named = {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called}
     constants = named - library().known()

@@ -118,8 +118,8 @@ def build_program(source: Path, output: Path, cache_folder: Path) -> Path:
     npm packages that build it are kept in the cache folder.
 
     Raises:
-        BuildError: as `runtime_component`; a module that is not there, or is no JavaScript; a device
-            program whose text is wrong.
+        BuildError: as `runtime_component`; a module that is not there, or is no JavaScript; a
+            device program whose text is wrong.
     """
     with suppress(BadProgram):  # the bundler tells what is missing, with its place
         check_javascript(read_javascript(source))

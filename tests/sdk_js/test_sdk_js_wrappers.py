@@ -1,7 +1,5 @@
 """Edits of contexts, memory and wrappers of the JavaScript SDK, on a real server."""
 
-# ruff: noqa: E501 - what models write
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,7 @@
 """Texts of device programs in Rust and JavaScript are checked as a program is built."""
 
+# ruff: noqa: E501 - sources
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -12,6 +14,7 @@ from pie_py.build.device_texts import check_javascript, check_rust
 MISTAKES = {
     # A name that is misspelt, at its place in the file.
     'let _ = device::program("def f(x): return x.argmx()");': r"lib.rs:1:43: .*did you mean `argmax`",
+    '\nfn f() {}\n  let _ = device::program("def f(x): return x.argmx()");': r"lib.rs:3:45: .*argmx",
     'const F: &str = "\n  def f(x):\n    return x\n";\nfn g() { device::program(F); }': (
         r"lib.rs:2:\d+: f returned <float \[vocabulary\]>"
     ),
@@ -29,7 +32,7 @@ GOOD = (
     '// device::program("as in a comment")',
     'device::program("def f(x, s):\n  s.mu -= rate * 0.5\n  return draw(x.where(s.mu < 1.0, -inf))")',
     'device::program("def f(x): return x.argmax() if deep else table[0]")',
-    "device::program(include_str!(concat!(env!(\"OUT_DIR\"), \"/a.txt\")))",
+    'device::program(include_str!(concat!(env!("OUT_DIR"), "/a.txt")))',
     'let _ = Program::named("device");',
 )
 SCRIPTS = {
@@ -63,6 +66,7 @@ def test_what_is_not_known_yet_is_left_to_the_server(source: str, tmp_path: Path
 def test_modules_of_javascript(source: str) -> None:
     modules = {"a.ts": source.encode(), "b.js": b"export {};"}
     if not SCRIPTS[source]:
-        return check_javascript(modules)
+        check_javascript(modules)
+        return
     with pytest.raises(BuildError, match=f"device program: .*{SCRIPTS[source]}"):
         check_javascript(modules)
