@@ -34,7 +34,7 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def found(client: Client) -> dict[str, Any]:
-    """What the guest tells."""
+    """The guest's answer."""
     told = json.loads(client.launch(client.upload(GUEST)).result())
     assert isinstance(told, dict)
     return told

@@ -113,7 +113,7 @@ def _names_of_javascript() -> Iterator[str]:
 
 
 def _exports(file: Path) -> Iterator[tuple[str, set[str]]]:
-    """What a module exports, and the members of each: a class's own, and those of its options."""
+    """A module's exports, and the members of each: a class's own, and those of its options."""
     text = file.read_text()
     blocks = r"^export (?:class|interface|type) (\w+)[^\n]*\{\n(.*?)^\}"
     members = {

@@ -16,7 +16,7 @@ const EXAMPLE: Message[] = [
  * cut back to where the two part.
  */
 export class Conversation {
-  /** Whether a message is the last thing said, so the assistant is next. */
+  /** True if a message is the last thing said, so the assistant is next. */
   unanswered = false;
   /** Tokens cut off since the template changed its mind about them. */
   recomputed = 0;
@@ -37,7 +37,7 @@ export class Conversation {
     this.#model = model;
   }
 
-  /** Whether messages are not tokens yet. */
+  /** True if messages are not tokens yet. */
   get waiting(): boolean {
     return this.#rendered < this.#messages.length;
   }

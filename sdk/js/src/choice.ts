@@ -37,7 +37,7 @@ export const ATTEND_ALONE =
 export interface Choosing {
   sampler: Sampler | ProgramSampler;
   grammar: Grammar | null;
-  /** Whether tokens that the grammar leaves no choice about are taken without the model. */
+  /** True if tokens that the grammar leaves no choice about are taken without the model. */
   forced: boolean;
   /** Other texts, which get the same tokens; the sampler reads their logits. */
   beside: Sequence[];
@@ -108,7 +108,7 @@ class OwnChoice {
   close(): void {}
 }
 
-/** What a sampler's device programs need, as the server tells it. */
+/** The needs of a sampler's device programs, as the server tells them. */
 interface Facts {
   looks_back: boolean;
   counts: boolean;
@@ -178,7 +178,7 @@ export class DeviceChoice {
     return text === "{}" ? `{${attend}` : `${text.slice(0, -1)}, ${attend}`;
   }
 
-  /** Whether the text may end here: always without a grammar. */
+  /** True if the text may end here: always without a grammar. */
   get isComplete(): boolean {
     return this.#matcher === null ? this.#ended : this.#matcher.isAccepting;
   }
@@ -285,7 +285,7 @@ export class DeviceChoice {
     this.#feedAll();
   }
 
-  /** What the device program that chooses was given, with its state after the tokens so far. */
+  /** The values given to the device program that chooses, with its state after the tokens so far. */
   async state(): Promise<State> {
     const { given } = this.#program();
     if (!this.#facts.has_state) return { ...given };
@@ -311,7 +311,7 @@ export class DeviceChoice {
     throw new Error("no device program has chosen a token of this generation");
   }
 
-  /** Whether a forced token waits; asks the grammar for more of them. */
+  /** True if a forced token waits; asks the grammar for more of them. */
   #force(matcher: Matcher): boolean {
     if (!this.#waiting.length && this.#forced) {
       const tokens = matcher.forced();

@@ -17,17 +17,17 @@ import { distributions, type Layout, logProbabilities, type Ranges, tree } from 
 
 /** Options of a context. */
 export interface ContextOptions {
-  /** Whether `fill` starts an empty context with the model's beginning-of-sequence token, if its
+  /** True if `fill` starts an empty context with the model's beginning-of-sequence token, if its
    * tokenizer does so; by default so. */
   addBos?: boolean;
   /** LoRA adapter that everything goes through, one of `model.adapters`. */
   adapter?: string;
-  /** Whether to begin with what this user's inferlets have computed of the same text, and to let them
+  /** True to begin with what this user's inferlets have computed of the same text, and to let them
    * find what is computed here; by default so. */
   prefixCache?: boolean;
   /** Position of the first token. */
   firstPosition?: number;
-  /** What else the chat template takes, by its names: `tools`, `enable_thinking`, ... */
+  /** More values for the chat template, by its names: `tools`, `enable_thinking`, ... */
   chat?: Record<string, unknown>;
 }
 
@@ -47,11 +47,11 @@ export interface GenerateOptions {
   stop?: Stops;
   /** Makes the choices repeatable; overrides the sampler's. */
   seed?: number | bigint;
-  /** What the text has to look like; the server then chooses, and ends where the grammar does. */
+  /** A grammar of the text; the server then chooses, and ends where the grammar does. */
   grammar?: Grammar;
-  /** Whether tokens that the grammar leaves no choice of are taken without asking the model. */
+  /** True if tokens that the grammar leaves no choice of are taken without asking the model. */
   forced?: boolean;
-  /** Whether the server may go on before a token has arrived here; the output is the same. */
+  /** True if the server may go on before a token has arrived here; the output is the same. */
   runAhead?: boolean;
   /** Other contexts, which get the same tokens; a device program reads
    * their logits (`device.beside`). */
@@ -65,11 +65,11 @@ export interface GenerateOptions {
   /** Tokens of other texts that this one may repeat, among which `speculate` looks, too: the last of
    * them, as many as the model's context holds beside this one's. */
   like?: Iterable<number>;
-  /** What guesses, if not prompt lookup: "jacobi", what the model said behind its first wrong guess of
+  /** Another guess than prompt lookup: "jacobi", what the model said behind its first wrong guess of
    * the step before. That is for models that were trained for it, and leaves off where it does not
    * pay. */
   drafter?: "jacobi";
-  /** What layers read of the context, as `attention` and `device.attend` give it. It acts on the tokens
+  /** A program for what layers read of the context, of `attention` or `device.attend`. It acts on tokens
    * that the server goes on with by itself, so not with a grammar, `choose`, `beside`, or a program
    * that reads by steps. */
   attend?: Attend;
@@ -127,7 +127,7 @@ export interface OpenOptions {
  */
 export class Context {
   /**
-   * What lies below the texts: tokens, pages, commands. For programs that combine a context with
+   * The layer below the texts: tokens, pages, commands. For programs that combine a context with
    * functions of `raw`; what it offers may change.
    */
   sequence: Sequence;

@@ -99,12 +99,12 @@ export class Generator {
     return this.#count;
   }
 
-  /** Whether nothing more comes. */
+  /** True if nothing more comes. */
   get isDone(): boolean {
     return this.#done;
   }
 
-  /** Whether the text so far satisfies the grammar; always true without one. */
+  /** True if the text so far satisfies the grammar; always true without one. */
   get isComplete(): boolean {
     return this.#choosing.grammar === null || (this.#chooser?.isComplete ?? false);
   }
@@ -122,7 +122,7 @@ export class Generator {
   }
 
   /**
-   * What the device program that chose was given, by name, with its state after the last token: a
+   * The values given to the device program that chose, by name, with its state after the last token: a
    * later generation goes on with `program(await generation.state())`. It is read once.
    */
   async state(): Promise<State> {
@@ -458,7 +458,7 @@ export class Generator {
   }
 }
 
-/** What a step gave: its tokens (none, if a stop token came) and the text they complete. */
+/** A step's tokens (none, if a stop token came) and the text they complete. */
 export class Output {
   /** @internal */
   constructor(

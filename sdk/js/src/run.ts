@@ -25,7 +25,7 @@ export type WholeText = { tokens: number[]; text: string; found: boolean };
 
 /** At most one run of a sequence at a time. */
 export class Run {
-  /** Whether choices were undone since it was last set to false. */
+  /** True if choices were undone since it was last set to false. */
   undone = false;
   #most = 0; // tokens that it may come to
   #sequence: Sequence;
@@ -38,7 +38,7 @@ export class Run {
     this.#sequence = sequence;
   }
 
-  /** Whether the next token is the run's; it is undone if other tokens are pending. */
+  /** True if the next token is the run's; it is undone if other tokens are pending. */
   goesOn(): boolean {
     if (this.#handle === null) return false;
     const { pending } = this.#sequence;

@@ -30,7 +30,7 @@ export class Sequence {
   embed: number[] = [];
   /** Span of a second embed, for runs; empty before the first. */
   spare: number[] = [];
-  /** Whether `embed` holds the hidden state after the last of `tokens`. */
+  /** True if `embed` holds the hidden state after the last of `tokens`. */
   hasHidden = false;
   /**
    * How many of the first tokens have run for certain. If commands fail, the others are pending
@@ -41,7 +41,7 @@ export class Sequence {
   tentative: Run | null = null;
   /** Number of the generation that began last. */
   generation = 0;
-  /** Whether that generation waits for a token. */
+  /** True if that generation waits for a token. */
   choosing = false;
   /** How far the next token's position lies behind its place among `tokens`. */
   shift = 0;
@@ -182,7 +182,7 @@ export class Sequence {
   }
 
   /**
-   * What a future behind all commands so far gives, taken by `take`. If it throws, what has failed to
+   * The value of a future behind all commands so far, taken by `take`. If it throws, what has failed to
    * run is pending again.
    */
   async outcome<T>(future: number, take: (future: number) => T): Promise<T> {

@@ -166,18 +166,18 @@ impl<'a> Generator<'a> {
         self.count
     }
 
-    /// Whether the text so far satisfies the grammar; always true without one.
+    /// True if the text so far satisfies the grammar; always true without one.
     pub fn is_complete(&self) -> Result<bool> {
         self.device.is_complete()
     }
 
-    /// Whether it has as many tokens as it may: `max_tokens`, or what the model's longest context
+    /// True if it has as many tokens as it may: `max_tokens`, or what the model's longest context
     /// has room for.
     pub fn is_full(&self) -> bool {
         self.started && self.max_tokens == Some(self.count)
     }
 
-    /// Whether nothing more comes.
+    /// True if nothing more comes.
     pub fn is_done(&self) -> bool {
         self.done
     }
@@ -319,7 +319,7 @@ impl<'a> Generator<'a> {
         Ok(Some(text))
     }
 
-    /// What the device program that chooses was given, with its state after the last token: a later
+    /// The values given to the device program that chooses, with its state after the last token: a later
     /// generation goes on with `program.with(values)`.
     ///
     /// Errors: `invalid-argument` if no device program has chosen a token.
@@ -449,7 +449,7 @@ impl<'a> Generator<'a> {
         Ok(tokens)
     }
 
-    /// Whether the next token is a run's.
+    /// True if the next token is a run's.
     async fn runs(&mut self) -> Result<bool> {
         let most = self.max_tokens.map_or(0, |most| most - self.count);
         if !self.run_ahead {

@@ -219,7 +219,7 @@ impl Reader<'_> {
         Ok(Value::Object(members))
     }
 
-    /// What lies between a bracket and the one that closes it, with commas.
+    /// Reads the items between a bracket and the one that closes it, with commas.
     fn items(&mut self, close: &str, mut item: impl FnMut(&mut Self) -> Result) -> Result {
         self.at += 1;
         self.space();

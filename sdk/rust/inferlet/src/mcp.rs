@@ -21,7 +21,7 @@ pub struct ToolResult {
     pub content: Vec<Value>,
     /// The tool itself says that it failed; the content says why.
     pub is_error: bool,
-    /// What the tool's output schema describes, or `Value::Null`.
+    /// The value of the tool's output schema, or `Value::Null`.
     pub structured: Value,
 }
 

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::future;
 use crate::runtime::sleep;
 
-/// Whether the main function can go on.
+/// True if the main function can go on.
 struct Woken(AtomicBool);
 
 impl Wake for Woken {

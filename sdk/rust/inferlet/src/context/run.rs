@@ -21,7 +21,7 @@ pub(crate) struct Guessing {
     pub(crate) most: u32,
     /// Tokens of other texts that this one may repeat.
     pub(crate) like: Vec<u32>,
-    /// What steps chose is guessed; nothing is looked up.
+    /// Tokens that steps chose are guessed; nothing is looked up.
     pub(crate) jacobi: bool,
 }
 
@@ -62,7 +62,7 @@ impl Lone for RefCell<Run> {
 pub(crate) struct RunHold(Rc<RefCell<Run>>);
 
 impl RunHold {
-    /// Whether it was ended before it had all its tokens, once it is ended.
+    /// True if it was ended before it had all its tokens, once it is ended.
     pub(crate) fn undone(&self) -> bool {
         let run = self.0.borrow();
         run.given < run.most
@@ -76,7 +76,7 @@ impl Drop for RunHold {
 }
 
 impl Context {
-    /// Whether the next token is this run's. It is undone if other tokens are pending.
+    /// True if the next token is this run's. It is undone if other tokens are pending.
     pub(crate) fn goes_on(&mut self, hold: &RunHold) -> Result<bool> {
         match &self.run {
             Some(run) if Rc::ptr_eq(run, &hold.0) => {
