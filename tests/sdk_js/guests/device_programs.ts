@@ -46,13 +46,8 @@ const policies: Record<string, device.Attend | undefined> = {
 };
 const mistakes: Record<string, [string, device.State]> = {
   kinds: ["\n  def f(logits):\n      return (logits +  step()).argmax()", {}],
-  name: ["def f(logits, state): return state.y", { x: 1 }],
-  word: ["def f(logits): return logits.argmx()", {}],
-  token: ["def f(logits): return logits", {}],
-  syntax: ["def f(logits):\n  return (", {}],
   given: ["def f(logits, state): return state.x", { x: [] }],
   nan: ["def f(logits, state): return draw(logits * state.x)", { x: NaN }],
-  limit: ["def f(logits): return draw(logits * k)", {}],
 };
 
 function mistake(make: () => unknown): string {
