@@ -765,10 +765,10 @@ def test_embeds_that_an_unknown_kind_of_command_wrote_are_not_taken_for_tokens()
 class Deceivers(RuleBasedStateMachine):
     """Programs of two users that do what they like to pages, on a small pool, while plans fail."""
 
-    @initialize(shared=st.booleans(), one_by_one=st.booleans())
-    def start(self, shared: bool, one_by_one: bool) -> None:
+    @initialize(shared=st.booleans(), reference=st.booleans())
+    def start(self, shared: bool, reference: bool) -> None:
         self.server = Server(
-            one_by_one=one_by_one, **FACTS, prefix_cache=PrefixCacheConfig(shared=shared)
+            reference=reference, **FACTS, prefix_cache=PrefixCacheConfig(shared=shared)
         )
         self.texts: list[Text] = []
         self.guests: list[Guest] = []

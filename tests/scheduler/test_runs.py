@@ -126,7 +126,7 @@ class Job:
 
     def expected(self) -> tuple[list[int], list[int]]:
         """The tokens of both runs, step by step."""
-        server = Server(one_by_one=True, kv_pages=200)
+        server = Server(reference=True, kv_pages=200)
         guest = Runner(server, self.text)
         sampler = guest.sampler(self.sampler)
         first = guest.steps(sampler, self.most)
@@ -181,7 +181,7 @@ class Playing:
             self.guest.speculate(self.run, text, most)
 
     def all_tokens(self) -> list[int]:
-        server = Server(one_by_one=True, kv_pages=200)
+        server = Server(reference=True, kv_pages=200)
         guest = Runner(server, self.job.text)
         return guest.steps(guest.sampler(self.job.sampler), self.job.most)
 

@@ -158,7 +158,7 @@ def ahead(guest: Prepared, steps: int, wasted: int = 0) -> Program:
 
 def expected(steps: int) -> list[int]:
     """The tokens, one command at a time."""
-    server = Server(one_by_one=True, kv_pages=400)
+    server = Server(reference=True, kv_pages=400)
     guest = Prepared(server)
     for future in by_token(guest, steps):
         server.drain()
