@@ -144,12 +144,12 @@ class Executor:
 
     @property
     def caught_up(self) -> bool:
-        """Whether every guest that the last results have woken, or that is new, has run."""
+        """True if every guest that the last results have woken, or that is new, has run."""
         return not self._due
 
     @property
     def has_ready(self) -> bool:
-        """Whether a guest is ready that has not used up its slice."""
+        """True if a guest is ready that has not used up its slice."""
         return bool(self._arrived or self._ready)
 
     def give_another(self) -> None:
@@ -310,7 +310,7 @@ class Executor:
 
 
 def _waited_for(instance: Instance) -> str | None:
-    """What the guest has waited for; None if for no future."""
+    """The name of what the guest has waited for; None if for no future."""
     for handle in instance.turn.awaited or ():
         future = instance.futures.find(handle)
         if future is not None and future.ready:
@@ -332,7 +332,7 @@ def _end_of_wait(instance: Instance, awaited: list[int]) -> Any:
 
 
 def _made(answer: _Late) -> Any:
-    """What a late answer is.
+    """The value of a late answer.
 
     Raises:
         ApiError: if it cannot be made, whatever the reason: only this instance fails.

@@ -80,7 +80,7 @@ class ModelTurns:
         schedulers = [self._models[name].scheduler for name in names]
         if len(schedulers) > 1:
             for scheduler in schedulers:  # guesses of one model's runs may be another one's
-                scheduler.note_changes()
+                scheduler.look_at_changes()
         for i in range(len(schedulers)):
             place = (self._next + i) % len(schedulers)
             scheduler = schedulers[place]
