@@ -658,16 +658,24 @@ def test_an_older_one_goes_on_beside_pages_that_are_shared() -> None:
     machine.check_empty()
 
 
+asked: list[int] = []  # how many waited, each time
+
+
 def careless(paused: list[Paused], load: Load, costs: Costs) -> list[Choice]:
     """An operator's policy with a mistake."""
+    asked.append(len(paused))
     raise KeyError("oh")
 
 
 def test_a_policy_that_fails_harms_nobody() -> None:
     policy = f"{__name__}:careless"
     machine = Machine({"policy": policy, "low_water": 1.0}, kv_pages=4, host_pages=8)
+    asked.clear()
     instances = [machine.start(holder(24)) for _ in range(3)]
     machine.settle()
+    assert asked
+    assert max(asked) >= 1
+    assert len(machine.outside) == 3, "pages were lent all the same"
     while machine.outside:
         machine.outside.pop().resolve()
         machine.settle()
