@@ -133,7 +133,12 @@ def pytest_collection() -> Iterator[None]:
         atexit.register(gc.unfreeze)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Not by `addopts`, which an `-m` of the command line would replace.
+    if "nightly" not in config.getoption("markexpr"):
+        nightly = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=nightly)
+        items[:] = [item for item in items if item not in set(nightly)]
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
     assert all(file.is_file() for file in places), "a file has another name"
     items.sort(key=lambda item: places.get(item.path, len(LONGEST)))

@@ -185,7 +185,6 @@ def phases(out: Path, shapes: tuple[str, ...], off: list[str]) -> list[Phase]:
 # What the paper on Pie measures (section 7), by the benchmarks for it. Its Table 4 is `server`.
 PAPER: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("launches, Figure 9", 60, ("pie_py", "bench", "launch", "--source", "rust", "--rounds", "2")),
-    ("calls, Figure 10", 60, ("benchmarks", "calls", "--source", "rust", "--live", "1")),
     (
         "stages of a token, Table 3",
         90,

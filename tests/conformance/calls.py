@@ -1,4 +1,4 @@
-"""`calls`: calls of the contract's functions, right ones and such as are wrong somewhere.
+"""Calls of the contract's functions, right ones and such as are wrong somewhere.
 
 The calls of `wit_strategies.py`, which follow from the contract's types, are mutated
 and put together anew. An instance of an interpreter makes them, and begins with live handles of
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from attacks.frames import settled_mb
 from conformance.conformance_server import PROGRAMS, start
 from conformance.test_bad_input import CODES, LIMITS, SETTING, TRAITS
 from conformance.values import argument
@@ -23,10 +24,6 @@ from conformance.wit_strategies import calls as strategy
 from conformance.wit_strategies import drawn
 from support.servers import Server
 
-from benchmarks.attacks.frames import settled_mb
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.report import Goal, Report
 from pie_py.client.errors import InferletFailed
 from pie_py.client.sync import Client, Instance
 
@@ -34,7 +31,6 @@ AT_ONCE = 4  # instances
 CALLS = 400  # of one instance, until the next one
 PART = 25  # in one message: what answers take is limited
 CORPUS = 3000  # calls that the others are made of
-MOST_GROWN = 1.5
 # Of enums: the interpreter refuses what is none.
 NAMES = {name for trait in TRAITS.values() for names in trait.enums.values() for name in names}
 NUMBERS = [0, 1, 2, 7, 31, 2**16, 2**31 - 1, 2**31, 2**32 - 1]
@@ -134,7 +130,7 @@ class Fuzzer:
         self._wrong: dict[str, None] = {}
         self.found = Found()
 
-    def run(self, count: int, tell: Progress | None = None) -> Found:
+    def run(self, count: int) -> Found:
         """Makes so many calls, of all instances together."""
         found, process = self.found, psutil.Process(self._server.process.pid)
         program = self._client.upload(PROGRAMS["rust"](), name="interpreter-rust")
@@ -143,8 +139,6 @@ class Fuzzer:
         begun, start = found.calls, time.monotonic()
         while found.calls - begun < count and self._server.process.poll() is None:
             self._group(program)
-            if tell is not None:
-                tell(f"{found.calls} calls, {found.results} results")
         found.seconds = time.monotonic() - start
         if self._server.process.poll() is not None:
             self._wrong[f"the server has ended: {self._server.process.returncode}"] = None
@@ -239,17 +233,8 @@ class Fuzzer:
                     self._wrong[text] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Fuzzes the functions of the contract: 1 000 000 calls take some minutes."""
-
-    count: int = options.count("--count", 100_000, "Calls.")
-    seed: int = options.count("--seed", 1, "Other calls for each.")
-
-
-def calls(settings: Settings, progress: Progress) -> Report:
-    """Has the calls made, and reports what the server did."""
-    progress.expect(settings.count // (AT_ONCE * CALLS))
+def fuzz(count: int, seed: int) -> Found:
+    """Has so many calls made in a server of its own."""
     with (
         tempfile.TemporaryDirectory() as folder,
         start(
@@ -261,30 +246,4 @@ def calls(settings: Settings, progress: Progress) -> Report:
         ) as place,
         place.server.client(patience=60.0) as client,
     ):
-        found = Fuzzer(place.server, client, settings.seed, CORPUS).run(settings.count, progress)
-    report = Report(
-        f"{found.calls} calls of the contract, seed {settings.seed}",
-        ["calls per second", "results", "errors", "instances", "ended early", "MB before", "after"],
-        [
-            [
-                *(found.calls / found.seconds, found.results, sum(found.codes.values())),
-                *(found.instances, sum(found.ended.values()), found.before_mb, found.after_mb),
-            ]
-        ],
-        notes=[
-            f"Errors: {json.dumps(found.codes)}",
-            f"Ended early: {json.dumps(found.ended)}",
-            *found.wrong[:20],
-        ],
-    )
-    report.goals += [
-        Goal("what no program may cause", float(len(found.wrong)), 0),
-        Goal("memory, times that before", found.after_mb / found.before_mb, MOST_GROWN),
-    ]
-    return report
-
-
-BENCHMARK = Benchmark(Settings, calls, always_checks=True)
-
-if __name__ == "__main__":
-    BENCHMARK.command("calls")()
+        return Fuzzer(place.server, client, seed, CORPUS).run(count)

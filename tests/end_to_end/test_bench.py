@@ -80,20 +80,6 @@ def test_laptop(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_calls(checkpoint: Path) -> None:
-    size = ("--live", "1,5", "--count", "1000", "--model", str(checkpoint))
-    report = bench("calls", *size)
-    calls = ["monotonic-now", "instance-id", "kvpage-used", "pool-stats"]
-    assert [row[:3] for row in report["rows"]] == [
-        [language, live, call]
-        for language in ("rust", "python")
-        for live in (1, 5)
-        for call in calls
-    ]
-    assert all(row["µs"] > 0 for row in table(report))
-
-
-@pytest.mark.slow
 def test_compare(checkpoint: Path) -> None:
     report = bench(
         *("compare", "--at-once", "1,4", "--rounds", "1", "--prompt", "8", "--tokens", "64"),
@@ -112,20 +98,6 @@ def test_compare(checkpoint: Path) -> None:
     assert notes == ["ideal", "ideal, half the cores"]
     busy = [goal["what"] for goal in report["goals"] if "half the cores" in goal["what"]]
     assert len(busy) == 4
-
-
-@pytest.mark.slow
-def test_contexts(checkpoint: Path) -> None:
-    size = ("--at-once", "3", "--rounds", "1", "--prompt", "8", "--tokens", "128")
-    report = bench("contexts", *size, "--model", str(checkpoint))
-    ways = ["instances", "forks", "own contexts"]
-    assert [row[:3] for row in report["rows"]] == [
-        [worker, 3, way] for worker in ("the model", "no model") for way in ways
-    ]
-    for row in table(report):
-        assert row["tokens/s"] > 0
-        assert row["forwards a batch"] >= 1
-    assert len(report["goals"]) == 4
 
 
 def test_peer_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -> None:
@@ -206,21 +178,6 @@ def test_capacity(checkpoint: Path) -> None:
 
 
 @pytest.mark.slow
-def test_streaming(checkpoint: Path) -> None:
-    report = bench(
-        *("streaming", "--at-once", "4", "--rounds", "1", "--prompt", "8", "--tokens", "32"),
-        *("--model", str(checkpoint), "--source", "python"),
-    )
-    assert [row[:3] for row in report["rows"]] == [
-        ["python", "program", 4],
-        ["python", "server", 4],
-    ]
-    for row in table(report):
-        assert row["tokens/s"] > 0
-        assert row["tokens a message"] >= 1
-
-
-@pytest.mark.slow
 def test_hot_path_is_no_dearer_than_the_kept_numbers_say() -> None:
     # More than some noise above them is a regression: mend it, or keep the new numbers (--save).
     size = ("--at-once", "8", "--source", "rust", "--prompt", "8", "--limit", "1.25")
@@ -245,18 +202,6 @@ def test_fairness(checkpoint: Path) -> None:
         assert 0 < row["p50"] <= row["p99"] <= row["longest"]
         assert (row["ms a long prompt"] is None) == (row["prompts done"] == 0)
     assert rows[0]["prompts done"] == 0
-
-
-@pytest.mark.slow
-def test_run_ahead(checkpoint: Path) -> None:
-    report = bench(
-        *("run-ahead", "--at-once", "2", "--rounds", "1", "--prompt", "8", "--tokens", "64"),
-        *("--model", str(checkpoint)),
-    )
-    assert [row[:2] for row in report["rows"]] == [["rust", 2], ["python", 2]]
-    gains = [row["ahead"] / row["step by step"] for row in table(report)]
-    assert [row["gain"] for row in table(report)] == gains
-    assert [goal["figure"] for goal in report["goals"]] == gains
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`answers`: what a hostile server says to clients, right in most places and wrong in one or many.
+"""What a hostile server says to clients, right in most places and wrong in one or many.
 
 Frames go into sessions of the client, which have requests and streams open; and a real server of
 ZeroMQ answers the command line so. Whatever comes, a caller gets an answer or a named error, in
@@ -19,12 +19,10 @@ from typing import Any
 
 import msgpack
 import zmq
+from attacks.frames import ODD
+from attacks.mutations import broken, changed, packed
 from click.testing import CliRunner
 
-from benchmarks.attacks.frames import ODD
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.report import Goal, Report
 from pie_py.cli import main
 from pie_py.client.errors import ClientError
 from pie_py.client.session import Session
@@ -83,44 +81,23 @@ class Answers:
         """A frame, perhaps an answer to the request of this number; some are as they should be."""
         fields = self._message(number)
         if self._chance.random() > sound:
-            fields = self._changed(fields, 0)
-        try:
-            data: bytes = msgpack.packb(fields)
-        except (OverflowError, ValueError, TypeError):
-            data = msgpack.packb([str(fields)[:100]])
-        if self._chance.random() < 0.1:
-            at = self._chance.randrange(len(data))
-            data = data[:at] + self._chance.randbytes(self._chance.randrange(4)) + data[at + 1 :]
-        return data
+            fields = changed(fields, self._chance, _HOSTILE)
+        data = packed(fields)
+        return broken(data, self._chance) if self._chance.random() < 0.1 else data
 
     def welcome(self) -> bytes:
         """One that is as it should be."""
-        found: bytes = msgpack.packb(["welcome", False, "ann", _FACTS])
-        return found
+        return packed(["welcome", False, "ann", _FACTS])
 
     def value(self) -> Any:
         """What a method may answer, or something like it."""
         value = self._chance.choice(_VALUES)
-        return self._changed(value, 0) if self._chance.random() < 0.5 else value
+        return changed(value, self._chance, _HOSTILE) if self._chance.random() < 0.5 else value
 
     def _message(self, number: int) -> list[Any]:
         chance = self._chance
         instance = chance.choice(INSTANCES)
-        kinds = [
-            "response",
-            "failure",
-            "items",
-            "closed",
-            "welcome",
-            "who",
-            "probe",
-            "pong",
-            "bye",
-            "refused",
-            "hello",
-            "ping",
-        ]
-        match kind := chance.choices(kinds, (50, 5, 30, 2, 3, 1, 2, 2, 0.3, 0.3, 0.2, 0.2))[0]:
+        match kind := chance.choices(list(_KINDS), list(_KINDS.values()))[0]:
             case "response":
                 return [kind, number, self.value()]
             case "failure":
@@ -147,19 +124,6 @@ class Answers:
         if chance.random() < 0.2:
             found.append([chance.choice(("finished", "failed", "x")), chance.choice(_HOSTILE[:5])])
         return found
-
-    def _changed(self, value: Any, depth: int) -> Any:
-        chance = self._chance
-        if not isinstance(value, dict | list) or not value or depth > 3 or chance.random() < 0.1:
-            return chance.choice(_HOSTILE)
-        at = chance.choice([*value] if isinstance(value, dict) else range(len(value)))
-        inner = self._changed(value[at], depth + 1)
-        if isinstance(value, list):
-            return [*value[:at], *([] if chance.random() < 0.1 else [inner]), *value[at + 1 :]]
-        changed = {**value, at: inner}
-        if chance.random() < 0.15:
-            del changed[at]
-        return changed
 
 
 class Clock:
@@ -274,11 +238,11 @@ class HostileServer:
                 for _ in range(self._chance.randrange(3)):
                     yield self._answers.frame(number, 0.6)
                 # One that says nothing at all is no fault of the client: it waits as it should.
-                yield msgpack.packb(["response", number, _packable(self._answers.value())])
+                yield packed(["response", number, self._answers.value()])
                 ends = ["items", INSTANCES[0], 0, ["\x1b[2Jx", ["finished", "\x9b0c"]]]
-                yield msgpack.packb(ends)
+                yield packed(ends)
             case ["ping"]:
-                yield msgpack.packb(["pong"])
+                yield packed(["pong"])
 
     @contextmanager
     def running(self) -> Iterator[HostileServer]:
@@ -292,15 +256,7 @@ class HostileServer:
             self._context.destroy(linger=0)
 
 
-def _packable(value: Any) -> Any:
-    try:
-        msgpack.packb(value)
-    except (OverflowError, ValueError, TypeError):
-        return str(value)[:100]
-    return value
-
-
-def to_commands(count: int, seed: int, found: Found, tell: Any = lambda text: None) -> None:
+def to_commands(count: int, seed: int, found: Found) -> None:
     """Runs commands against such a server."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
@@ -309,7 +265,6 @@ def to_commands(count: int, seed: int, found: Found, tell: Any = lambda text: No
             for _ in range(count):
                 line = chance.choice(COMMANDS)
                 _run(line, server.endpoint, found)
-                tell(line)
         found.frames += server.frames
 
 
@@ -328,35 +283,3 @@ def _run(line: str, endpoint: str, found: Found) -> None:
     text = result.stderr if line.startswith(("attach", "launch")) else result.output
     if text != printable(text, None, lines=True):
         found.wrong.append(f"{line}: prints control characters: {text!r:.300}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Has a hostile server answer clients: 1 000 000 frames take a minute or two."""
-
-    count: int = options.count("--count", 100_000, "Frames.")
-    commands: int = options.count("--commands", 200, "Commands that such a server answers.")
-    seed: int = options.count("--seed", 1, "Other frames for each.")
-
-
-def answers(settings: Settings, progress: Progress) -> Report:
-    """Feeds the frames, runs the commands, and reports what came of them."""
-    progress.expect(settings.commands + 1)
-    found = Found()
-    started = time.monotonic()
-    to_sessions(settings.count, settings.seed, found)
-    seconds = time.monotonic() - started
-    fed = found.frames
-    progress(f"{fed} frames")
-    to_commands(settings.commands, settings.seed, found, progress)
-    report = Report(
-        f"{found.frames} frames to clients, seed {settings.seed}",
-        ["frames per second", "malformed", "commands", "named errors", "slowest command, s"],
-        [[fed / seconds, found.malformed, found.commands, found.errors, found.slowest]],
-        notes=list(dict.fromkeys(found.wrong))[:40],
-    )
-    report.goals.append(Goal("what no server may cause", float(len(found.wrong)), 0))
-    return report
-
-
-BENCHMARK = Benchmark(Settings, answers, always_checks=True)

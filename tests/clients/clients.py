@@ -105,7 +105,7 @@ def _node_folder(folder: Path) -> Path:
 
 
 def _holds(folder: Path, wanted: Path) -> bool:
-    """Whether these packages have been installed there, to the end."""
+    """True if these packages have been installed there, to the end."""
     mark = folder / MARK
     return mark.is_file() and mark.read_bytes() == wanted.read_bytes()
 

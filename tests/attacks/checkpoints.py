@@ -1,4 +1,4 @@
-"""`checkpoints`: damaged checkpoints are served, or refused by a sentence that names the file.
+"""Damaged checkpoints are served, or refused by a sentence that names the file.
 
 Each is read in a process of its own, as the worker and the control process of a server read it at
 their start, and a text is tokenized and rendered with it. The processes are forked from one that
@@ -14,20 +14,19 @@ import resource
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from benchmarks.attacks.damaged import SOUND, damaged, size_of
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.report import Goal, Report
+from attacks.damaged import SOUND, damaged, size_of
+
 from pie_py.config.kept_files import own_folder
 
 MOST_SECONDS = 5.0  # of the CPU
@@ -161,7 +160,10 @@ def _read(source: Path) -> tuple[str, str]:
         _peak = max(resource.getrusage(who).ru_maxrss for who in whose) << 10
     except (LoadError, UnusableTokenizer) as error:
         text = str(error)
-        named = any(str(each) in text for each in (source, source.name)) or "config.json" in text
+        named = (
+            any(str(each) in text for each in (source, source.name, f"{source.stem}-"))
+            or "config.json" in text
+        )
         plain = text.isprintable() and len(text) < 2000
         return ("refused" if named and plain else "refused without its name, or at length"), text
 
@@ -201,58 +203,24 @@ def _prepare() -> None:
     torch.set_num_threads(1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Has damaged checkpoints read: GGUF, safetensors, configurations, tokenizers, templates."""
-
-    count: int = options.count("--count", 1000, "Checkpoints.")
-    seed: int = options.count("--seed", 1, "Other checkpoints for each.")
-    first: int = options.count("--first", 1, "Number of the first one, to see one again.")
+def wrong_checkpoints(count: int, seed: int = 1) -> str:
+    """What is wrong with so many damaged checkpoints, a line each, read by a process of its own."""
+    command = [sys.executable, "-m", "attacks.checkpoints", str(count), str(seed)]
+    place = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    return subprocess.run(command, env=place, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def problems(numbers: Sequence[int], seed: int, tell: Callable[[str], object]) -> Summary:
-    """Reads damaged checkpoints by their numbers."""
+def main(count: int, seed: int) -> None:
+    """Reads them one after another, and prints what is wrong."""
     _prepare()
     sound, _ = undergo(lambda place: shutil.copytree(SOUND, place / "model"))
     if sound.kind != "served":
         raise RuntimeError(f"the sound checkpoint is not served: {sound.text}")
-    found = Summary()
-    for number in numbers:
-        outcome, size = undergo(lambda place, n=number: damaged(n, place, seed))  # type: ignore[misc]
-        wrong = judged(outcome, size, sound.bytes)
-        found.kinds["wrong" if wrong else outcome.kind] += 1
-        found.slowest = max(found.slowest, outcome.seconds)
-        if wrong:
-            found.wrong.append(f"number {number}: {wrong}")
-        tell(f"{number}: {wrong or outcome.kind} {outcome.text[:150]!r} {outcome.seconds:.1f} s")
-    return found
+    for number in range(1, count + 1):
+        outcome, size = undergo(partial(damaged, number, seed=seed))
+        if wrong := judged(outcome, size, sound.bytes):
+            print(f"number {number}: {wrong}", flush=True)
 
-
-class Summary:
-    """What came of several."""
-
-    def __init__(self) -> None:
-        self.kinds: Counter[str] = Counter()
-        self.slowest = 0.0
-        self.wrong: list[str] = []
-
-
-def checkpoints(settings: Settings, progress: Progress) -> Report:
-    """Reads them one after another."""
-    progress.expect(settings.count)
-    numbers = range(settings.first, settings.first + settings.count)
-    found = problems(numbers, settings.seed, progress)
-    report = Report(
-        f"{settings.count} damaged checkpoints, seed {settings.seed}",
-        ["served", "refused", "wrong", "slowest, s"],
-        [[found.kinds["served"], found.kinds["refused"], len(found.wrong), found.slowest]],
-        notes=found.wrong[:40],
-    )
-    report.goals.append(Goal("neither served nor clearly refused", float(len(found.wrong)), 0))
-    return report
-
-
-BENCHMARK = Benchmark(Settings, checkpoints, always_checks=True)
 
 if __name__ == "__main__":
-    sys.exit("this is run by python -m benchmarks attacks checkpoints")
+    main(*map(int, sys.argv[1:]))

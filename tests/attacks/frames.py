@@ -1,4 +1,4 @@
-"""`frames`: messages to the server's door, right ones and such as are wrong in one place or many.
+"""Messages to the server's door, right ones and such as are wrong in one place or many.
 
 A frame is made in three steps: a message of the protocol with likely fields, a mutation of its
 fields, a mutation of its bytes. So most frames get past the first check, and some of each get as
@@ -8,22 +8,17 @@ far as any wrong one can.
 from __future__ import annotations
 
 import random
-import tempfile
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import msgpack
 import psutil
 import zmq
+from attacks.mutations import broken, changed, packed
+from support.servers import Server
 
-from benchmarks.attacks.server import Server
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.report import Goal, Report
 from pie_py.client.sync import Client
 from pie_py.wire.rpc import (
     PROTOCOL,
@@ -44,8 +39,6 @@ SETTLE_SECONDS = 30.0
 CATCH_UP = 500  # frames until all that was sent is read
 SOURCE = b"async def main(args):\n    return ' '.join(args)\n"
 WAITS = b"from inferlet import session\nasync def main(args):\n    return await session.receive()\n"
-MOST_GROWN = 1.5  # of the control process's memory
-ANSWER_MS = 2000.0  # the longest that a client beside it may wait
 
 ODD: list[Any] = [
     None, True, -1, 0, 1, 2**31, 2**63, 2**64 - 1, -(2**63), 1.5, float("nan"), float("inf"),
@@ -79,12 +72,9 @@ class Talk:
         fields = self._message()
         if chance.random() < 0.35:
             fields = self._wrong(fields)
-        try:
-            data = msgpack.packb(fields)
-        except (OverflowError, ValueError, TypeError):
-            data = msgpack.packb([str(fields)[:100]])
+        data = packed(fields)
         if chance.random() < 0.1:
-            data = self._damaged(data)
+            data = broken(data, chance)
         if chance.random() < 0.002:
             return [data, b"", chance.randbytes(10)]
         return [data]
@@ -159,14 +149,9 @@ class Talk:
         """The same with something wrong: a field, a parameter, their number."""
         chance = self._chance
         at = chance.randrange(len(fields))
-        params = fields[-1]
         match chance.randrange(6):
-            case 0 | 1 if isinstance(params, dict) and params:
-                key = chance.choice(list(params))
-                changed = {**params, key: chance.choice(ODD)}
-                if chance.random() < 0.3:
-                    del changed[key]
-                return [*fields[:-1], changed]
+            case 0 | 1 if isinstance(fields[-1], dict) and fields[-1]:
+                return [*fields[:-1], changed(fields[-1], chance, ODD)]
             case 2:
                 return fields[:at]
             case 3:
@@ -174,18 +159,6 @@ class Talk:
             case 4:
                 return [*fields[:at], *fields[at + 1 :]]
         return [*fields[:at], chance.choice(ODD), *fields[at + 1 :]]
-
-    def _damaged(self, data: bytes) -> bytes:
-        chance = self._chance
-        at = chance.randrange(len(data))
-        match chance.randrange(4):
-            case 0:
-                return data[:at]
-            case 1:
-                return data[:at] + chance.randbytes(chance.randrange(1, 5)) + data[at:]
-            case 2:
-                return data + data[at:]
-        return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
 
 
 @dataclass
@@ -213,9 +186,9 @@ class Fuzzer:
         self._wrong: list[str] = []
         self.found = Found()
 
-    def run(self, count: int, tell: Progress | None = None) -> Found:
+    def run(self, count: int) -> Found:
         """Sends so many frames; the server must answer another client all the while."""
-        found, process = self.found, self._server.process
+        found, process = self.found, psutil.Process(self._server.process.pid)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         with self._server.client(patience=60.0) as other:
             other.upload(SOURCE, name="ends")
@@ -228,8 +201,6 @@ class Fuzzer:
             with _Asking(other) as asking:
                 while found.frames < count and not self._server.ended:
                     self._send(talks, min(LOOK, count - found.frames))
-                    if tell is not None:
-                        tell(f"{found.frames} frames, {found.failures} failures")
                     if self._chance.random() < 0.2:  # a client that vanishes
                         talks.pop(0).socket.close(0)
                         talks.append(self._connect(context))
@@ -335,45 +306,3 @@ class _Asking:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Fuzzes the messages of clients: 1 000 000 take some minutes."""
-
-    count: int = options.count("--count", 100_000, "Frames.")
-    seed: int = options.count("--seed", 1, "Other frames for each.")
-
-
-def frames(settings: Settings, progress: Progress) -> Report:
-    """Sends the frames, and reports what the server did."""
-    progress.expect(settings.count // LOOK)
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(
-            Path(folder),
-            limits={"detached_seconds": 1.0, "cpu_seconds": 5.0},
-            spare_instances=0,  # which would fill the memory meanwhile
-        ) as server,
-    ):
-        found = Fuzzer(server, settings.seed).run(settings.count, progress)
-    report = Report(
-        f"{found.frames} frames, seed {settings.seed}",
-        ["frames per second", "answers", "failures", "MB before", "MB after", "more files"],
-        [
-            [
-                *(found.frames / found.seconds, found.answers, found.failures),
-                *(found.before_mb, found.after_mb, found.files),
-            ]
-        ],
-        notes=list(found.wrong),
-    )
-    report.goals += [
-        Goal("what no client may cause", float(len(found.wrong)), 0),
-        Goal("memory, times that before", found.after_mb / found.before_mb, MOST_GROWN),
-        Goal("another client's longest wait, ms", found.slowest_ms, ANSWER_MS),
-    ]
-    return report
-
-
-BENCHMARK = Benchmark(Settings, frames, always_checks=True)

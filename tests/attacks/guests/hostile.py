@@ -137,54 +137,47 @@ def attack_fork_bomb(program: str) -> None:
             pause(5)
 
 
-def attack_image_size() -> None:
-    marker = b"\xff\xe2" + struct.pack(">H", 2) + b""
-    data = b"\xff\xd8" + marker * 500_000
-    while True:
-        tries(raw.image_size, data)
+# One call, again and again
 
 
-def attack_random_bytes() -> None:
-    while True:
-        if tries(raw.random_bytes, 1 << 20) is None:
-            pause(1)
-
-
-def attack_log() -> None:
-    while True:
-        raw.log("info", "x" * 100_000)
-
-
-# Messages
-
-
-def attack_send_blobs() -> None:
-    data = bytes(1_900_000)
-    while True:
-        if tries(raw.send_blob, data) is None:
-            pause(1)
-
-
-def attack_send_lines() -> None:
-    while True:
-        if tries(raw.send, "x" * 10) is None:
-            pause(1)
-
-
-def attack_broadcast() -> None:
-    tries(raw.subscribe, "t")
-    text = "x" * 100_000
-    while True:
-        if tries(raw.broadcast, "t", text) is None:
-            pause(1)
-
-
-def attack_push() -> None:
-    number, text = 0, "x" * 100_000
+def attack_repeat(*what: str) -> None:
+    call, number = _call(*what), 0
     while True:
         number += 1
-        if tries(raw.push, f"t{number % 100}", text) is None:
+        if tries(call, number) is None:
             pause(1)
+
+
+def _call(*what: str) -> Callable[[int], object]:
+    long = "x" * 100_000
+    match what:
+        case ["image_size"]:
+            markers = b"\xff\xd8" + (b"\xff\xe2" + struct.pack(">H", 2)) * 500_000
+            return lambda number: tries(raw.image_size, markers) or number
+        case ["random_bytes"]:
+            return lambda number: raw.random_bytes(1 << 20)
+        case ["log"]:
+            return lambda number: raw.log("info", long) or number
+        case ["send_blobs"]:
+            blob = bytes(1_900_000)
+            return lambda number: raw.send_blob(blob)
+        case ["send_lines"]:
+            return lambda number: raw.send("x" * 10)
+        case ["broadcast"]:
+            tries(raw.subscribe, "t")
+            return lambda number: raw.broadcast("t", long)
+        case ["push"]:
+            return lambda number: raw.push(f"t{number % 100}", long)
+        case ["tokenize", text, size]:
+            data = text.encode().decode("unicode_escape") * (int(size) // len(text.encode()))
+            return lambda number: raw.tokenize(model(), data)
+        case ["chat_template"]:
+            chat = json.dumps([{"role": "user", "content": "x" * 1000}] * 1000)
+            return lambda number: raw.apply_chat_template(model(), chat, True)
+        case ["detokenize"]:
+            tokens = [7] * 500_000
+            return lambda number: raw.detokenize(model(), tokens)
+    raise ValueError(what)
 
 
 def attack_store() -> None:
@@ -230,15 +223,17 @@ def filled(line: int, count: int) -> list[int] | None:
     return embeds
 
 
-def attack_prompts(tokens: str = "2000", priority: str = "0") -> None:
+def attack_prompts(tokens: str = "2000", priority: str = "0", masked: str = "") -> None:
     line, count = queue(), int(tokens)
+    rows = range(count) if masked else ()
+    mask = [n for row in rows for n in (3, 0, row + 1, count - 1 - row)]
     tries(raw.set_queue_priority, line, int(priority))
     pages = -(-count // page_size())
     while True:
         embeds = filled(line, count)
         first = None if embeds is None else tries(raw.alloc_kvpage, line, pages)
         if embeds is not None and isinstance(first, int):
-            tries(raw.forward, line, [], embeds, [first, pages], [embeds[0] + count - 1, 1], [])
+            tries(raw.forward, line, [], embeds, [first, pages], [embeds[0] + count - 1, 1], mask)
             wait_for(line)
             raw.dealloc_kvpage(line, [first, pages])
         else:
@@ -256,23 +251,6 @@ def attack_forwards_that_keep_nothing() -> None:
                 break
             wait_for(line)
     hold()
-
-
-def attack_masks() -> None:
-    line, count = queue(), 600
-    pages = -(-count // page_size())
-    mask = [n for row in range(count) for n in (3, 0, row + 1, count - 1 - row)]
-    while True:
-        embeds = filled(line, count)
-        first = None if embeds is None else tries(raw.alloc_kvpage, line, pages)
-        if embeds is not None and isinstance(first, int):
-            tries(raw.forward, line, [], embeds, [first, pages], [embeds[0], 1], mask)
-            wait_for(line)
-            raw.dealloc_kvpage(line, [first, pages])
-        else:
-            pause(5)
-        if embeds is not None:
-            raw.dealloc_emb(line, embeds)
 
 
 def attack_masks_that_are_refused() -> None:
@@ -536,28 +514,6 @@ def attack_count_allowed() -> None:
     while True:
         if tries(raw.count_allowed, matcher, tokens) is None:
             tokens = tokens[: len(tokens) // 2] or tokens
-
-
-def attack_tokenize(text: str, size: str) -> None:
-    data = text.encode().decode("unicode_escape") * (int(size) // len(text.encode()))
-    while True:
-        if tries(raw.tokenize, model(), data) is None:
-            pause(1)
-
-
-def attack_chat_template() -> None:
-    messages = [{"role": "user", "content": "x" * 1000}] * 1000
-    text = json.dumps(messages)
-    while True:
-        if tries(raw.apply_chat_template, model(), text, True) is None:
-            pause(1)
-
-
-def attack_detokenize() -> None:
-    tokens = [7] * 500_000
-    while True:
-        if tries(raw.detokenize, model(), tokens) is None:
-            pause(1)
 
 
 # Outside

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import zmq
+from attacks import over_http
+from attacks.place import EVE, MALLORY, Place
 from wasmtime import wat2wasm
 
-from benchmarks.attacks import over_http
-from benchmarks.attacks.place import EVE, MALLORY, Place
 from pie_py.client.errors import ClientError
 from pie_py.client.sync import Client
 from pie_py.config.keys import ClientKey
@@ -118,7 +118,7 @@ def _sockets(place: Place, count: int, user: str = MALLORY) -> Iterator[list[zmq
         socket.curve_secretkey = key.secret.encode()
         socket.curve_serverkey = key.server.encode()
         socket.setsockopt(zmq.SNDHWM, 100)
-        socket.connect(place.server.endpoint)
+        socket.connect(place.server.endpoint.replace("0.0.0.0", "127.0.0.1"))
         sockets.append(socket)
     try:
         yield sockets
@@ -276,7 +276,7 @@ def _uploads(client: Client, number: int) -> object:
 
 
 def _tokenizing(count: int, text: str, size: int) -> Act:
-    return instances(count, "tokenize", text, str(size))
+    return instances(count, "repeat", "tokenize", text, str(size))
 
 
 TIME, MODEL, NATIVE, COUNTS, PAGES, MESSAGES, DOOR, HTTP, OUTSIDE = (
@@ -300,19 +300,19 @@ ATTACKS = [
     Attack(TIME, "300 sleep for 0 ns", instances(300, "wake_often")),
     Attack(TIME, "40 × 4096 futures ready at once", instances(40, "futures_together")),
     Attack(TIME, "fork bomb", instances(4, "fork_bomb", "PROGRAM"), short=True),
-    Attack(TIME, "60 measure images of 2 MB of markers", instances(60, "image_size")),
-    Attack(TIME, "20 take random bytes", instances(20, "random_bytes")),
+    Attack(TIME, "60 measure images of 2 MB of markers", instances(60, "repeat", "image_size")),
+    Attack(TIME, "20 take random bytes", instances(20, "repeat", "random_bytes")),
     Attack(TIME, "copies 190 MB", _in_memory(1, "memory.copy (i32.const 1) (i32.const 0)")),
     Attack(TIME, "5 copy 190 MB", _in_memory(5, "memory.copy (i32.const 1) (i32.const 0)")),
     Attack(TIME, "20 copy 190 MB", _in_memory(20, "memory.copy (i32.const 1) (i32.const 0)")),
     Attack(TIME, "20 fill 190 MB", _in_memory(20, "memory.fill (i32.const 1) (i32.const 0)")),
-    Attack(TIME, "20 log long lines", instances(20, "log")),
+    Attack(TIME, "20 log long lines", instances(20, "repeat", "log")),
     Attack(MODEL, "8 × prompts of 2000 tokens", instances(8, "prompts"), short=True),
     Attack(MODEL, "8 × the same, priority 100", instances(8, "prompts", "2000", "100")),
     Attack(MODEL, "60 × forwards of 16 inputs", instances(60, "steps")),
     Attack(MODEL, "60 × the same, priority 100", instances(60, "steps", "100")),
     Attack(MODEL, "forwards that keep nothing", instances(4, "forwards_that_keep_nothing")),
-    Attack(MODEL, "4 × masks of 600 × 600", instances(4, "masks")),
+    Attack(MODEL, "4 × masks of 600 × 600", instances(4, "prompts", "600", "0", "masked")),
     Attack(MODEL, "6 × masks that are refused", instances(6, "masks_that_are_refused")),
     Attack(MODEL, "16 × programs that sort", instances(16, "programs", "sorts"), short=True),
     Attack(MODEL, "16 × programs of NaN", instances(16, "programs", "no_numbers"), short=True),
@@ -325,8 +325,8 @@ ATTACKS = [
     Attack(NATIVE, "count-allowed of 2400 tokens", instances(4, "count_allowed")),
     Attack(NATIVE, "tokenize 16 M newlines", _tokenizing(4, "\\n", 16 << 20)),
     Attack(NATIVE, "40 × tokenize 120 kB", _tokenizing(40, "ab cd ", 120_000)),
-    Attack(NATIVE, "detokenize 500 000 tokens", instances(8, "detokenize")),
-    Attack(NATIVE, "chat templates of 1 MB", instances(8, "chat_template")),
+    Attack(NATIVE, "detokenize 500 000 tokens", instances(8, "repeat", "detokenize")),
+    Attack(NATIVE, "chat templates of 1 MB", instances(8, "repeat", "chat_template")),
     Attack(NATIVE, "18 nested finally", _repeat(_nested_finally), short=True),
     Attack(NATIVE, "200 000 unary minus", _repeat(_long_source)),
     Attack(NATIVE, "1500 patterns, 40 deep", _repeat(_patterns)),
@@ -348,10 +348,10 @@ ATTACKS = [
     Attack(PAGES, "pages, by two users", by_two(instances(4, "hoard", "pages", "queues"))),
     Attack(PAGES, "embeds, by two users", by_two(instances(4, "hoard", "embeds", "sleeps"))),
     Attack(PAGES, "samplers, by two users", by_two(instances(20, "hoard", "samplers", "sleeps"))),
-    Attack(MESSAGES, "20 send blobs of 1.9 MB", instances(20, "send_blobs")),
-    Attack(MESSAGES, "40 send short lines", instances(40, "send_lines")),
-    Attack(MESSAGES, "20 broadcast 100 kB to each other", instances(20, "broadcast")),
-    Attack(MESSAGES, "10 fill work queues", instances(10, "push")),
+    Attack(MESSAGES, "20 send blobs of 1.9 MB", instances(20, "repeat", "send_blobs")),
+    Attack(MESSAGES, "40 send short lines", instances(40, "repeat", "send_lines")),
+    Attack(MESSAGES, "20 broadcast 100 kB to each other", instances(20, "repeat", "broadcast")),
+    Attack(MESSAGES, "10 fill work queues", instances(10, "repeat", "push")),
     Attack(MESSAGES, "10 fill the store", instances(10, "store")),
     Attack(MESSAGES, "uploads of 1 MB", _repeat(_uploads)),
     Attack(DOOR, "4096 sessions on one connection", _sessions, short=True),

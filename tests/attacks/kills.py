@@ -1,4 +1,4 @@
-"""`kills`: the worker, clients and the control process are killed at random moments, under load.
+"""The worker, clients and the control process are killed at random moments, under load.
 
 Clients upload programs, keep values in the store and generate text, without end. What they were
 told is done must be there after each kill; who is not concerned must notice nothing; all must go
@@ -18,12 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from attacks import load
+from support.servers import Server
 
-from benchmarks.attacks import load
-from benchmarks.attacks.server import Server
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.report import Goal, Report
 from pie_py.testing.plugin import replaying
 
 CLIENT, WORKER, CONTROL = "client", "worker", "control"
@@ -94,7 +91,7 @@ class Killer:
         self._all.append(made)
         return made
 
-    def run(self, count: int, tell: Progress | None = None) -> Found:
+    def run(self, count: int) -> Found:
         """Kills so many times."""
         self._all_go_on(time.monotonic(), "at first")
         for number in range(count):
@@ -110,8 +107,6 @@ class Killer:
             self.found.slowest = max(self.found.slowest, end - start)
             if what == CONTROL or number == count - 1:
                 self._check_what_is_kept()
-            if tell is not None:
-                tell(f"{number + 1} kills, {what}: {end - start:.1f} s")
         return self._finish()
 
     def _kill_client(self) -> None:
@@ -124,7 +119,7 @@ class Killer:
         """The inference worker's process; None while there is none."""
         module = self._settings.get("worker_module", "pie_inference")
         with suppress(psutil.Error):
-            for child in self._server.process.children():
+            for child in psutil.Process(self._server.process.pid).children():
                 if module in child.cmdline():
                     return child
         return None
@@ -211,44 +206,11 @@ class Killer:
         self._server.kill()
 
 
-def kill(count: int, clients: int, seed: int, *, replays: bool, tell: Progress | None) -> Found:
+def kill(count: int, clients: int, seed: int, *, replays: bool = True) -> Found:
     """A run in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="pie-", ignore_cleanup_errors=True) as folder:
         killer = Killer(Path(folder), clients, seed, replays=replays)
         try:
-            return killer.run(count, tell)
+            return killer.run(count)
         finally:
             killer.close()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Kills processes under load: 1 000 times take some hours."""
-
-    count: int = options.count("--count", 100, "Kills.")
-    clients: int = options.count("--clients", 3, "Clients that work.")
-    seed: int = options.count("--seed", 1, "Other kills for each.")
-    model: str = options.one_of("--model", ("script", "pie-tiny"), "script")
-
-
-def kills(settings: Settings, progress: Progress) -> Report:
-    """Kills, and reports what was lost and who was disturbed."""
-    progress.expect(settings.count)
-    replays = settings.model == "script"
-    found = kill(settings.count, settings.clients, settings.seed, replays=replays, tell=progress)
-    report = Report(
-        f"{sum(found.kills.values())} kills, seed {settings.seed}",
-        [*found.kills, "programs", "values", "texts", "errors told", "longest, s"],
-        [
-            [
-                *found.kills.values(),
-                *(found.programs, found.values, found.texts, found.told, found.slowest),
-            ]
-        ],
-        notes=list(found.wrong),
-    )
-    report.goals.append(Goal("lost, wrong or disturbed", float(len(found.wrong)), 0))
-    return report
-
-
-BENCHMARK = Benchmark(Settings, kills, always_checks=True)

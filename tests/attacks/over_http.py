@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from benchmarks.attacks.place import MALLORY, Place
+from attacks.place import MALLORY, Place
+
 from pie_py.client.sync import Client
 from pie_py.config.keys import ClientKey, api_key
 

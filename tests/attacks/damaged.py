@@ -15,7 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gguf
+from attacks.mutations import broken, changed
 from safetensors import safe_open
+from support.gguf_files import write_gguf
 
 from pie_inference.checkpoints.loader import EMBEDDED
 from pie_inference.models.registry import ARCHITECTURES
@@ -68,24 +71,9 @@ def size_of(place: Path) -> int:
     return sum(file.lstat().st_size for file in place.rglob("*") if file.is_file())
 
 
-def _changed(value: Any, chance: random.Random) -> Any:
-    """A value of JSON with something else at one place, which is near its top or anywhere."""
-    if not isinstance(value, dict | list) or not value or chance.random() < 0.05:
-        return chance.choice(_ODD)
-    keys = list(value) if isinstance(value, dict) else range(len(value))
-    at = chance.choice(list(keys))
-    match chance.randrange(10):
-        case 0:
-            del value[at]
-        case 1 if isinstance(value, dict):
-            value[str(chance.choice(_ODD))[:200]] = value.pop(at)
-        case 2 if isinstance(value, list):
-            value += [value[at]] * chance.choice((1, 1000, 50_000))
-        case 3 | 4:
-            value[at] = chance.choice(_ODD)
-        case _:
-            value[at] = _changed(value[at], chance)
-    return value
+def _near(chance: random.Random) -> int | None:
+    """Where most damage is: near the beginning."""
+    return None if chance.random() < 0.3 else 4096
 
 
 def _rewrite(file: Path, chance: random.Random) -> None:
@@ -94,30 +82,14 @@ def _rewrite(file: Path, chance: random.Random) -> None:
         case 0:
             file.write_text(chance.choice(('{"a":', "[")) * chance.choice((500, 200_000)))
         case 1:
-            file.write_bytes(_broken(file.read_bytes(), chance))
+            file.write_bytes(broken(file.read_bytes(), chance, _near(chance)))
         case 2:
             file.write_text('{"hidden_size":' + "9" * chance.choice((400, 20_000)) + "}")
         case _:
             value = json.loads(file.read_text())
             for _ in range(chance.choice((1, 1, 1, 2, 4))):
-                value = _changed(value, chance)
+                value = changed(value, chance, _ODD)
             file.write_text(json.dumps(value))
-
-
-def _broken(data: bytes, chance: random.Random) -> bytes:
-    """Bytes that are flipped, cut, repeated or more, most of them near the beginning."""
-    most = len(data) if chance.random() < 0.3 else min(len(data), 4096)
-    at = chance.randrange(max(1, most))
-    match chance.randrange(5):
-        case 0:
-            return data[:at]
-        case 1:
-            return data[:at] + chance.randbytes(8) + data[at:]
-        case 2:
-            return data[:at] + data[at + chance.randrange(1, 64) :]
-        case 3:
-            return data[:at] + struct.pack("<Q", chance.choice(_BIG) % 2**64) + data[at + 8 :]
-    return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
 
 
 def _config(folder: Path, chance: random.Random) -> None:
@@ -248,14 +220,14 @@ def _safetensors(folder: Path, chance: random.Random) -> None:
         case 0:
             file.write_bytes(struct.pack("<Q", chance.choice(_BIG) % 2**64) + data[8:])
         case 1:
-            file.write_bytes(_broken(data, chance))
+            file.write_bytes(broken(data, chance, _near(chance)))
         case 2:
             head = chance.choice((b'{"a":' * 100_000, b"[" * 300, b"{}", b"null", b" " * 10**6))
             file.write_bytes(struct.pack("<Q", len(head)) + head + data[8 + size :])
         case _:
             head = json.loads(data[8 : 8 + size])
             for _ in range(chance.choice((1, 1, 3))):
-                head = _changed(head, chance)
+                head = changed(head, chance, _ODD)
             packed = json.dumps(head).encode()
             file.write_bytes(struct.pack("<Q", len(packed)) + packed + data[8 + size :])
 
@@ -299,147 +271,41 @@ def _names(file: Path) -> list[str]:
         return list(opened.keys())
 
 
-class _Writer:
-    """Bytes, and where a number stands in them that says how much follows, or of which kind."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.numbers: list[tuple[int, int]] = []  # begin, and bytes
-
-    def number(self, value: int, size: int = 8) -> None:
-        self.numbers.append((len(self.data), size))
-        self.data += value.to_bytes(size, "little")
-
-    def text(self, text: str) -> None:
-        data = text.encode()
-        self.number(len(data))
-        self.data += data
-
-    def value(self, value: Any) -> None:
-        match value:
-            case bool():
-                self.number(7, 4)
-                self.data += bytes([value])
-            case int():
-                self.number(4, 4)
-                self.number(value, 4)
-            case float():
-                self.number(6, 4)
-                self.data += struct.pack("<f", value)
-            case str():
-                self.number(8, 4)
-                self.text(value)
-            case [str(), *_]:
-                self.number(9, 4)
-                self.number(8, 4)
-                self.number(len(value))
-                for text in value[:3]:
-                    self.text(text)
-                for text in value[3:]:
-                    self.data += struct.pack("<Q", len(text.encode())) + text.encode()
-            case _:
-                self.number(9, 4)
-                self.number(5, 4)
-                self.number(len(value))
-                self.data += struct.pack(f"<{len(value)}i", *value)
-
-
 def _gguf(folder: Path, chance: random.Random) -> Path:
-    """The same model as a GGUF, in float32, with one number of its head changed, or a few bytes."""
-    facts, tensors = _gguf_parts(folder)
-    writer = _Writer()
-    writer.data += b"GGUF"
-    writer.number(3, 4)
-    writer.number(len(tensors))
+    """The same model as a GGUF, with one number of its head changed, or a few bytes."""
+    more = {}
     if chance.random() < 0.35:
-        key = chance.choice(list(facts))
-        odd = [value for value in _ODD if isinstance(value, bool | str) or value in _BIG[:11]]
-        facts[key] = chance.choice([value for value in odd if value is not None and value != -1])
-    writer.number(len(facts))
-    for key, value in facts.items():
-        writer.text(key)
-        writer.value(value)
-    offset = 0
-    for name, tensor in tensors.items():
-        writer.text(name)
-        writer.number(tensor.dim(), 4)
-        for size in reversed(tensor.shape):
-            writer.number(size)
-        writer.number(0, 4)
-        writer.number(offset)
-        offset += -(-4 * tensor.numel() // 32) * 32
-    data = writer.data
-    data += bytes(-len(data) % 32)
-    head = len(data)
-    for tensor in tensors.values():
-        raw = tensor.float().numpy().tobytes()
-        data += raw + bytes(-len(raw) % 32)
-    found = bytes(data)
+        field = chance.choice(("block_count", "head_count", "vocab_size", "feed_forward_length"))
+        more[field] = chance.choice(_BIG[:9]) % 2**32
+    file = write_gguf(folder, "llama", **more)
+    shutil.rmtree(folder)
+    data, [head, *numbers] = file.read_bytes(), _places_of_numbers(file)
     match chance.randrange(6):
         case 0 | 1 | 2:
-            at, size = chance.choice(writer.numbers)
+            at, size = chance.choice(numbers)
             wrong = (chance.choice(_BIG) % 2 ** (8 * size)).to_bytes(size, "little")
-            found = found[:at] + wrong + found[at + size :]
+            data = data[:at] + wrong + data[at + size :]
         case 3:
-            found = _broken(found[:head], chance) + found[head:]
+            data = broken(data[: head[0]], chance) + data[head[0] :]
         case 4 if chance.random() < 0.3:
             deep = struct.pack("<IQ", 9, 1) * 200_000
             begin = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"x"
-            found = begin + struct.pack("<I", 9) + deep
-    file = folder.parent / "model.gguf"
-    file.write_bytes(found)
-    shutil.rmtree(folder)
+            data = begin + struct.pack("<I", 9) + deep
+    file.write_bytes(data)
     return file
 
 
-def _gguf_parts(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    config = json.loads((folder / "config.json").read_text())
-    tokenizer = json.loads((folder / _TOKENIZER).read_text())
-    vocab = tokenizer["model"]["vocab"] | {t["content"]: t["id"] for t in tokenizer["added_tokens"]}
-    tokens = sorted(vocab, key=lambda text: vocab[text])
-    special = {token["content"] for token in tokenizer["added_tokens"]}
-    merges = [
-        merge if isinstance(merge, str) else " ".join(merge)
-        for merge in tokenizer["model"]["merges"]
-    ]
-    facts: dict[str, Any] = {
-        "general.architecture": "llama",
-        "general.alignment": 32,
-        "llama.block_count": config["num_hidden_layers"],
-        "llama.context_length": config["max_position_embeddings"],
-        "llama.embedding_length": config["hidden_size"],
-        "llama.feed_forward_length": config["intermediate_size"],
-        "llama.attention.head_count": config["num_attention_heads"],
-        "llama.attention.head_count_kv": config["num_key_value_heads"],
-        "llama.attention.key_length": config["head_dim"],
-        "llama.attention.value_length": config["head_dim"],
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
-        "llama.rope.freq_base": 10_000.0,
-        "llama.vocab_size": len(tokens),
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "llama-bpe",
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [3 if text in special else 1 for text in tokens],
-        "tokenizer.ggml.merges": merges,
-        "tokenizer.ggml.eos_token_id": config["eos_token_id"],
-        "tokenizer.ggml.add_bos_token": False,
-        "tokenizer.chat_template": (folder / "chat_template.jinja").read_text(),
-    }
-    parts = {
-        "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-        "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-        "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-        "post_attention_layernorm": "ffn_norm",
-    }  # fmt: skip
-    outside = {"embed_tokens": "token_embd", "norm": "output_norm"}
-    tensors = {}
-    with safe_open(folder / _WEIGHTS, framework="pt") as opened:
-        for name in opened.keys():  # noqa: SIM118 - it is no mapping
-            module = name.removeprefix("model.").removesuffix(".weight")
-            if module.startswith("layers."):
-                _, number, part = module.split(".", 2)
-                stored = f"blk.{number}.{parts[part]}.weight"
-            else:
-                stored = f"{outside[module]}.weight"
-            tensors[stored] = opened.get_tensor(name)
-    return facts, tensors
+def _places_of_numbers(file: Path) -> list[tuple[int, int]]:
+    """Where the tensors begin; then each number of the head: its place, and how many bytes it has.
+
+    Of a long list of texts, the first ones' lengths.
+    """
+    reader = gguf.GGUFReader(file)
+    found = [(reader.data_offset, 0), (4, 4), (8, 8), (16, 8)]
+    for field in [*reader.fields.values(), *(tensor.field for tensor in reader.tensors)]:
+        at = field.offset
+        for part in field.parts[:12]:
+            if at > 24 and part.dtype.kind in "iu" and part.dtype.itemsize > 1:
+                found += [(at + i * part.itemsize, part.itemsize) for i in range(min(3, len(part)))]
+            at += part.nbytes
+    return found

@@ -1,5 +1,4 @@
-"""A user who generates text while others attack: how long he waits for tokens, and whether the text
-stays right.
+"""A user who generates text while others attack: how long they wait, and if the text stays right.
 
 It is a process of its own, so that what attackers' clients compute here delays no measurement. It
 says each thing that happens in a line: the machine's monotonic clock, a tab, and what.
@@ -8,6 +7,7 @@ says each thing that happens in a line: the machine's monotonic clock, a tab, an
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import threading
@@ -19,7 +19,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pie_py.bench.report import percentile
 from pie_py.client.errors import ClientError
 from pie_py.client.sync import Client
 from pie_py.config.keys import ClientKey, api_key
@@ -77,7 +76,7 @@ class Bystander:
         wrong = tuple(
             what for date, what in said if what not in ("piece", "right") and start <= date <= end
         )
-        return Gaps(percentile(gaps, 0.5), max(gaps), len(dates) - 2, wrong)
+        return Gaps(statistics.median(gaps), max(gaps), len(dates) - 2, wrong)
 
     def wait(self, pieces: int, seconds: float) -> None:
         """Waits until it has said so many pieces more.
