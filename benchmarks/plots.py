@@ -1,20 +1,9 @@
-"""Helpers of the benchmarks' plots."""
+"""Plots of records, by matplotlib."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-
-from pie_py.bench.options import option
-
-
-def plot_file() -> Any:
-    """The option that says where to draw: a text, or None."""
-    return option(
-        "--plot",
-        metavar="FILE|FOLDER",
-        help="Draw the results as PNG, SVG or PDF; in a folder, as SVG, named after the benchmark.",
-    )
 
 
 def pyplot() -> Any:
@@ -48,17 +37,3 @@ def save(figure: Any, path: Path) -> None:
         raise RuntimeError(f"the plot can't be written to {path}: {error}") from None
     finally:
         pyplot().close(figure)
-
-
-def plot_path(given: str, name: str) -> Path:
-    """Where to write: the file that was given, or an SVG of this name in the folder that was given.
-
-    Raises:
-        RuntimeError: if there is no such folder.
-    """
-    path = Path(given)
-    if path.is_dir() or not path.suffix:
-        path = path / f"{name}.svg"
-    if not path.parent.is_dir():
-        raise RuntimeError(f"there is no folder {path.parent} for the plot {path.name}")
-    return path

@@ -20,9 +20,9 @@ from typing import Any
 
 import click
 
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.gpu.table import Figures, markdown, reports
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Report
 
 COUNTS = (1, 32, 128)  # sequences that decode together
@@ -184,12 +184,6 @@ def phases(out: Path, shapes: tuple[str, ...], off: list[str]) -> list[Phase]:
 
 # What the paper on Pie measures (section 7), by the benchmarks for it. Its Table 4 is `server`.
 PAPER: tuple[tuple[str, float, tuple[str, ...]], ...] = (
-    ("launches, Figure 9", 60, ("pie_py", "bench", "launch", "--source", "rust", "--rounds", "2")),
-    (
-        "stages of a token, Table 3",
-        90,
-        ("benchmarks", "stages", "--source", "rust", "--at-once", "1,32,128"),
-    ),
     (
         "control layer alone",
         90,

@@ -13,9 +13,9 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from benchmarks.http.gateway import NAME
 from pie_py.config.model import ModelConfig
 
+NAME = "bench"  # of the model, for clients
 START_SECONDS = 300.0
 # vLLM's command line, which asks for the version of a distribution that may have another name.
 COMMAND_LINE = """

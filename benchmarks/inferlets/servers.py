@@ -1,4 +1,4 @@
-"""Servers of the pairs: our gateway or vLLM's, and tools."""
+"""Servers of the pairs: vLLM's, and tools."""
 
 from __future__ import annotations
 
@@ -10,33 +10,14 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import httpx2
 
 from benchmarks.peers import PeerFailed
-from pie_py.config.gateway import GatewayConfig
-from pie_py.config.logs import LogConfig
-from pie_py.config.server import ServerConfig
-from pie_py.config.server_process import ServerProcess
 
 VLLM_PORT = 18017
 VLLM_SECONDS = 240.0
 FACTS = {("Edgar", "brother"): "Sam", ("Sam", "neighbour"): "Sovut", ("Sovut", "city"): "Dublin"}
-
-
-@contextmanager
-def http_gateway(endpoint: str) -> Iterator[str]:
-    """Our HTTP gateway before a running server; its URL."""
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        config = ServerConfig(
-            endpoint=endpoint,
-            data_folder=Path(folder),
-            gateway=GatewayConfig(http="127.0.0.1:0"),
-            log=LogConfig(level="warning"),
-        )
-        with ServerProcess(config, Path(folder) / "log", module="pie_gateway") as process:
-            yield process.wait_ready()
 
 
 @contextmanager

@@ -16,13 +16,13 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.interception.real import SYSTEMS, serve
 from benchmarks.interception.simulation import Machine, simulate
 from benchmarks.interception.traces import TRACES, Request, Trace, trace_requests
 from pie_control.interception.costs import Costs
 from pie_control.interception.policy import load_policy
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
 from pie_py.config.model import ModelConfig
 

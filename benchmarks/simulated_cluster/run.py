@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.simulated_cluster.sample import sample_lines
 from benchmarks.simulated_cluster.simulation import (
     ARRIVALS,
@@ -16,8 +18,6 @@ from benchmarks.simulated_cluster.simulation import (
 )
 from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace
 from pie_cluster.directory.policies import POLICIES, load_policy
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report, percentile
 from pie_py.config.plugins import UnknownPolicy
 

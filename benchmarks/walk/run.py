@@ -21,9 +21,9 @@ from types import FrameType
 import anyio
 import psutil
 
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.walk.hook.sitecustomize import ROLES
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
 from pie_py.client import Client, Instance

@@ -59,7 +59,7 @@ COMMANDS = {
     "doctor": "pie_py.cli.doctor:command",
     "completion": "pie_py.cli:completion",
     "version": "pie_py.cli:version",
-    "bench": "pie_py.bench.benchmark:command",
+    "bench": "pie_py.bench.command:command",
 }
 # What users of other programs type, and what they mean.
 MEANT = {

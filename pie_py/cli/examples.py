@@ -50,7 +50,7 @@ EXAMPLES = {
     "doctor": "pie-py doctor --json",
     "completion": "pie-py completion bash >> ~/.bashrc",
     "version": "pie-py version",
-    "bench": "pie-py bench launch --json",
+    "bench": "pie-py bench throughput --at-once 1,8",
 }
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from pie_py.bench.command import positive
 from pie_py.config.model import EMBEDDED_MODEL, ModelConfig
 from pie_py.config.scheduling import SchedulerConfig
 
-LANGUAGES = ("rust", "python", "javascript")
+LANGUAGES = ("rust", "python")
 _KEY = "click"  # of a field's metadata
-Number = TypeVar("Number", int, float)
 
 
 def option(flag: str, **attributes: Any) -> Any:
@@ -36,23 +35,8 @@ def click_options(settings: type[Any]) -> list[click.Parameter]:
     return found
 
 
-def _positive(kind: Callable[[str], Number], example: str) -> Callable[..., tuple[Number, ...]]:
-    """Reads numbers above 0 of a kind, separated by commas, as a callback of click's."""
-
-    def read(context: click.Context, parameter: click.Parameter, value: str) -> tuple[Number, ...]:
-        try:
-            found = tuple(map(kind, value.split(",")))
-        except ValueError:
-            found = ()
-        if not found or not min(found) > 0:
-            raise click.BadParameter(f"{value!r} is no list of positive numbers such as {example}")
-        return found
-
-    return read
-
-
 def _model(context: click.Context, parameter: click.Parameter, value: str) -> ModelConfig:
-    from pie_py.bench.checkpoints import bench_model
+    from benchmarks.checkpoints import bench_model
 
     return ModelConfig(source=bench_model(value))
 
@@ -77,13 +61,13 @@ def models(default: str) -> Any:
 
 def number_list(flag: str, default: str, text: str | None = None) -> Any:
     """Whole numbers above 0, separated by commas: a tuple of int."""
-    read = _positive(int, "1,8,32")
+    read = positive(int, "1,8,32")
     return option(flag, default=default, callback=read, metavar="N,N,...", help=text)
 
 
 def rate_list(flag: str, default: str, text: str | None = None) -> Any:
     """Numbers above 0, separated by commas: a tuple of float."""
-    read = _positive(float, "0.5,1,2")
+    read = positive(float, "0.5,1,2")
     return option(flag, default=default, callback=read, metavar="R,R,...", help=text)
 
 
@@ -112,8 +96,8 @@ def some_of(
 
 def languages() -> Any:
     """Which of the benchmark's inferlets to run."""
-    text = "Rust component, Python source, or TypeScript source; by default the first two."
-    return some_of("--source", LANGUAGES, LANGUAGES[:2], text)
+    text = "Rust component or Python source; by default both."
+    return some_of("--source", LANGUAGES, LANGUAGES, text)
 
 
 def language() -> Any:

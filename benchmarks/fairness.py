@@ -1,4 +1,4 @@
-"""`pie-py bench fairness`: what those that decode notice of long prompts that arrive meanwhile.
+"""`fairness`: what those that decode notice of long prompts that arrive meanwhile.
 
 Some inferlets decode; alone, and while others, one after the other, fill in long prompts: once of
 the same user, and once of another one: `scheduler.prompt_ms` bounds their parts differently.
@@ -10,20 +10,29 @@ from __future__ import annotations
 
 import json
 import statistics
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import anyio
 
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
+from benchmarks.programs import bench_programs
 from pie_py.bench.decoding import Decoded, decode_together
-from pie_py.bench.programs import bench_programs
 from pie_py.bench.report import Goal, Report, percentile
-from pie_py.bench.server import users_server, with_room
+from pie_py.bench.server import with_room
 from pie_py.client import Client
-from pie_py.config.keys import ClientKey
+from pie_py.config.keys import ClientKey, KeyStore
+from pie_py.config.limits import Quota
+from pie_py.config.logs import LogConfig
 from pie_py.config.model import ModelConfig
 from pie_py.config.scheduling import SchedulerConfig
+from pie_py.config.server import ServerConfig
+from pie_py.config.server_process import ServerProcess
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +133,30 @@ def fairness(settings: Settings, progress: Progress) -> Report:
                 what = f"{limit} a batch, prompts of another user: p99, ms"
                 report.goals.append(Goal(what, percentile(gaps, 0.99), settings.prompt_ms))
     return report
+
+
+@contextmanager
+def users_server(
+    users: int, model: ModelConfig, **settings: Any
+) -> Iterator[tuple[str, list[ClientKey]]]:
+    """Runs a server with so many users: its address and their keys.
+
+    Raises:
+        ServerFailed: with the server's own reason.
+    """
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        store = KeyStore(Path(folder) / "data")
+        keys = [store.add(f"user{number}") for number in range(users)]
+        config = ServerConfig(
+            endpoint="tcp://0.0.0.0:*",
+            data_folder=Path(folder) / "data",
+            models=(model,),
+            log=LogConfig(level="warning"),
+            quota=Quota(launches=1e6, share=1.0),  # a user alone may have all of it
+            **settings,
+        )
+        with ServerProcess(config, Path(folder) / "log") as process:
+            yield process.wait_ready().replace("0.0.0.0", "127.0.0.1"), keys
 
 
 BENCHMARK = Benchmark(Settings, fairness)

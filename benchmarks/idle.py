@@ -1,4 +1,4 @@
-"""`pie-py bench idle`: what instances cost that do nothing but wait.
+"""`idle`: what instances cost that do nothing but wait.
 
 Memory is what the control process has for itself (unique set size): pages of the image that no
 instance has written to are shared by all.
@@ -13,9 +13,9 @@ from typing import NamedTuple
 import anyio
 import psutil
 
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.programs import bench_programs
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
+from benchmarks.programs import bench_programs
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import BenchServer, bench_server, with_room
 from pie_py.client import Client

@@ -6,11 +6,14 @@ import importlib
 import inspect
 import json
 import os
+import platform
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -19,8 +22,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from pie_py.bench.options import click_options
-from pie_py.bench.report import Report, environment
+from benchmarks.options import click_options
+from pie_py import __version__
+from pie_py.bench.report import Report
 from pie_py.build import BuildError
 from pie_py.client.errors import ClientError
 from pie_py.config.child import first_error
@@ -52,10 +56,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What a benchmark's module offers as `BENCHMARK`.
+    """A benchmark as its module offers it, as `BENCHMARK`.
 
     Attributes:
-        settings: a dataclass of options (`pie_py.bench.options`); its docstring is the help text.
+        settings: a dataclass of options (`benchmarks.options`); its docstring is the help text.
         run: measures; takes the settings and a `Progress`, gives a report or several.
         always_checks: a goal that is missed is a failure, without `--check`.
     """
@@ -145,16 +149,29 @@ def _end(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-# `pie-py bench`: what an operator measures of a machine.
-MODULES = {
-    "launch": "pie_py.bench.launch",
-    "idle": "pie_py.bench.idle",
-    "fairness": "pie_py.bench.fairness",
-    "hot-path": "pie_py.bench.hot_path",
-}
+def environment() -> dict[str, Any]:
+    """The machine and the versions that figures hold for."""
+    packages = {}
+    for name in ("torch", "wasmtime", "trio", "pyzmq", "numpy"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            packages[name] = "?"
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],  # of other programs, too: figures of a busy machine say little
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "pie_py": __version__,
+        "packages": packages,
+    }
 
-command = Benchmarks(
-    MODULES,
-    name="bench",
-    help="Measure this machine: launches, instances that wait, tokens. Each starts its own server.",
-)
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"( *)```(\w*)$")
 _NAMED = re.compile(r"(?:#|//) ([\w/-]+\.\w+)\n")
 
