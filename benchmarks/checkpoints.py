@@ -40,7 +40,7 @@ SHAPES = {
 
 
 def bench_model(name: str) -> str:
-    """What to serve under a benchmark's `--model`: a checkpoint made here for `tiny` and
+    """The model under a benchmark's `--model`: a checkpoint made here for `tiny` and
     `small`.
     """
     if name not in SHAPES:

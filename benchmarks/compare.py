@@ -76,7 +76,7 @@ class Settings:
 
 @dataclass
 class Figures:
-    """What the rounds gave for one side."""
+    """The figures of all rounds for one side."""
 
     ms_a_token: list[float] = field(default_factory=list)
     tokens_a_second: list[float] = field(default_factory=list)

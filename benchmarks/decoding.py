@@ -1,4 +1,4 @@
-"""What benchmarks have the inferlet of `guests/` do besides decoding together."""
+"""Work for the inferlet of `guests/`, besides decoding together."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class _Side:
     choosing: list[float]  # of those, the sample handler's
 
     def tokens(self) -> list[int]:
-        """What was chosen last."""
+        """The tokens that were chosen last."""
         own = self.sequences
         return own.model.samplers.tokens[own.first : own.first + own.count].tolist()
 
@@ -224,7 +224,7 @@ def device_programs(settings: Settings, progress: Progress) -> Report:
 
 
 def _pairs(vocabulary: int, rows: int) -> Iterator[tuple[str, bool, list[Bound], float]]:
-    """What is measured, whether it is greedy, the programs of the rows, and the goal."""
+    """A case: its name, if it is greedy, the programs of the rows, and the goal."""
     one, best = bound(drawn(temperature=TEMPERATURE, top_p=TOP_P), vocabulary), greedy()
     yield GREEDY, True, [bound(best, vocabulary)], ONE_GOAL
     yield DRAWN, False, [one], MANY_GOAL

@@ -55,7 +55,7 @@ class Settings:
 
 @dataclass
 class Beside:
-    """What decoding was like while prompts arrived."""
+    """Decoding while prompts arrived."""
 
     decoded: Decoded
     prompts_ms: list[float] = field(default_factory=list)  # from launch to the prompt's end

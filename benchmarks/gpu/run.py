@@ -41,7 +41,7 @@ class Phase:
 
 @dataclass
 class Run:
-    """What has been found so far."""
+    """The figures found so far."""
 
     out: Path
     figures: dict[str, Figures] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Run:
         return cls(out, json.loads(file.read_text()) if file.is_file() else {})
 
     def lacks(self, name: str) -> bool:
-        """Whether a phase has not been run, or has failed."""
+        """True if a phase has not been run, or has failed."""
         found = self.figures.get(name)
         return found is None or "error" in found or not found.get("passed", True)
 
@@ -226,7 +226,7 @@ def _without(off: list[str], config: Figures) -> Figures:
 
 
 def _process(out: Path, name: str, arguments: list[str], seconds: float) -> Figures:
-    """What a module's process says last on its standard output, as JSON."""
+    """The last line of a module's process on its standard output, as JSON."""
     command = [sys.executable, "-m", *arguments]
     log = _log(out, name)
     with log.open("wb") as errors:

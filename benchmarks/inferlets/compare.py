@@ -76,7 +76,7 @@ Run = Callable[[float], Awaitable[Any]]  # one run, with seconds of a round trip
 
 @dataclass
 class Times:
-    """What one side took."""
+    """The times of one side."""
 
     seconds: list[float] = field(default_factory=list)  # of runs, one at a time
     a_second: float = 0.0  # runs, of several streams

@@ -118,7 +118,7 @@ async def recursion_of_thought(endpoint: Endpoint, numbers: list[int]) -> object
 
 
 async def add(endpoint: Endpoint, numbers: list[int], votes: int, seed: int) -> int:
-    """What most attempts say."""
+    """The sum that most attempts find."""
     if len(numbers) == 1:
         return numbers[0]
     prompt = chat(f"What is {numbers[0]} + {numbers[1]}?")

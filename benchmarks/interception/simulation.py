@@ -25,7 +25,7 @@ WHOLE_BATCH = 2048  # tokens that are computed at once where contexts are not ch
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a run stands on."""
+    """The machine of a run."""
 
     costs: Costs
     memory: int  # tokens that fit on the device

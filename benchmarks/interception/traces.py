@@ -18,7 +18,7 @@ ANSWER = 20  # tokens that a call returns
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What a request generates, and the call that follows."""
+    """A part that a request generates, and the call that follows."""
 
     tokens: int  # generated
     seconds: float  # of the call; the last segment has none

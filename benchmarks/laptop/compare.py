@@ -87,7 +87,7 @@ class Settings:
 
     @property
     def work(self) -> list[Work]:
-        """What is measured in turns."""
+        """The work that is measured in turns."""
         decode = [
             Work(f"decode × {batch}", batch, DECODE_PROMPT, self.tokens + 1) for batch in (1, 4, 16)
         ]

@@ -29,7 +29,7 @@ def table(windows: int) -> Report:
 
 
 def logprobs(side: Side, folder: Path, windows: int) -> list[float]:
-    """What a side says of the documentation; the folder has the tokenizer."""
+    """A side's log-probabilities of the documentation; the folder has the tokenizer."""
     ids = TextCodec(folder).encode(texts.passage())[: windows * WINDOW]
     return side.score([ids[at : at + WINDOW] for at in range(0, len(ids), WINDOW)])
 

@@ -50,7 +50,7 @@ class Work(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """What one turn gave."""
+    """The figures of one turn."""
 
     rate: float  # tokens per second
     cpu_ms: float  # a token, of all processes and threads
@@ -78,7 +78,7 @@ class PeerSide:
         return Figure(rate, found["cpu"] * 1e3 / _counted(work))
 
     def greedy(self, prompt: list[int], tokens: int) -> Text:
-        """What follows a prompt."""
+        """The text behind a prompt."""
         found = self.peer.ask(prompts=[prompt], tokens=tokens, steps=False)
         return Text(found["tokens"][0], found["logprobs"][0])
 
@@ -112,7 +112,7 @@ class OurSide:
         return Figure(rate, (self._cpu() - cpu) * 1e3 / _counted(work))
 
     def greedy(self, prompt: list[int], tokens: int) -> Text:
-        """What follows a prompt."""
+        """The text behind a prompt."""
         more = {"max_tokens": tokens, "ignore_eos": True, "return_token_ids": True}
         choice = self._complete(prompt, **more)
         return Text(choice["token_ids"], choice["logprobs"]["token_logprobs"])
@@ -232,7 +232,7 @@ def by_threads(name: str, peer: Peer) -> list[PeerSide]:
 
 
 def memory_mb(processes: Sequence[int]) -> float:
-    """What processes have of the memory, shared pages divided among those that share them."""
+    """The memory of processes, shared pages divided among those that share them."""
     found: float = sum(psutil.Process(pid).memory_full_info().pss for pid in processes) / 1e6
     return found
 

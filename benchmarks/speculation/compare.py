@@ -122,7 +122,7 @@ def compare(settings: Settings, progress: Progress) -> Report:
 async def _all(
     endpoint: str, settings: Settings, progress: Progress
 ) -> dict[str, tuple[list[Any], list[Any]]]:
-    """What each case's runs without and with guesses tell, round by round."""
+    """Each case's runs without and with guesses, round by round."""
     found: dict[str, tuple[list[Any], list[Any]]] = {}
     async with Client(endpoint) as client:
         program = await client.upload(GUEST.read_bytes(), name="speculation")

@@ -76,7 +76,7 @@ class Meters:
         sys.setprofile(self._note)
 
     async def stop(self) -> Counts:
-        """What was called since `start`, in all processes."""
+        """The calls since `start`, in all processes."""
         sys.setprofile(None)
         found = self._own
         for pid in self.pids:

@@ -128,7 +128,7 @@ def answer_right(episode: Plain) -> bool:
 
 
 def parse_json(text: str) -> object:
-    """What JSON text holds, None if it is none."""
+    """The value of a JSON text, None if it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -125,7 +125,7 @@ class _Commands(click.Group):
 
 
 def _of_files(error: OSError) -> str:
-    """What is wrong with a file; where none is named, one that was open, as standard output."""
+    """The fault of a file; where none is named, one that was open, as standard output."""
     name = error.filename
     if name is None and error.errno in (errno.EBADF, errno.ENOSPC, errno.EIO):
         name = "standard output"
@@ -210,7 +210,7 @@ def _open_standard_files() -> None:
 
 
 def run() -> None:
-    """What the shell starts: the command line, with which its process ends.
+    """The entry point of the shell: the command line, with which its process ends.
 
     From its end on, Ctrl-C ends the process at once: Python would tell of it with a traceback while
     the interpreter is shut down.

@@ -145,7 +145,7 @@ def _answer(instance: Instance, text: str) -> str:
 
 @contextmanager
 def _kept_for_later() -> Iterator[None]:
-    """What is typed within it is not shown, nor lost by Ctrl-C: the next prompt gets it."""
+    """Within it, typed text is not shown, nor lost by Ctrl-C: the next prompt gets it."""
     if not sys.stdin.isatty():
         yield
         return

@@ -280,7 +280,7 @@ def _noted(folder: Path, within: str = "") -> Iterator[dict[str, Any]]:
 
 
 def _lives(server: dict[str, Any]) -> bool:
-    """Whether its process has not ended, and its number has not passed to another."""
+    """True if its process has not ended, and its number has not passed to another."""
     import psutil
 
     try:

@@ -1,4 +1,4 @@
-"""What authors begin with: `pie-py new` and `test`, and the library's inferlets, to copy."""
+"""Commands for authors: `pie-py new` and `test`, and the library's inferlets, to copy."""
 
 from __future__ import annotations
 

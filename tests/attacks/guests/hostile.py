@@ -158,7 +158,6 @@ def _call(*what: str) -> Callable[[int], object]:
             return lambda number: raw.random_bytes(1 << 20)
         case ["log"]:
 
-
             def log(number: int) -> int:
                 raw.log("info", long)
                 return number
