@@ -21,7 +21,6 @@ from attacks.frames import Fuzzer, settled_mb
 from attacks.kills import kill
 from attacks.place import EVE, MALLORY, VICTIM, Place, place
 from attacks.table import all_attacks, clean_up, shown
-from conformance.calls import fuzz
 from support.servers import Server
 
 from pie_py.client.errors import ClientError
@@ -56,12 +55,6 @@ def test_frames() -> None:
     assert found.after_mb <= MOST_GROWN * found.before_mb
     assert found.slowest_ms <= ANSWER_MS
     assert found.files <= 0
-
-
-def test_calls_of_the_contract() -> None:
-    found = fuzz(100_000, seed=1)
-    assert not found.wrong
-    assert found.after_mb <= MOST_GROWN * found.before_mb
 
 
 def test_answers() -> None:

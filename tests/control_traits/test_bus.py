@@ -14,8 +14,8 @@ from support.bus_rules import MAILBOX_BYTES, MESSAGING, STEPS, Handle
 from support.instances import Instances, failure, is_ready, take_text
 from support.rig import messaging
 
+from pie_control.api.messaging.channel import OVERHEAD
 from pie_control.instances.instance import Instance, InstanceState
-from pie_control.messaging.channel import OVERHEAD
 
 
 class OneServer:

@@ -23,14 +23,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from support.checkpoints import small_tokenizer
 from support.grammar_strategies import BOMBS, conditions, documents, regexes, schemas
 
-from pie_control.commands.sample import TokenMask
+from pie_control.api.grammar.matcher import Matcher
+from pie_control.api.grammar.service import Grammar, GrammarService
+from pie_control.api.grammar.vocabulary import Vocabulary
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
-from pie_control.grammar import Grammar, GrammarService
-from pie_control.grammar.matcher import Matcher
-from pie_control.grammar.vocabulary import Vocabulary
 from pie_control.models.tokenizer import TextCodec
+from pie_control.scheduler.commands.sample import TokenMask
 from pie_py.config.services import ConfinedConfig, GrammarConfig
 from pie_py.wire.plan import ModelDescription
 

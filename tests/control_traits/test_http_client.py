@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.web_servers import Asked, Caller, always, browser, echo, packed, reply
 
+from pie_control.api.http.exchange import Body
 from pie_control.errors import ApiError
-from pie_control.http.exchange import Body
 
 
 def run(test: object) -> None:
