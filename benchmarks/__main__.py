@@ -8,7 +8,6 @@ MODULES = {
     "compare": "benchmarks.compare",
     "starts": "benchmarks.starts",
     "idle": "benchmarks.idle",
-    "fairness": "benchmarks.fairness",
     "hot-path": "benchmarks.hot_path",
     "capacity": "benchmarks.capacity",
     "walk": "benchmarks.walk.run",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pie_py.config.server import ServerConfig
 
-MAX_POSITION = 16_384  # room for the 8k-token prompts of the fairness benchmark
+MAX_POSITION = 16_384
 DEVIATION = 0.02  # of the weights
 TRAINING_FILES = 200  # of the standard library, for the tokenizer
 SPECIAL = ("<|begin|>", "<|end|>")

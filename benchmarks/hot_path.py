@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.programs import bench_programs
-from pie_py.bench.hot_path import ACCEPTED, ALL, hot_path
+from pie_py.bench.hot_path import ACCEPTED, counted, hot_path
 from pie_py.bench.report import Report
 from pie_py.config.model import ModelConfig
 
@@ -20,8 +20,6 @@ class Settings:
     model: ModelConfig = options.model()
     languages: tuple[str, ...] = options.languages()
     at_once: tuple[int, ...] = options.at_once("1,8,32")
-    prompt: int = options.prompt()
-    tokens: int = options.tokens(256)
     functions: int = options.count(
         "--functions", 0, "How many of the most called functions to name.", least=0
     )
@@ -31,20 +29,15 @@ class Settings:
 
 def count(settings: Settings, progress: Progress) -> Report:
     """Counts calls in a server of its own."""
-    report = hot_path(
-        settings.model,
-        bench_programs(settings.languages),
-        settings.at_once,
-        prompt=settings.prompt,
-        tokens=settings.tokens,
-        functions=settings.functions,
-        limit=settings.limit,
-    )
+    found = counted(settings.model, bench_programs(settings.languages), settings.at_once)
+    report = hot_path(settings.model, found, settings.limit)
+    for case, calls in found.items():
+        most = sorted(calls, key=lambda name: -calls[name])[: settings.functions]
+        report.notes += [f"{' '.join(map(str, case))}: {name}: {calls[name]:.2f}" for name in most]
     if settings.save:
         accepted = json.loads(ACCEPTED.read_text())
-        for function, language, at_once, process, calls, *_ in report.rows:
-            if function == ALL:
-                accepted[f"{language} {at_once} {process}"] = round(calls, 1)
+        for language, at_once, process, total, *_ in report.rows:
+            accepted[f"{language} {at_once} {process}"] = round(total, 1)
         ACCEPTED.write_text(json.dumps(accepted, indent=2) + "\n")
     return report
 

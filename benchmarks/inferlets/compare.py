@@ -25,11 +25,12 @@ from benchmarks import options, peers
 from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.compare import checkpoint_facts
 from benchmarks.http.gateway import http_gateway
+from benchmarks.http.vllm import vllm_program, vllm_serve
 from benchmarks.inferlets import scripts
 from benchmarks.inferlets.endpoint import Endpoint
 from benchmarks.inferlets.grown import grow
 from benchmarks.inferlets.pairs import GROWN, PAIRS, TOOL_SECONDS, Pair
-from benchmarks.inferlets.servers import tool_server, vllm_endpoint
+from benchmarks.inferlets.servers import tool_server
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
 from pie_py.client import Client
@@ -111,10 +112,14 @@ def inferlets(settings: Settings, progress: Progress) -> Report:
             url, theirs = settings.endpoint, "endpoint"
         elif settings.vllm_python is not None:
             checkpoint, _ = checkpoint_facts(server.endpoint)
-            url, theirs = (
-                stack.enter_context(vllm_endpoint(settings.vllm_python, checkpoint, name)),
-                "vLLM",
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            serving = vllm_serve(
+                vllm_program(settings.vllm_python),
+                ModelConfig(source=checkpoint, name=name),
+                folder,
+                more=("--enable-prefix-caching",),
             )
+            url, theirs = stack.enter_context(serving)[0], "vLLM"
         else:
             url, theirs = stack.enter_context(http_gateway(server.endpoint)).url, "our own endpoint"
         progress("servers are up")

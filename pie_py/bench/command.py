@@ -30,25 +30,20 @@ def positive(kind: Callable[[str], Number], example: str) -> Callable[..., tuple
     return read
 
 
-OPTIONS = (
-    click.option("--model", default=EMBEDDED_MODEL, show_default=True, help="What is served."),
-    click.option(
-        "--at-once",
-        default="1,8,32",
-        show_default=True,
-        callback=positive(int, "1,8,32"),
-        metavar="N,N,...",
-        help="Programs at the same time.",
-    ),
-    click.option("--prompt", default=64, type=click.IntRange(1), help="Tokens of each prompt."),
-    click.option("--tokens", default=256, type=click.IntRange(8), help="New tokens of each."),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON, not a table."),
-)
-
-
 def _measured(function: Function) -> Function:
     """Gives a command the options of all."""
-    for option in reversed(OPTIONS):
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print JSON, not a table."),
+        click.option(
+            "--at-once",
+            default="1,8,32",
+            show_default=True,
+            callback=positive(int, "1,8,32"),
+            metavar="N,N,...",
+            help="Programs at the same time.",
+        ),
+        click.option("--model", default=EMBEDDED_MODEL, show_default=True, help="What is served."),
+    ):
         function = option(function)
     return function
 
@@ -63,6 +58,8 @@ def command() -> None:
 
 @command.command("throughput")
 @_measured
+@click.option("--prompt", default=64, type=click.IntRange(1), help="Tokens of each prompt.")
+@click.option("--tokens", default=256, type=click.IntRange(8), help="New tokens of each.")
 def throughput_command(
     model: str, at_once: tuple[int, ...], prompt: int, tokens: int, as_json: bool
 ) -> None:
@@ -76,21 +73,14 @@ def throughput_command(
 @_measured
 @click.option("--check", is_flag=True, help="Exit with status 1 if a ratio is above the limit.")
 @click.option("--limit", default=1.1, show_default=True, help="Of the ratio to accepted numbers.")
-@click.option(
-    "--functions", default=0, type=click.IntRange(0), help="Of the most called, to be named."
-)
 def hot_path_command(
-    model: str,
-    at_once: tuple[int, ...],
-    as_json: bool,
-    check: bool,
-    **sizes: Any,
+    model: str, at_once: tuple[int, ...], as_json: bool, check: bool, limit: float
 ) -> None:
     """Calls of functions for one token: a ratio that no other work on the machine changes."""
-    from pie_py.bench.hot_path import PROGRAM, hot_path
+    from pie_py.bench.hot_path import PROGRAM, counted, hot_path
 
-    programs = {"python": PROGRAM.read_bytes()}
-    report = _run(lambda: hot_path(ModelConfig(source=model), programs, at_once, **sizes), as_json)
+    served, programs = ModelConfig(source=model), {"python": PROGRAM.read_bytes()}
+    report = _run(lambda: hot_path(served, counted(served, programs, at_once), limit), as_json)
     if check and not all(goal.met for goal in report.goals):
         raise click.exceptions.Exit(1)
 

@@ -14,7 +14,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import anyio
 
@@ -30,7 +30,9 @@ PROGRAM = Path(__file__).parent / "guests" / "decode.py"
 PROCESSES = ("control", "worker")
 OURSELVES = ("bench/call_counts.py", "_lsprof")
 OBSERVER = "pie_py.bench.call_counts:count_calls"
-ALL = "all"
+PROMPT, TOKENS = 64, 256  # of each program
+
+Counted: TypeAlias = dict[tuple[str, int, str], dict[str, float]]
 
 
 class Count(NamedTuple):
@@ -60,69 +62,19 @@ def calls_a_token(counts: Sequence[Count], window: tuple[int, int]) -> dict[str,
     }
 
 
-def hot_path(
-    model: ModelConfig,
-    programs: Mapping[str, bytes],
-    at_once: Sequence[int],
-    *,
-    prompt: int = 64,
-    tokens: int = 256,
-    functions: int = 0,
-    limit: float = 1.1,
-) -> Report:
-    """Counts calls in a server of its own.
-
-    Args:
-        model: that it serves.
-        programs: the benchmarks' inferlet by its language.
-        at_once: how many decode together, one count after the other.
-        prompt: tokens of each prompt.
-        tokens: that each generates.
-        functions: how many of the most called ones are named.
-        limit: the highest ratio to the accepted numbers.
-    """
+def counted(model: ModelConfig, programs: Mapping[str, bytes], at_once: Sequence[int]) -> Counted:
+    """Calls a token of every function by language, count and process, in a server of its own."""
     if model.source == EMBEDDED_MODEL:
         # Whether weights of 16 bits run in one call for all layers depends on the CPU.
         model = model.model_copy(update={"quantize": "int8"})
-    accepted = json.loads(ACCEPTED.read_text()) if model.source == EMBEDDED_MODEL else {}
-    report = Report(
-        "Calls of functions for one token",
-        ["function", "guest", "at once", "process", "calls per token", "accepted", "ratio"],
-        notes=["Of Python and of C; accepted numbers are of the embedded model in 8 bits."],
-    )
-    for (language, count, process), calls in _counted(
-        model, programs, at_once, prompt, tokens
-    ).items():
-        case = f"{language} {count} {process}"
-        total, before = sum(calls.values()), accepted.get(case)
-        ratio = None if before is None else total / before
-        report.rows.append([ALL, language, count, process, total, before, ratio])
-        if ratio is not None:
-            report.goals.append(Goal(f"calls over those accepted, {case}", ratio, limit))
-        most = sorted(calls.items(), key=lambda item: -item[1])[:functions]
-        report.rows += [
-            [name, language, count, process, number, None, None] for name, number in most
-        ]
-    return report
-
-
-def _counted(
-    model: ModelConfig,
-    programs: Mapping[str, bytes],
-    at_once: Sequence[int],
-    prompt: int,
-    tokens: int,
-) -> dict[tuple[str, int, str], dict[str, float]]:
-    """Calls a token by language, count and process."""
     windows: dict[tuple[str, int], tuple[int, int]] = {}
-    room = with_room(model, max(at_once), prompt + tokens)
+    room = with_room(model, max(at_once), PROMPT + TOKENS)
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
         folder = Path(name)
-        with bench_server(
-            room, observer=ObserverConfig(observer=OBSERVER, folder=folder)
-        ) as served:
+        observer = ObserverConfig(observer=OBSERVER, folder=folder)
+        with bench_server(room, observer=observer) as server:
             for (language, program), count in itertools.product(programs.items(), at_once):
-                found = anyio.run(decode_in, served.endpoint, program, count, prompt, tokens)
+                found = anyio.run(decode_in, server.endpoint, program, count, PROMPT, TOKENS)
                 windows[language, count] = found.window
         # The processes have written their counts when they ended.
         files = {process: (folder / f"{process}.json").read_text() for process in PROCESSES}
@@ -131,3 +83,21 @@ def _counted(
         for case, window in windows.items()
         for process, text in files.items()
     }
+
+
+def hot_path(model: ModelConfig, found: Counted, limit: float) -> Report:
+    """All calls of a token beside the accepted numbers, and a goal: the highest ratio to them."""
+    accepted = json.loads(ACCEPTED.read_text()) if model.source == EMBEDDED_MODEL else {}
+    report = Report(
+        "Calls of functions for one token",
+        ["guest", "at once", "process", "calls per token", "accepted", "ratio"],
+        notes=["Of Python and of C; accepted numbers are of the embedded model in 8 bits."],
+    )
+    for (language, count, process), calls in found.items():
+        case = f"{language} {count} {process}"
+        total, before = sum(calls.values()), accepted.get(case)
+        ratio = None if before is None else total / before
+        report.rows.append([language, count, process, total, before, ratio])
+        if ratio is not None:
+            report.goals.append(Goal(f"calls over those accepted, {case}", ratio, limit))
+    return report

@@ -110,10 +110,10 @@ def test_capacity(checkpoint: Path) -> None:
 @pytest.mark.slow
 def test_hot_path_is_no_dearer_than_the_kept_numbers_say() -> None:
     # More than some noise above them is a regression: mend it, or keep the new numbers (--save).
-    size = ("--at-once", "8", "--source", "rust", "--prompt", "8", "--limit", "1.25")
+    size = ("--at-once", "8", "--source", "rust", "--functions", "1", "--limit", "1.25")
     report = bench("hot-path", *size, "--check")
-    assert [row[3] for row in report["rows"]] == ["control", "worker"]
-    assert {row[6] > 0 for row in report["rows"]} == {True}
+    assert [row[2] for row in report["rows"]] == ["control", "worker"]
+    assert len(report["notes"]) == 3  # the function that is called most, of each process
     for name, *_, calls, kept, ratio in report["rows"]:
         assert ratio < 1.25, f"{name}: {calls} calls per token, {kept} are kept"
 
@@ -131,28 +131,12 @@ def test_throughput(checkpoint: Path) -> None:
 
 @pytest.mark.slow
 def test_what_an_operator_counts_is_held_to_the_accepted_numbers() -> None:
-    size = ("--at-once", "8", "--prompt", "8", "--limit", "1.25", "--functions", "1")
-    report = bench("hot-path", *size, "--check", of=OPERATORS)
-    assert [row[:4] for row in report["rows"] if row[0] == "all"] == [
-        ["all", "python", 8, process] for process in ("control", "worker")
+    report = bench("hot-path", "--at-once", "8", "--limit", "1.25", "--check", of=OPERATORS)
+    assert [row[:3] for row in report["rows"]] == [
+        ["python", 8, "control"],
+        ["python", 8, "worker"],
     ]
-    assert len(report["rows"]) == 4
     assert len(report["goals"]) == 2
-
-
-@pytest.mark.slow
-def test_fairness(checkpoint: Path) -> None:
-    report = bench(
-        *("fairness", "--instances", "2", "--prompt", "8", "--tokens", "16", "--long", "64"),
-        *("--model", str(checkpoint), "--max-batch-tokens", "32"),
-    )
-    rows = table(report)
-    assert [row["long prompts"] for row in rows] == ["none", "the user's", "another's"]
-    for row in rows:
-        assert row["max_batch_tokens"] == 32
-        assert 0 < row["p50"] <= row["p99"] <= row["longest"]
-        assert (row["ms a long prompt"] is None) == (row["prompts done"] == 0)
-    assert rows[0]["prompts done"] == 0
 
 
 @pytest.mark.slow
