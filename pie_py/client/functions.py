@@ -223,7 +223,7 @@ async def answer(
         )
     hosted = [one if isinstance(one, Function) else Function(one) for one in functions]
     specifications = [*(one.specification() for one in hosted), *map(dict, tools)]
-    source = program or await anyio.to_thread.run_sync(_program)
+    source = await anyio.to_thread.run_sync(_program) if program is None else program
     uploaded = await client.upload(source, name="async_function_calling")
     given = ["--events", f"--mode={mode}", f"--request={request}", *options]
     if specifications:
