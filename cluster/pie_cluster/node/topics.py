@@ -25,6 +25,7 @@ from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.instances.slow_calls import SlowCalls
+from pie_control.messaging.bus import IDLE_BYTES
 from pie_control.messaging.channel import OVERHEAD, check_topic
 from pie_control.wasm import SUSPENDED, HostFunction
 from pie_py.config.services import MessagingConfig
@@ -92,7 +93,7 @@ class ClusterTopics:
         """An instance has ended, and its futures are closed."""
         if self._members.pop(instance.id, None) is not None:
             lease = self._lease.number
-            leave = partial(self._table.call, "leave", instance.id, lease, self._config.idle_bytes)
+            leave = partial(self._table.call, "leave", instance.id, lease, IDLE_BYTES)
             self._start(self._keep_asking, lease, leave)
 
     def lose(self, reason: str) -> None:
