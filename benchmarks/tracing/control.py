@@ -11,11 +11,11 @@ import trio
 
 from benchmarks.tracing.clock import StageClock, Tap
 from pie_control.instances.turns import Executor
+from pie_control.scheduler import link
+from pie_control.scheduler.dispatcher import Dispatcher
+from pie_control.scheduler.link import WorkerLink
 from pie_control.scheduler.scheduler import Scheduler
 from pie_control.wasm import HostFunction, linker, symbols
-from pie_control.worker import link
-from pie_control.worker.dispatcher import Dispatcher
-from pie_control.worker.link import WorkerLink
 from pie_py.bench.observed import after_plans_sent, replace
 from pie_py.wire.plan import PlanResult
 

@@ -22,11 +22,11 @@ from pie_control.programs.optimizing import is_optimized
 from pie_control.programs.store import PROGRAM_BYTES, ProgramStore
 from pie_control.rpc.requests import Requests
 from pie_control.rpc.server import RpcServer
+from pie_control.scheduler.link import WorkerLink
+from pie_control.scheduler.worker_process import WorkerProcess
 from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
 from pie_control.wasm.engine import TABLE_ELEMENTS
 from pie_control.wiring import Wiring
-from pie_control.worker.link import WorkerLink
-from pie_control.worker.process import WorkerProcess
 from pie_py.config.child import report
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.plugins import observing

@@ -23,14 +23,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from support.checkpoints import small_tokenizer
 from support.grammar_strategies import BOMBS, conditions, documents, regexes, schemas
 
-from pie_control.commands.sample import TokenMask
+from pie_control.api.grammar.matcher import Matcher
+from pie_control.api.grammar.service import Grammar, GrammarService
+from pie_control.api.grammar.vocabulary import Vocabulary
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
-from pie_control.grammar import Grammar, GrammarService
-from pie_control.grammar.matcher import Matcher
-from pie_control.grammar.vocabulary import Vocabulary
 from pie_control.models.tokenizer import TextCodec
+from pie_control.scheduler.commands.sample import TokenMask
 from pie_py.config.services import ConfinedConfig, GrammarConfig
 from pie_py.wire.plan import ModelDescription
 
@@ -435,8 +435,8 @@ async def test_the_same_text_is_compiled_once() -> None:
 async def test_users_take_turns_and_each_may_have_so_many_under_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pie_control.grammar.USER_COMPILATIONS", 20)
-    monkeypatch.setattr("pie_control.grammar.THREADS", 1)
+    monkeypatch.setattr("pie_control.api.grammar.service.USER_COMPILATIONS", 20)
+    monkeypatch.setattr("pie_control.api.grammar.service.THREADS", 1)
     one_process = ConfinedPool(ConfinedConfig(processes=1))
     busy = GrammarService(GrammarConfig(), one_process)
     order: list[str] = []
@@ -466,7 +466,7 @@ async def test_users_take_turns_and_each_may_have_so_many_under_way(
 async def test_who_wants_the_same_goes_on_if_the_first_one_gives_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pie_control.grammar.THREADS", 1)
+    monkeypatch.setattr("pie_control.api.grammar.service.THREADS", 1)
     shared = GrammarService(GrammarConfig(), CONFINED)
     found: list[Grammar] = []
 
@@ -485,8 +485,8 @@ async def test_who_wants_the_same_goes_on_if_the_first_one_gives_up(
 
 
 async def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pie_control.grammar.KEPT_GRAMMARS", 3)
-    monkeypatch.setattr("pie_control.grammar.KEPT_CHARACTERS", 100)
+    monkeypatch.setattr("pie_control.api.grammar.service.KEPT_GRAMMARS", 3)
+    monkeypatch.setattr("pie_control.api.grammar.service.KEPT_CHARACTERS", 100)
     small = GrammarService(GrammarConfig(), CONFINED)
     for i in range(10):
         await small.compile(model(), codec(), "regex", f"a{{{i + 1}}}")
@@ -648,7 +648,7 @@ def test_a_user_has_one_thread_however_long_it_takes(monkeypatch: pytest.MonkeyP
 
 
 async def test_what_nobody_wants_any_more_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pie_control.grammar.THREADS", 1)
+    monkeypatch.setattr("pie_control.api.grammar.service.THREADS", 1)
     busy = GrammarService(GrammarConfig(), CONFINED)
     compile_now, entered, go = busy._compile_here, [], threading.Event()
 

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.web_servers import Asked, Caller, always, browser, echo, packed, reply
 
+from pie_control.api.http import exchange
+from pie_control.api.http.exchange import Body
 from pie_control.errors import ApiError
-from pie_control.http import exchange
-from pie_control.http.exchange import Body
 
 
 def run(test: object) -> None:
@@ -320,7 +320,7 @@ async def test_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
             await b.until_idle(web)
         with pytest.raises(ApiError, match="invalid-argument"):
             await b.head(web.url, timeout_ms=10**9)
-    monkeypatch.setattr("pie_control.http.DEFAULT_TIMEOUT", 0.3)
+    monkeypatch.setattr("pie_control.api.http.functions.DEFAULT_TIMEOUT", 0.3)
     async with browser() as b:
         web = await b.web(silent)
         assert (await b.failure(web.url)).code == "timed-out", "none was asked for"
@@ -405,8 +405,8 @@ async def test_limits_of_an_instance_and_of_a_user(monkeypatch: pytest.MonkeyPat
     def ask(caller: Caller, url: str) -> int:
         return b.client.http_request(caller, "GET", url, [], b"", 0)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("pie_control.http.USER_REQUESTS", 3)
-    monkeypatch.setattr("pie_control.http.BURST", 8.0)
+    monkeypatch.setattr("pie_control.api.http.functions.USER_REQUESTS", 3)
+    monkeypatch.setattr("pie_control.api.http.functions.BURST", 8.0)
     async with browser(concurrent=2, bodies=4, rate=0.001) as b:
         web, other = await b.web(silent), Caller()
         ask(b.caller, web.url)

@@ -10,8 +10,8 @@ from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate, forward, text
-from pie_control.commands import forward as forwards
 from pie_control.errors import NoRoom
+from pie_control.scheduler.commands import forward as forwards
 from pie_py.config.limits import Quota
 from pie_py.wire.plan import NextDist
 

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from pie_control.worker.pacing import (
+from pie_control.scheduler.pacing import (
     CERTAIN,
     FOLLOW_SECONDS,
     GATHER_SECONDS,

@@ -19,13 +19,13 @@ from support.scheduler_fixtures import Guest, Server, refused, u32
 
 from pie_control.api import allocate, prefix
 from pie_control.api.text import embed_txt
-from pie_control.commands.command import Command, Touched
 from pie_control.errors import ApiError
 from pie_control.prefix.provenance import Provenance
 from pie_control.prefix.tree import Node
 from pie_control.resources.pools import PagePool
 from pie_control.scheduler import backlog, forming
 from pie_control.scheduler.backlog import KINDS
+from pie_control.scheduler.commands.command import Command, Touched
 from pie_py.config.scheduling import PrefixCacheConfig
 from pie_py.wire.plan import CopyKv
 

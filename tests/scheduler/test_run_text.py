@@ -11,9 +11,9 @@ from support.puppets import Puppet, PuppetProgram, call
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 
-from pie_control.commands.run import LEAD
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.mailbox import Mailbox
+from pie_control.scheduler.commands.run import LEAD
 
 
 class Words:

@@ -13,7 +13,7 @@ from support.scheduler_fixtures import Guest, Server, refused, u32
 from inferlet import Sampler
 from pie_control.api import allocate, prefix
 from pie_control.api import run as calls
-from pie_control.commands.run import LEAD
+from pie_control.scheduler.commands.run import LEAD
 from pie_control.wasm import SUSPENDED
 from pie_py.wire.plan import Forward
 from pie_py.wire.steps import count_steps

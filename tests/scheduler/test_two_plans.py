@@ -19,9 +19,9 @@ from support.scheduler_fixtures import Guest, Server, refused
 from inferlet import Sampler
 from pie_control.instances.turns import Executor
 from pie_control.scheduler.adaptive import Adaptive
+from pie_control.scheduler.dispatcher import Dispatcher
 from pie_control.scheduler.policy import load_policy
 from pie_control.timers import Timers
-from pie_control.worker.dispatcher import Dispatcher
 from pie_py.config.plugins import UnknownPolicy
 from pie_py.wire.plan import BatchResult, Forward, PlanResult, Sample
 
@@ -39,7 +39,7 @@ class Line:
         self.server = Server(**{"kv_pages": 400, "embeds": 400, "max_batch_commands": 50, **facts})
         self.link = FakeLink(self.server.worker.run)
         self.executor = Executor(self.server.registry.end, self._go_on, 0.0, 0.0)
-        models = self.server.parts.models
+        models = self.server.parts.models.services
         self.timers = timers = Timers(self.server.clock)
         self.dispatcher = Dispatcher(models, self.executor, self.link, timers, self.server.clock)
         self.link.on_results = self.dispatcher.on_results

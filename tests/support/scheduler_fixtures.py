@@ -17,8 +17,8 @@ from pie_control.instances.instance import Instance
 from pie_control.scheduler.backlog import KINDS
 from pie_control.scheduler.batching import cut, gather
 from pie_control.scheduler.forming import PlanForming
+from pie_control.scheduler.link import Worker
 from pie_control.scheduler.plan_batch import PlanBatch
-from pie_control.worker.link import Worker
 from pie_py.config.limits import Quota
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.config.server import ServerConfig

@@ -17,14 +17,19 @@ from pie_control.api.forward_cuts import (
     goes_on,
     without_last,
 )
-from pie_control.commands.command import NOTHING
-from pie_control.commands.forward import MAX_CELLS, NO_ADAPTER, ForwardCommand, Observation
-from pie_control.commands.pages import MaskKvCommand, ShiftKvCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.pools import PagePool
 from pie_control.resources.samplers import Sampler
+from pie_control.scheduler.commands.command import NOTHING
+from pie_control.scheduler.commands.forward import (
+    MAX_CELLS,
+    NO_ADAPTER,
+    ForwardCommand,
+    Observation,
+)
+from pie_control.scheduler.commands.pages import MaskKvCommand, ShiftKvCommand
 from pie_py.wire.plan import Int32, Uint32
 
 # Within fill counts, which are below 256, only an empty page's. NumPy takes four times as long to

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pie_control.api.binder import queue_of
 from pie_control.api.text import positions_of
-from pie_control.commands.embeds import EmbedImageCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.models.model import ModelService, OpenQueue
 from pie_control.models.served import ServedModels
+from pie_control.scheduler.commands.embeds import EmbedImageCommand
 from pie_py.config.limits import Limits
 from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize
 from pie_py.wire.images import image_size as size_in_header

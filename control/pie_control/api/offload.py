@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from pie_control.api.binder import queue_of
-from pie_control.commands.pages import SwapInCommand, SwapOutCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.interception.advice import MAX_TOOL, Wait, tool_kind
@@ -22,6 +21,7 @@ from pie_control.models.model import OpenQueue
 from pie_control.models.served import ServedModels
 from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
 from pie_control.resources.host_memory import MAX_SWAP_PAGES, swap_parts
+from pie_control.scheduler.commands.pages import SwapInCommand, SwapOutCommand
 from pie_py.wire.plan import Int32
 
 

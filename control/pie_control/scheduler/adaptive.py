@@ -19,10 +19,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from pie_control.commands import forward
-from pie_control.commands.command import BatchLimits, CommandQueue
-from pie_control.commands.forward import ForwardCommand
 from pie_control.scheduler.batching import age, cut, rank
+from pie_control.scheduler.commands import forward
+from pie_control.scheduler.commands.command import BatchLimits, CommandQueue
+from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.fair_share import ActiveUsers, FairShare
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.prompt_pace import PromptPace

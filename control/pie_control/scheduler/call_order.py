@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.commands.command import Command, Numbers, Touched
+from pie_control.scheduler.commands.command import Command, Numbers, Touched
 
 
 class CallOrder:

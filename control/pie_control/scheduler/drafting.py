@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pie_control.commands.run import RunCommand
+from pie_control.scheduler.commands.run import RunCommand
 from pie_control.scheduler.speculation import Price
 
 

@@ -19,9 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
 
-from pie_control.commands.command import CommandQueue
-from pie_control.commands.forward import ForwardCommand
 from pie_control.fairness import VirtualTimes
+from pie_control.scheduler.commands.command import CommandQueue
+from pie_control.scheduler.commands.forward import ForwardCommand
 
 STAYS = 8  # batches in which a user is there without a step, until he takes none
 MOST_AHEAD = 10.0  # seconds that a user is ahead of others, whatever the operator lets go first

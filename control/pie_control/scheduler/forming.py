@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
-from pie_control.commands.command import BatchLimits, Command, CommandQueue
-from pie_control.commands.forward import ForwardCommand
-from pie_control.commands.pages import SwapInCommand
-from pie_control.commands.run import RunCommand
-from pie_control.commands.sample import SampleCommand
 from pie_control.scheduler.backlog import KINDS, CommandBacklog
 from pie_control.scheduler.batching import cut, gather
+from pie_control.scheduler.commands.command import BatchLimits, Command, CommandQueue
+from pie_control.scheduler.commands.forward import ForwardCommand
+from pie_control.scheduler.commands.pages import SwapInCommand
+from pie_control.scheduler.commands.run import RunCommand
+from pie_control.scheduler.commands.sample import SampleCommand
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.policy import SchedulingPolicy
 from pie_control.scheduler.runs import STEP, Runs, Steps

@@ -7,7 +7,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from pie_control.commands.run import RunCommand
+from pie_control.scheduler.commands.run import RunCommand
 from pie_control.scheduler.run_table import (
     CAME,
     CHOICE,

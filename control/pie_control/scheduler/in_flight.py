@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import structlog
 
-from pie_control.commands.command import Command, CommandQueue, QueueOwner
 from pie_control.errors import ApiError
 from pie_control.scheduler.backlog import CommandBacklog
+from pie_control.scheduler.commands.command import Command, CommandQueue, QueueOwner
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.policy import SchedulingPolicy
 from pie_control.scheduler.stats import SchedulerStats

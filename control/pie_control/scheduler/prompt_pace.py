@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pie_control.commands.forward import NO_SAMPLER, ForwardCommand
+from pie_control.scheduler.commands.forward import NO_SAMPLER, ForwardCommand
 from pie_control.scheduler.fair_share import Competition
 from pie_control.scheduler.part_costs import PartCosts
 

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.commands.command import NOTHING
-from pie_control.commands.forward import NO_ADAPTER, NO_SAMPLER
-from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
+from pie_control.scheduler.commands.command import NOTHING
+from pie_control.scheduler.commands.forward import NO_ADAPTER, NO_SAMPLER
+from pie_control.scheduler.commands.run import MOST_STOPS, ROOM, RunCommand
 from pie_py.wire.plan import Forward, Int32
 
 Rows: TypeAlias = NDArray[np.intp]

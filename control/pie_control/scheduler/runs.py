@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pie_control.commands.command import Account, QueueOwner
-from pie_control.commands.forward import (
+from pie_control.errors import ApiError
+from pie_control.scheduler.commands.command import Account, QueueOwner
+from pie_control.scheduler.commands.forward import (
     MAX_CONTEXT_PAGES,
     NO_SAMPLER,
     ForwardCommand,
 )
-from pie_control.commands.run import MOST_STOPS, RunCommand
-from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
-from pie_control.errors import ApiError
+from pie_control.scheduler.commands.run import MOST_STOPS, RunCommand
+from pie_control.scheduler.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.scheduler.guesses import Guessed, Guesses
 from pie_control.scheduler.program_time import fitting
 from pie_control.scheduler.run_table import (

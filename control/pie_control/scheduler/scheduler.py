@@ -10,7 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pie_control.commands.command import (
+from pie_control.errors import ApiError
+from pie_control.instances.futures import Future
+from pie_control.scheduler.backlog import CommandBacklog
+from pie_control.scheduler.call_order import CallOrder
+from pie_control.scheduler.commands.command import (
     Account,
     BatchLimits,
     Command,
@@ -20,12 +24,8 @@ from pie_control.commands.command import (
     Sync,
     Touched,
 )
-from pie_control.commands.pages import SwapInCommand
-from pie_control.commands.run import RunCommand
-from pie_control.errors import ApiError
-from pie_control.instances.futures import Future
-from pie_control.scheduler.backlog import CommandBacklog
-from pie_control.scheduler.call_order import CallOrder
+from pie_control.scheduler.commands.pages import SwapInCommand
+from pie_control.scheduler.commands.run import RunCommand
 from pie_control.scheduler.drafting import Drafted
 from pie_control.scheduler.forming import PlanForming, TransferPace
 from pie_control.scheduler.in_flight import InFlight, Took
