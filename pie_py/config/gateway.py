@@ -49,7 +49,7 @@ class GatewayConfig(Section):
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches it."""
+        """True if only this machine reaches it."""
         host, _ = parse_address(self.http or DEFAULT_HTTP)
         return is_loopback(resolve_host(host))
 

@@ -12,7 +12,7 @@ from pie_py.config.section import Section
 
 
 class Limits(Section):
-    """What one instance may use. A breach ends it with a named error."""
+    """The limits of one instance. A breach ends it with a named error."""
 
     memory: PositiveInt = 256 << 20  # bytes of linear memory
     cpu_seconds: PositiveFloat = 60.0  # time on the control thread, all slices together

@@ -47,7 +47,7 @@ class _Environment(EnvSettingsSource):
     """
 
     def __call__(self) -> dict[str, Any]:
-        """What is set, by fields."""
+        """The settings, by fields."""
         fields = super().__call__()
         fields.pop("endpoint", None)
         return fields
@@ -122,5 +122,5 @@ class ServerConfig(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """What is given in the program, then the environment."""
+        """The program's settings, then the environment's."""
         return init_settings, _Environment(settings_cls)

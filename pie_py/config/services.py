@@ -10,7 +10,7 @@ from pie_py.config.section import Section
 
 
 class MessagingConfig(Section):
-    """What waits between the instances of a user; the bytes of a subscriber are `mailbox_bytes`."""
+    """Bounds of messages between a user's instances; a subscriber's bytes are `mailbox_bytes`."""
 
     subscriptions: PositiveInt = 256  # of one instance
     subscribers: PositiveInt = 2000  # of one topic, in all instances of a user
@@ -22,7 +22,7 @@ class MessagingConfig(Section):
 
 
 class StoreConfig(Section):
-    """What one user may keep in the store."""
+    """The store's room for one user."""
 
     keys: PositiveInt = 100_000  # of one user
     bytes: PositiveInt = 256 << 20  # keys and values together
