@@ -18,7 +18,10 @@ import pytest
 from hypothesis import settings
 from quick import UNTIL
 
+from codegen import ensure
 from pie_py.models.packaged import PACKAGED
+
+ensure()  # where something else than the last installation is checked out
 
 # Before anything imports PyTorch, and for all processes that tests start. The suite runs as several
 # processes; threads of PyTorch's that wait for each other on cores that another one uses spin, and

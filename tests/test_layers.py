@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 
 # Each package: where it is, and which of these packages it may import.
 PACKAGES = {
-    "pie_py": (ROOT / "pie_py", {"pie_py"}),
+    "pie_py": (ROOT / "pie_py", {"pie_py", "codegen"}),
     "pie_control": (ROOT / "control/pie_control", {"pie_control", "pie_py"}),
     "pie_inference": (ROOT / "inference/pie_inference", {"pie_inference", "pie_py"}),
     "pie_gateway": (ROOT / "gateway/pie_gateway", {"pie_gateway", "pie_py"}),
@@ -364,6 +364,16 @@ def test_one_machine_imports_nothing_of_a_cluster() -> None:
         env={**os.environ, "PYTHONPATH": path},
     )
     assert found.stdout.strip() == "[]"
+
+
+def test_one_file_calls_the_generators() -> None:
+    """What makes the SDKs of a checkout whole; a wheel has no generators."""
+    callers = [
+        str(file.relative_to(ROOT))
+        for file in files_of("pie_py")
+        if any(name.startswith("codegen") for name in imports_of(file))
+    ]
+    assert callers == ["pie_py/build/sdk.py"]
 
 
 def test_all_python_children_are_started_by_one_function() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 
 from benchmarks.async_calls.drawn import draw
+from benchmarks.async_calls.forced import forced_program
 from benchmarks.async_calls.jobs import Job, Verdict, judge
 from pie_py.bench.server import bench_server
 from pie_py.client import Client, InferletFailed
@@ -123,6 +124,7 @@ async def _generate(client: Client, job: Job, side: Side, seed: int) -> dict[str
         tools=job.tools,
         mode=side.mode,
         options=options,
+        program=forced_program(),
         tasks=_later(job) if job.arrivals else None,
     )
 

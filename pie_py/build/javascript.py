@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pie_py.build import BuildError, run_tool
+from pie_py.build.sdk import sdk_folder
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.config.temporary import TemporaryFolder
 from pie_py.config.whole_files import locked, put_in_place
@@ -96,7 +97,7 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
     cache_folder.mkdir(parents=True, exist_ok=True)
     with locked(cache_folder):
         if not target.is_file():  # another may have built it
-            sdk = shipped_folder("js")
+            sdk = sdk_folder("js")
             job = {"entry": str(sdk / "guest" / "runtime.ts"), "world": "source-runtime"}
             _build(job, target, cache_folder)
     return target
@@ -130,7 +131,7 @@ def _build(job: dict[str, Any], target: Path, cache_folder: Path) -> None:
         made = folder / "component.wasm"
         job |= {
             "output": str(made),
-            "sdk": str(shipped_folder("js")),
+            "sdk": str(sdk_folder("js")),
             "wit": str(shipped_folder("wit") / "inferlet.wit"),
         }
         command = [find_node().node, str(tools / "build.mjs"), json.dumps(job)]
@@ -147,7 +148,7 @@ def _tools(cache_folder: Path) -> Path:
         BuildError: npm cannot install them.
     """
     digest = hashlib.sha256(find_node().version.encode())
-    sdk = shipped_folder("js")
+    sdk = sdk_folder("js")
     for name in _TOOLS:
         digest.update((sdk / name).read_bytes())
     folder = cache_folder / f"javascript-tools-{digest.hexdigest()[:16]}"
@@ -186,7 +187,7 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
 def _fingerprint() -> str:
     """Hash of all that the runtime component is made from."""
     digest = hashlib.sha256()
-    sdk, wit = shipped_folder("js"), shipped_folder("wit")
+    sdk, wit = sdk_folder("js"), shipped_folder("wit")
     files = [*sdk.glob("src/**/*.ts"), *sdk.glob("guest/**/*.ts"), *wit.glob("**/*.wit")]
     for file in sorted([*files, *(sdk / name for name in _TOOLS)]):
         content = file.read_bytes()

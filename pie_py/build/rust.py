@@ -17,6 +17,7 @@ from typing import Any
 
 from pie_py.build import BuildError
 from pie_py.build.component import ComponentError, make_component, without_lines
+from pie_py.build.sdk import sdk_folder
 from pie_py.config.kept_files import cache_folder
 from pie_py.config.shipped_files import shipped_folder
 
@@ -68,7 +69,7 @@ def build_crate(
     if cargo is None:
         raise BuildError(f"Cargo is not installed, so {folder} can't be built.\n{HOW_TO_MEND}")
     check_compiler(folder)
-    module = _compile(cargo, folder, sdk or shipped_folder("rust") / "inferlet")
+    module = _compile(cargo, folder, sdk or sdk_folder("rust") / "inferlet")
     core = module.read_bytes()
     try:
         component = make_component(core if lines else without_lines(core))

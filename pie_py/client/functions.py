@@ -190,6 +190,7 @@ async def answer(
     options: Sequence[str] = (),
     tasks: AsyncIterable[str] | None = None,
     on_event: Callable[[dict[str, Any]], None] | None = None,
+    program: bytes | None = None,
 ) -> dict[str, Any]:
     """Has a model answer a request, with functions of this program and other tools.
 
@@ -202,6 +203,7 @@ async def answer(
         options: further ones of the inferlet `async_function_calling`.
         tasks: what the user says meanwhile; each becomes an interrupt as it comes.
         on_event: gets each event.
+        program: takes the place of the inferlet `async_function_calling`, with the same options.
 
     Returns:
         `text`, the model's last words, and the record of calls, times and tokens; `ended`, `done`
@@ -221,14 +223,14 @@ async def answer(
         )
     hosted = [one if isinstance(one, Function) else Function(one) for one in functions]
     specifications = [*(one.specification() for one in hosted), *map(dict, tools)]
-    source = await anyio.to_thread.run_sync(_program)
-    program = await client.upload(source, name="async_function_calling")
+    source = program or await anyio.to_thread.run_sync(_program)
+    uploaded = await client.upload(source, name="async_function_calling")
     given = ["--events", f"--mode={mode}", f"--request={request}", *options]
     if specifications:
         given.append(f"--tools={json.dumps(specifications)}")
     if tasks is not None:
         given.append("--interactive")
-    instance = await client.launch(program, given)
+    instance = await client.launch(uploaded, given)
     host = FunctionHost(instance, {one.called: one.run for one in hosted})
     return await _answered(instance, host, tasks, on_event)
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import random
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conformance.calls import Calls, corpus
-from conformance.values import argument
 
 from benchmarks.attacks.bystander import Bystander
 from benchmarks.attacks.catalogue import ATTACKS, HTTP
@@ -89,18 +84,3 @@ def test_processes_are_killed_under_load() -> None:
     found = kill(3, clients=2, seed=26, replays=True, tell=None)
     assert all(found.kills.values()), "each kind"
     assert not found.wrong
-
-
-def test_calls_are_of_the_contracts_types() -> None:
-    """Those that `tests/conformance/test_bad_input.py` makes, and what they are changed to."""
-    made = corpus(300, seed=1)
-    changed = Calls(made, random.Random(1)).take(3000)
-    kinds: dict[str, Any] = {}
-    for name, args in made:
-        kinds.setdefault(name, [set() for _ in args])
-        for kind, value in zip(kinds[name], args, strict=True):
-            kind.add(type(value))
-    for name, args in changed:
-        json.dumps([argument(value) for value in args])
-        assert all(type(value) in kind for kind, value in zip(kinds[name], args, strict=True))
-    assert any(call not in made for call in changed)

@@ -26,7 +26,6 @@ OTHERWISE = {
     "device.Attend.to_dict": "device.Attend.toJSON",
     "interception.interception": "interception",  # a function around the wait, for `async with`
     "interception.interception.choices": "Interception.choices",
-    "chat.Conversation.answering": None,  # of the layer for Pie 0.4 alone
     "chat.Conversation.arguments": "chat.Conversation.more",  # a reserved word
     "chat.Event.Delta": "chat.Event",  # one type, whose `kind` says which
     "chat.Event.Delta.text": "chat.Event",

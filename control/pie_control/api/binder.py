@@ -1,6 +1,6 @@
 """Binding of the contract: its functions to Python's, and guests' handles to queues and runs.
 
-Names and types of the functions come from the generated table.
+Names and types of the functions come from the contract.
 """
 
 from __future__ import annotations

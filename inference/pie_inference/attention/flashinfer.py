@@ -44,7 +44,7 @@ Kind = Literal["decode", "filtered", "prefill", "masked"]
 
 
 def decodes_on_tensor_cores(config: FlashInferConfig, heads: int, kv_heads: int) -> bool:
-    """Whether decoding does; where the other kernels lack the number of heads it has to."""
+    """True if decoding does; where the other kernels lack the number of heads it has to."""
     group = heads // kv_heads
     if group not in CORE_GROUPS or config.decode == "tensor-cores":
         return True

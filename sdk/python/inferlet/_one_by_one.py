@@ -30,7 +30,7 @@ class _Row:
 
 
 @contextmanager
-def noticed(sequence: Sequence) -> Iterator[None]:
+def generating(sequence: Sequence) -> Iterator[None]:
     """A generation that is read as a whole, within the block. The log gets the hint once."""
     _begin(sequence.number, sequence.parent, sequence.made)
     _Row.running += 1

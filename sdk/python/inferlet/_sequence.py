@@ -23,7 +23,7 @@ UNKNOWN = -1  # a token whose keys and values are in the pages, but whose number
 
 
 class Tentative(Protocol):
-    """What the server does for a sequence that may turn out not to take it: a run."""
+    """Work of the server for a sequence that may turn out not to take it: a run."""
 
     def retract(self) -> None:
         """Undoes what the sequence does not show."""
@@ -258,7 +258,7 @@ class Sequence:
     # What has taken effect
 
     async def outcome(self, future: int, take: Callable[[int], T]) -> T:
-        """What a future behind all commands so far gives, taken by `take`.
+        """The value of a future behind all commands so far, taken by `take`.
 
         Raises:
             PieError: of the server; what has failed to run is pending again.

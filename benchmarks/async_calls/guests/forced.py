@@ -1,21 +1,56 @@
-"""Forced tokens: a generation that writes given calls, through the whole pipeline.
+"""`async_function_calling` with forced tokens: it writes given calls, through the whole pipeline.
 
-For benchmarks, whose ground truth a small model would not find by itself: the model runs and
-chooses at every step, and then the script's token takes the place of the one chosen. When a call is
-written, and in which order, follows from what it depends on and from the results that have arrived,
-as a perfect model would have it (AsyncLM, section 4.1). What is measured so must be said to be
-forced.
+Benchmarks and tests know the right calls, which a small model would not find by itself: the model
+runs and chooses at every step, and then the script's token takes the place of the one chosen. When
+a call is written, and in which order, follows from what it depends on and from the results that
+have arrived, as a perfect model would have it (AsyncLM, section 4.1). What is measured so must be
+said to be forced.
+
+    --script '{"calls": [{"id": "a1", "call": "slow()"}, {"id": "b1", "call": "quick(x=1)",
+               "after": ["a1"], "seconds": 0.2, "task": 0}],
+               "order": "lpt", "closing": "Done.", "seed": 0}'
+
+A call is written when those in `after` have been delivered and the user's task number `task` has
+come (an empty `id` expects no answer); of several, by `order`. Without a script the model chooses.
 """
 
 from __future__ import annotations
 
+import json
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from random import Random
 from typing import Any
 
+from asynclm.calling.answering import answer
+from asynclm.choices import Mode
 from asynclm.cml.dialect import TRAP_BLOCK, Dialect, call_block
+from asynclm.command import parse
 from asynclm.values import Value
+
+
+async def main(args: list[str]) -> str:
+    """As the library's, with the calls of `--script`."""
+    options, parser = parse(args, script="JSON of calls to be written")
+    try:
+        script = _script(options)
+    except ValueError as error:
+        parser.error(str(error))
+    return await answer(options, parser, script)
+
+
+def _script(options: Namespace) -> Script | None:
+    if options.script is None:
+        return None
+    try:
+        found = json.loads(options.script)
+    except ValueError as error:
+        raise ValueError(f"--script is not JSON: {error}") from None
+    mode = Mode(options.mode)
+    return Script.from_json(
+        found, most_a_turn=1 if mode is Mode.SYNC else None, asynchronous=mode.is_async
+    )
 
 
 class Order(StrEnum):
