@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.programs_read import bound
+from benchmarks.device_programs import bound
 from inferlet import Sampler
 from pie_inference.handlers.base import ServedModel
 from pie_py.wire.device_programs import packed

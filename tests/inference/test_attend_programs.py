@@ -156,7 +156,9 @@ class PlainAttention(PreparedAttention):
             kept = self._run(layer, torch.stack(bounds, 1).float().tolist(), count, pages)
             heads = np.array(kept)
             heads[:, -1] = True
-            left = [row[np.arange(count) // page] if program.keeps_pages else row for row in heads]
+            left = [
+                row[np.arange(count) // page] if plain.program.keeps_pages else row for row in heads
+            ]
         seen = torch.tensor(np.array(left))
         weights = self._weights(layer, queries, seen[:, None], sinks)[:, 0]
         if uses("weights"):

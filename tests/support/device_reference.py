@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from itertools import chain, takewhile
+from itertools import chain
 from typing import Any, NamedTuple
 
 from pie_py.device_programs.language import (
@@ -215,9 +214,7 @@ def _own(
         case "nucleus":
             return _nucleus(first, operands[1])
         case "repeats":
-            alike = lambda i, k: 0 <= first[-1 - k] == first[i - 1 - k]  # noqa: E731
-            run = lambda i: takewhile(partial(alike, i), range(min(attributes[0], i)))  # noqa: E731
-            return [sum(1 for _ in run(i)) if one >= 0 else 0 for i, one in enumerate(first)]
+            return [_repeated(first[: i + 1], first, attributes[0]) for i in range(len(first))]
         case "slice":
             return _rows(first, axes, lambda row: row[attributes[0] : attributes[1]])
         case "concat":
@@ -384,6 +381,16 @@ def _log_softmax(row: list[float]) -> list[float]:
         return [math.nan] * len(row)
     whole = math.log(math.fsum(math.exp(x - highest) for x in row))
     return [x - highest - whole for x in row]
+
+
+def _repeated(begin: list[int], text: list[int], most: int) -> int:
+    *before, own = begin
+    found = 0
+    while own >= 0 and found < min(most, len(before)):
+        if not 0 <= before[-1 - found] == text[-1 - found]:
+            break
+        found += 1
+    return found
 
 
 def _nucleus(row: list[float], share: float) -> list[bool]:
