@@ -21,6 +21,7 @@ from pie_control.api import allocate, sample, text
 from pie_control.api.device_programs import read_parameters
 from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError
+from pie_control.instances.futures import FutureKind
 from pie_control.scheduler.commands.sample import TokenMask
 from pie_py.device_programs.bound import Bound
 from pie_py.wire.plan import Sample, SetSampler
@@ -465,3 +466,20 @@ def test_samplers_of_one_text_without_a_seed_have_seeds_of_their_own(
         for seed in batch.seeds.tolist()
     ]
     assert len(set(seeds)) == 2
+
+
+def test_samplers_of_compiled_fields_have_no_state_to_read(guest: Guest) -> None:
+    def read(parameters: str) -> int:
+        return sample.read_state(guest.instance, guest.queue, guest.sampler(parameters))
+
+    with refused("invalid-argument"):
+        read('{"temperature": 0.5}')
+    futures = [read(one) for one in (PENALIZED, likeliest().to_json())]
+    guest.server.drain()
+    found = [guest.instance.futures.take(future, FutureKind.TEXT) for future in futures]
+    assert found == ["{}", "{}"]
+
+
+@device.program
+def likeliest(logits: device.Tensor) -> device.Tensor:
+    return logits.argmax()

@@ -22,7 +22,7 @@ from pie_control.api.device_programs import (
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.text import check_distribution, written_embed
 from pie_control.device_programs.known import KnownPrograms
-from pie_control.device_programs.reading import name_of, with_text
+from pie_control.device_programs.reading import is_of_fields, name_of, with_text
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
 from pie_control.instances.futures import Future, FutureKind
@@ -136,6 +136,7 @@ def make_sampler(
         attend=attends,
         cost=cost,
     )
+    sampler.is_built_in = is_of_fields(wanted.program.key) and is_compiled(program)
     if attends is not None and attends.window is not None:
         target.queue.prompt_observer = handle
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
@@ -199,6 +200,8 @@ def _with_state(instance: Instance, queue: int, sampler: int) -> tuple[OpenQueue
     """A queue that has room, and a sampler whose program has its state."""
     target = queue_of(instance, queue, "sample")
     found = target.space.samplers.find(sampler)
+    if found.is_built_in:
+        raise ApiError("invalid-argument", f"sampler {sampler} is no device program")
     if found.is_lost:
         raise found.lost_state()
     target.queue.check_room()

@@ -63,6 +63,7 @@ class Sampler:
     attend: Program | None = None  # the one of the stage `attend` that it has beside
     steps: int = 0  # tokens asked for so far
     mixing: list[LogitRow] = field(default_factory=list)  # for the next choice
+    is_built_in: bool = False  # made of fields that workers have compiled: has no state to read
     is_lost: bool = False  # it went back further than its program's state is kept
 
     @property
