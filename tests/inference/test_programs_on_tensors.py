@@ -11,12 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import device_reference
-from support.device_reference import Row
+from support.device_reference import Row, same_as_last
 from support.programs_read import bound_by, text_of
 from support.random_device_programs import SIZE, random_program, random_row, random_state
 
 from inferlet import device
 from inferlet.device import State, Tensor
+from pie_inference.sampling.device_operations import repeats
 from pie_inference.sampling.device_programs import DevicePrograms
 from pie_inference.sampling.executable import Executable
 from pie_inference.sampling.noise import starts
@@ -324,3 +325,10 @@ def test_bounds_are_told_by_name(rule: Any, given_: dict[str, Any], told: str) -
 def test_a_program_is_known_by_its_hash() -> None:
     assert text_of(greedy()) == text_of(greedy(seed=4))
     assert text_of(greedy()) != text_of(counting(next=1, by=1))
+
+
+@given(st.lists(st.integers(-1, 2), min_size=1, max_size=12), st.integers(0, 5))
+def test_what_repeats_the_end_of_a_text(text: list[int], most: int) -> None:
+    """Of few tokens, as `device_reference` says; random programs seldom meet two that are equal."""
+    found = repeats(torch.tensor([text]), most)[0].tolist()
+    assert found == [same_as_last(text[: i + 1], text, most) for i in range(len(text))]

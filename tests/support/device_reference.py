@@ -214,7 +214,7 @@ def _own(
         case "nucleus":
             return _nucleus(first, operands[1])
         case "repeats":
-            return [_same_as_last(first[: i + 1], first, attributes[0]) for i in range(len(first))]
+            return [same_as_last(first[: i + 1], first, attributes[0]) for i in range(len(first))]
         case "slice":
             return _rows(first, axes, lambda row: row[attributes[0] : attributes[1]])
         case "concat":
@@ -383,7 +383,7 @@ def _log_softmax(row: list[float]) -> list[float]:
     return [x - highest - whole for x in row]
 
 
-def _same_as_last(begin: list[int], text: list[int], most: int) -> int:
+def same_as_last(begin: list[int], text: list[int], most: int) -> int:
     *before, own = begin
     found = 0
     while own >= 0 and found < min(most, len(before)):
