@@ -145,6 +145,7 @@ FOLDERS: dict[str, dict[str, str]] = {
     "asynclm": {
         "values": "",
         "choices": "",
+        "command": "choices",
         "cml": "values choices",
         "tools": "values choices cml",
         "calling": "values choices cml tools",
