@@ -152,7 +152,7 @@ def test_a_message_of_chat_goes_back_in(client: openai.OpenAI) -> None:
     for dumped in (True, False):
         ask: Any = {"model": "pie-tiny", "messages": messages, "temperature": 0}
         answer = client.chat.completions.create(**ask)
-        lengths.append(answer.usage.prompt_tokens)  # type: ignore[union-attr]
+        lengths.append(answer.usage.prompt_tokens)
         message = answer.choices[0].message
         messages += [message.model_dump() if dumped else message, *HI]
         with client.chat.completions.stream(**ask) as stream:
