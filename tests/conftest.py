@@ -144,7 +144,12 @@ def pytest_collection() -> Iterator[None]:
         atexit.register(gc.unfreeze)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # An `-m` of the command line has taken the place of that of `addopts`.
+    if "nightly" not in config.getoption("markexpr"):
+        nightly = {item for item in items if item.get_closest_marker("nightly")}
+        config.hook.pytest_deselected(items=list(nightly))
+        items[:] = [item for item in items if item not in nightly]
     if UNTIL in os.environ:  # in the order of the quick check
         return
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}

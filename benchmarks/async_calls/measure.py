@@ -24,7 +24,7 @@ FORCED_OPTIONS = ("--strictness", "calls", "--most-value-tokens", "64")
 
 @dataclass
 class Run:
-    """What one job came to by one side.
+    """One job by one side.
 
     Attributes:
         seconds: from the first token, or of tasks in turn from the first one's arrival, to the last
@@ -76,7 +76,7 @@ class Side:
 
     @property
     def stateless(self) -> bool:
-        """Whether it computes the whole KV cache for each turn."""
+        """True if it computes the whole KV cache for each turn."""
         return STATELESS in self.options
 
     def __str__(self) -> str:

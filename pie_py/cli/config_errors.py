@@ -50,7 +50,7 @@ def config_errors(file: Path | None = None) -> Iterator[None]:
 
 
 def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> str:
-    """What is wrong with one field, as pydantic found it, and where it comes from: a variable, the
+    """The fault of one field, as pydantic found it, and where it comes from: a variable, the
     file, or an option. `fields` is what is in the file.
     """
     place = ".".join(map(str, fault["loc"]))
@@ -65,8 +65,8 @@ def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> st
 
 
 def _unknown(loc: tuple[int | str, ...]) -> str:
-    """What to say of a setting that there is not: what holds in place of one that was removed, the
-    nearest one, or all of its section.
+    """The hint for an unknown setting: what holds in place of one that was removed, the nearest one,
+    or all of its section.
     """
     from pie_py.config.removed import removed
     from pie_py.config.section import section_of
@@ -103,7 +103,7 @@ def refuse_misspelt_variables() -> None:
 
 
 def _is_in(fields: Any, fault: ErrorDetails) -> bool:
-    """Whether a file's fields have what is wrong."""
+    """True if a file's fields have what is wrong."""
     try:
         for key in fault["loc"]:
             fields = fields[key]

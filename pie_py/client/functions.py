@@ -55,11 +55,11 @@ class Function:
 
     @property
     def called(self) -> str:
-        """What the model calls it."""
+        """The name by which the model calls it."""
         return self.name or self.run.__name__
 
     def specification(self) -> dict[str, Any]:
-        """What the inferlet has to know: OpenAI's form, with times."""
+        """The description for the inferlet: OpenAI's form, with times."""
         from pydantic import TypeAdapter  # takes long to import, and few need it
 
         hints = get_type_hints(self.run)
@@ -122,7 +122,7 @@ class FunctionHost:
                     await self.instance.send(_result(number, error=str(error)))
 
     async def _call(self, message: Mapping[str, Any]) -> str:
-        """What tells of a call's result. Whatever the function does, this call alone fails."""
+        """The message with a call's result. Whatever the function does, this call alone fails."""
         number, function = message["number"], self.functions.get(message["name"])
         if function is None:
             return _result(number, error=f"the client has no function {message['name']}")
@@ -223,7 +223,7 @@ async def answer(
         )
     hosted = [one if isinstance(one, Function) else Function(one) for one in functions]
     specifications = [*(one.specification() for one in hosted), *map(dict, tools)]
-    source = program or await anyio.to_thread.run_sync(_program)
+    source = await anyio.to_thread.run_sync(_program) if program is None else program
     uploaded = await client.upload(source, name="async_function_calling")
     given = ["--events", f"--mode={mode}", f"--request={request}", *options]
     if specifications:
@@ -278,7 +278,7 @@ async def _answered(
 
 
 def _object(text: str | bytes, instance: Instance) -> dict[str, Any]:
-    """What an inferlet has sent, which is data, and may be nonsense.
+    """An object that an inferlet has sent, which is data, and may be nonsense.
 
     Raises:
         ClientError: if it is no object, or asks for a call and does not say of what.

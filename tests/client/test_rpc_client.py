@@ -271,18 +271,6 @@ def test_a_list_of_instances_has_the_beginning_of_their_arguments(client: sync.C
     assert many == ["z"] * 512 + ["..."]
 
 
-async def test_many_concurrent_launches(bench: Bench) -> None:
-    async with Client(bench.endpoint) as client, anyio.create_task_group() as tasks:
-
-        async def one(number: int) -> None:
-            instance = await client.launch("count", [str(number % 7)])
-            assert [m async for m in instance] == [str(i) for i in range(number % 7)]
-            assert await instance.result() == "counted"
-
-        for number in range(300):
-            tasks.start_soon(one, number)
-
-
 def test_no_launch_is_lost_however_often_the_connection_breaks(proxy: Proxy) -> None:
     done: set[int] = set()
     cuts = (0, 1, 10, 30, 70, 120, 180)  # after so many launches
