@@ -79,6 +79,16 @@ def test_our_names_come_before_those_of_other_servers() -> None:
     assert (asked.repetition_penalty, asked.max_tokens) == (3, 4)  # type: ignore[attr-defined]
     assert asked.structured_outputs == StructuredOutputs(grammar="g")
 
+    none = parse(json.dumps({"prompt": "a", "grammar": ""}).encode(), CompletionRequest)
+    assert none.structured_outputs is None
+
+
+@pytest.mark.parametrize(("given", "bound"), [(-2, None), (0, None), (1, 1), (9, 9)])
+def test_ollama_has_no_bound_below_one(given: int, bound: int | None) -> None:
+    messages = [OllamaMessage("user", "Hi")]
+    asked = OllamaChatRequest(messages=messages, options={"num_predict": given})
+    assert chat_request(asked).max_tokens == bound
+
 
 @pytest.mark.parametrize("options", [{"repeat_penalty": 0}, {"top_k": -2}, {"foo": 1}], ids=str)
 def test_a_wrong_option_of_ollama_s_is_named(options: dict[str, Any]) -> None:
