@@ -67,6 +67,12 @@ from pie_py.wire.plan import Hello, NoTokens
 
 log = structlog.get_logger("pie.server")
 
+MESSAGE_BYTES = 1 << 30  # waiting between instances and clients; a user has a share of them
+FUTURES = 1 << 17  # open at once, of which a user has a share; some 600 bytes each
+# Results of instances that were launched detached are kept for so long, also by a server that
+# starts again.
+RESULT_SECONDS = 86400.0
+
 
 class FrontEnd(Protocol):
     """The RPC server, as the turns see it."""
@@ -111,8 +117,8 @@ class Wiring:
         self.shares = Shares.of(config)
         self.registry = Registry(
             config.max_instances,
-            config.message_bytes,
-            config.futures,
+            MESSAGE_BYTES,
+            FUTURES,
             config.guest_memory or default_bytes(),
             config.limits,
             self.shares,
@@ -164,9 +170,7 @@ class Wiring:
         self.grammars = GrammarService(config.grammar, confined)
         self.answers = SlowCalls(self.executor)
         self.confined = confined
-        self.results = ResultStore(
-            config.data_folder / "results", config.result_seconds, clocks.date_ns
-        )
+        self.results = ResultStore(config.data_folder / "results", RESULT_SECONDS, clocks.date_ns)
         recording = config.recording
         self._recorder = (
             Recorder(recording, config.cache_folder, clock) if recording.folder else None

@@ -531,8 +531,8 @@ def test_wild_generations_are_valid(client: Client, syntax: str, strictness: str
             client,
             [typed, QUICK, simulated("a.b", 0)],
             None,
-            *("--syntax", syntax, "--strictness", strictness, "--style", "json"),
-            *("--temperature", "1.5", "--seed", str(seed), "--max-tokens", "100"),
+            *("--syntax", syntax, "--strictness", strictness, "--style", "compact"),
+            *("--temperature", "1.5", "--seed", str(seed), "--max-tokens", "200"),
         )
         identifiers = [call["identifier"] for call in record["calls"]]
         found += len(identifiers)

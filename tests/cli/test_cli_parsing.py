@@ -250,11 +250,11 @@ def test_options_of_http_and_mcp(tmp_path: Path) -> None:
     assert far.url == "https://example.com/mcp"
     file = tmp_path / "pie.toml"
     file.write_text(
-        "[http]\nallow = ['a.example']\nredirects = 1\n[mcp.servers.x]\ncommand = 'x'\n"
+        "[http]\nallow = ['a.example']\nconcurrent = 1\n[mcp.servers.x]\ncommand = 'x'\n"
     )
     config = server_config(http_hosts=("b.example",), **{**fields, "file": file})  # type: ignore[arg-type]
     assert config.http.allow == ("b.example",), "options win"
-    assert config.http.redirects == 1
+    assert config.http.concurrent == 1
     assert config.mcp.servers["x"].command == "x"
 
 

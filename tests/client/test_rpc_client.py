@@ -410,8 +410,11 @@ def has_open_request(bench: Bench) -> bool:
     return bool(bench.call(look))
 
 
-def test_an_instance_that_does_not_receive_holds_the_client_up(tmp_path: Path) -> None:
-    with Bench(tmp_path, mailbox_messages=3) as bench, sync.Client(bench.endpoint) as client:
+def test_an_instance_that_does_not_receive_holds_the_client_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pie_control.instances.instance.MAILBOX_MESSAGES", 3)
+    with Bench(tmp_path) as bench, sync.Client(bench.endpoint) as client:
         sleeper = client.launch("sleep")
         sent = 0
 
@@ -433,8 +436,11 @@ def test_an_instance_that_does_not_receive_holds_the_client_up(tmp_path: Path) -
         assert sent == 3
 
 
-def test_messages_that_wait_for_room_have_a_bound_by_user(tmp_path: Path) -> None:
-    with Bench(tmp_path, mailbox_messages=1) as bench, sync.Client(bench.endpoint) as client:
+def test_messages_that_wait_for_room_have_a_bound_by_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pie_control.instances.instance.MAILBOX_MESSAGES", 1)
+    with Bench(tmp_path) as bench, sync.Client(bench.endpoint) as client:
         sleeper, other = client.launch("sleep"), client.launch("sleep")
         bench.behaviours.message_share.size = 100
         sleeper.send("x")

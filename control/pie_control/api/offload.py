@@ -33,7 +33,7 @@ class OffloadCalls:
         self._durations = durations
 
     def kv_costs(self, instance: Instance, model: str) -> str:
-        """What moving, recomputing and holding pages costs, as JSON."""
+        """The costs of moving, recomputing and holding pages, as JSON."""
         service = self._models.service(model)
         service.check_trait("offload")
         costs = service.description.kv_costs
@@ -159,7 +159,7 @@ def discard(instance: Instance, queue: int, pages: list[int]) -> None:
 
 
 def advise(instance: Instance, queue: int, pages: list[int], wait: str) -> str:
-    """What a policy would do with pages during a wait, as JSON."""
+    """A policy's advice about pages during a wait, as JSON."""
     target = queue_of(instance, queue, "offload")
     space = target.space
     entries = space.pages.find_apart(pages, space.page_pool.size + space.host.pool.size)

@@ -91,7 +91,7 @@ class _Reader:
 
     @property
     def ready(self) -> bool:
-        """Whether it is not wanted any more."""
+        """True if it is not wanted any more."""
         return self._future.ready
 
     def resolve(self) -> None:

@@ -148,7 +148,7 @@ def make_sampler(
         source=source,
     )
     if attends is not None and attends.window is not None:
-        target.queue.told = handle
+        target.queue.prompt_observer = handle
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
     numbers, top_k = wanted.numbers, wanted.top_k
     command = SetSamplerCommand(sampler, numbers, top_k, seed, bound, attend, pool.freed)

@@ -114,7 +114,7 @@ class Adaptive:
     ) -> list[ForwardCommand]:
         """Leaves out steps for which there is no room: in inputs, of all users together, where a
         user has those of a step in any case; and in commands. Users' steps go in turns, each user's
-        oldest first: the next is of the user with the fewest inputs in the batch, for his weight.
+        oldest first: the next is of the user with the fewest inputs in the batch, by weight.
 
         Steps that the operator lets go before others' work stay. What is behind one that is left
         out, in its queue, is left out, too.

@@ -119,7 +119,7 @@ class CommandBacklog:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is queued but runs that are under way, and what is behind them."""
+        """True if nothing is queued but runs that are under way, and what is behind them."""
         return not any(self.heads.values())
 
     @property
@@ -130,7 +130,7 @@ class CommandBacklog:
 
     @property
     def waits(self) -> bool:
-        """Whether a command can be sent, or a run begin."""
+        """True if a command can be sent, or a run begin."""
         return any(
             not queue.pending[0].is_held_back()
             for queues in self.heads.values()

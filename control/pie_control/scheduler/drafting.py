@@ -78,7 +78,7 @@ class Drafted:
 
     @property
     def ready(self) -> bool:
-        """Whether it does not wait any more."""
+        """True if it does not wait any more."""
         return not self._waits
 
     def resolve(self) -> None:

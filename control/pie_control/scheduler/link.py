@@ -49,7 +49,7 @@ class Worker(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether the worker is ready and has no plan."""
+        """True if the worker is ready and has no plan."""
 
     def send(self, plan: Plan) -> None:
         """Sends a plan."""
@@ -84,7 +84,7 @@ class WorkerLink:
 
     @property
     def idle(self) -> bool:
-        """Whether the worker is ready and has no plan."""
+        """True if the worker is ready and has no plan."""
         return self.ready and self.in_flight == 0
 
     def send(self, plan: Plan) -> None:

@@ -1,13 +1,14 @@
-"""Decides when a plan is sent to the worker. Pure: state and time in, a decision out.
+"""When a plan is sent to the worker, and how many steps it has: times in, answers out, no I/O.
 
-The dispatcher asks after every turn of the guests. All constants and rules of sending stand here.
+`dispatcher.py` asks, and has the loops; all constants of sending stand here.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from enum import Enum, auto
+
+from pie_py.wire.plan import Forward, Plan, PlanResult
 
 PLANS_IN_FLIGHT = 2  # at the worker: the one that it runs, and the one that it finds after that
 # A plan of several steps has another one behind it, or one that something else waits for, as soon
@@ -34,22 +35,12 @@ SLOWER = 1.02  # a plan later, the best rate may be worse by so much: it follows
 CERTAIN = 0.9  # of the time that a plan takes at the best rate
 
 
-class Decision(Enum):
-    """An action of the dispatcher."""
-
-    NOTHING = auto()  # the worker is not ready, or has all the plans that it may have
-    GATHER = auto()  # wait: launches are arriving, whose commands go along
-    AWAIT_TURNS = auto()  # wait: guests are ready to run, whose commands go along
-    SEND = auto()  # the worker is idle: send the next plan
-    LATER = auto()  # wait: the plan at the worker takes long, and what comes meanwhile goes along
-    FOLLOW = auto()  # send a plan behind the one at the worker, if that leaves no queue behind
-    CUT = auto()  # have the worker leave out steps of its plans: something else waits
-
-
 class Pacing:
     """Knows since when the worker waits, and how long a step takes it."""
 
     def __init__(self) -> None:
+        self._running = RunningPlans()
+        self._nanoseconds = self._steps = 0  # of the plan whose results are coming, so far
         self._gathering_since: float | None = None
         self._turns_since: float | None = None
         self._step_seconds = 0.0  # what a step of the last plan took the worker
@@ -58,51 +49,41 @@ class Pacing:
         # always cut would cost a message back and forth each time, in which the worker waits.
         self._most_steps = 1
 
-    def decide(
-        self,
-        now: float,
-        *,
-        idle: bool,
-        plans: int,
-        caught_up: bool,
-        launches: bool = False,
-        goes_on: bool = False,
-        steps: int = 0,
-        others: bool = False,
-        left: float = 0.0,
-    ) -> Decision:
-        """What to do at the end of a turn.
-
-        Args:
-            now: trio's time, in seconds.
-            idle: whether a worker is ready and has no plan.
-            plans: plans at the worker.
-            caught_up: whether every guest that the last results woke has had its turn.
-            launches: whether requests of clients are waiting that may bring commands.
-            goes_on: whether there are next steps of what the last plan was of.
-            steps: of the plans at the worker that are not answered.
-            others: whether something waits that no step of a run is.
-            left: seconds for which the plan that the worker runs surely goes on.
+    def gathers(self, now: float, *, goes_on: bool) -> bool:
+        """True if an idle worker waits on for launches that are arriving, whose commands go along:
+        if others' steps are there that go on, no longer than a step takes.
         """
-        if not idle:
-            if steps > STEPS_IN_FLIGHT:
-                return Decision.CUT if others else Decision.NOTHING
-            if not 0 < plans < PLANS_IN_FLIGHT:
-                return Decision.NOTHING
-            if left > FOLLOW_SECONDS:
-                return Decision.LATER
-            # The worker is busy, so there is time for guests whose turn is still to come.
-            return Decision.FOLLOW if caught_up else Decision.AWAIT_TURNS
-        if launches and self._may_gather(now, goes_on):
-            return Decision.GATHER
-        if self._waits_for_turns(now, caught_up):
-            return Decision.AWAIT_TURNS
-        self._gathering_since = None
-        return Decision.SEND
+        if self._gathering_since is None:
+            self._gathering_since = now
+        most = min(self._step_seconds, GATHER_SECONDS) if goes_on else GATHER_SECONDS
+        return now - self._gathering_since < most
 
-    def sent(self) -> None:
+    def waits_for_turns(self, now: float, *, caught_up: bool) -> bool:
+        """True if an idle worker waits on for guests whose turn is still to come: two plans of
+        parts take nearly two plans' time, so a wait of one plan's time pays.
+        """
+        if caught_up:
+            self._turns_since = None
+        elif self._turns_since is None:
+            self._turns_since = now
+        since = -math.inf if self._turns_since is None else self._turns_since
+        waits = now - since < min(self._step_seconds, TURNS_SECONDS)
+        if not waits:
+            self._gathering_since = None
+        return waits
+
+    def left(self, now: float) -> float:
+        """Seconds for which the plan that the worker runs surely goes on."""
+        return self._running.left(now)
+
+    def sent(self, now: float, plan: Plan, *, behind: bool) -> None:
         """A plan was sent: the worker waits no longer."""
         self._gathering_since = self._turns_since = None
+        if not behind:
+            self._running.lost()  # what a worker that has died had
+        # Without those of further steps.
+        inputs = [len(batch.inputs) for batch in plan.batches if isinstance(batch, Forward)]
+        self._running.sent(now, sum(inputs))
 
     def cut(self) -> None:
         """A plan was cut: something came between."""
@@ -112,6 +93,16 @@ class Pacing:
         """Steps that a model's next plan may have if nothing but its runs is to be sent."""
         return max(1, min(self._most_steps, self._fits.get(model, 1)))
 
+    def answered(self, now: float, result: PlanResult, steps: int) -> None:
+        """Results of a plan have come, by which so many of its steps are done."""
+        self._nanoseconds += sum([batch.nanoseconds for batch in result.results])
+        self._steps += steps
+        if result.last:
+            seconds = self._nanoseconds / 1e9
+            self.plan_took(result.model, seconds, max(1, self._steps))
+            self._running.over(now, seconds)
+            self._nanoseconds = self._steps = 0
+
     def plan_took(self, model: str, seconds: float, steps: int = 1) -> None:
         """Learns what the worker needed for a model's plan of so many steps."""
         self._step_seconds = seconds / steps
@@ -119,22 +110,6 @@ class Pacing:
         if steps >= max(1, min(self._most_steps, fit)):
             self._most_steps = min(2 * self._most_steps, MOST_STEPS)
         self._fits[model] = fit
-
-    def _may_gather(self, now: float, goes_on: bool) -> bool:
-        """Steps of others wait for launches no longer than a step takes."""
-        if self._gathering_since is None:
-            self._gathering_since = now
-        most = min(self._step_seconds, GATHER_SECONDS) if goes_on else GATHER_SECONDS
-        return now - self._gathering_since < most
-
-    def _waits_for_turns(self, now: float, caught_up: bool) -> bool:
-        """Two plans of parts take nearly two plans' time, so a wait of one plan's time pays."""
-        if caught_up:
-            self._turns_since = None
-            return False
-        if self._turns_since is None:
-            self._turns_since = now
-        return now - self._turns_since < min(self._step_seconds, TURNS_SECONDS)
 
 
 class RunningPlans:

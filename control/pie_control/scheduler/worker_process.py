@@ -14,8 +14,8 @@ from typing import Any
 from pie_py.config.processes import python_command
 from pie_py.config.temporary import TemporaryFolder
 
-# Fields of a server's configuration that its worker is told, see `WorkerConfig`.
-_TOLD = ("models", "worker_threads", "tensor_parallel_size", "extension", "observer", "log")
+# Fields of a server's configuration that its worker gets, see `WorkerConfig`.
+_FIELDS = ("models", "worker_threads", "tensor_parallel_size", "extension", "observer", "log")
 
 
 class WorkerProcess:
@@ -49,7 +49,7 @@ def start_worker(config: Mapping[str, Any]) -> WorkerProcess | None:
     The configuration, as JSON has it, need not have been checked: the worker checks its part. If it
     lacks something of that, no worker is started.
     """
-    if not config.keys() >= {*_TOLD, "worker_module"}:
+    if not config.keys() >= {*_FIELDS, "worker_module"}:
         return None
     folder = TemporaryFolder()
     try:
@@ -73,5 +73,5 @@ def _endpoint(folder: Path) -> str:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    told = {name.removeprefix("worker_"): config[name] for name in _TOLD}
-    return told | {"extension": (told["extension"] or {}).get("settings", {})}
+    settings = {name.removeprefix("worker_"): config[name] for name in _FIELDS}
+    return settings | {"extension": (settings["extension"] or {}).get("settings", {})}

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from dataclasses import replace
 from typing import Any
 
-from inferlet import _one_by_one, session
+from inferlet import session
 from inferlet._choice import Choice, Chooser, Choosing, DeviceChoice
 from inferlet._sequence import Sequence
 from inferlet._stream import ROUND, StopStrings, TextDecoder, goes_round
@@ -161,10 +161,6 @@ class Generator:
 
     async def collect_tokens(self) -> list[int]:
         """All tokens."""
-        with _one_by_one.generating(self._sequence):
-            return await self._all_tokens()
-
-    async def _all_tokens(self) -> list[int]:
         tokens: list[int] = []
         while part := await self._advance_far():
             tokens += part
@@ -196,14 +192,13 @@ class Generator:
     async def collect_text(self) -> str:
         """All text."""
         begun = self._number
-        with _one_by_one.generating(self._sequence):
-            if (whole := await self._whole_text(to_client=False)) is not None:
-                return whole
-            if self._reads_text or begun:
-                return "".join([text async for text in self.stream_text()])
-            # The text is not read before its end: decode it once.
-            decoder = self._make_decoder()
-            return decoder.feed_all(await self._all_tokens())
+        if (whole := await self._whole_text(to_client=False)) is not None:
+            return whole
+        if self._reads_text or begun:
+            return "".join([text async for text in self.stream_text()])
+        # The text is not read before its end: decode it once.
+        decoder = self._make_decoder()
+        return decoder.feed_all(await self.collect_tokens())
 
     async def collect_json(self, schema: Mapping[str, Any] | bool | str | None = None) -> Any:
         """All text, read as JSON.

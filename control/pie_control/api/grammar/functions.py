@@ -18,6 +18,7 @@ from pie_control.wasm import SUSPENDED
 from pie_py.config.limits import Limits
 
 MAX_TOKENS = 1024  # of one call
+MATCHERS = 256  # of one instance, open at once
 # A token takes a microsecond as a rule, and some milliseconds in a grammar made for that.
 INLINE_TOKENS = 8
 # Functions that may suspend the guest.
@@ -39,9 +40,8 @@ class GrammarTable:
 
     def check_matcher_room(self) -> None:
         """Raises `limit-exceeded` if there are as many matchers as there may be."""
-        most = self._limits.matchers
-        if self._count(Matcher) >= most:
-            raise ApiError("limit-exceeded", f"{most} matchers are open; destroy one first")
+        if self._count(Matcher) >= MATCHERS:
+            raise ApiError("limit-exceeded", f"{MATCHERS} matchers are open; destroy one first")
 
     def _count(self, kind: type[Grammar | Matcher]) -> int:
         return sum(isinstance(held, kind) for held in self._held.values())

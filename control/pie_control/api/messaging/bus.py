@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_py.config.services import MessagingConfig
 
+IDLE_BYTES = 64 << 20  # in the work queues of all users without an instance
+
 
 class _Subscription:
     """One reader of a topic, and what it has not read yet."""
@@ -75,7 +77,7 @@ class Bus:
         """An instance has ended, and its futures are closed: nothing of it is left afterwards.
 
         What it has pushed stays for the user's other instances. After the user's last instance,
-        queues stay as far as `idle_bytes` goes: those of the user that is idle longest go
+        queues stay as far as `IDLE_BYTES` goes: those of the user that is idle longest go
         first.
         """
         member = self._members.pop(instance, None)
@@ -291,7 +293,7 @@ class Bus:
 
     def _shrink_idle(self) -> None:
         held = sum(user.budget.used for user in self._idle.values())
-        while held > self._config.idle_bytes:
+        while held > IDLE_BYTES:
             name, user = self._idle.popitem(last=False)
             held -= user.budget.used
             self._forget(name)

@@ -132,7 +132,7 @@ class Command(ABC):
         return [], []
 
     def conflicts(self, other: Command) -> bool:
-        """Whether both touch the same name, and one of them writes it."""
+        """True if both touch the same name, and one of them writes it."""
         for read, written, others_read, others_written in zip(
             self.read(), self.written(), other.read(), other.written(), strict=True
         ):
@@ -143,7 +143,7 @@ class Command(ABC):
         return False
 
     def touches(self, names: Touched) -> bool:
-        """Whether it reads or writes one of them."""
+        """True if it reads or writes one of them."""
         return any(
             not set(own).isdisjoint(others)
             for touched in (self.read(), self.written())
@@ -171,11 +171,11 @@ class Command(ABC):
 
     @classmethod
     def program_costs(cls, commands: Sequence[Self]) -> Int32 | None:
-        """What their device programs cost, `[3, n]`, a `StepCost` in each column; None: nothing."""
+        """Costs of their device programs, `[3, n]`, a `StepCost` in each column; None: nothing."""
         return None
 
     def is_held_back(self) -> bool:
-        """Whether it has to wait, though it is the first of its queue."""
+        """True if it has to wait, though it is the first of its queue."""
         return self.after > 0 and self.queue.must_follow(self)
 
     def was_sent(self) -> None:  # noqa: B027
@@ -243,10 +243,10 @@ class Taker(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether it has an answer."""
+        """True if it has an answer."""
 
     def resolve(self, value: Any) -> None:
-        """What the command gives."""
+        """The command has given a value."""
 
     def fail(self, error: ApiError) -> None:
         """There is none."""
@@ -296,8 +296,8 @@ class CommandQueue:
         self.failure: ApiError | None = None  # why commands fail until the next synchronize
         self.failure_reported = False
         self.failures = 0  # commands that have failed
-        # Handle of a sampler that is told, until it has chosen, what forwards attend to.
-        self.told: int | None = None
+        # Handle of a sampler that observes, until it has chosen, what forwards attend to.
+        self.prompt_observer: int | None = None
         # Spans of the pages of its newest forward or run, for people who look at an instance.
         self.sees: tuple[list[int], ...] = ()
 
@@ -312,12 +312,12 @@ class CommandQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of it is at the worker."""
+        """True if nothing of it is at the worker."""
         return self.last is None or self.last.done
 
     @property
     def drops(self) -> bool:
-        """Whether its commands are dropped, up to the next mark, because one before them has
+        """True if its commands are dropped, up to the next mark, because one before them has
         failed.
 
         What they were to write is cleared then, before all else that is sent. Another queue of the
@@ -329,7 +329,7 @@ class CommandQueue:
         return all(other is self for other in self.account.active)
 
     def must_follow(self, command: Command) -> bool:
-        """Whether another queue of the instance has yet to send what comes before a command of this
+        """True if another queue of the instance has yet to send what comes before a command of this
         one.
         """
         for other in self.account.active:

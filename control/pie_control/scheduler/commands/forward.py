@@ -69,7 +69,7 @@ class ForwardCommand(Command):
     sent_slots: Sequence[int] = ()  # of parts that have been sent
     sent_outputs: Sequence[int] = ()  # likewise
     attends: int = NO_SAMPLER  # slot of the sampler whose program chooses what is read
-    attend_step: int = 0  # tokens that it has chosen before; 0: it is told of a prompt
+    attend_step: int = 0  # tokens that it has chosen before; 0: it observes a prompt
     part_of: ForwardCommand | None = None  # what is left of the forward, if this is a part
 
     def read(self) -> Touched:

@@ -72,7 +72,7 @@ class Waiter(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether it does not wait any more."""
+        """True if it does not wait any more."""
 
     def resolve(self) -> None:
         """They are there, or the run is over."""
@@ -82,7 +82,7 @@ class RunCommand(Command):
     """One run. `Runs` moves it on; the API reads its tokens and ends it.
 
     Tokens come into the table of `Runs`, plan by plan, for all runs at once. The run has received
-    them when it has to be looked at: it has ended, or as many are there as it `notices`.
+    them when it has to be looked at: it has ended, or `check_at` of them are there.
     """
 
     kind: ClassVar[str] = "run"
@@ -152,7 +152,7 @@ class RunCommand(Command):
         return 0 if self.table is None else self.table.filled(self)
 
     @property
-    def notices(self) -> int:
+    def check_at(self) -> int:
         """How many tokens have to be there for it to be looked at, if none of them stops it."""
         if self._always:
             return 0
@@ -293,7 +293,7 @@ class RunCommand(Command):
         raise NotImplementedError("steps of runs are joined by `Runs`")
 
     def trace(self, provenance: Provenance) -> None:
-        """What its pages hold is recorded at its end, when its tokens are known."""
+        """Its text is recorded at its end, when its tokens are known."""
         provenance.made(self.sampler.slot)
         provenance.embeds_changed()
         pages = self.pages
@@ -332,7 +332,7 @@ class FirstToken:
 
     @property
     def ready(self) -> bool:
-        """Whether it is not wanted any more: the run is over."""
+        """True if it is not wanted any more: the run is over."""
         return self._run.over
 
     def resolve(self, value: tuple[int, Any, Any, Any]) -> None:

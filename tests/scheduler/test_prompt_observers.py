@@ -1,4 +1,4 @@
-"""Prompts that a sampler's `attend` program is told of: which forwards, in parts or not; and what
+"""Prompts that a sampler's `attend` program observes: which forwards, in parts or not; and what
 gives no weights.
 """
 
@@ -39,9 +39,9 @@ class Forwards:
                 if isinstance(batch, Forward):
                     counts = np.diff(batch.input_starts)
                     absent = np.full(len(counts), -1, np.int32)
-                    told = batch.attends if batch.attends.size else absent
+                    observers = batch.attends if batch.attends.size else absent
                     steps = batch.attend_steps if batch.attend_steps.size else absent
-                    rows = zip(counts.tolist(), told.tolist(), steps.tolist(), strict=True)
+                    rows = zip(counts.tolist(), observers.tolist(), steps.tolist(), strict=True)
                     found += list(rows)
             self._server.scheduler.complete(self._server.worker.run(plan))
         return found
@@ -71,7 +71,7 @@ def test_forwards_between_a_sampler_and_its_first_choice() -> None:
 
 
 @pytest.mark.parametrize("policy", [None, attention.sinks(), attention.quest(2)], ids=str)
-def test_no_other_sampler_is_told(policy: Attend | None) -> None:
+def test_no_other_sampler_observes(policy: Attend | None) -> None:
     server = Server(**FACTS)
     guest = Guest(server)
     sampler(guest, policy)
@@ -79,7 +79,7 @@ def test_no_other_sampler_is_told(policy: Attend | None) -> None:
     assert Forwards(server).sent() == [(6, -1, -1)]
 
 
-def test_a_destroyed_sampler_and_another_queue_are_not_told() -> None:
+def test_a_destroyed_sampler_and_another_queue_do_not() -> None:
     server = Server(**FACTS)
     guest = Guest(server)
     other = Guest(server, guest.instance)
@@ -90,7 +90,7 @@ def test_a_destroyed_sampler_and_another_queue_are_not_told() -> None:
     assert sorted(Forwards(server).sent()) == [(4, -1, -1), (6, -1, -1)]
 
 
-def test_parts_of_a_prompt_are_told_each() -> None:
+def test_each_part_of_a_prompt_is_observed() -> None:
     server = Server(prompt_tokens=16, **FACTS)
     decoder = Decoder(server)
     guest = Guest(server)
@@ -101,7 +101,7 @@ def test_parts_of_a_prompt_are_told_each() -> None:
     assert sorted(sent.sent()) == [(1, -1, 0), (15, 0, 0), (25, 0, 0)]  # beside a step; alone
 
 
-def test_what_a_told_prompt_leaves_is_plain_text() -> None:
+def test_what_an_observed_prompt_leaves_is_plain_text() -> None:
     """It has read all that it may: the prefix cache finds it."""
     server = Server(**FACTS)
     guest = Guest(server)
