@@ -1,13 +1,11 @@
 """`cluster`: what clients of a cluster pay beside those of one server.
 
-One node, the worker that answers at once, loopback. A server without a cluster, the cluster by
-redirect and the cluster by relay take turns, a few exchanges each, so that other work on the
-machine meets all of them.
+One node, the worker that answers at once, loopback. A server without a cluster and the cluster take
+turns, a few exchanges each, so that other work on the machine meets both.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
@@ -24,15 +22,13 @@ from pie_cluster.machines.settings import ClusterConfig
 from pie_py.bench import options
 from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
-from pie_py.bench.server import cpu_seconds
 from pie_py.client import Client, Instance
 from pie_py.config.server import ServerConfig
 from pie_py.config.server_process import ServerProcess
 
 MODEL = Path(__file__).parents[1] / "inference/pie_inference/embedded/pie-tiny"
-WAYS = ("server", "redirect", "relay")
+WAYS = ("server", "redirect")
 NO_PROGRAM = 64 * "0"  # the hash of one that is not there
-FRAMES = 3  # of an echo: the request, its response, the message
 ECHO = b"""
 from inferlet import session
 
@@ -46,7 +42,7 @@ async def main(args):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A cluster's placement, launches and messages, by redirect and by relay, beside a server's."""
+    """A cluster's placement, launches and messages, by redirect, beside a server's."""
 
     rounds: int = options.rounds(20)
     echoes: int = options.count("--echoes", 50, "Messages of each way in a round.")
@@ -55,18 +51,17 @@ class Settings:
 
 @dataclass
 class Found:
-    """Milliseconds by way, and the gateway's CPU time."""
+    """Milliseconds by way."""
 
     requests: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
     placements: list[float] = field(default_factory=list)
     launches: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
     echoes: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
-    gateway_us: list[float] = field(default_factory=list)  # of CPU time a frame, by round
 
 
 @contextmanager
-def _servers() -> Iterator[tuple[str, str, int]]:
-    """A server, and a cluster of one node: their endpoints, and the gateway's process id."""
+def _servers() -> Iterator[tuple[str, str]]:
+    """A server, and a cluster of one node: their endpoints."""
     fields: dict[str, Any] = {
         "models": [{"source": str(MODEL)}],
         "worker_module": "benchmarks.instant_worker",
@@ -83,8 +78,7 @@ def _servers() -> Iterator[tuple[str, str, int]]:
         )
         stack.callback(operate.down, cluster.folder)
         token = operate.up(cluster, lambda text: None)
-        pids = json.loads((cluster.folder / "pids.json").read_text())
-        yield server.wait_ready(), token.gateway, pids["gateway"]
+        yield server.wait_ready(), token.gateway
 
 
 async def _timed(act: Awaitable[object]) -> float:
@@ -112,47 +106,39 @@ async def _echo(instance: Instance) -> None:
 async def _round(
     clients: dict[str, Client],
     instances: dict[str, Instance],
-    gateway: int,
     settings: Settings,
     found: Found,
 ) -> None:
     for _ in range(settings.echoes):
-        for way in WAYS[:2]:  # of the server, and of the gateway
+        for way in WAYS:  # of the server, and of the gateway
             asked = clients[way]._connected.request("has", hash=NO_PROGRAM)
             found.requests[way].append(await _timed(asked))
         # Of a client that is connected already: what a launch asks before it is sent to the node.
         asked = clients["redirect"]._connected.request("place", program="echo", near=None)
         found.placements.append(await _timed(asked))
     for way in WAYS:
-        begin = cpu_seconds(gateway)
         for _ in range(settings.echoes):
             found.echoes[way].append(await _timed(_echo(instances[way])))
-        if way == "relay":
-            seconds = cpu_seconds(gateway) - begin
-            found.gateway_us.append(seconds / settings.echoes / FRAMES * 1e6)
     for _ in range(settings.launches):
         for way in WAYS:
             found.launches[way].append(await _first_message(clients[way]))
 
 
-async def _measure(
-    endpoints: dict[str, str], gateway: int, settings: Settings, progress: Progress
-) -> Found:
+async def _measure(endpoints: dict[str, str], settings: Settings, progress: Progress) -> Found:
     found = Found()
     async with (
         Client(endpoints["server"]) as server,
-        Client(endpoints["cluster"], relay=False) as redirect,
-        Client(endpoints["cluster"], relay=True) as relay,
+        Client(endpoints["cluster"]) as redirect,
     ):
-        clients = dict(zip(WAYS, (server, redirect, relay), strict=True))
+        clients = dict(zip(WAYS, (server, redirect), strict=True))
         instances = {}
         for way, client in clients.items():
             await client.upload(ECHO, name="echo")
             instances[way] = await client.launch("echo")
             assert await instances[way].receive() == "launched"
-        await _round(clients, instances, gateway, settings, Found())  # warms up
+        await _round(clients, instances, settings, Found())  # warms up
         for number in range(settings.rounds):
-            await _round(clients, instances, gateway, settings, found)
+            await _round(clients, instances, settings, found)
             progress(f"round {number + 1}")
         for instance in instances.values():
             await instance.cancel()
@@ -160,29 +146,27 @@ async def _measure(
 
 
 def cluster(settings: Settings, progress: Progress) -> Report:
-    """Measures all three."""
+    """Measures both."""
     progress.expect(1 + settings.rounds)
-    with _servers() as (server, gateway, pid):
+    with _servers() as (server, gateway):
         progress("the server and the cluster run")
         endpoints = {"server": server, "cluster": gateway}
-        found = anyio.run(_measure, endpoints, pid, settings, progress)
-    request = {way: statistics.median(found.requests[way]) for way in WAYS[:2]}
+        found = anyio.run(_measure, endpoints, settings, progress)
+    request = {way: statistics.median(found.requests[way]) for way in WAYS}
     echo = {way: statistics.median(found.echoes[way]) for way in WAYS}
     launch = {way: statistics.median(found.launches[way]) for way in WAYS}
     placement = statistics.median(found.placements)
-    frame = statistics.median(found.gateway_us)
     return Report(
         "A cluster of one node beside a server, p50, ms",
         ["", *WAYS],
         [
-            ["a request answered at once", *request.values(), None],
-            ["placement", None, placement, placement],
+            ["a request answered at once", *request.values()],
+            ["placement", None, placement],
             ["launch to first message", *launch.values()],
             ["a message and its echo", *echo.values()],
-            ["gateway's CPU a frame, µs", None, 0, frame],
         ],
         [
-            "An echo is three frames by the gateway. All ways take turns in each round.",
+            "Both ways take turns in each round.",
             "A request answered at once is what no placement can be faster than.",
         ],
         [
@@ -193,8 +177,6 @@ def cluster(settings: Settings, progress: Progress) -> Report:
                 0.5,
             ),
             Goal("message by redirect over a server's", echo["redirect"] / echo["server"], 1.03),
-            Goal("message by relay beyond redirect, ms", echo["relay"] - echo["redirect"], 0.3),
-            Goal("gateway's CPU a relayed frame, µs", frame, 40),
         ],
     )
 
