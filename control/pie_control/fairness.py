@@ -1,4 +1,4 @@
-"""Fair queueing where users share something: the least served user is next, of his instances the
+"""Fair queueing where users share something: the least served user is next, of their instances the
 least served one.
 
 This is start-time fair queueing (Goyal, Vin and Cheng, 1996), on two levels. Each user, and each
@@ -145,7 +145,7 @@ class FairQueue(Generic[Item]):
     ) -> None:
         """Nothing waits yet. After a pause an instance may get `credit`, in the unit of `charge`,
         before others of its user, and a user `credit_of_user`, by default as much, before others. A
-        user's share grows with his weight.
+        user's share grows with their weight.
         """
         self._credit = credit
         self._weight_of = weight_of
@@ -217,10 +217,6 @@ class FairQueue(Generic[Item]):
         """Whether a user comes before another one, if both wait."""
         return self._users.start_of(user) < self._users.start_of(than)
 
-    def has_others(self, users: Set[str]) -> bool:
-        """Whether something waits of a user other than these."""
-        return not self._users.places.keys() <= users
-
     def lead(self, user: str) -> float:
         """The next user's virtual time beyond this one's. The queue is not empty."""
         return self._users.lead(user)
@@ -236,7 +232,7 @@ class FairQueue(Generic[Item]):
         """Charges a user for what was done outside this line."""
         self._users.charge(user, cost / self._weight_of(user))
 
-    # Rounds: where one user is alone, and what waits for him becomes more between two rounds only,
+    # Rounds: where one user is alone, and what waits for them becomes more between two rounds only,
     # the order is the same without places in a line, and costs less.
 
     def enter_all(self, user: str, instances: Sequence[str]) -> list[float]:

@@ -26,20 +26,23 @@ from pie_control.api import (
 )
 from pie_control.api.adapter import AdapterCalls
 from pie_control.api.binder import implement
-from pie_control.api.grammar import LONG_CALLS, GrammarCalls
+from pie_control.api.grammar.functions import LONG_CALLS, GrammarCalls
+from pie_control.api.grammar.service import GrammarService
+from pie_control.api.http.functions import HttpClient
 from pie_control.api.images import ImageCalls
-from pie_control.api.messaging import MessagingCalls
+from pie_control.api.mcp.functions import McpServers
+from pie_control.api.messaging.bus import Bus
+from pie_control.api.messaging.functions import MessagingCalls
 from pie_control.api.offload import OffloadCalls
 from pie_control.api.run_text import RunTextCalls
 from pie_control.api.runtime import GuestClocks, RuntimeCalls, SourceCalls
 from pie_control.api.sample import SamplerCalls
-from pie_control.api.store import StoreCalls
+from pie_control.api.store.functions import StoreCalls
+from pie_control.api.store.service import StoreService
 from pie_control.api.tokenize import SLOW_CALLS, TokenizeCalls
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import SettingsFolder
 from pie_control.device_programs.known import KnownPrograms
-from pie_control.grammar import GrammarService
-from pie_control.http import HttpClient
 from pie_control.instances.guest_memory import GuestMemory, default_bytes
 from pie_control.instances.launcher import GuestMaker, Launcher
 from pie_control.instances.registry import Registry
@@ -47,25 +50,28 @@ from pie_control.instances.result_store import ResultStore
 from pie_control.instances.slow_calls import SlowCalls
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
-from pie_control.mcp import McpServers
-from pie_control.messaging.bus import Bus
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.model import ModelParts
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
 from pie_control.recording import Recorder
 from pie_control.rpc.requests import Parts as RpcParts
+from pie_control.scheduler.dispatcher import Dispatcher
+from pie_control.scheduler.link import Worker
+from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_control.shares import Shares
-from pie_control.store.service import StoreService
 from pie_control.timers import Timers
 from pie_control.wasm import HostFunction
-from pie_control.worker.dispatcher import Dispatcher
-from pie_control.worker.link import Worker
-from pie_control.worker.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Hello, NoTokens
 
 log = structlog.get_logger("pie.server")
+
+MESSAGE_BYTES = 1 << 30  # waiting between instances and clients; a user has a share of them
+FUTURES = 1 << 17  # open at once, of which a user has a share; some 600 bytes each
+# Results of instances that were launched detached are kept for so long, also by a server that
+# starts again.
+RESULT_SECONDS = 86400.0
 
 
 class FrontEnd(Protocol):
@@ -111,8 +117,8 @@ class Wiring:
         self.shares = Shares.of(config)
         self.registry = Registry(
             config.max_instances,
-            config.message_bytes,
-            config.futures,
+            MESSAGE_BYTES,
+            FUTURES,
             config.guest_memory or default_bytes(),
             config.limits,
             self.shares,
@@ -152,7 +158,9 @@ class Wiring:
             worker.order,
             SettingsFolder(folder and folder / "adapters", "model", "name", "folder"),
         )
-        self.dispatcher = Dispatcher(self.models, self.executor, worker, self.timers, clock)
+        self.dispatcher = Dispatcher(
+            self.models.services, self.executor, worker, self.timers, clock
+        )
         self.messaging = Bus(config.messaging, alone=scope.topics)
         self.store = StoreService(
             config.data_folder / "store.sqlite3", config.store, of_all=scope.store
@@ -162,9 +170,7 @@ class Wiring:
         self.grammars = GrammarService(config.grammar, confined)
         self.answers = SlowCalls(self.executor)
         self.confined = confined
-        self.results = ResultStore(
-            config.data_folder / "results", config.result_seconds, clocks.date_ns
-        )
+        self.results = ResultStore(config.data_folder / "results", RESULT_SECONDS, clocks.date_ns)
         recording = config.recording
         self._recorder = (
             Recorder(recording, config.cache_folder, clock) if recording.folder else None

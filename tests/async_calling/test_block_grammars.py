@@ -11,7 +11,7 @@ from support.tokenizers_of_tests import FOLDER, dialect, stop_token
 from asynclm.choices import Strictness, Syntax
 from asynclm.cml.dialect import Marker
 from asynclm.cml.grammars import Signature, block_grammar
-from pie_control.grammar.vocabulary import Vocabulary, load_vocabulary
+from pie_control.api.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.models.tokenizer import TextCodec
 
 FUNCTIONS = [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from pie_control.mcp.stdio import stdio_transport
+from pie_control.api.mcp.stdio import stdio_transport
 from pie_py.config.mcp import McpServerConfig
 
 TELLS = """

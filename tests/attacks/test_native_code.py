@@ -20,12 +20,12 @@ from PIL import ExifTags, Image
 from support.checkpoints import small_tokenizer
 from support.instances import failure
 
+from pie_control.api.grammar.service import Grammar, GrammarService
 from pie_control.api.tokenize import MAX_TOKENS, TokenizeCalls
 from pie_control.confined import pool as pool_module
 from pie_control.confined.pool import ConfinedPool, JobStopped
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.fairness import Owner
-from pie_control.grammar import Grammar, GrammarService
 from pie_control.models.tokenizer import TextCodec, encode
 from pie_control.programs.source_check import check_file
 from pie_py.config.cpu_time import GroupTime

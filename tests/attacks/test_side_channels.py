@@ -14,9 +14,9 @@ from support.checkpoints import small_tokenizer
 from support.scheduler_fixtures import Guest, Server, u32
 
 from pie_control.api import prefix
+from pie_control.api.grammar.service import GrammarService
 from pie_control.confined.pool import ConfinedPool
 from pie_control.fairness import FairThreads
-from pie_control.grammar import GrammarService
 from pie_control.models.tokenizer import TextCodec
 from pie_py.config.scheduling import PrefixCacheConfig
 from pie_py.config.services import ConfinedConfig, GrammarConfig

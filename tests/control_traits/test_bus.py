@@ -14,8 +14,8 @@ from support.bus_rules import MAILBOX_BYTES, MESSAGING, STEPS, Handle
 from support.instances import Instances, failure, is_ready, take_text
 from support.rig import messaging
 
+from pie_control.api.messaging.channel import OVERHEAD
 from pie_control.instances.instance import Instance, InstanceState
-from pie_control.messaging.channel import OVERHEAD
 
 
 class OneServer:
@@ -74,8 +74,11 @@ def test_rule(rule: Callable[[bus_rules.World], None]) -> None:
     rule(OneServer())
 
 
-def test_queues_outlive_their_user_s_instances_within_bounds() -> None:
-    instances = Instances(idle_bytes=2 * (100 + OVERHEAD))
+def test_queues_outlive_their_user_s_instances_within_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pie_control.api.messaging.bus.IDLE_BYTES", 2 * (100 + OVERHEAD))
+    instances = Instances()
     for user in ("ann", "bob", "cem"):
         instance = instances.launch(user)
         messaging.push(instance, "q", user[0] * 100)

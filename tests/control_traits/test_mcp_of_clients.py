@@ -17,8 +17,8 @@ from support.instances import failure
 from support.mcp_servers import SERVER, Tools, http_server, running
 from support.web_servers import Asked, Caller, always, browser, reply
 
+from pie_control.api.mcp.functions import McpServers
 from pie_control.errors import ApiError
-from pie_control.mcp import McpServers
 from pie_control.rpc.params import read
 from pie_py.config.http import HttpConfig
 from pie_py.config.mcp import McpConfig

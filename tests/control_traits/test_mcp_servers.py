@@ -22,9 +22,9 @@ from support.mcp_servers import (
     tools,
 )
 
+from pie_control.api.mcp.functions import McpServers
+from pie_control.api.mcp.stdio import LineTooLong, lines
 from pie_control.errors import ApiError
-from pie_control.mcp import McpServers
-from pie_control.mcp.stdio import LineTooLong, lines
 from pie_py.config.cpu_time import GroupTime
 from pie_py.config.mcp import McpConfig
 from pie_py.config.variables import MissingVariable
@@ -103,7 +103,7 @@ async def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
 
 
 async def test_why_a_server_takes_no_input_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pie_control.mcp.stdio.GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("pie_control.api.mcp.stdio.GRACE_SECONDS", 0.5)
 
     async with tools(test={"command": sys.executable, "args": [PLAIN]}) as t:
         # What it has started keeps its output open, so that its end does not show there. The
@@ -367,9 +367,10 @@ async def test_arguments_that_cannot_be_written_harm_no_other_call(over_http: bo
             assert t.servers.registry.find("tester", "test")._connection is connection
 
 
-async def test_limits() -> None:
-    registry = McpConfig(servers={"test": STDIO}, concurrent=2, user_concurrent=3)
-    servers = McpServers(registry)
+async def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pie_control.api.mcp.functions.INSTANCE_CALLS", 2)
+    monkeypatch.setattr("pie_control.api.mcp.functions.USER_CALLS", 3)
+    servers = McpServers(McpConfig(servers={"test": STDIO}))
     async with running(servers) as t:
         other = Tools(servers)
         other.caller.id = "other"
@@ -446,7 +447,7 @@ async def test_lines_of_any_pieces() -> None:
 
 
 async def test_a_line_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pie_control.mcp.stdio.SKIPPED_BYTES", 5000)
+    monkeypatch.setattr("pie_control.api.mcp.stdio.SKIPPED_BYTES", 5000)
 
     reader, writer = os.pipe()
     os.write(writer, b"x" * 10_000)

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from support.checkpoints import small_tokenizer
 
+from pie_control.api.grammar.compiling import compiled, schema_grammar
+from pie_control.api.grammar.vocabulary import load_vocabulary
 from pie_control.errors import ApiError
-from pie_control.grammar.compiling import compiled, schema_grammar
-from pie_control.grammar.vocabulary import load_vocabulary
 from pie_control.models.tokenizer import TextCodec
 
 FOLDER = os.environ.get("JSON_SCHEMA_SUITE")

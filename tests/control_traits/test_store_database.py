@@ -21,10 +21,9 @@ import pytest
 from hypothesis import given, settings
 from support.postgres import Postgres
 
-from pie_control.errors import ApiError
-from pie_control.store import entries as module
-from pie_control.store.database import Database
-from pie_control.store.entries import (
+from pie_control.api.store import entries as module
+from pie_control.api.store.database import Database
+from pie_control.api.store.entries import (
     Commit,
     Entries,
     Get,
@@ -33,7 +32,8 @@ from pie_control.store.entries import (
     Result,
     StoreUnusable,
 )
-from pie_control.store.postgres import SharedDatabase
+from pie_control.api.store.postgres import SharedDatabase
+from pie_control.errors import ApiError
 from pie_py.config.services import StoreConfig
 
 KEYS = ["a", "ab", "abc", "b", "é", "\0", "a\0", "\U0010ffff", "日本"]
@@ -241,8 +241,8 @@ def test_a_key_that_is_no_text_any_more_fails_the_operation_only(tmp_path: Path)
 WRITER = """
 import sys
 from pathlib import Path
-from pie_control.store.database import Database
-from pie_control.store.entries import Commit
+from pie_control.api.store.database import Database
+from pie_control.api.store.entries import Commit
 from pie_py.config.services import StoreConfig
 database = Database(Path(sys.argv[1]), StoreConfig())
 n = 0
@@ -338,7 +338,7 @@ def test_nothing_acknowledged_is_lost_while_postgresql_is_killed(
 def test_postgresql_that_is_away_is_told(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pie_control.store.postgres.PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("pie_control.api.store.postgres.PATIENCE_SECONDS", 0.1)
     with postgres.database() as address:
         database = SharedDatabase(StoreConfig(database=address))
         database.run([put("k", b"v")])

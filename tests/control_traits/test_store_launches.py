@@ -13,10 +13,10 @@ from support.postgres import Postgres
 
 from pie_cluster.database.statements import Connection, DatabaseAway, Statements
 from pie_cluster.database.tables import Launch, Launches, Leases, Topics
+from pie_control.api.store.entries import Commit, Get
+from pie_control.api.store.postgres import SharedDatabase
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Fence
-from pie_control.store.entries import Commit, Get
-from pie_control.store.postgres import SharedDatabase
 from pie_py.config.services import StoreConfig
 
 pytest.importorskip("psycopg")

@@ -20,8 +20,8 @@ from typing import Any
 import psutil
 import trio
 
+from pie_control.api.mcp.functions import McpServers
 from pie_control.errors import ApiError
-from pie_control.mcp import McpServers
 from pie_py.config.mcp import McpConfig
 from support.web_servers import Caller
 

@@ -13,9 +13,9 @@ from typing import Any
 import h11
 import trio
 
+from pie_control.api.http.functions import HttpClient
+from pie_control.api.http.network import resolve
 from pie_control.errors import ApiError
-from pie_control.http import HttpClient
-from pie_control.http.network import resolve
 from pie_control.instances.futures import FutureTable
 from pie_py.config.http import HttpConfig
 from pie_py.config.limits import Limits

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import psycopg
 import trio
 
-from pie_control.store.postgres import OPTIONS, line_of
+from pie_control.api.store.postgres import OPTIONS, line_of
 
 # A lease must not wait for long behind a statement, or behind one that waits for a lock.
 LOCK_MS = 2000

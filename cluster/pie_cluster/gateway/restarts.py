@@ -21,9 +21,9 @@ from pie_cluster.directory.directory import PlacementRequest
 from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.node.links import NodeLinks
 from pie_cluster.wire.messages import MOST_AVOIDED
+from pie_control.api.store.entries import StoreUnusable
+from pie_control.api.store.postgres import SharedDatabase
 from pie_control.errors import ApiError, Refusal
-from pie_control.store.entries import StoreUnusable
-from pie_control.store.postgres import SharedDatabase
 from pie_py.client.errors import ClientError, RpcError
 from pie_py.config.services import StoreConfig
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pie_control.commands.command import CommandQueue
-from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Handles
 from pie_control.interception.advice import SwapAdvice
@@ -27,6 +25,8 @@ from pie_control.resources.parts import Parts
 from pie_control.resources.pools import EmbedPool, FreeList, PagePool
 from pie_control.resources.samplers import PROGRAM_BYTES, SamplerPool, Samplers
 from pie_control.resources.space import Space
+from pie_control.scheduler.commands.command import CommandQueue
+from pie_control.scheduler.commands.run import RunCommand
 from pie_control.scheduler.scheduler import Scheduler
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import ModelDescription

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import trio
 
+from pie_control.api.mcp.registry import McpRegistry
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Shortage
 from pie_control.instances.instance import Instance, InstanceState
@@ -20,7 +21,6 @@ from pie_control.instances.launcher import Launcher, check_arguments
 from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import ResultStore
-from pie_control.mcp.registry import McpRegistry
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.served import ServedModels, traits_of
 from pie_control.programs.store import Program, ProgramStore, is_hash

@@ -1,0 +1,1 @@
+"""Constrained decoding: the trait `grammar`, compilation, and one walk through a grammar."""

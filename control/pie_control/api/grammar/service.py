@@ -1,0 +1,304 @@
+"""Constrained decoding: grammars are compiled by llguidance and walked beside the model.
+
+Here they are compiled, within limits, and the compiled ones kept; `matcher` is one walk through a
+grammar.
+
+llguidance needs stack in proportion to a grammar's nesting, and ends its process where there is too
+little; nor does it look at a clock. So a grammar is compiled twice: first in a confined process
+(`compiling.py`), then, if that went well, in a thread here that has eight times that process's
+stack. A compiled grammar can't be sent from process to process, and masks must take microseconds.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import structlog
+import trio
+from llguidance import LLMatcher
+
+from pie_control.api.grammar.compiling import KINDS, compiled, probe
+from pie_control.api.grammar.matcher import Matcher
+from pie_control.api.grammar.vocabulary import Vocabulary, load_vocabulary
+from pie_control.confined.pool import ConfinedPool
+from pie_control.confined.process import STACK_BYTES as PROBE_STACK_BYTES
+from pie_control.errors import ApiError, Shortage
+from pie_control.fairness import FairThreads, Owner
+from pie_control.models.tokenizer import TextCodec
+from pie_py.config.services import GrammarConfig
+from pie_py.wire.plan import ModelDescription
+
+log = structlog.get_logger("pie.grammar")
+
+STACK_BYTES = 8 * PROBE_STACK_BYTES
+MOST_CHARACTERS = 256 << 10  # of one grammar
+THREADS = 2  # that compile; a user has one of them at a time
+USER_COMPILATIONS = 64  # under way, of all instances of one user
+KEPT_GRAMMARS = 128  # compiled ones kept for later uses
+KEPT_CHARACTERS = 4 << 20  # of their texts together
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A compiled grammar of one model. Nothing changes it; matchers start from copies."""
+
+    model: str
+    vocabulary: Vocabulary
+    root: LLMatcher
+
+    def matcher(self, wake: Callable[[], None], owner: Owner) -> Matcher:
+        """A matcher at the grammar's start; `wake` asks for another turn of the scheduler."""
+        return Matcher(self.model, self.vocabulary, self.root, wake, owner)
+
+
+class _Key(NamedTuple):
+    """The key of a compiled grammar in the cache."""
+
+    user: str  # empty if all share
+    model: str
+    kind: str
+    text: str
+
+
+class _Compilation:
+    """A grammar that is being compiled, for all instances of a user that want it."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.result: Grammar | ApiError | None = None  # None: all waiters gave up
+        self.wanted = 0  # by so many
+        self.in_thread = False
+        self.scope = trio.CancelScope()
+
+
+class _Share:
+    """What one user has of the service."""
+
+    def __init__(self) -> None:
+        self.waiting = 0  # compilations under way, abandoned ones in threads included
+        self.turn = trio.Lock()  # of the one that has a thread, or comes next
+
+
+class GrammarService:
+    """The compiled grammars of the server, by model, kind and text."""
+
+    def __init__(self, config: GrammarConfig, confined: ConfinedPool) -> None:
+        self._config = config
+        self._confined = confined
+        self._threads = FairThreads(THREADS, 1, "grammar-compile", STACK_BYTES)
+        self._vocabularies: dict[str, Vocabulary] = {}
+        self._cache: OrderedDict[_Key, Grammar] = OrderedDict()
+        self._cached_characters = 0
+        self._under_way: dict[tuple[str, _Key], _Compilation] = {}  # by user
+        self._shares: dict[str, _Share] = {}  # by user
+        self._nursery: trio.Nursery | None = None  # of the tasks that wait for compilations
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Carries what `start` has begun, until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            await trio.sleep_forever()
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    def check(self, kind: str, text: str) -> None:
+        """Refuses at once what cannot be compiled.
+
+        Raises:
+            ApiError: `invalid-argument`, `limit-exceeded`.
+        """
+        if kind not in KINDS:
+            raise ApiError(
+                "invalid-argument",
+                f"no kind of grammar is called {kind[:100]!r}; {', '.join(KINDS)} are",
+            )
+        if len(text) > MOST_CHARACTERS:
+            raise ApiError(
+                "limit-exceeded",
+                f"a grammar of {len(text)} characters; {MOST_CHARACTERS} at most",
+            )
+
+    def compiled(self, model: str, kind: str, text: str, user: str) -> Grammar | None:
+        """A grammar that was compiled before for the user, if it is still there."""
+        key = self._key(model, kind, text, user)
+        found = self._cache.get(key)
+        if found is not None:
+            self._cache.move_to_end(key)
+        return found
+
+    def start(
+        self,
+        model: ModelDescription,
+        codec: TextCodec,
+        kind: str,
+        text: str,
+        user: str,
+        done: Callable[[Grammar | ApiError], None],
+    ) -> Callable[[], None]:
+        """Compiles in the background, as `compile`, and calls `done` once.
+
+        Returns what gives the compilation up; `done` is not called then.
+        """
+        assert self._nursery is not None, "the service runs"
+        scope = trio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                try:
+                    done(await self.compile(model, codec, kind, text, user))
+                except ApiError as error:
+                    done(error)
+                except Exception as error:
+                    done(ApiError("internal", f"{type(error).__name__}: {error}"))
+
+        self._nursery.start_soon(run)
+        return scope.cancel
+
+    async def compile(
+        self, model: ModelDescription, codec: TextCodec, kind: str, text: str, user: str = ""
+    ) -> Grammar:
+        """The compiled grammar, from the cache if it was compiled before. Users take turns.
+
+        Raises:
+            ApiError: `invalid-argument` (it is wrong), `limit-exceeded` (too large, too slow),
+                `unsupported` (the model's tokenizer does not work with grammars).
+        """
+        result: Grammar | ApiError | None = self.compiled(model.name, kind, text, user)
+        while result is None:
+            compilation = self._under_way.get((user, self._key(model.name, kind, text, user)))
+            if compilation is None:
+                compilation = self._begin(model, codec, kind, text, user)
+            result = await self._wait(compilation)
+        if isinstance(result, ApiError):
+            raise ApiError(result.code, result.message)
+        return result
+
+    async def _wait(self, compilation: _Compilation) -> Grammar | ApiError | None:
+        """The result. Only the grammar's own compilation is limited, by the CPU time that it takes:
+        not the line before it, nor the start of a process.
+        """
+        compilation.wanted += 1
+        try:
+            await compilation.done.wait()
+            return compilation.result
+        finally:
+            compilation.wanted -= 1
+            if not compilation.wanted and not compilation.in_thread:
+                compilation.scope.cancel()
+
+    def _begin(
+        self, model: ModelDescription, codec: TextCodec, kind: str, text: str, user: str
+    ) -> _Compilation:
+        """Begins a compilation of a user: so many at once, since each holds its text.
+
+        Raises:
+            ApiError: `limit-exceeded`.
+        """
+        share = self._shares.get(user)
+        if share is not None and share.waiting >= USER_COMPILATIONS:
+            raise Shortage(
+                f"{USER_COMPILATIONS} grammars of this user are being compiled, in all instances"
+            )
+        if share is None:
+            share = self._shares[user] = _Share()
+        share.waiting += 1
+        key = self._key(model.name, kind, text, user)
+        compilation = self._under_way[user, key] = _Compilation()
+        # A thread cannot be stopped. So that one user never has two of them, a task holds the turn
+        # until the thread has really ended, even if all waiters have given up.
+        trio.lowlevel.spawn_system_task(
+            self._carry_out, compilation, share, model, codec, key, user
+        )
+        return compilation
+
+    async def _carry_out(
+        self,
+        compilation: _Compilation,
+        share: _Share,
+        model: ModelDescription,
+        codec: TextCodec,
+        key: _Key,
+        user: str,
+    ) -> None:
+        """Compiles when it is the user's turn. Raises nothing."""
+        try:
+            with compilation.scope:
+                async with share.turn:
+                    compilation.in_thread = True
+                    grammar = self._cache.get(key)
+                    if grammar is None:
+                        owner = Owner(user, "")
+                        grammar = await self._compile(owner, model, codec, key.kind, key.text)
+                        self._keep(key, grammar)
+                    compilation.result = grammar
+        except ApiError as error:
+            compilation.result = error
+        except Exception as error:
+            log.exception("a grammar cannot be compiled", kind=key.kind)
+            compilation.result = ApiError("internal", f"{type(error).__name__}: {error}")
+        finally:
+            del self._under_way[user, key]
+            share.waiting -= 1
+            if not share.waiting:
+                del self._shares[user]
+            compilation.done.set()
+
+    async def _compile(
+        self, owner: Owner, model: ModelDescription, codec: TextCodec, kind: str, text: str
+    ) -> Grammar:
+        ready = await self._confined.call(
+            owner,
+            "the grammar",
+            probe,
+            str(codec.folder),
+            model.vocab_size,
+            model.stop_tokens,
+            kind,
+            text,
+            seconds=self._config.compile_seconds,
+        )
+        done = trio.Event()
+        results: list[Grammar | Exception] = []
+        token = trio.lowlevel.current_trio_token()
+
+        def work() -> None:
+            try:
+                results.append(self._compile_here(model, codec, ready))
+            except Exception as error:
+                results.append(error)
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(done.set)
+
+        self._threads.submit(owner, work)
+        await done.wait()
+        [result] = results
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _compile_here(self, model: ModelDescription, codec: TextCodec, ready: str) -> Grammar:
+        """Runs in a thread. `ready` is what `probe` has returned."""
+        vocabulary = self._vocabularies.get(model.name)
+        if vocabulary is None:
+            vocabulary = load_vocabulary(codec, model.vocab_size, model.stop_tokens)
+            self._vocabularies[model.name] = vocabulary
+        return Grammar(model.name, vocabulary, compiled(vocabulary, ready))
+
+    def _key(self, model: str, kind: str, text: str, user: str) -> _Key:
+        return _Key("" if self._config.shared else user, model, kind, text)
+
+    def _keep(self, key: _Key, grammar: Grammar) -> None:
+        """Keeps a grammar, within bounds: those not used for longest make room."""
+        if key not in self._cache:  # two users' threads may have compiled it at once
+            self._cached_characters += len(key.text)
+        self._cache[key] = grammar
+        while self._cache and (
+            len(self._cache) > KEPT_GRAMMARS or self._cached_characters > KEPT_CHARACTERS
+        ):
+            oldest, _ = self._cache.popitem(last=False)
+            self._cached_characters -= len(oldest.text)

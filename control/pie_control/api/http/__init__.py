@@ -1,0 +1,1 @@
+"""HTTP requests of inferlets: the trait `http`, what it may reach, and one exchange."""

@@ -1,0 +1,212 @@
+"""The store's operations as futures: ordered, batched into transactions, in another thread."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from pie_control.api.store.database import Database
+from pie_control.api.store.entries import (
+    OVERHEAD,
+    Commit,
+    Entries,
+    Operation,
+    Result,
+    StoreUnusable,
+    weight,
+)
+from pie_control.errors import ApiError
+from pie_control.instances.futures import wait_in
+from pie_py.config.services import StoreConfig
+
+if TYPE_CHECKING:
+    from pie_control.instances.futures import Future
+    from pie_control.instances.instance import Instance
+
+log = structlog.get_logger("pie.store")
+
+BATCH = 256  # operations of one transaction
+
+
+class _Request:
+    """One operation of an instance, until its future is taken or given up."""
+
+    __slots__ = ("future", "held", "instance", "operation")
+
+    def __init__(self, instance: Instance, operation: Operation, future: Future, held: int) -> None:
+        self.instance = instance
+        self.operation: Operation | None = operation  # None once it is given up
+        self.future = future
+        self.held = held  # bytes that it takes in memory
+
+
+class StoreService:
+    """The one door to the database.
+
+    Operations of a user take effect in the order of the calls. Those that come while others are on
+    their way to the disk share the next transaction; users take turns in it.
+    """
+
+    def __init__(self, path: Path, config: StoreConfig, *, of_all: bool = True) -> None:
+        """Takes the file, and whether it is that of all instances of its users.
+
+        A node of a cluster with a data folder of its own has no store, unless the configuration
+        names a database: a user's other instances would not see what is in the file.
+        """
+        self.config = config
+        self._of_all = of_all or bool(config.database)
+        self._path = path
+        self._pending: OrderedDict[str, deque[_Request]] = OrderedDict()  # by user
+        self._held: dict[Instance, int] = {}  # bytes of requests and of results not yet taken
+        self._waiting: dict[Instance, dict[Future, None]] = {}  # for room
+        self._work = trio.Event()
+
+    def submit(self, instance: Instance, operation: Operation, future: Future) -> None:
+        """Has the future resolved with the operation's result.
+
+        A future that is cancelled before its operation has begun withdraws it.
+
+        Raises:
+            ApiError: `would-block` if the instance has too much under way; `unsupported` on a node
+                of a cluster that does not share its store.
+        """
+        if not self._of_all:
+            raise ApiError(
+                "unsupported",
+                "this node of the cluster does not share the store of the others, which needs a"
+                " database (store.database in the configuration): launch near an instance that can"
+                " use it",
+            )
+        if not self._has_room(instance):
+            raise self._too_much(instance)
+        if isinstance(operation, Commit) and instance.fence is not None:
+            operation = replace(operation, fence=instance.fence)
+        request = _Request(instance, operation, future, 0)
+        self._hold(request, _size(operation))
+        future.on_cancel = partial(self._give_up, request)
+        future.on_take = partial(self._hold, request, 0)
+        self._pending.setdefault(instance.user, deque()).append(request)
+        self._work.set()
+
+    def room(self, instance: Instance, future: Future) -> None:
+        """Resolves the future once the instance may submit."""
+        if self._has_room(instance):
+            future.resolve()
+        else:
+            wait_in(self._waiting, instance, future)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Opens the database and serves until cancelled.
+
+        Raises:
+            StoreUnusable: if the file is damaged, or it or the database can't be opened.
+        """
+        limiter = trio.CapacityLimiter(1)
+        database = await trio.to_thread.run_sync(_opened, self._path, self.config, limiter=limiter)
+        task_status.started()
+        try:
+            while True:
+                await self._work.wait()
+                self._work = trio.Event()
+                while batch := self._next_batch():
+                    run = partial(database.run, [operation for _, operation in batch])
+                    self._answer(batch, await trio.to_thread.run_sync(run, limiter=limiter))
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(database.close, limiter=limiter)
+
+    def _next_batch(self) -> list[tuple[_Request, Operation]]:
+        """The next operations, one of each user in turn."""
+        batch: list[tuple[_Request, Operation]] = []
+        while self._pending and len(batch) < BATCH:
+            user, requests = self._pending.popitem(last=False)
+            request = requests.popleft()
+            if requests:
+                self._pending[user] = requests
+            if request.operation is not None:
+                batch.append((request, request.operation))
+        return batch
+
+    def _answer(self, batch: list[tuple[_Request, Operation]], results: list[Result]) -> None:
+        if any(isinstance(result, ApiError) and result.code == "internal" for result in results):
+            log.error("the store has failed", path=str(self._path), problem=str(results[0]))
+        for (request, _), result in zip(batch, results, strict=False):
+            self._answer_one(request, result)
+        for request, _ in reversed(batch[len(results) :]):
+            user = request.instance.user
+            self._pending.setdefault(user, deque()).appendleft(request)
+            self._pending.move_to_end(user, last=False)
+
+    def _answer_one(self, request: _Request, result: Result) -> None:
+        if request.operation is None:  # cancelled meanwhile: its result is not taken
+            return
+        request.operation = None
+        self._hold(request, 0)
+        if isinstance(result, ApiError):
+            request.future.fail(result)
+            return
+        size = weight(result)
+        if size and not self._has_room(request.instance):
+            request.future.fail(self._too_much(request.instance))
+            return
+        self._hold(request, size)
+        request.future.resolve(result)
+
+    def _give_up(self, request: _Request) -> None:
+        request.operation = None
+        self._hold(request, 0)
+
+    def _hold(self, request: _Request, size: int) -> None:
+        """Notes that a request takes so many bytes in memory from now on."""
+        held = self._held.get(request.instance, 0) + size - request.held
+        request.held = size
+        if held:
+            self._held[request.instance] = held
+        else:
+            self._held.pop(request.instance, None)
+        if self._waiting and self._has_room(request.instance):
+            for future in self._waiting.pop(request.instance, ()):
+                future.resolve()
+
+    def _has_room(self, instance: Instance) -> bool:
+        """Whether a value more may be held; the one that fills the room may go over it."""
+        return self._held.get(instance, 0) < self.config.waiting_bytes
+
+    def _too_much(self, instance: Instance) -> ApiError:
+        return ApiError(
+            "would-block",
+            f"{self._held.get(instance, 0)} bytes of this instance are on their way to the store,"
+            " or wait to be taken; take some, or wait for `store-room`",
+        )
+
+
+def _opened(path: Path, config: StoreConfig) -> Entries:
+    """The file, or the database where one is named. Raises StoreUnusable if it can't be opened."""
+    if not config.database:
+        return Database(path, config)
+    try:
+        from pie_control.api.store.postgres import SharedDatabase
+    except ImportError as error:
+        raise StoreUnusable(
+            f"store.database needs psycopg ({error}): pip install 'pie-py[cluster]'"
+        ) from None
+    return SharedDatabase(config)
+
+
+def _size(operation: Operation) -> int:
+    """Bytes that an operation takes in memory, about."""
+    if not isinstance(operation, Commit):
+        return OVERHEAD
+    pairs = (*operation.expected, *operation.writes)
+    keys = (*operation.absent, *operation.deletes)
+    return (
+        OVERHEAD
+        + sum(len(key) + len(value) + OVERHEAD for key, value in pairs)
+        + sum(len(key) + OVERHEAD for key in keys)
+    )
