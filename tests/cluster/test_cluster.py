@@ -191,9 +191,11 @@ def client(cluster: Cluster) -> Iterator[Client]:
         yield client
 
 
-def result_of(cluster: Cluster, instance: str) -> str:
-    """Waits for a result as another client."""
+def result_of(cluster: Cluster, instance: str, connected: threading.Semaphore) -> str:
+    """Waits for a result as another client, which connects to the node first."""
     with cluster.client() as client:
+        client.logs(instance)
+        connected.release()
         return client.result(instance)
 
 
@@ -483,11 +485,13 @@ def test_restartable_launches_run_again_and_never_twice_at_once(
     assert [one.receive() for one in launches.values()] == ["begun"] * 4
     assert {one.node for one in launches.values()} == {victim.node, plain.node}
     waits = ThreadPoolExecutor(2)
+    connected = threading.Semaphore(0)
     ends = [
-        waits.submit(result_of, cluster, launches[key].id)  # waits through all runs
+        waits.submit(result_of, cluster, launches[key].id, connected)  # waits through all runs
         for key in ("alone", "twice")
     ]
-    wait_for(lambda: all(end.running() for end in ends))
+    for _ in ends:
+        assert connected.acquire(timeout=10)
     second.way.cut()
     second.way_to_data.cut()
     cluster.control("n1").kill()

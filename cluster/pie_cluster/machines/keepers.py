@@ -146,6 +146,16 @@ class LeftProcess(Child):
         return self.wait()
 
 
+def end_agent(agent: Child) -> None:
+    """Ends an agent of Ray at once, with all that it has started, some of which would write on."""
+    with suppress(psutil.NoSuchProcess):
+        started = psutil.Process(agent.pid).children(recursive=True)
+        agent.kill()
+        for process in psutil.wait_procs(started, STOP_SECONDS)[1]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
 def note_agent(folder: Path, pid: int) -> None:
     """Notes a machine's agent of Ray down, so that it is found again. Raises `OSError`."""
     _note(folder / AGENT, pid)

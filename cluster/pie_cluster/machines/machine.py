@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Any
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.machines.keepers import PROCESSES, LeftProcess, left_agent, note_agent
+from pie_cluster.machines.keepers import PROCESSES, LeftProcess, end_agent, left_agent, note_agent
 from pie_cluster.machines.settings import (
     Names,
     machine_resource,
@@ -77,8 +77,9 @@ class MachineKeeper:
         for name, kept in reversed(self._kept.items()):
             if name == "agent":
                 self._forget_nodes()
-                kept.stop(0)  # it would wait for actors, and they die with it
             kept.ask_to_end()
+            if name == "agent" and kept.child is not None:
+                end_agent(kept.child)  # it would wait for actors, and they die with it
         for kept in self._kept.values():
             kept.stop(max(0.1, end - time.monotonic()))
 

@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
 from pie_cluster.machines.keepers import (
     check_keeper,
+    end_agent,
     forget_processes,
     keeper,
     kill_keeper,
@@ -194,7 +195,7 @@ def down(folder: Path) -> bool:
                 f"process {kept.pid} does not end within {STOP_SECONDS:g} s; see {folder / 'logs'}"
             ) from None
     elif agent is not None:
-        agent.kill()  # its keeper was killed
+        end_agent(agent)  # its keeper was killed
     else:
         return False
     forget_processes(folder)
