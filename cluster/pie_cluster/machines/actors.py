@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import ray
+from ray._private import utils
 from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import (
@@ -39,6 +40,7 @@ from pie_cluster.machines.settings import (
 from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_ready
 
 log = logging.getLogger("pie.actors")
+_ray_utils: Any = utils
 
 NAMESPACE = "pie"
 PREFIX = "node-"
@@ -121,6 +123,8 @@ def connect(
     """
     # Ray's actors import from their driver's working directory, too: only we write to this one.
     os.chdir(folder)
+    # Ray tells its head, in the clear, the command line, where a worker has its configuration.
+    _ray_utils.get_entrypoint_name = lambda: "pie_cluster"
     ray.init(
         address=address,
         _node_ip_address=host,
