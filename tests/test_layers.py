@@ -138,7 +138,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "database": "",
         "node": "config wire database",
         "gateway": "config wire directory database node",
-        "ranks": "config wire",
+        "ranks": "config wire machines",
         "machines": "config wire directory",
         "command": "machines",
     },
