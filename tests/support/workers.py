@@ -40,9 +40,7 @@ NONE = ints([])
 class Worker:
     """A worker process on a socket."""
 
-    def __init__(
-        self, sources: Sequence[Path], ranks: int, further: Any = None, **config: Any
-    ) -> None:
+    def __init__(self, sources: Sequence[Path], ranks: int, **config: Any) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="pie-")
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
@@ -57,13 +55,9 @@ class Worker:
             "threads": 1,
             "tensor_parallel_size": ranks,
         }
-        module = "pie_inference"
-        if further is not None:
-            options["extension"] = {"ranks": further}
-            module = "pie_cluster.ranks.worker"
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", module, "--connect", endpoint),
+                *(sys.executable, "-m", "pie_inference", "--connect", endpoint),
                 *("--config", json.dumps(options)),
             ],
             stdin=subprocess.PIPE,
