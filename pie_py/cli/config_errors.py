@@ -65,8 +65,8 @@ def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> st
 
 
 def _unknown(loc: tuple[int | str, ...]) -> str:
-    """The hint for an unknown setting: what holds in place of one that was removed, the nearest one,
-    or all of its section.
+    """The hint for an unknown setting: what holds in place of one that was removed, the nearest
+    one, or all of its section.
     """
     from pie_py.config.removed import removed
     from pie_py.config.section import section_of
