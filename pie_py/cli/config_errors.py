@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "PIE_PY_"  # of the environment's variables, as ServerConfig has it
 # Variables that are no settings of a server: those of clients, and of parts of pie_py.
-_OTHERS = {"ENDPOINT", "KEY", "RELAY", "KEEP_SERVER", "CLUSTER_FOLDER", "CONFINED_BYTES"}
+_OTHERS = {"ENDPOINT", "KEY", "KEEP_SERVER", "CLUSTER_FOLDER", "CONFINED_BYTES"}
 
 
 @contextmanager
