@@ -98,8 +98,8 @@ class _Server:
         self._role = extension.role(self._wiring, programs)
         functions = self._role.functions(self._wiring.host_functions())
         linker.define(self._wiring.recorded(functions))
-        parts = replace(self._wiring.rpc_parts(), doing=self._doing)
-        requests = partial(Requests, config, self._role.parts(parts))
+        deps = replace(self._wiring.rpc_dependencies(), doing=self._doing)
+        requests = partial(Requests, config, self._role.dependencies(deps))
         self._rpc = self._wiring.front_end = RpcServer(
             config,
             self._wiring.shares,

@@ -51,11 +51,11 @@ from pie_control.instances.slow_calls import SlowCalls
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
 from pie_control.models.adapter_loading import AdapterLoader
-from pie_control.models.model import ModelParts
+from pie_control.models.model import ModelDependencies
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
 from pie_control.recording import Recorder
-from pie_control.rpc.requests import Parts as RpcParts
+from pie_control.rpc.requests import Dependencies
 from pie_control.shares import Shares
 from pie_control.timers import Timers
 from pie_control.wasm import HostFunction
@@ -134,7 +134,7 @@ class Wiring:
         self.registry.do_later = self.executor.do_later
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
         self.models = ServedModels(
-            ModelParts(
+            ModelDependencies(
                 config,
                 self.shares,
                 self.executor,
@@ -231,9 +231,9 @@ class Wiring:
         """The functions that guests call, whose calls are recorded where that is configured."""
         return made if self._recorder is None else self._recorder.tap(made)
 
-    def rpc_parts(self) -> RpcParts:
-        """What clients' requests act on."""
-        return RpcParts(
+    def rpc_dependencies(self) -> Dependencies:
+        """The parts that clients' requests act on."""
+        return Dependencies(
             self.registry,
             self.launcher,
             self._programs,

@@ -98,7 +98,7 @@ class EvictionCandidates:
         model = self._model
         if not model.host_pages.size:
             return False
-        parts = model.page_parts()
+        parts = model.reclaim.page_parts()
         leaving = behind = 0
         candidates: list[Space] = []
         others_run = False  # an instance runs that holds pages: it will pause, or end
@@ -185,7 +185,7 @@ class EvictionCandidates:
         """Those that make way, are not paused and have pages in the pool: other users', then the
         user's own, youngest first.
         """
-        parts = self._model.page_parts()
+        parts = self._model.reclaim.page_parts()
         found = [
             other
             for other, space in self._model.spaces.items()

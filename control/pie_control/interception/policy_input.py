@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 log = structlog.get_logger("pie.interception")
 
 
+class PageReclaim(Protocol):
+    """Who makes way when pages of a model are short."""
+
+    def page_parts(self) -> Parts:
+        """Users' parts of the pages, by what their instances and exports hold."""
+
+    def end_younger(self, instance: Instance, count: int) -> bool:
+        """Ends instances that make way until `count` pages are free, if that can be enough."""
+
+
 class ServedModel(Protocol):
     """One model with its pools, its instances' addresses, and its scheduler."""
 
@@ -36,14 +46,12 @@ class ServedModel(Protocol):
     scheduler: Scheduler
 
     @property
+    def reclaim(self) -> PageReclaim:
+        """Ends instances when pages are short."""
+
+    @property
     def running(self) -> int:
         """Instances that have commands queued or at the worker."""
-
-    def page_parts(self) -> Parts:
-        """Users' parts of the pages, by what their instances and exports hold."""
-
-    def end_younger(self, instance: Instance, count: int) -> bool:
-        """Ends instances that make way until `count` pages are free, if that can be enough."""
 
 
 class TransferBudget:
