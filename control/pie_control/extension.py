@@ -49,7 +49,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Extension:
-    """What extends a server; the defaults extend nothing."""
+    """An extension of a server; the defaults extend nothing."""
 
     scope: Scope = field(default_factory=Scope)
     facts: Mapping[str, object] = field(default_factory=dict)  # of the server, part of each welcome

@@ -1,4 +1,4 @@
-"""Fair queueing where users share something: the least served user is next, of his instances the
+"""Fair queueing where users share something: the least served user is next, of their instances the
 least served one.
 
 This is start-time fair queueing (Goyal, Vin and Cheng, 1996), on two levels. Each user, and each
@@ -32,7 +32,7 @@ class Owner(NamedTuple):
 
 
 class VirtualTimes:
-    """What names have been served, by weight."""
+    """The service that names have had, by weight."""
 
     __slots__ = ("_credit", "_now", "served")
 
@@ -135,7 +135,7 @@ class _Line(VirtualTimes):
 
 
 class FairQueue(Generic[Item]):
-    """What waits, by user and instance; one instance's items in their order."""
+    """Items that wait, by user and instance; one instance's items in their order."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class FairQueue(Generic[Item]):
     ) -> None:
         """Nothing waits yet. After a pause an instance may get `credit`, in the unit of `charge`,
         before others of its user, and a user `credit_of_user`, by default as much, before others. A
-        user's share grows with his weight.
+        user's share grows with their weight.
         """
         self._credit = credit
         self._weight_of = weight_of
@@ -158,7 +158,7 @@ class FairQueue(Generic[Item]):
         return self._size
 
     def __iter__(self) -> Iterator[Item]:
-        """What waits, in the order in which it would be taken if nothing cost anything."""
+        """Items in the order in which they would be taken if nothing cost anything."""
 
         def place(owner: Owner) -> tuple[float, int, float, int]:
             users, line = self._users, self._instances[owner.user]
@@ -214,11 +214,11 @@ class FairQueue(Generic[Item]):
         return self._users.first((lambda user: user not in but) if but else None)
 
     def is_less_served(self, user: str, than: str) -> bool:
-        """Whether a user comes before another one, if both wait."""
+        """True if a user comes before another one, if both wait."""
         return self._users.start_of(user) < self._users.start_of(than)
 
     def has_others(self, users: Set[str]) -> bool:
-        """Whether something waits of a user other than these."""
+        """True if something waits of a user other than these."""
         return not self._users.places.keys() <= users
 
     def lead(self, user: str) -> float:
@@ -236,7 +236,7 @@ class FairQueue(Generic[Item]):
         """Charges a user for what was done outside this line."""
         self._users.charge(user, cost / self._weight_of(user))
 
-    # Rounds: where one user is alone, and what waits for him becomes more between two rounds only,
+    # Rounds: where one user is alone, and what waits for them becomes more between two rounds only,
     # the order is the same without places in a line, and costs less.
 
     def enter_all(self, user: str, instances: Sequence[str]) -> list[float]:

@@ -115,7 +115,7 @@ class _Server:
         self._link.on_doing = lambda text: report({"doing": text})
 
     def _doing(self) -> list[str]:
-        """What a launch may wait for that is done once, or at the start."""
+        """Work that is done once, or at the start, and that a launch may wait for."""
         return [*self._components.doing, *([] if self._link.ready else [self._link.doing])]
 
     def _is_busy(self) -> bool:

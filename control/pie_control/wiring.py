@@ -72,7 +72,7 @@ class FrontEnd(Protocol):
     """The RPC server, as the turns see it."""
 
     def has_requests(self) -> bool:
-        """Whether clients wait; if so, they are let in soon."""
+        """True if clients wait, who are let in soon then."""
 
     def flush(self) -> None:
         """Sends what instances have said."""
@@ -80,7 +80,7 @@ class FrontEnd(Protocol):
 
 @dataclass(frozen=True)
 class Scope:
-    """What a server is in charge of: by itself, of all."""
+    """Duties of a server: one by itself has them all."""
 
     id_suffix: str = ""  # of its instances' ids
     settings: bool = True  # it stores the adapters and MCP servers that clients set

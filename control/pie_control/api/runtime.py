@@ -266,7 +266,7 @@ class SourceCalls:
         self._launcher = launcher
 
     def is_early(self, state: Instance | Unclaimed) -> bool:
-        """Whether a guest of the Python runtime has no program yet."""
+        """True if a guest of the Python runtime has no program yet."""
         return isinstance(state, Unclaimed)
 
     def read(self, state: Instance | Unclaimed) -> Any:

@@ -40,7 +40,7 @@ class GuestMaker(Protocol):
         """Loads what a program runs in; raises `ProgramRejected`."""
 
     def is_prepared(self, program: Program) -> bool:
-        """Whether `start` may be called for a program."""
+        """True if `start` may be called for a program."""
 
     def start(self, program: Program, state: object, args: list[str]) -> tuple[Guest, bool]:
         """A guest whose first turn is to come, and whether it waits for its source."""
@@ -143,7 +143,7 @@ class Launcher:
                 )
 
     def can_start(self, program: Program) -> bool:
-        """Whether `start` may be called: the code is loaded and a model is there."""
+        """True if `start` may be called: the code is loaded and a model is there."""
         return self.models_ready.is_set() and self._guests.is_prepared(program)
 
     def start(
@@ -177,7 +177,7 @@ class Launcher:
         return instance
 
     def source(self, instance: Instance) -> tuple[str, str, str, list[str]]:
-        """What the Python runtime runs: file name, text, code from the cache, arguments."""
+        """The program of a Python runtime: file name, text, code from the cache, arguments."""
         code = self.codes.find(instance, instance.program)
         return *self._programs.source(instance.program), code, instance.args
 

@@ -74,7 +74,7 @@ class Index:
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """What is done within is done by no other server at the same time, wholly or not at all.
+        """A transaction: no other server does anything meanwhile, and all of it happens or nothing.
 
         Raises:
             OSError: if the disk refuses it.
@@ -122,7 +122,7 @@ class Index:
         return next(iter(self._rows("hash = ?", digest, most=1)), None)
 
     def has(self, digest: str, name: str, user: str) -> bool:
-        """Whether a user has this content under a name."""
+        """True if a user has this content under a name."""
         return bool(self._rows("hash = ? AND name = ? AND user = ?", digest, name, user))
 
     def count_and_size(self, user: str) -> tuple[int, int]:

@@ -72,7 +72,7 @@ class SentBytes:
         return None if connection is None else connection.number
 
     def is_behind(self, peer: bytes, user: str, times: int) -> bool:
-        """Whether a connection is behind by more than so many times the bytes that it may be, alone
+        """True if a connection is behind by more than so many times the bytes that it may be, alone
         or with its user's others.
         """
         behind = self.behind(peer)
@@ -139,7 +139,7 @@ class Outgoing:
 
     @property
     def has_work(self) -> bool:
-        """Whether there may be something to send."""
+        """True if there may be something to send."""
         return bool(self._ready or self._sessions or self._deliveries)
 
     def add_ready(self, stream: ItemStream) -> None:
@@ -214,7 +214,7 @@ class Outgoing:
         self.backlog.drop(peer)
 
     def take(self) -> list[Delivery]:
-        """What is to be sent now, in order."""
+        """Deliveries that are to be sent now, in order."""
         taken, self._deliveries = self._deliveries, []
         return taken
 

@@ -115,7 +115,7 @@ class Sessions:
 
     @property
     def backlog(self) -> SentBytes:
-        """What connections were sent and need not have read."""
+        """Bytes that connections were sent and need not have read."""
         return self._out.backlog
 
     def __len__(self) -> int:
@@ -284,7 +284,7 @@ class Sessions:
         return events
 
     def _takes_more_than_its_part(self, session: Session) -> bool:
-        """Whether answers not confirmed are too many of a user, and as many of this session."""
+        """True if answers not confirmed are too many of a user, and as many of this session."""
         total = self._answer_bytes[session.user]
         if total <= USER_ANSWER_BYTES:
             return False
@@ -425,7 +425,7 @@ class Sessions:
 
     @property
     def has_work(self) -> bool:
-        """Whether there may be something to send."""
+        """True if there may be something to send."""
         return self._out.has_work
 
     def gather(self) -> None:
@@ -433,7 +433,7 @@ class Sessions:
         self._out.gather()
 
     def take_deliveries(self) -> list[Delivery]:
-        """What is to be sent now, in order."""
+        """Deliveries that are to be sent now, in order."""
         for session in self._out.take_hopeless():
             if session.peer is not None:
                 self._cut_off(session)

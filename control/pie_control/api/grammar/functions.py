@@ -167,11 +167,11 @@ class GrammarCalls:
         )
 
     def is_accepting(self, instance: Instance, matcher: int) -> bool:
-        """Whether the text may end here."""
+        """True if the text may end here."""
         return self._table(instance).matcher(matcher).accepting
 
     def is_finished(self, instance: Instance, matcher: int) -> bool:
-        """Whether the text must end here, or has ended."""
+        """True if the text must end here, or has ended."""
         return self._table(instance).matcher(matcher).finished
 
     def grammar_mask(self, instance: Instance, matcher: int) -> Any:

@@ -72,7 +72,7 @@ class _Compilation:
 
 
 class _Share:
-    """What one user has of the service."""
+    """Compilations of one user."""
 
     def __init__(self) -> None:
         self.waiting = 0  # compilations under way, abandoned ones in threads included

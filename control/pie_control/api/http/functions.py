@@ -35,7 +35,7 @@ Headers: TypeAlias = list[tuple[str, str]]
 
 @dataclass
 class _Share:
-    """What one instance has of the client."""
+    """Requests and bodies of one instance."""
 
     tokens: float  # requests that it may make at once
     refilled: float  # trio time

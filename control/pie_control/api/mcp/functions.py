@@ -207,7 +207,7 @@ def _parse(arguments: str) -> dict[str, Any]:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and objects of JSON are nested in more levels."""
+    """True if lists and objects of JSON are nested in more levels."""
     level = [value]
     for _ in range(levels):
         items = (within.values() if isinstance(within, dict) else within for within in level)
