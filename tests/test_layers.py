@@ -62,25 +62,26 @@ FOLDERS: dict[str, dict[str, str]] = {
         "fairness": "",
         "shares": "errors",
         "timers": "",
+        "tasks": "",
         "process": "",
         "data_folder": "errors",
         "confined": "errors fairness",
         "device_programs": "errors fairness confined",
         "wasm": "errors",
         "programs": "errors data_folder fairness confined wasm",
-        "instances": "errors data_folder timers fairness shares wasm programs",
+        "instances": "errors data_folder timers tasks fairness shares wasm programs",
         "resources": "errors shares timers",
         "prefix": "errors instances resources",
         "commands": "errors instances resources prefix",
         "scheduler": "errors fairness instances commands",
         "interception": "errors wasm instances resources scheduler",
-        "models": "errors confined data_folder shares timers instances resources prefix commands"
-        " scheduler interception",
+        "models": "errors confined data_folder shares timers tasks instances resources prefix"
+        " commands scheduler interception",
         "recording": "errors wasm instances",
-        "api": "errors timers fairness shares confined guest_json data_folder wasm programs"
+        "api": "errors timers tasks fairness shares confined guest_json data_folder wasm programs"
         " instances resources prefix commands interception models device_programs",
         "worker": "timers instances models",
-        "rpc": "errors fairness shares confined programs instances models api",
+        "rpc": "errors tasks fairness shares confined programs instances models api",
         "wiring": "timers shares data_folder confined wasm programs instances interception models"
         " recording api rpc worker device_programs",
         "extension": "wasm programs rpc wiring",

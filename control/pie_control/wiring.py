@@ -31,8 +31,7 @@ from pie_control.api.grammar.service import GrammarService
 from pie_control.api.http.functions import HttpClient
 from pie_control.api.images import ImageCalls
 from pie_control.api.mcp.functions import McpServers
-from pie_control.api.messaging.bus import Bus
-from pie_control.api.messaging.functions import MessagingCalls
+from pie_control.api.messaging.functions import Bus
 from pie_control.api.offload import OffloadCalls
 from pie_control.api.run_text import RunTextCalls
 from pie_control.api.runtime import GuestClocks, RuntimeCalls, SourceCalls
@@ -204,7 +203,7 @@ class Wiring:
             *implement("session", session),
             *implement("http", self.http),
             *implement("mcp", self.mcp),
-            *implement("messaging", MessagingCalls(self.messaging)),
+            *implement("messaging", self.messaging),
             *implement("store", StoreCalls(self.store)),
             *implement("allocate", allocate, suspends=("alloc-kvpage",), arrays=("used",)),
             *implement("forward", forward, arrays=("masks",)),

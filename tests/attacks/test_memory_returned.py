@@ -182,7 +182,7 @@ def test_work_queues_go_with_their_user() -> None:
     rig = Rig(ServerConfig(messaging=MessagingConfig(idle_bytes=0)))
     instance = rig.launch()
     text = _Text("a message")
-    rig.parts.messaging.push(instance, "work", text, len(text))
+    rig.parts.messaging.push(instance, "work", text)
     gone = weakref.ref(text)
     del text
     assert gone() is not None

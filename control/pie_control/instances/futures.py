@@ -171,6 +171,23 @@ class FutureTable:
         self._next += 1
         return future
 
+    def open(
+        self, kind: FutureKind, begin: Callable[[Future], None], outside: str | None = None
+    ) -> int:
+        """Opens a future for what `begin` begins, and returns its handle; none stays open if it
+        can't begin. `outside` is as the `what` of `create_outside`.
+
+        Raises:
+            ApiError: as `create`, and as `begin`.
+        """
+        future = self.create(kind) if outside is None else self.create_outside(kind, outside)
+        try:
+            begin(future)
+        except ApiError:
+            self.cancel(future.handle)
+            raise
+        return future.handle
+
     def note(self, wait: Outside) -> None:
         """A wait outside is over: reports how long it has lasted."""
         self._note_wait(wait.kind, self._clock() - wait.since)

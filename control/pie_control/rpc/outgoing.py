@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pie_control.rpc.session import ItemStream, Session
+from pie_control.tasks import take_off
 from pie_py.wire.rpc import Probe, ToClient, encode
 
 JOINED_FRAMES = 64  # sent to a session at once, in the middle of a turn of the loop
@@ -87,13 +88,8 @@ class SentBytes:
     def drop(self, peer: bytes) -> None:
         """Forgets a connection that is gone, with what ZeroMQ held for it."""
         connection = self._connections.pop(peer, None)
-        if connection is None:
-            return
-        left = self._users[connection.user] - connection.before - connection.after
-        if left:
-            self._users[connection.user] = left
-        else:
-            del self._users[connection.user]
+        if connection is not None:
+            take_off(self._users, connection.user, connection.before + connection.after)
 
     def behind(self, peer: bytes) -> int:
         """Bytes that a connection has been sent and has not shown to have read."""

@@ -37,6 +37,7 @@ from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
 from pie_control.shares import Shares
+from pie_control.tasks import take_off
 from pie_py import __version__
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
@@ -344,9 +345,7 @@ class Requests:
                 await _first(mailbox.room, instance.ended_event.wait)
         finally:
             self._sending.discard(key)
-            self._waiting_bytes[user] -= size
-            if not self._waiting_bytes[user]:
-                del self._waiting_bytes[user]
+            take_off(self._waiting_bytes, user, size)
         if instance.state is not InstanceState.RUNNING:
             raise ApiError("cancelled", f"instance {instance.id} has ended; it receives nothing")
         mailbox.put(message, size)

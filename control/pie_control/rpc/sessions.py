@@ -19,6 +19,7 @@ from pie_control.instances.instance import Instance
 from pie_control.rpc.outgoing import Delivery, Outgoing, SentBytes
 from pie_control.rpc.session import Change, ItemStream, Pending, Session
 from pie_control.shares import Shares
+from pie_control.tasks import take_off
 from pie_py import __version__
 from pie_py.wire.rpc import (
     PROTOCOL,
@@ -400,9 +401,7 @@ class Sessions:
             session.peer = None
         session.change(change, self._clock())
         del self._sessions[session.user, session.id]
-        self._answer_bytes[session.user] -= session.answer_bytes
-        if not self._answer_bytes[session.user]:
-            del self._answer_bytes[session.user]
+        take_off(self._answer_bytes, session.user, session.answer_bytes)
         for instance in list(session.streams):
             self.stop_reading(session, instance)
         session.pending.clear()
