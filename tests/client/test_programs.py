@@ -10,6 +10,7 @@ import pytest
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.programs.source_check import MAX_SOURCE_BYTES, check_program, check_source
 from pie_control.programs.store import ProgramStore, kind_of
+from pie_py.build.library import library_source
 from pie_py.build.modules import read_modules, read_program
 from pie_py.wire.modules import MOST_BYTES, MOST_MODULES, BadProgram, pack, unpack
 
@@ -116,6 +117,12 @@ def test_a_damaged_index_is_set_aside(tmp_path: Path, damage: bytes) -> None:
     assert store.list() == []
     assert (tmp_path / "index.sqlite3.damaged").read_bytes() == damage
     assert store.put(ONE, "one", "python", "ann") == store.find("one", "ann")
+
+
+@pytest.mark.parametrize("name", ["text_completion/../text_completion", "../inferlets/ask", "."])
+def test_names_of_the_library_lead_out_of_no_folder(name: str) -> None:
+    assert library_source("text_completion") is not None
+    assert library_source(name) is None
 
 
 def test_the_latest_upload_has_the_name_though_the_clock_jumps_back(tmp_path: Path) -> None:
