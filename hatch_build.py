@@ -1,4 +1,6 @@
-"""Puts into the wheel what a user's first start would build: the Python runtime, the kernels."""
+"""Makes the generated files, and puts into the wheel what a user's first start would build: the
+Python runtime, the kernels.
+"""
 
 import os
 import platform
@@ -16,19 +18,22 @@ RUNTIMES = "pie_py/_share/runtimes"
 KERNELS = "pie_py/_share/kernels"
 
 
-class RuntimeHook(BuildHookInterface):
-    """Builds both from the sources that the wheel is made of."""
+class Hook(BuildHookInterface):
+    """Builds all from the sources that the package is made of."""
 
     _folder: TemporaryDirectory[str] | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Not for an editable installation, whose sources change."""
-        if self.target_name != "wheel" or version != "standard":
-            return
+        """An editable installation has the generated files alone: its sources change."""
         sys.path[:0] = [
             self.root,
             *(str(Path(self.root, one)) for one in ("sdk/python", "inference")),
         ]
+        from codegen import ensure
+
+        ensure()
+        if self.target_name != "wheel" or version != "standard":
+            return
         from pie_py.build.python import runtime_component
 
         self._folder = TemporaryDirectory()  # the wheel is written after this

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import anyio
 
-from benchmarks.turns import Turns
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.decoding import AT_ONCE, LOOKING, STEP_BY_STEP, decode_together
-from pie_py.bench.programs import bench_programs
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
+from benchmarks.decoding import AT_ONCE, LOOKING, STEP_BY_STEP, cpu_seconds
+from benchmarks.programs import bench_programs
+from pie_py.bench.decoding import decode_together
 from pie_py.bench.report import Goal, Report
-from pie_py.bench.server import BenchServer, bench_server, cpu_seconds
+from pie_py.bench.server import BenchServer, bench_server
 from pie_py.client import Client
 from pie_py.config.model import ModelConfig
 
@@ -40,10 +40,12 @@ READINGS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Turns):
+class Settings:
     """Tokens per second of the control layer alone: its worker is a device that answers at once."""
 
     model: ModelConfig = options.model("tiny")
+    languages: tuple[str, ...] = options.languages()
+    prompt: int = options.prompt()
     at_once: tuple[int, ...] = options.at_once("8,32,128,256,512,896")
     readings: tuple[str, ...] = options.some_of(
         "--reading", tuple(READINGS), tuple(READINGS), "How programs read; all unless given."
@@ -88,14 +90,15 @@ async def measure(
 
 def capacity(turns: Settings, progress: Progress) -> Report:
     """Measures the control layer against a worker that answers at once."""
-    progress.expect(1 + (turns.steps - 1) * len(turns.readings))
+    cases = len(turns.languages) * len(turns.at_once) * len(turns.readings)
+    progress.expect(1 + cases * (turns.rounds + 1))
     found: dict[tuple[str, str, int], list[Capacity]] = {}
     with bench_server(turns.model, worker_module=DEVICE) as server:
         progress("the server runs")
         programs = bench_programs(turns.languages)
-        cases = list(itertools.product(programs, turns.readings, turns.at_once))
+        each = list(itertools.product(programs, turns.readings, turns.at_once))
         for turn in range(-1, turns.rounds):
-            for language, reading, count in cases:
+            for language, reading, count in each:
                 program = programs[language]
                 figures = anyio.run(
                     measure, server, program, count, reading, turns.prompt, turns.tokens

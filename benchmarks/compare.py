@@ -23,11 +23,12 @@ from pathlib import Path
 
 import anyio
 
+from benchmarks import options
 from benchmarks import peers as peer_processes
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.decoding import WARM_TOKENS, complete_all, decode_together, rest
-from pie_py.bench.programs import bench_programs
+from benchmarks.benchmark import Benchmark, Progress
+from benchmarks.decoding import complete_all, rest
+from benchmarks.programs import bench_programs
+from pie_py.bench.decoding import WARM_TOKENS, decode_together
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client
@@ -75,7 +76,7 @@ class Settings:
 
 @dataclass
 class Figures:
-    """What the rounds gave for one side."""
+    """The figures of all rounds for one side."""
 
     ms_a_token: list[float] = field(default_factory=list)
     tokens_a_second: list[float] = field(default_factory=list)

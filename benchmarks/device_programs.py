@@ -18,16 +18,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.programs_read import bound
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
 from inferlet import device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
+from pie_control.api.device_programs import bound_program, read_parameters
+from pie_control.device_programs.reading import read
 from pie_inference.handlers.base import ServedModel
 from pie_inference.serving.engine import Engine
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
 from pie_py.config.model import ModelConfig
 from pie_py.device_programs.bound import Bound
+from pie_py.device_programs.recording import Recorded
 from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import Batch, EmbedSampled, EmbedText, Forward, Plan, Sample, SetSampler
 
@@ -181,7 +183,7 @@ class _Side:
     choosing: list[float]  # of those, the sample handler's
 
     def tokens(self) -> list[int]:
-        """What was chosen last."""
+        """The tokens that were chosen last."""
         own = self.sequences
         return own.model.samplers.tokens[own.first : own.first + own.count].tolist()
 
@@ -222,7 +224,7 @@ def device_programs(settings: Settings, progress: Progress) -> Report:
 
 
 def _pairs(vocabulary: int, rows: int) -> Iterator[tuple[str, bool, list[Bound], float]]:
-    """What is measured, whether it is greedy, the programs of the rows, and the goal."""
+    """A case: its name, if it is greedy, the programs of the rows, and the goal."""
     one, best = bound(drawn(temperature=TEMPERATURE, top_p=TOP_P), vocabulary), greedy()
     yield GREEDY, True, [bound(best, vocabulary)], ONE_GOAL
     yield DRAWN, False, [one], MANY_GOAL
@@ -290,6 +292,14 @@ def _engine(shape: str, folder: Path) -> Engine:
     (folder / "config.json").write_text(json.dumps({**_SHAPE, **SHAPES[shape]}))
     config = ModelConfig(source=str(folder), name=NAME, load_format="dummy", kv_pages=1024)
     return Engine([config])
+
+
+def bound(sampler: ProgramSampler, vocabulary: int) -> Bound:
+    """A program with its values as the server reads it, for a model of so many tokens."""
+    found = read_parameters(sampler.to_json()).program
+    assert found is not None
+    text, places = read(found.key)
+    return bound_program(Recorded(text, tuple(places)), found.values, vocabulary)
 
 
 BENCHMARK = Benchmark(Settings, device_programs)

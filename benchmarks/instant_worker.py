@@ -45,7 +45,7 @@ TRAITS = ["allocate", "forward", "input-text", "tokenize", "output-text", "sampl
 
 
 def describe(config: ModelConfig) -> ModelDescription:
-    """What it tells of a checkpoint: sizes of its config.json, and limits as the real worker's."""
+    """A checkpoint's description: sizes of its config.json, and limits as the real worker's."""
     folder = Path(config.source)
     facts = json.loads((folder / "config.json").read_text())
     return ModelDescription(

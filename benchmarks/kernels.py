@@ -14,16 +14,18 @@ from time import process_time
 import numpy as np
 import torch
 
-from benchmarks.attend import _forward, _Side
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
+from pie_inference import handlers
+from pie_inference.handlers.base import ServedModel
 from pie_inference.layers import native
 from pie_inference.layers.variants import VARIANTS, variant_flags
 from pie_inference.loading.assembly import load_models
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
 from pie_py.config.model import ModelConfig
+from pie_py.wire.plan import EmbedText, Forward
 
-PROMPT, TOKENS = 256, 32
+PROMPT, TOKENS, PAGE = 256, 32, 16
 WORK = ("prefill", "decode")
 # PyTorch's products as on a CPU that has no more.
 _OLD = {"MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "default"}
@@ -68,15 +70,42 @@ def _times(config: ModelConfig, variant: str, with_it: bool) -> list[float]:
     vars(native).update(FLAGS=variant_flags(variant))
     torch.set_num_threads(1)
     dtype = "bfloat16" if "avx512_bf16" in VARIANTS[variant] else "float32"
-    served = {"dtype": dtype, "kv_pages": 32, "page_size": 16, "embeds": 1024}
+    served = {"dtype": dtype, "kv_pages": 32, "page_size": PAGE, "embeds": 1024}
     model = load_models([config.model_copy(update=served)])[0]
-    side = _Side("", -1, np.arange(32, dtype=np.int32))
     found: list[list[float]] = [[], []]
     for first, count in [(0, PROMPT)] * 3 + [(PROMPT + i, 1) for i in range(TOKENS)]:
         begin = process_time()
-        _forward(model, side, [100] * count, first)
+        _forward(model, count, first)
         found[count == 1].append((process_time() - begin) * 1e3)
     return [median(each) for each in found]
+
+
+def _forward(model: ServedModel, count: int, first: int) -> None:
+    """Runs so many tokens from a place on, to the last one's logits; page `i` is sequence's `i`."""
+    places = np.arange(first, first + count, dtype=np.int32)
+    inputs = np.arange(count, dtype=np.int32)
+    held = -(-first // PAGE)
+    used = np.minimum(PAGE, first - np.arange(held, dtype=np.int32) * PAGE).astype(np.int32)
+    none = np.zeros(2, np.int32)
+    text = EmbedText(np.full(count, 100, np.int32), places, inputs)
+    handlers.embeds.embed_text(model, text)
+    handlers.forward.forward(
+        model,
+        Forward(
+            input_starts=np.array([0, count], np.int32),
+            inputs=inputs,
+            page_starts=np.array([0, held], np.int32),
+            pages=np.arange(held, dtype=np.int32),
+            page_used=used,
+            has_masked=none[:1],
+            output_slots=places,
+            output_starts=np.array([0, 1], np.int32),
+            outputs=inputs[-1:],
+            mask_starts=none,
+            mask=none[:0],
+        ),
+    )
+    model.network.logits(model.embeds.read(inputs[-1:]))
 
 
 BENCHMARK = Benchmark(Settings, kernels)

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from pie_py.bench.options import option
+from benchmarks.options import option
 
 END_SECONDS = 20.0
 

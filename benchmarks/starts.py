@@ -15,9 +15,9 @@ from typing import NamedTuple
 import anyio
 import psutil
 
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.programs import bench_programs
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
+from benchmarks.programs import bench_programs
 from pie_py.bench.report import Goal, Report, percentile
 from pie_py.bench.server import BenchServer, bench_server, with_room
 from pie_py.build.modules import read_modules

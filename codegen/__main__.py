@@ -1,27 +1,20 @@
-"""The command: `python -m codegen [--check]`."""
+"""`python -m codegen` makes the generated files, and `docs/pie.toml`, which git has."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-
-from codegen import stale, write
+from codegen import REPOSITORY, ensure
 
 
 def main() -> None:
-    """Writes the generated files, or only says which ones are not up to date (status 1 then)."""
-    parser = argparse.ArgumentParser(prog="python -m codegen", description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; fail if a file is stale"
-    )
-    if not parser.parse_args().check:
-        for path in write():
-            print(f"wrote {path}")
-        return
-    paths = list(stale())
-    for path in paths:
-        print(f"{path} is stale: run `python -m codegen`", file=sys.stderr)
-    sys.exit(bool(paths))
+    """Writes those that are not up to date, and tells which."""
+    for path in ensure():
+        print(f"wrote {path}")
+    from codegen import config_file  # which needs pie_py's dependencies
+
+    page = REPOSITORY / config_file.PATH
+    if page.read_text(encoding="utf-8") != (text := config_file.render()):
+        page.write_text(text, encoding="utf-8")
+        print(f"wrote {config_file.PATH}")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class Named(NamedTuple):
 
 
 def taker(function: Function) -> Named | None:
-    """What consumes the future that a function returns; None if it returns none.
+    """The function that consumes the future which one returns; None if it returns none.
 
     Raises:
         GenerateError: if the line `Gives:` is not of its form, or names no function; so of `room`.
@@ -36,7 +36,7 @@ def taker(function: Function) -> Named | None:
 
 
 def room(function: Function) -> Named | None:
-    """What gives a future that is ready when a function that would block can be called again."""
+    """The function whose future is ready when one that would block can be called again."""
     return _named("Room", function)
 
 
@@ -51,7 +51,7 @@ def awaitable() -> Iterator[tuple[str, Function, Interface]]:
 def awaited_steps(
     name: str, function: Function, spelled: Callable[[str], str], let: str = ""
 ) -> tuple[list[str], str]:
-    """What such a form does, in Python or JavaScript: its statements, and the one that waits for
+    """The body of such a form, in Python or JavaScript: its statements, and the one that waits for
     room, or nothing.
     """
 

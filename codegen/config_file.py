@@ -1,4 +1,6 @@
-"""The configuration file `docs/pie.toml`: every setting of a server, with its default."""
+"""The configuration file `docs/pie.toml`: every setting of a server, with its default. Git has it,
+for its readers.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from codegen.source import GenerateError, field_comments, notice
 from pie_py.config.section import section_of
 from pie_py.config.server import ServerConfig
 
+PATH = "docs/pie.toml"
 _HEAD = """\
 # Every setting of a server, with its default. `pie-py serve --config FILE` takes such a file; write
 # down only what you change. What is commented out has no value by default (None), or the machine's.

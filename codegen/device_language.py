@@ -1,4 +1,4 @@
-"""What the SDKs have of the language of device programs: names, types and docstrings for editors,
+"""The SDKs' part of the language of device programs: names, types and docstrings for editors,
 and the fields of a sampler.
 
 A function of the language is never run in a guest: its text goes to the server.
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from codegen.source import format_python, notice
+from codegen.source import notice
 from pie_py.device_programs import library
 from pie_py.device_programs.fields import FIELDS, MORE
 from pie_py.device_programs.functions import FUNCTIONS, METHODS, PLAIN, item
@@ -57,7 +57,7 @@ def _word() -> NoReturn:
 
 
 class State:
-    """What a program was given, by name. What is assigned to a name is there at the next token."""
+    """A program's values, by name. What is assigned to a name is there at the next token."""
 
     def __getattr__(self, name: str) -> Tensor:
         _word()
@@ -137,7 +137,7 @@ def render_words() -> str:
     fold = "What a function makes of `first` and one value after the other."
     functions += [_word("def fold(function: Any, first: Any, values: Any) -> Any", fold)]
     text = _HEAD + textwrap.indent("\n".join(methods), "    ") + "\n\n" + "\n\n".join(functions)
-    return format_python(notice("#", "pie_py/device_programs/functions.py") + text)
+    return notice("#", "pie_py/device_programs/functions.py") + text
 
 
 def render_rules() -> str:
@@ -154,7 +154,7 @@ def render_rules() -> str:
             one.annotation = ast.Name("Tensor" if one.arg in ("logits", "other") else "Any")
         head = f"def {node.name}({ast.unparse(node.args)}) -> Tensor"
         text += "\n\n" + _word(head, ast.get_docstring(node) or "")
-    return format_python(notice("#", "pie_py/device_programs/rules") + text)
+    return notice("#", "pie_py/device_programs/rules") + text
 
 
 def _rules() -> list[ast.FunctionDef]:
@@ -180,7 +180,7 @@ def render_parameters() -> str:
     for name, one in {**FIELDS, **MORE}.items():
         none = " | None" if one.default is None else ""
         text += f"    {name}: {_TYPES[one.kind]}{none}\n"
-    return format_python(notice("#", "pie_py/device_programs/fields.py") + text)
+    return notice("#", "pie_py/device_programs/fields.py") + text
 
 
 def render_js_parameters() -> str:
@@ -203,8 +203,7 @@ def _function(name: str, of: Callable[..., Any], *, own: bool = False) -> str:
         default = "" if one.default is one.empty else f" = {_default(one.default)}"
         shown.append(f"{star}{one.name}: {one.annotation}{default}")
     returned = "Tensor" if inspect.signature(of).return_annotation == "Tensor" else "Any"
-    noqa = "  # noqa: A001" if name == "hash" else ""
-    return _word(f"def {name}({', '.join(shown)}) -> {returned}:{noqa}", _doc(of))
+    return _word(f"def {name}({', '.join(shown)}) -> {returned}", _doc(of))
 
 
 def _default(value: Any) -> str:

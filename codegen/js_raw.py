@@ -13,8 +13,8 @@ from codegen.comments import (
     awaited_type,
     spell,
 )
-from codegen.source import GenerateError, contract, imported, notice, ok_type, pascal
-from pie_py.build.wit import Function, Type
+from codegen.source import GenerateError, imported, notice, ok_type, pascal
+from pie_py.build.wit import Function, Type, contract
 
 _RAW = """
 /**
@@ -159,7 +159,7 @@ def _awaitable(name: str, function: Function, enums: dict[str, tuple[str, ...]])
 
 
 def _has_lists(of: Type) -> bool:
-    """Whether a value has a list, which comes as the bindings have it."""
+    """True if a value has a list, which comes as the bindings have it."""
     return of.name in ("list", "tuple")
 
 

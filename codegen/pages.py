@@ -1,4 +1,4 @@
-"""What the site has from the code: every function of the contract with its conformance cases, the
+"""Pages of the site made from the code: every function of the contract with its conformance cases,
 operations of device programs, and the methods of the protocol."""
 
 from __future__ import annotations

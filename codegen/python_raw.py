@@ -13,7 +13,6 @@ from codegen.comments import (
 )
 from codegen.source import (
     GenerateError,
-    format_python,
     imported,
     notice,
     ok_type,
@@ -141,7 +140,7 @@ def render_raw() -> str:
         converters=", ".join(sorted(set(re.findall(r"\bas_\w+(?=\()", body)))),
         names=sorted(names),
     )
-    return format_python(notice("#") + head + body)
+    return notice("#") + head + body
 
 
 def render_awaited() -> str:
@@ -150,7 +149,7 @@ def render_awaited() -> str:
     body = _AWAITED.format(enums=", ".join(map(pascal, enums)))
     for name, function, _ in awaitable():
         body += "\n\n" + _coroutine(name, function, enums)
-    return format_python(notice("#") + body)
+    return notice("#") + body
 
 
 def render_bindings() -> str:
@@ -161,7 +160,7 @@ def render_bindings() -> str:
         absent="\n".join(f"    {name} = _Absent()" for name in names),
         exported=["Err", "INSIDE", *names],
     )
-    return format_python(notice("#") + text)
+    return notice("#") + text
 
 
 def _function(interface: str, name: str, function: Function, enums: set[str]) -> str:
@@ -248,10 +247,7 @@ def _element(of: Type) -> Type:
 def _docstring(doc: str) -> str:
     lines = [line and f"    {line}" for line in spell(doc).split("\n")]
     lines[0] = f'    """{lines[0].strip()}'
-    closed = f'{lines[-1]}"""'
-    if len(lines) == 1 and len(closed) <= 100:
-        return closed
-    return "\n".join([*lines, '    """'])
+    return "\n".join(lines) + ('"""' if len(lines) == 1 else '\n    """')
 
 
 def _comment(doc: str) -> str:

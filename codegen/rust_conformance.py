@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from codegen.source import GenerateError, imported, notice, pascal, snake
 from pie_py.build.wit import Function, Interface, Type
 
@@ -13,16 +11,13 @@ _HEAD = """
 use std::time::Duration;
 
 use inferlet::json::Value;
-use inferlet::{
-%s
-};
+use inferlet::{%s};
 use inferlet::{Error, Result};
 
 use crate::arguments::{lent, Arguments};
 use crate::results::Reply;
 
 /// Calls a function; its result as JSON.
-#[rustfmt::skip]
 pub fn call(name: &str, values: &[Value]) -> Result<String> {
     let a = Arguments(values);
     match name {
@@ -32,7 +27,6 @@ _TAIL = """        other => Err(Error::other(format!("the SDK has no function {o
 }
 """
 _ENUM = """
-#[rustfmt::skip]
 fn %s(name: &str) -> Result<%s> {
     match name {
 %s        other => Err(Error::other(format!("{other} is no %s"))),
@@ -77,12 +71,7 @@ def render() -> str:
             kind = f"{module}::{pascal(enum)}"
             arms = "".join(f'        "{case}" => Ok({kind}::{pascal(case)}),\n' for case in cases)
             enums += _ENUM % (snake(enum), kind, arms, enum)
-    modules = textwrap.fill(
-        ", ".join(sorted({_module(interface) for interface in imported()})) + ",",
-        width=100,
-        initial_indent="    ",
-        subsequent_indent="    ",
-    )
+    modules = ", ".join(sorted({_module(interface) for interface in imported()}))
     return notice("//") + _HEAD % modules + body + _TAIL + enums
 
 

@@ -1,27 +1,19 @@
-"""The host's functions for Rust programs: `sdk/rust/inferlet/src/host.rs`.
-
-The text is laid out as rustfmt does it, so that it can be generated where there is no Rust
-compiler.
-"""
+"""The host's functions for Rust programs: `sdk/rust/inferlet/src/host.rs`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from codegen.comments import Named, fields, spell, taker
 from codegen.source import (
     GenerateError,
-    contract,
     imported,
     notice,
     ok_type,
     pascal,
     snake,
 )
-from pie_py.build.wit import Function, Interface, Type
-
-_WIDTH = 100
+from pie_py.build.wit import Function, Interface, Type, contract
 
 _HEAD = """\
 //! The contract as it is: a module for each interface, a function for each function.
@@ -111,7 +103,7 @@ def _import(name: str, function: Function) -> str:
     elif function.result is not None:
         params.append("area: *mut usize")
     renamed = f'            #[link_name = "{name}"]\n' if "-" in name else ""
-    return renamed + _fit(12, f"pub fn {snake(name)}(", params, f"){returns};") + "\n"
+    return f"{renamed}            pub fn {snake(name)}({', '.join(params)}){returns};\n"
 
 
 def _enum(name: str, members: Interface) -> str:
@@ -144,7 +136,7 @@ def _wrapper(name: str, function: Function, members: Interface) -> str:
         for key, of in function.params
     ]
     arrow = _returns(function, members)
-    lines = [_doc(function.doc) + _fit(0, f"pub fn {snake(name)}(", params, f"){arrow} {{", 4)]
+    lines = [f"{_doc(function.doc)}pub fn {snake(name)}({', '.join(params)}){arrow} {{"]
     arguments: list[str] = []
     for key, of in function.params:
         argument = snake(key)
@@ -172,7 +164,7 @@ def _wrapper(name: str, function: Function, members: Interface) -> str:
 
 
 def _returns(function: Function, members: Interface) -> str:
-    """What a function returns, with the arrow: a value, or a future of one."""
+    """A function's return type, with the arrow: a value, or a future of one."""
     if take := taker(function):
         return f" -> HostFuture<{_taken(take, members)[0]}>"
     returns = _value(function)
@@ -209,22 +201,7 @@ def _call(
         return f"    unsafe {{ {head}{', '.join(arguments)}) }}"
     arguments = [*arguments, "area"]
     call = "call::<Result<_>>" if after == "?;" else "call"  # which error it may be
-    line = f"{call}(|area| unsafe {{ {head}{', '.join(arguments)}) }}){after}"
-    for lead in (f"    {before}", f"    {before.rstrip()}\n        "):
-        if len(lead.rpartition("\n")[2] + line) + 4 <= _WIDTH:
-            return lead + line
-    body = _fit(8, head, arguments, ")", 4)
-    return f"    {before}{call}(|area| unsafe {{\n{body}\n    }}){after}"
-
-
-def _fit(indent: int, head: str, parts: Iterable[str], tail: str, outer: int = 0) -> str:
-    """A list in one line if it fits, else one part a line. `outer` columns are added later."""
-    parts = list(parts)
-    space = " " * indent
-    line = f"{space}{head}{', '.join(parts)}{tail}"
-    if len(line) + outer <= _WIDTH:
-        return line
-    return f"{space}{head}\n" + "".join(f"{space}    {part},\n" for part in parts) + space + tail
+    return f"    {before}{call}(|area| unsafe {{ {head}{', '.join(arguments)}) }}){after}"
 
 
 def _param(of: Type, members: Interface, key: str) -> str:

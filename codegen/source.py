@@ -1,29 +1,19 @@
-"""Helpers of the generators: the contract, the line that says "generated", names, formatting."""
+"""Helpers of the generators: the contract, the line that says "generated", names."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import subprocess
-from functools import cache
 from pathlib import Path
 
-from pie_py.build.wit import Interface, Package, Type, parse
-from pie_py.config.processes import python_command
+from pie_py.build.wit import Interface, Type, contract
 
 COMMAND = "python -m codegen"
 REPOSITORY = Path(__file__).resolve().parents[1]
-CONTRACT = REPOSITORY / "sdk" / "wit" / "inferlet.wit"
 
 
 class GenerateError(RuntimeError):
-    """The contract uses something that a generator does not know, or a formatter failed."""
-
-
-@cache
-def contract() -> Package:
-    """The contract, as `sdk/wit/inferlet.wit` has it."""
-    return parse(CONTRACT.read_text(encoding="utf-8"))
+    """The contract uses something that a generator does not know."""
 
 
 def imported() -> dict[str, Interface]:
@@ -65,21 +55,3 @@ def ok_type(result: Type | None) -> tuple[Type | None, bool]:
     if result is not None and result.name == "result":
         return result.arguments[0], True
     return result, False
-
-
-def format_python(text: str) -> str:
-    """Formats Python code as `ruff check --fix` and `ruff format` do, with the repository's
-    settings.
-
-    Raises:
-        GenerateError: if the code cannot be parsed.
-    """
-    # Ruff finds its settings from the file's name; no file of this name has to exist.
-    name = str(Path(__file__).with_name("generated.py"))
-    for arguments in (["check", "--fix", "--quiet", "--exit-zero"], ["format"]):
-        command = python_command("-m", "ruff", *arguments, "--stdin-filename", name, "-")
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise GenerateError(f"ruff refuses the generated code: {done.stderr}")
-        text = done.stdout
-    return text

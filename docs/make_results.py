@@ -17,14 +17,33 @@ from typing import Any
 import click
 
 from benchmarks.__main__ import main as main_of_benchmarks
-from benchmarks.inferlets.plots import plot
-from benchmarks.plots import pyplot, save
-from pie_py.bench.report import Report, cell
+from pie_py.bench.report import cell
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS / "results"
 
 Record = dict[str, Any]
+
+
+_PLAIN = {"Date": None}  # the same figures give the same file
+
+
+def pyplot() -> Any:
+    """Matplotlib's `pyplot`, without a display."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    # The same figures give the same file, and text in it can be searched.
+    matplotlib.rcParams.update({"svg.hashsalt": "pie-py", "svg.fonttype": "none"})
+    from matplotlib import pyplot as found
+
+    return found
+
+
+def save(figure: Any, path: Path) -> None:
+    """Writes a figure as SVG, and closes it."""
+    figure.savefig(path, metadata=_PLAIN)
+    pyplot().close(figure)
 
 
 def main() -> None:
@@ -210,9 +229,29 @@ def _draw_calls(document: Record, path: Path) -> None:
 
 def _draw_inferlets(document: Record, path: Path) -> None:
     """Programs over client-side scripts, by round trip (Pie, figures 6 to 8)."""
-    report = Report(document["title"], document["columns"], document["rows"])
+    rows = document["rows"]
+    names = list(dict.fromkeys(str(row[0]) for row in rows))
+    trips = list(dict.fromkeys(int(row[1]) for row in rows))
+    figure, panels = pyplot().subplots(1, 2, figsize=(13, 0.55 * len(names) + 1.5), sharey=True)
+    for axis, column in zip(panels, (4, 7), strict=True):
+        for i, trip in enumerate(trips):
+            ratios = {str(row[0]): row[column] for row in rows if row[1] == trip}
+            places = [n + (i - (len(trips) - 1) / 2) * 0.8 / len(trips) for n in range(len(names))]
+            bars = axis.barh(
+                places, [ratios[name] for name in names], 0.8 / len(trips), label=f"{trip} ms"
+            )
+            axis.bar_label(bars, [f"{ratios[name]:.2f}" for name in names], fontsize="x-small")
+        axis.axvline(1, color="black", linewidth=0.8)
+        axis.set(xlabel=document["columns"][column])
+        axis.margins(x=0.08)
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].invert_yaxis()
+    panels[1].legend(title="round trip", bbox_to_anchor=(1.01, 1), loc="upper left")
+    figure.suptitle(document["title"])
+    figure.tight_layout()
     for ending in (".svg", ".png"):
-        plot(report, path.with_suffix(ending))
+        figure.savefig(path.with_suffix(ending), metadata=_PLAIN if ending == ".svg" else None)
+    pyplot().close(figure)
 
 
 PLOTS = {

@@ -25,6 +25,7 @@ import click
 import make_library
 import make_results
 
+from codegen import ensure
 from codegen import pages as of_the_code
 
 DOCS = Path(__file__).resolve().parent
@@ -66,6 +67,7 @@ def main() -> int:
 
 def assemble(folder: Path) -> None:
     """Writes the sources of the site, and its configuration, into a folder."""
+    ensure()  # docstrings of generated files
     pages = folder / "pages"
     shutil.rmtree(pages, ignore_errors=True)
     ignored = shutil.ignore_patterns("*.py", "*.json", "site.toml", "__pycache__")

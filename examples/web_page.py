@@ -23,7 +23,7 @@ async def read_page(url: str) -> str:
 
 
 async def topic(model: Model, text: str) -> str:
-    """What the model says of a page."""
+    """The model's words on a page."""
     context = Context(model).fill(f"{text}\n\nThis page is about")
     return await context.generate(Sampler.argmax(), max_tokens=32).collect_text()
 

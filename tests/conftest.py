@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,13 +16,22 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from quick import UNTIL
 
+from codegen import ensure
 from pie_py.models.packaged import PACKAGED
+
+ensure()  # where something else than the last installation is checked out
 
 # Before anything imports PyTorch, and for all processes that tests start. The suite runs as several
 # processes; threads of PyTorch's that wait for each other on cores that another one uses spin, and
 # take ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell's job in the background ignores interrupts, and so would the processes that tests start
+# and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Where Python is told to keep no compiled modules, every process that tests start would compile
 # ours anew.
@@ -133,10 +144,22 @@ def pytest_collection() -> Iterator[None]:
         atexit.register(gc.unfreeze)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # An `-m` of the command line has taken the place of that of `addopts`.
+    if "nightly" not in config.getoption("markexpr"):
+        nightly = {item for item in items if item.get_closest_marker("nightly")}
+        config.hook.pytest_deselected(items=list(nightly))
+        items[:] = [item for item in items if item not in nightly]
+    if UNTIL in os.environ:  # in the order of the quick check
+        return
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
     assert all(file.is_file() for file in places), "a file has another name"
     items.sort(key=lambda item: places.get(item.path, len(LONGEST)))
+
+
+def pytest_runtest_setup() -> None:
+    if time.time() > float(os.environ.get(UNTIL, "inf")):
+        pytest.skip("the quick check has no time left")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -31,8 +31,8 @@ import pytest
 from support.documents import PERSON, Reader, without_the_server
 from support.javascript import require_javascript
 from support.rust_components import use_toolchain
+from support.shown_blocks import ROOT, Block, blocks, pages
 
-from benchmarks.documents import ROOT, Block, blocks, pages
 from pie_cluster.machines.settings import ClusterConfig
 from pie_control.interception.policy import preserve
 from pie_py.cli.server_config import server_config

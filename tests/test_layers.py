@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 
 # Each package: where it is, and which of these packages it may import.
 PACKAGES = {
-    "pie_py": (ROOT / "pie_py", {"pie_py"}),
+    "pie_py": (ROOT / "pie_py", {"pie_py", "codegen"}),
     "pie_control": (ROOT / "control/pie_control", {"pie_control", "pie_py"}),
     "pie_inference": (ROOT / "inference/pie_inference", {"pie_inference", "pie_py"}),
     "pie_gateway": (ROOT / "gateway/pie_gateway", {"pie_gateway", "pie_py"}),
@@ -72,22 +72,20 @@ FOLDERS: dict[str, dict[str, str]] = {
         "instances": "errors data_folder timers tasks fairness shares wasm programs",
         "resources": "errors shares timers",
         "prefix": "errors instances resources",
-        "commands": "errors instances resources prefix",
-        "scheduler": "errors fairness instances commands",
+        "scheduler": "errors fairness timers instances resources prefix",
         "interception": "errors wasm instances resources scheduler",
         "models": "errors confined data_folder shares timers tasks instances resources prefix"
-        " commands scheduler interception",
+        " scheduler interception",
         "recording": "errors wasm instances",
         "api": "errors timers tasks fairness shares confined guest_json data_folder wasm programs"
-        " instances resources prefix commands interception models device_programs",
-        "worker": "timers instances models",
+        " instances resources prefix scheduler interception models device_programs",
         "rpc": "errors tasks fairness shares confined programs instances models api",
-        "wiring": "timers shares data_folder confined wasm programs instances interception models"
-        " recording api rpc worker device_programs",
+        "wiring": "timers shares data_folder confined wasm programs instances"
+        " scheduler interception models recording api rpc device_programs",
         "extension": "wasm programs rpc wiring",
-        "server": "process data_folder confined wasm programs api rpc wiring worker extension",
-        "running": "server worker",
-        "__main__": "process running worker",
+        "server": "process data_folder confined wasm programs scheduler api rpc wiring extension",
+        "running": "scheduler server",
+        "__main__": "process scheduler running",
         "replaying": "errors wasm recording api",
     },
     "pie_inference": {
@@ -367,6 +365,16 @@ def test_one_machine_imports_nothing_of_a_cluster() -> None:
         env={**os.environ, "PYTHONPATH": path},
     )
     assert found.stdout.strip() == "[]"
+
+
+def test_one_file_calls_the_generators() -> None:
+    """What makes the SDKs of a checkout whole; a wheel has no generators."""
+    callers = [
+        str(file.relative_to(ROOT))
+        for file in files_of("pie_py")
+        if any(name.startswith("codegen") for name in imports_of(file))
+    ]
+    assert callers == ["pie_py/build/sdk.py"]
 
 
 def test_all_python_children_are_started_by_one_function() -> None:

@@ -85,8 +85,8 @@ def test_what_the_reference_and_the_cookbook_have(site: Path) -> None:
     for name in ("Client.launch", "Client.stream", "Instance.receive", "sync.Client"):
         assert f".{name}" in client, name
     fields = (site / "configuration.html").read_text(encoding="utf-8")
-    assert "bytes_each" in fields
-    assert "of one record" in fields
+    assert "waiting_bytes" in fields
+    assert "values not yet taken" in fields
     commands = (site / "cli.html").read_text(encoding="utf-8")
     assert "pie-py cluster drain" in commands
     assert "--data-folder" in commands
@@ -96,7 +96,7 @@ def test_what_the_reference_and_the_cookbook_have(site: Path) -> None:
         "device-programs.html": ["nucleus"],
         "protocol.html": ["upload-chunk", "program-bytes"],
         "cookbook/index.html": ["monte_carlo_tree_search"],
-        "benchmarks.html": ["guest-rules"],
+        "benchmarks.html": ["device-programs"],
     }
     for page, names in tables.items():
         text = (site / page).read_text(encoding="utf-8")

@@ -12,19 +12,17 @@ from pathlib import Path
 
 import click
 
-from benchmarks.async_calls import bfcl, choices
+from benchmarks import options
+from benchmarks.async_calls import bfcl
 from benchmarks.async_calls.drawn import draw
 from benchmarks.async_calls.jobs import Job
 from benchmarks.async_calls.measure import FORCED_OPTIONS, SIDES, Side, measure
-from benchmarks.async_calls.plots import plot
 from benchmarks.async_calls.tables import reports
-from benchmarks.plots import plot_file, plot_path
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
+from benchmarks.benchmark import Benchmark, Progress
 from pie_py.bench.report import Report
 from pie_py.config.model import ModelConfig
 
-PARTS = ("model", "script", "traps")
+PARTS = ("model", "script")
 DRAWN = ("parallel", "multi-step", "interrupts")
 BFCL = ("v1-parallel", "live-parallel", "multi-turn-base", "multi-step-parallel")
 
@@ -44,8 +42,7 @@ class Settings:
         "--part",
         PARTS,
         PARTS,
-        "The model decides everything; calls are forced; what traps do with the KV cache, over"
-        " context length and wait. Repeatable, all by default.",
+        "The model decides everything, or calls are forced; both by default.",
     )
     workloads: tuple[str, ...] = options.some_of(
         "--workload",
@@ -72,7 +69,6 @@ class Settings:
         metavar="FOLDER",
         help="Where bfcl-eval is installed, if not beside this program.",
     )
-    plot_file: str | None = plot_file()
     rounds: int = options.rounds(1)
 
     @property
@@ -100,16 +96,14 @@ class Settings:
 
 
 def compare(settings: Settings, progress: Progress) -> list[Report]:
-    """Measures the parts that are asked for, and draws them.
+    """Measures the parts that are asked for.
 
     Raises:
         RuntimeError: if BFCL's sets are asked for and no calls are forced.
     """
-    drawing = settings.plot_file
-    path = None if drawing is None else plot_path(drawing, "async-function-calling")
     decided, forced = settings.decided, settings.forced
     runs = bool(decided or forced) * len(settings.workloads) * settings.requests * settings.rounds
-    progress.expect(runs + ("traps" in settings.parts))
+    progress.expect(runs)
     drawn, taken = _drawn(settings), _taken(settings)
     if taken and not forced and decided:
         raise RuntimeError("the calls of BFCL's sets are always forced: add --part script")
@@ -119,11 +113,6 @@ def compare(settings: Settings, progress: Progress) -> list[Report]:
     if taken and forced:
         sides = [replace(side, options=(*side.options, *FORCED_OPTIONS)) for side in forced]
         found += _measured(settings, taken, sides, progress)
-    if "traps" in settings.parts:
-        found.append(choices.choices(settings.model, choices.TOKENS, choices.WAITS_MS))
-        progress("traps")
-    if path is not None:
-        plot(found, path)
     return found
 
 

@@ -69,7 +69,7 @@ class Job:
         ]
 
     def script(self, order: str, seed: int) -> str:
-        """What has the calls written whatever the model chooses."""
+        """The script by which the calls are written whatever the model chooses."""
         calls = [
             {
                 "id": call.identifier,
@@ -105,7 +105,7 @@ class Verdict:
 
     @property
     def all_right(self) -> bool:
-        """Whether nothing is wrong or missing."""
+        """True if nothing is wrong or missing."""
         return not self.wrong and not self.missing
 
 

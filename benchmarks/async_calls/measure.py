@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 
 from benchmarks.async_calls.drawn import draw
+from benchmarks.async_calls.forced import forced_program
 from benchmarks.async_calls.jobs import Job, Verdict, judge
 from pie_py.bench.server import bench_server
 from pie_py.client import Client, InferletFailed
@@ -23,7 +24,7 @@ FORCED_OPTIONS = ("--strictness", "calls", "--most-value-tokens", "64")
 
 @dataclass
 class Run:
-    """What one job came to by one side.
+    """One job by one side.
 
     Attributes:
         seconds: from the first token, or of tasks in turn from the first one's arrival, to the last
@@ -75,7 +76,7 @@ class Side:
 
     @property
     def stateless(self) -> bool:
-        """Whether it computes the whole KV cache for each turn."""
+        """True if it computes the whole KV cache for each turn."""
         return STATELESS in self.options
 
     def __str__(self) -> str:
@@ -123,6 +124,7 @@ async def _generate(client: Client, job: Job, side: Side, seed: int) -> dict[str
         tools=job.tools,
         mode=side.mode,
         options=options,
+        program=forced_program(),
         tasks=_later(job) if job.arrivals else None,
     )
 

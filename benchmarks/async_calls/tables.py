@@ -232,7 +232,7 @@ def _notes(workload: str, own: dict[Side, list[Run]]) -> list[str]:
 
 
 def _independent(workload: str) -> bool:
-    """Whether its calls do not depend on each other."""
+    """True if its calls do not depend on each other."""
     return "parallel" in workload and "multi" not in workload
 
 
@@ -241,7 +241,7 @@ def _of(own: dict[Side, list[Run]], mode: str, order: str) -> list[Run] | None:
 
 
 def _overheads(own: dict[Side, list[Run]]) -> list[str]:
-    """What asynchronous calls cost beside synchronous ones (AsyncLM, section 6.4), if forced."""
+    """The cost of asynchronous calls beside synchronous ones (AsyncLM, section 6.4), if forced."""
     shared = _all_right(own)
     base, ours = _of(own, "sync", "lpt"), _of(own, "async", "lpt")
     if base is None or ours is None or not shared:

@@ -20,9 +20,9 @@ from typing import Any
 
 import click
 
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.gpu.table import Figures, markdown, reports
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Report
 
 COUNTS = (1, 32, 128)  # sequences that decode together
@@ -41,7 +41,7 @@ class Phase:
 
 @dataclass
 class Run:
-    """What has been found so far."""
+    """The figures found so far."""
 
     out: Path
     figures: dict[str, Figures] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Run:
         return cls(out, json.loads(file.read_text()) if file.is_file() else {})
 
     def lacks(self, name: str) -> bool:
-        """Whether a phase has not been run, or has failed."""
+        """True if a phase has not been run, or has failed."""
         found = self.figures.get(name)
         return found is None or "error" in found or not found.get("passed", True)
 
@@ -184,13 +184,6 @@ def phases(out: Path, shapes: tuple[str, ...], off: list[str]) -> list[Phase]:
 
 # What the paper on Pie measures (section 7), by the benchmarks for it. Its Table 4 is `server`.
 PAPER: tuple[tuple[str, float, tuple[str, ...]], ...] = (
-    ("launches, Figure 9", 60, ("pie_py", "bench", "launch", "--source", "rust", "--rounds", "2")),
-    ("calls, Figure 10", 60, ("benchmarks", "calls", "--source", "rust", "--live", "1")),
-    (
-        "stages of a token, Table 3",
-        90,
-        ("benchmarks", "stages", "--source", "rust", "--at-once", "1,32,128"),
-    ),
     (
         "control layer alone",
         90,
@@ -233,7 +226,7 @@ def _without(off: list[str], config: Figures) -> Figures:
 
 
 def _process(out: Path, name: str, arguments: list[str], seconds: float) -> Figures:
-    """What a module's process says last on its standard output, as JSON."""
+    """The last line of a module's process on its standard output, as JSON."""
     command = [sys.executable, "-m", *arguments]
     log = _log(out, name)
     with log.open("wb") as errors:

@@ -11,8 +11,8 @@ import anyio
 
 from benchmarks.gpu.shapes import write_shape
 from benchmarks.gpu.table import Figures
+from benchmarks.programs import bench_programs
 from pie_py.bench.decoding import decode_in
-from pie_py.bench.programs import bench_programs
 from pie_py.bench.server import bench_server
 from pie_py.config.model import ModelConfig
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.http.gateway import NAME, gateway_server
-from benchmarks.http.vllm import vllm_environment, vllm_program, vllm_serve
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
+from benchmarks.http.gateway import http_gateway
+from benchmarks.http.vllm import NAME, vllm_environment, vllm_program, vllm_serve
 from benchmarks.peers import vllm_python
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
-from pie_py.bench.server import with_room
+from pie_py.bench.server import bench_server, with_room
 from pie_py.config.model import ModelConfig
 
 MOST_SECONDS = 660.0  # for all loads together
@@ -61,7 +61,8 @@ def compare(settings: Settings, progress: Progress) -> Report:
     with (
         tempfile.TemporaryDirectory(prefix="pie-") as folder,
         vllm_serve(program, settings.model, Path(folder), settings.dtype) as (theirs, pause),
-        gateway_server(model) as ours,
+        bench_server(model.model_copy(update={"name": NAME})) as server,
+        http_gateway(server.endpoint) as ours,
     ):
         progress("both serve")
         sides = {"pie_py": ours.url, "vllm": theirs}

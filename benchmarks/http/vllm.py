@@ -13,9 +13,9 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from benchmarks.http.gateway import NAME
 from pie_py.config.model import ModelConfig
 
+NAME = "bench"  # of the model, for clients
 START_SECONDS = 300.0
 # vLLM's command line, which asks for the version of a distribution that may have another name.
 COMMAND_LINE = """
@@ -43,11 +43,15 @@ def vllm_program(python: str | None) -> list[str]:
 
 @contextmanager
 def vllm_serve(
-    program: Sequence[str], model: ModelConfig, folder: Path, dtype: str = "auto"
+    program: Sequence[str],
+    model: ModelConfig,
+    folder: Path,
+    dtype: str = "auto",
+    more: Sequence[str] = (),
 ) -> Iterator[tuple[str, Callable[[bool], None]]]:
-    """`vllm serve` of a model as `NAME`; gives its URL, and what stops it and has it go on.
+    """`vllm serve` of a model, by its name or as `NAME`: its URL, and what stops and continues it.
 
-    Its log lies in the folder. `dtype`: as vLLM's option.
+    Its log lies in the folder. `dtype`: as vLLM's option, which `more` has others of.
 
     Raises:
         RuntimeError: it does not start.
@@ -55,9 +59,9 @@ def vllm_serve(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [*program, "serve", model.source, "--served-model-name", NAME]
+    command = [*program, "serve", model.source, "--served-model-name", model.name or NAME]
     command += ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "2048"]
-    command += ["--enforce-eager", "--dtype", dtype]
+    command += ["--enforce-eager", "--dtype", dtype, *more]
     log = folder / "vllm.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -8,7 +8,6 @@ are as far from the script as from the server, and take their time.
 
 from __future__ import annotations
 
-import importlib
 import json
 import statistics
 import tempfile
@@ -22,16 +21,16 @@ from typing import Any
 import anyio
 import click
 
-from benchmarks import peers
+from benchmarks import options, peers
+from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.compare import checkpoint_facts
+from benchmarks.http.gateway import http_gateway
+from benchmarks.http.vllm import vllm_program, vllm_serve
+from benchmarks.inferlets import scripts
 from benchmarks.inferlets.endpoint import Endpoint
 from benchmarks.inferlets.grown import grow
 from benchmarks.inferlets.pairs import GROWN, PAIRS, TOOL_SECONDS, Pair
-from benchmarks.inferlets.plots import plot
-from benchmarks.inferlets.servers import http_gateway, tool_server, vllm_endpoint
-from benchmarks.plots import plot_file, plot_path
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
+from benchmarks.inferlets.servers import tool_server
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
 from pie_py.client import Client
@@ -71,7 +70,6 @@ class Settings:
         "--endpoint", metavar="URL", help="An OpenAI-style server of pie-tiny, for the scripts."
     )
     vllm_python: str | None = peers.vllm_python()
-    plot: str | None = plot_file()
 
 
 Run = Callable[[float], Awaitable[Any]]  # one run, with seconds of a round trip
@@ -79,7 +77,7 @@ Run = Callable[[float], Awaitable[Any]]  # one run, with seconds of a round trip
 
 @dataclass
 class Times:
-    """What one side took."""
+    """The times of one side."""
 
     seconds: list[float] = field(default_factory=list)  # of runs, one at a time
     a_second: float = 0.0  # runs, of several streams
@@ -114,19 +112,20 @@ def inferlets(settings: Settings, progress: Progress) -> Report:
             url, theirs = settings.endpoint, "endpoint"
         elif settings.vllm_python is not None:
             checkpoint, _ = checkpoint_facts(server.endpoint)
-            url, theirs = (
-                stack.enter_context(vllm_endpoint(settings.vllm_python, checkpoint, name)),
-                "vLLM",
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            serving = vllm_serve(
+                vllm_program(settings.vllm_python),
+                ModelConfig(source=checkpoint, name=name),
+                folder,
+                more=("--enable-prefix-caching",),
             )
+            url, theirs = stack.enter_context(serving)[0], "vLLM"
         else:
-            url, theirs = stack.enter_context(http_gateway(server.endpoint)), "our own endpoint"
+            url, theirs = stack.enter_context(http_gateway(server.endpoint)).url, "our own endpoint"
         progress("servers are up")
         places = _Places(server.endpoint, url, tools, name)
         found = anyio.run(_measure_all, settings, places, progress)
-    report = _report(settings, found, theirs)
-    if settings.plot is not None:
-        plot(report, plot_path(settings.plot, "inferlets"))
-    return report
+    return _report(settings, found, theirs)
 
 
 @dataclass(frozen=True)
@@ -182,17 +181,17 @@ def _program(client: Client, digest: str, pair: Pair, tools: str) -> Run:
 
 def _script(endpoint: Endpoint, pair: Pair) -> Run:
     """The script: a round trip for each request."""
-    module = importlib.import_module(f"benchmarks.inferlets.clients.{pair.program}")
+    script = getattr(scripts, pair.program)
 
     async def run(round_trip: float) -> Any:
         endpoint.round_trip = round_trip
-        return await module.main(endpoint, **pair.options)
+        return await script(endpoint, **pair.options)
 
     return run
 
 
 def _same(ours: Any, theirs: Any) -> bool:
-    """Whether a program's result says what the script's does, as far as that goes."""
+    """True if a program's result says the same as the script's, as far as that goes."""
     if isinstance(theirs, dict):
         return not theirs or all(ours[key] == value for key, value in theirs.items())
     return bool(ours == theirs)

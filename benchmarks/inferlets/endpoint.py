@@ -83,7 +83,7 @@ class Endpoint:
         return (await self.complete(prompt, max_tokens, **more))[0].text
 
     async def tool(self, name: str, parameters: dict[str, Any]) -> str:
-        """What a tool answers; it is as far from here as from the server."""
+        """A tool's answer; it is as far from here as from the server."""
         return (await self._http.get(f"{self._tools}/{name}", params=parameters)).text
 
 

@@ -1,77 +1,15 @@
-"""Servers of the pairs: our gateway or vLLM's, and tools."""
+"""The tools of the pairs, as a server."""
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
 import threading
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
-import httpx2
-
-from benchmarks.peers import PeerFailed
-from pie_py.config.gateway import GatewayConfig
-from pie_py.config.logs import LogConfig
-from pie_py.config.server import ServerConfig
-from pie_py.config.server_process import ServerProcess
-
-VLLM_PORT = 18017
-VLLM_SECONDS = 240.0
 FACTS = {("Edgar", "brother"): "Sam", ("Sam", "neighbour"): "Sovut", ("Sovut", "city"): "Dublin"}
-
-
-@contextmanager
-def http_gateway(endpoint: str) -> Iterator[str]:
-    """Our HTTP gateway before a running server; its URL."""
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        config = ServerConfig(
-            endpoint=endpoint,
-            data_folder=Path(folder),
-            gateway=GatewayConfig(http="127.0.0.1:0"),
-            log=LogConfig(level="warning"),
-        )
-        with ServerProcess(config, Path(folder) / "log", module="pie_gateway") as process:
-            yield process.wait_ready()
-
-
-@contextmanager
-def vllm_endpoint(python: str, folder: str, name: str) -> Iterator[str]:
-    """VLLM's OpenAI-style server of a checkpoint; its URL.
-
-    Raises:
-        PeerFailed: it does not start.
-    """
-    url = f"http://127.0.0.1:{VLLM_PORT}"
-    module = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", folder]
-    more = ["--served-model-name", name, "--port", str(VLLM_PORT), "--max-model-len", "2048"]
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(
-            [*module, *more, "--enable-prefix-caching"], stdout=log, stderr=log
-        )
-        try:
-            deadline = time.monotonic() + VLLM_SECONDS
-            while not _answers(f"{url}/health"):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    log.seek(0)
-                    words = log.read().strip().splitlines()[-15:]
-                    raise PeerFailed("\n    ".join(["vLLM's server does not start:", *words]))
-                time.sleep(0.5)
-            yield url
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx2.get(url, timeout=2).is_success
-    except httpx2.HTTPError:
-        return False
 
 
 @contextmanager

@@ -8,18 +8,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import anyio
 
-from benchmarks.interception.load import Request, requests
-from benchmarks.interception.settings import GUEST, Settings, milliseconds
-from pie_py.bench.benchmark import Progress
-from pie_py.bench.report import Report
+from benchmarks.interception.traces import Request
 from pie_py.bench.server import bench_server
 from pie_py.client import Client, InferletFailed, RpcError
 from pie_py.config.model import ModelConfig
 
+GUEST = Path(__file__).parent / "guest.py"
 RETRY_SECONDS = 0.02  # before a request that lost its pages starts again
 
 
@@ -30,7 +27,7 @@ class System:
     name: str
     server: str  # the server's policy under memory pressure
     program: str | None  # the policy that programs ask for; None if they do nothing
-    restarts: bool = False  # whether a request ends at each call, and comes back as a new one
+    restarts: bool = False  # a request ends at each call, and comes back as a new one
 
 
 SYSTEMS = (
@@ -43,29 +40,16 @@ SYSTEMS = (
 )
 
 
-@dataclass
-class Served:
-    """What a system made of a load."""
-
-    latencies: list[float]  # seconds a generated token, without the calls
-    restarted: int
-    seconds: float
-    stats: dict[str, Any]
-
-
 async def _serve(
     endpoint: str, program: bytes, system: System, load: Sequence[Request], seed: int
-) -> Served:
+) -> list[float]:
     latencies: list[float] = []
-    restarted = 0
     async with Client(endpoint) as client:
         digest = await client.upload(program, name="intercept")
         await (await client.launch(digest, ["costs"])).result()  # what is compiled once
         vocabulary = (await client.models())[0]["vocab_size"]
-        start = time.monotonic()
 
         async def one(number: int, job: Request) -> None:
-            nonlocal restarted
             await anyio.sleep(job.arrival)
             began = time.monotonic()
             tokens = [
@@ -79,7 +63,6 @@ async def _serve(
                 except InferletFailed as error:
                     if "out-of-resources" not in str(error):
                         raise
-                    restarted += 1
                     await anyio.sleep(RETRY_SECONDS)
             lasted = time.monotonic() - began
             latencies.append((lasted - job.outside) / job.generated)
@@ -87,9 +70,7 @@ async def _serve(
         async with anyio.create_task_group() as tasks:
             for number, job in enumerate(load):
                 tasks.start_soon(one, number, job)
-        seconds = time.monotonic() - start
-        (stats,) = (await client.stats()).values()
-    return Served(latencies, restarted, seconds, stats)
+    return latencies
 
 
 async def _go_on(
@@ -127,65 +108,9 @@ async def _go_on(
     return reached, tokens
 
 
-def real(settings: Settings, progress: Progress) -> Report:
-    """Serves the load at each rate by each system, on servers of their own."""
-    model = small_memory(settings)
-    most = settings.kv_pages * model.page_size // 4  # tokens of a context
-    rows: list[list[object]] = []
-    for rate in settings.rates:
-        coming = requests(
-            settings.requests,
-            rate,
-            settings.seed,
-            time_scale=settings.time_scale,
-            token_scale=settings.token_scale,
-            most_tokens=most,
-        )
-        for system in SYSTEMS:
-            if system.name in settings.systems:
-                served = serve(model, system, coming, settings.seed)
-                rows.append([system.name, rate, *_figures(served)])
-                progress(f"{system.name} at {rate:g}/s")
-    return Report(
-        f"Interception, the real system: {Path(model.source).name}, {model.kv_pages} pages,"
-        f" {settings.requests} requests",
-        [
-            *("system", "arrivals/s", "ms per token", "median", "p90", "completed/s"),
-            *("restarted", "swaps asked for", "pages lent"),
-        ],
-        rows,
-        [
-            "Calls run at the client; the server is told when one has ended, never when it will."
-            " ms per token: from arrival to end, without the calls, over the tokens generated, in"
-            " the mean. completed/s: of all requests, until the last one is done. restarted:"
-            " requests that were ended for want of pages and began again.",
-            f"Calls take {settings.time_scale:g} of their times and texts have"
-            f" {settings.token_scale:g} of their lengths, with {most} tokens per context at the"
-            " most: this model is that much faster, or smaller.",
-        ],
-    )
-
-
-def small_memory(settings: Settings) -> ModelConfig:
-    """The model, with as little memory as is wanted."""
-    pools = {"kv_pages": settings.kv_pages, "host_pages": settings.host_pages}
-    return settings.model.model_copy(update=pools)
-
-
-def serve(model: ModelConfig, system: System, load: Sequence[Request], seed: int) -> Served:
-    """What one system makes of the load, on a server of its own."""
+def serve(model: ModelConfig, system: System, load: Sequence[Request], seed: int) -> list[float]:
+    """Seconds per generated token, without the calls, of each request on a server of its own."""
     program = GUEST.read_bytes()
     interception = {"policy": system.server}
     with bench_server(model, interception=interception, prefix_cache={"enabled": False}) as server:
         return anyio.run(_serve, server.endpoint, program, system, load, seed)
-
-
-def _figures(served: Served) -> list[object]:
-    """A row of the table, from `ms per token` on."""
-    return [
-        *milliseconds(served.latencies),
-        len(served.latencies) / served.seconds,
-        served.restarted,
-        served.stats["commands"]["swap_out"],
-        served.stats["interception"].get("pages_evicted", 0),
-    ]

@@ -14,7 +14,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.interception.load import Request
+from benchmarks.interception.traces import Request
 from pie_control.interception.costs import Costs
 from pie_control.interception.history import Durations
 from pie_control.interception.policy import SOONEST_SECONDS, Policy
@@ -25,7 +25,7 @@ WHOLE_BATCH = 2048  # tokens that are computed at once where contexts are not ch
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a run stands on."""
+    """The machine of a run."""
 
     costs: Costs
     memory: int  # tokens that fit on the device
@@ -61,7 +61,7 @@ class _Job:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a run."""
+    """The figures of a run."""
 
     seconds: float = 0.0
     steps: int = 0
@@ -69,10 +69,8 @@ class Outcome:
     preserved: float = 0.0  # token-seconds held by paused requests
     recomputed: float = 0.0  # token-seconds held, or held up, by recomputing
     stalled: float = 0.0  # token-seconds held while steps waited for transfers
-    recompute_seconds: float = 0.0  # of steps, for what had been computed before
     swapped: int = 0  # tokens that went out
     over_budget: int = 0  # of these, beyond what hides
-    preemptions: int = 0
 
 
 def simulate(requests: list[Request], machine: Machine, policy: Policy) -> Outcome:
@@ -101,7 +99,7 @@ class Simulation:
 
     @property
     def done(self) -> bool:
-        """Whether every request has been served."""
+        """True once every request has been served."""
         return not (self._coming or self.ready or self.paused)
 
     def run(self) -> Outcome:
@@ -172,7 +170,6 @@ class Simulation:
         self.out.stalled += stall * running
         if again:
             slowed = costs.linear * again if machine.chunked else step
-            self.out.recompute_seconds += slowed
             self.out.recomputed += slowed * running
             held = sum(j.held for j, _ in computing if j.held < j.recompute)
             self.out.recomputed += step * held
@@ -269,13 +266,11 @@ class Simulation:
             freed += other.held
             other.dropped = True
             other.held = 0
-            self.out.preemptions += 1
         return freed
 
     def _preempt(self, job: _Job) -> int:
         freed, job.held = job.held, 0
         job.recompute = max(job.recompute, freed)
-        self.out.preemptions += 1
         return freed
 
     def _generate(self, job: _Job) -> None:

@@ -11,9 +11,38 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.interception.load import ANSWER, GENERATED, Request, Segment
-
 CALLS = (3, 8)  # of a request
+GENERATED = 40  # tokens between two calls
+ANSWER = 20  # tokens that a call returns
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part that a request generates, and the call that follows."""
+
+    tokens: int  # generated
+    seconds: float  # of the call; the last segment has none
+    answer: int  # tokens that the call returns
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request with its calls."""
+
+    arrival: float  # seconds since the start
+    kind: str
+    prompt: int  # tokens
+    segments: tuple[Segment, ...]
+
+    @property
+    def generated(self) -> int:
+        """Tokens in all."""
+        return sum(one.tokens for one in self.segments)
+
+    @property
+    def outside(self) -> float:
+        """Seconds of its calls in all."""
+        return sum(one.seconds for one in self.segments)
 
 
 @dataclass(frozen=True)
@@ -78,8 +107,3 @@ def trace_requests(
         ]
         found.append(Request(now, sort.name, prompt, (*calls, Segment(generated, 0.0, 0))))
     return found
-
-
-def fresh_seeds(count: int) -> list[int]:
-    """Seeds that no run before had."""
-    return random.SystemRandom().sample(range(1, 1_000_000), count)

@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.laptop import first_token, perplexity, texts
 from benchmarks.laptop.sides import (
     PeerSide,
@@ -36,8 +38,6 @@ from benchmarks.laptop.sides import (
 )
 from benchmarks.peers import Peer
 from pie_control.models.tokenizer import TextCodec
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report, percentile
 from pie_py.config.model import ModelConfig
 
@@ -87,7 +87,7 @@ class Settings:
 
     @property
     def work(self) -> list[Work]:
-        """What is measured in turns."""
+        """The work that is measured in turns."""
         decode = [
             Work(f"decode × {batch}", batch, DECODE_PROMPT, self.tokens + 1) for batch in (1, 4, 16)
         ]

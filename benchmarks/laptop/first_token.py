@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.benchmark import Progress
 from benchmarks.laptop.sides import transformers_command
 from benchmarks.peers import PeerFailed
-from pie_py.bench.benchmark import Progress
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server
 from pie_py.config.model import ModelConfig

@@ -123,7 +123,7 @@ def score(llama: Llama, window: list[int]) -> list[float]:
 
 
 def answer(llama: Llama, request: dict[str, Any]) -> dict[str, Any]:
-    """What a request asks for."""
+    """The answer to a request."""
     llama.threads(request.get("threads") or os.cpu_count() or 1)
     if "texts" in request:
         return {"tokens": [llama.tokens(text) for text in request["texts"]]}

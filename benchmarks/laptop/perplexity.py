@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from benchmarks.benchmark import Progress
 from benchmarks.laptop import texts
 from benchmarks.laptop.sides import Side, our_side
 from pie_control.models.tokenizer import TextCodec
 from pie_inference.checkpoints.gguf_file import FILE, SUMS, gguf_folder, gguf_tensors
 from pie_inference.checkpoints.loader import SINGLE_FILE
-from pie_py.bench.benchmark import Progress
 from pie_py.bench.report import Report
 from pie_py.config.model import ModelConfig
 
@@ -29,7 +29,7 @@ def table(windows: int) -> Report:
 
 
 def logprobs(side: Side, folder: Path, windows: int) -> list[float]:
-    """What a side says of the documentation; the folder has the tokenizer."""
+    """A side's log-probabilities of the documentation; the folder has the tokenizer."""
     ids = TextCodec(folder).encode(texts.passage())[: windows * WINDOW]
     return side.score([ids[at : at + WINDOW] for at in range(0, len(ids), WINDOW)])
 

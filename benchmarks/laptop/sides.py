@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -12,13 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import anyio
+import httpx2
 import psutil
 
-from benchmarks.http.gateway import NAME, ask, gateway_server, stream
+from benchmarks.decoding import cpu_seconds
+from benchmarks.http.gateway import http_gateway
+from benchmarks.http.vllm import NAME
 from benchmarks.peers import Peer, PeerFailed
-from pie_py.bench.server import cpu_seconds, with_room
+from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client
 from pie_py.config.model import ModelConfig
 
@@ -45,7 +50,7 @@ class Work(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """What one turn gave."""
+    """The figures of one turn."""
 
     rate: float  # tokens per second
     cpu_ms: float  # a token, of all processes and threads
@@ -73,7 +78,7 @@ class PeerSide:
         return Figure(rate, found["cpu"] * 1e3 / _counted(work))
 
     def greedy(self, prompt: list[int], tokens: int) -> Text:
-        """What follows a prompt."""
+        """The text behind a prompt."""
         found = self.peer.ask(prompts=[prompt], tokens=tokens, steps=False)
         return Text(found["tokens"][0], found["logprobs"][0])
 
@@ -107,7 +112,7 @@ class OurSide:
         return Figure(rate, (self._cpu() - cpu) * 1e3 / _counted(work))
 
     def greedy(self, prompt: list[int], tokens: int) -> Text:
-        """What follows a prompt."""
+        """The text behind a prompt."""
         more = {"max_tokens": tokens, "ignore_eos": True, "return_token_ids": True}
         choice = self._complete(prompt, **more)
         return Text(choice["token_ids"], choice["logprobs"]["token_logprobs"])
@@ -123,11 +128,12 @@ class OurSide:
 
     def _complete(self, prompt: list[int], **more: Any) -> Any:
         body = {"model": NAME, "prompt": prompt, "temperature": 0, "logprobs": 1, **more}
-        return asyncio.run(ask(self.url, "POST", "/v1/completions", body))["choices"][0]
+        answer = httpx2.post(f"{self.url}/v1/completions", json=body, timeout=300)
+        return answer.raise_for_status().json()["choices"][0]
 
     async def _streams(self, prompts: list[list[int]], tokens: int) -> list[tuple[float, float]]:
         async def one(prompt: list[int]) -> tuple[float, float]:
-            times = [time.perf_counter() async for _ in stream(self.url, prompt, tokens)]
+            times = await _arrivals(self.url, prompt, tokens)
             return times[0], times[-1]
 
         return await asyncio.gather(*map(one, prompts))
@@ -146,12 +152,39 @@ def _counted(work: Work) -> int:
 @contextmanager
 def our_side(name: str, model: ModelConfig, instances: int, tokens: int) -> Iterator[OurSide]:
     """Runs a server and its gateway, with room for so many of so many tokens."""
-    with gateway_server(with_room(model, instances, tokens)) as served:
-        control, gateway = (process.pid for process in served.processes)
-        workers = psutil.Process(control).children(recursive=True)
-        pids = {"control": control, "gateway": gateway}
+    named = model.model_copy(update={"name": NAME})
+    with (
+        bench_server(with_room(named, instances, tokens)) as server,
+        http_gateway(server.endpoint) as gateway,
+    ):
+        workers = psutil.Process(server.pid).children(recursive=True)
+        pids = {"control": server.pid, "gateway": gateway.pid}
         pids |= {" ".join(_name(worker)): worker.pid for worker in workers}
-        yield OurSide(name, served.url, pids, anyio.run(_facts, served.endpoint))
+        yield OurSide(name, gateway.url, pids, anyio.run(_facts, server.endpoint))
+
+
+async def _arrivals(url: str, prompt: list[int], tokens: int) -> list[float]:
+    """When each part of a completion's stream came, read as plainly as can be."""
+    at = urlsplit(url)
+    body = {"model": NAME, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True}
+    data = json.dumps({**body, "temperature": 0, "stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: {at.netloc}\r\n"
+    head += f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+    reader, writer = await asyncio.open_connection(at.hostname, at.port)
+    try:
+        writer.write(head.encode() + data)
+        told = await reader.readuntil(b"\r\n\r\n")
+        if b" 200" not in told[:13]:
+            raise RuntimeError(f"the gateway answers {told[:40]!r} {await reader.read(500)!r}")
+        times, last = [], b""
+        while not last.endswith(b"\r\n0\r\n\r\n"):
+            if not (part := await reader.read(1 << 16)):
+                raise RuntimeError("a stream was cut")
+            last = (last + part)[-16:]
+            times.append(time.perf_counter())
+        return times
+    finally:
+        writer.close()
 
 
 def _name(process: psutil.Process) -> list[str]:
@@ -199,7 +232,7 @@ def by_threads(name: str, peer: Peer) -> list[PeerSide]:
 
 
 def memory_mb(processes: Sequence[int]) -> float:
-    """What processes have of the memory, shared pages divided among those that share them."""
+    """The memory of processes, shared pages divided among those that share them."""
     found: float = sum(psutil.Process(pid).memory_full_info().pss for pid in processes) / 1e6
     return found
 

@@ -56,7 +56,7 @@ def score(model: Any, window: list[int]) -> list[float]:
 
 
 def answer(model: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """What a request asks for."""
+    """The answer to a request."""
     torch.set_num_threads(request.get("threads") or os.cpu_count() or 1)
     if "score" in request:
         return {"logprobs": [score(model, window) for window in request["score"]]}

@@ -7,19 +7,18 @@ from pathlib import Path
 
 import click
 
-from benchmarks.simulated_cluster.sample import SAMPLE
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
+from benchmarks.simulated_cluster.sample import sample_lines
 from benchmarks.simulated_cluster.simulation import (
     ARRIVALS,
     Outcome,
     Scenario,
     Simulation,
-    percentile,
 )
-from benchmarks.simulated_cluster.traces import BadTrace, read_trace
+from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace
 from pie_cluster.directory.policies import POLICIES, load_policy
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.report import Goal, Report
+from pie_py.bench.report import Goal, Report, percentile
 from pie_py.config.plugins import UnknownPolicy
 
 BASELINE = "two-choices"
@@ -30,11 +29,11 @@ PROMPTS = ", by prompt"
 class Settings:
     """Where a cluster would place the launches of a trace, beside two random choices.
 
-    A trace is a file of Mooncake's JSON lines, or a table (CSV) of BurstGPT's or Azure's. It is
-    repeated, with other users, until it makes up the load.
+    A trace is a file of Mooncake's JSON lines. It is repeated, with other users, until it makes up
+    the load.
     """
 
-    trace: str = options.option("--trace", default="sample", help="A file; `sample` is one here.")
+    trace: str = options.option("--trace", default="sample", help="A file; `sample` is made here.")
     policy: str = options.option(
         "--policy", default="cached", help="Its name, or package.module:function."
     )
@@ -70,13 +69,12 @@ class Settings:
 
 def simulate(settings: Settings, progress: Progress) -> Report:
     """Simulates both policies under each kind of arrivals."""
-    path = SAMPLE if settings.trace == "sample" else Path(settings.trace)
     try:
         policies = {
             BASELINE: (POLICIES[BASELINE], False),
             settings.policy: (load_policy(settings.policy), False),
         }
-        launches = read_trace(path, settings.lines)
+        launches = _launches(settings)
         if settings.chats:
             policies[settings.policy + PROMPTS] = (policies[settings.policy][0], True)
             launches = [replace(launch, program="http_answer") for launch in launches]
@@ -84,8 +82,8 @@ def simulate(settings: Settings, progress: Progress) -> Report:
         raise click.UsageError(str(error)) from None
     except BadTrace as error:
         raise click.ClickException(str(error)) from None
-    except OSError as error:
-        raise click.ClickException(f"{path}: {error.strerror}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{settings.trace} cannot be read: {error}") from None
     scenario = Scenario(
         settings.nodes,
         settings.load,
@@ -102,6 +100,13 @@ def simulate(settings: Settings, progress: Progress) -> Report:
             outcomes[arrivals, name] = simulation.run()
             progress(f"{arrivals} arrivals, {name}")
     return _report(outcomes, settings)
+
+
+def _launches(settings: Settings) -> list[Launch]:
+    if settings.trace == "sample":
+        return read_trace(sample_lines(), "sample", settings.lines)
+    with Path(settings.trace).open(encoding="utf-8") as lines:
+        return read_trace(lines, settings.trace, settings.lines)
 
 
 def _report(outcomes: dict[tuple[str, str], Outcome], settings: Settings) -> Report:

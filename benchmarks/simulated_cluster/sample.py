@@ -1,21 +1,19 @@
-"""A trace made by us, in Mooncake's format with our fields: `sample.jsonl`, beside this file.
+"""A trace made by us, in Mooncake's format with our fields.
 
 It is about what one node serves in two minutes: 20 users, some far more active than others, with
 one to three programs each whose prompts begin alike, and instances that call tools and go on. No
-part of it was observed. `python -m benchmarks.simulated_cluster.sample` writes it.
+part of it was observed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from benchmarks.simulated_cluster.traces import BLOCK
 
-SAMPLE = Path(__file__).with_name("sample.jsonl")
 USERS = 20
 LAUNCHES = 300
 RATE = 2.4  # launches per second
@@ -52,7 +50,3 @@ def sample_lines(seed: int = 1) -> Iterator[str]:
             ],
         }
         yield json.dumps(line, separators=(",", ":"))
-
-
-if __name__ == "__main__":
-    SAMPLE.write_text("".join(f"{line}\n" for line in sample_lines()), encoding="utf-8")

@@ -12,7 +12,7 @@ from pie_cluster.wire.messages import CLUSTER_PROTOCOL, MOST_HINTS, Join, Load, 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a simulated node can do: about an 8 B model on one GPU of a data centre."""
+    """The speed and size of a simulated node: about an 8 B model on one GPU of a data centre."""
 
     prefill_rate: int = 15_000  # prompt tokens per second
     pool_tokens: int = 400_000
@@ -54,7 +54,7 @@ class SimulatedNode:
         self._reports = 0
 
     def has_room(self, tokens: int) -> bool:
-        """Whether an instance of so many tokens can begin; a node without instances takes all."""
+        """True if an instance of so many tokens can begin; a node without instances takes all."""
         most = self.machine
         fits = self._used + tokens <= most.pool_tokens and self._live < most.most_instances
         return fits or not self._live
@@ -92,7 +92,7 @@ class SimulatedNode:
         return self._integral
 
     def join(self) -> Join:
-        """What it says of itself when it begins."""
+        """Its first message to the directory."""
         most = self.machine
         return Join(
             self.name,
@@ -107,7 +107,7 @@ class SimulatedNode:
         )
 
     def report(self, now: float) -> Report:
-        """What has changed since the report before."""
+        """The changes since the report before."""
         queued = int(max(0.0, self._free_at - now) * self.machine.prefill_rate)
         queued += sum(launch.prompt for _, _, launch, _ in self.waiting)
         load = Load(self._live + len(self.waiting), queued, self._used)

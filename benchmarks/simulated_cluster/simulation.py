@@ -7,7 +7,6 @@ one population's, not the whole cluster's. Later turns of an instance stay on it
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -42,7 +41,7 @@ class Scenario:
 
 @dataclass
 class Outcome:
-    """What was measured; times are seconds."""
+    """The figures of a run; times are seconds."""
 
     first: list[float] = field(default_factory=list)  # to the first token of launches
     later: list[float] = field(default_factory=list)  # to that of later turns
@@ -102,7 +101,7 @@ class Simulation:
         *,
         prompts: bool = False,
     ) -> None:
-        self._prompts = prompts  # whether launches tell what they begin with
+        self._prompts = prompts  # launches tell what they begin with
         self.outcome = Outcome()
         self._trace = trace
         self._scenario = scenario
@@ -239,10 +238,3 @@ class Simulation:
                 return
             node.waiting.popleft()
             self._begin(node, came, key, launch, blocks, now)
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value that a share of all is not above; not a number of none."""
-    if not values:
-        return math.nan
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]

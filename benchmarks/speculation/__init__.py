@@ -1,1 +1,1 @@
-"""What speculation in the step brings."""
+"""The gain of speculation in the step."""

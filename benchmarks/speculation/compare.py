@@ -10,15 +10,13 @@ from __future__ import annotations
 import json
 import statistics
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from benchmarks.turns import pairs_in_turns
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client
@@ -124,7 +122,7 @@ def compare(settings: Settings, progress: Progress) -> Report:
 async def _all(
     endpoint: str, settings: Settings, progress: Progress
 ) -> dict[str, tuple[list[Any], list[Any]]]:
-    """What each case's runs without and with guesses tell, round by round."""
+    """Each case's runs without and with guesses, round by round."""
     found: dict[str, tuple[list[Any], list[Any]]] = {}
     async with Client(endpoint) as client:
         program = await client.upload(GUEST.read_bytes(), name="speculation")
@@ -139,9 +137,13 @@ async def _all(
             return json.loads(await (await client.launch(program, [json.dumps(job)])).result())
 
         for name, case in CASES.items():
-            found[name] = await pairs_in_turns(
-                partial(run, case), (0, settings.guesses), settings.rounds, progress, name
-            )
+            found[name] = [], []
+            for number in range(settings.rounds + 1):  # the first warms up
+                both = [await run(case, guesses) for guesses in (0, settings.guesses)]
+                if number:
+                    for side, figure in zip(found[name], both, strict=True):
+                        side.append(figure)
+                progress(f"{name}, round {number}")
     return found
 
 

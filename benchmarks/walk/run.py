@@ -21,9 +21,9 @@ from types import FrameType
 import anyio
 import psutil
 
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.walk.hook.sitecustomize import ROLES
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
 from pie_py.bench.report import Report
 from pie_py.bench.server import bench_server
 from pie_py.client import Client, Instance
@@ -76,7 +76,7 @@ class Meters:
         sys.setprofile(self._note)
 
     async def stop(self) -> Counts:
-        """What was called since `start`, in all processes."""
+        """The calls since `start`, in all processes."""
         sys.setprofile(None)
         found = self._own
         for pid in self.pids:

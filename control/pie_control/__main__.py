@@ -7,7 +7,7 @@ import sys
 from threading import Event
 
 from pie_control import process
-from pie_control.worker.process import WorkerProcess, start_worker
+from pie_control.scheduler.worker_process import WorkerProcess, start_worker
 from pie_py.config.child import allow_open_files, first_error, read_arguments, report_error
 
 

@@ -217,10 +217,6 @@ class FairQueue(Generic[Item]):
         """True if a user comes before another one, if both wait."""
         return self._users.start_of(user) < self._users.start_of(than)
 
-    def has_others(self, users: Set[str]) -> bool:
-        """True if something waits of a user other than these."""
-        return not self._users.places.keys() <= users
-
     def lead(self, user: str) -> float:
         """The next user's virtual time beyond this one's. The queue is not empty."""
         return self._users.lead(user)

@@ -20,6 +20,7 @@ import structlog
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.wasm import SUSPENDED, U8_LIST, HostFunction, List, Tuple, Type
+from pie_control.wasm.engine import TABLE_ELEMENTS
 from pie_control.wasm.linker import HostCalls, failure_text, turn
 from pie_py import __version__
 from pie_py.build.runtimes import RUNTIMES
@@ -27,6 +28,8 @@ from pie_py.config.services import RecordingConfig
 from pie_py.wire.record import FORMAT
 
 log = structlog.get_logger("pie.recording")
+
+RECORD_BYTES = 256 << 20  # of one instance
 
 
 def text_of(value: Any) -> str:
@@ -74,7 +77,7 @@ class Recorder:
         """Takes the server's cache folder, where the Python runtime is, and a clock in seconds."""
         assert config.folder is not None
         self._folder = config.folder
-        self._most = config.bytes_each
+        self._most = RECORD_BYTES
         self._cache_folder = cache_folder
         self._clock = clock
         self._tapes: weakref.WeakKeyDictionary[HostCalls, _Tape] = weakref.WeakKeyDictionary()
@@ -136,7 +139,7 @@ class Recorder:
             "warm": warm,
             "cpu_seconds": limits.cpu_seconds,
             "memory": limits.memory,
-            "table_elements": limits.table_elements,
+            "table_elements": TABLE_ELEMENTS,
         }
         if program.kind in RUNTIMES:  # its source is what `source.read` gave
             head["runtime"] = RUNTIMES[program.kind].runtime_file(self._cache_folder).name
@@ -224,7 +227,7 @@ class _Tape:
         try:
             if self._left < 0:
                 self._over = True
-                text = _end_line("cut", "the record is full (recording.bytes_each)")
+                text = _end_line("cut", f"the record is full: it has {RECORD_BYTES} bytes at most")
             self._file.write(text)
         except OSError as error:
             self._give_up(error)

@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from pie_control.worker.process import WorkerProcess
+from pie_control.scheduler.worker_process import WorkerProcess
 from pie_py.config.child import configured, report_ready
 
 

@@ -19,13 +19,14 @@ from pie_control.process import trim_now_and_then
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests, Instantiation, WarmInstances
 from pie_control.programs.optimizing import is_optimized
-from pie_control.programs.store import ProgramStore
+from pie_control.programs.store import PROGRAM_BYTES, ProgramStore
 from pie_control.rpc.requests import Requests
 from pie_control.rpc.server import RpcServer
+from pie_control.scheduler.link import WorkerLink
+from pie_control.scheduler.worker_process import WorkerProcess
 from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
+from pie_control.wasm.engine import TABLE_ELEMENTS
 from pie_control.wiring import Wiring
-from pie_control.worker.link import WorkerLink
-from pie_control.worker.process import WorkerProcess
 from pie_py.config.child import report
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.plugins import observing
@@ -69,9 +70,7 @@ class _Server:
         open_data_folder(config.data_folder)
         extension = load_extension(config)
         linker = Linker(make_engine(config))
-        limits = GuestLimits(
-            memory_bytes=config.limits.memory, table_elements=config.limits.table_elements
-        )
+        limits = GuestLimits(config.limits.memory, TABLE_ELEMENTS)
         ahead = min(INSTANTIATED, config.spare_instances)
         instantiation = Instantiation(linker, limits, ahead)
         warm = WarmInstances(instantiation, config.spare_instances - ahead, self._is_busy)
@@ -79,9 +78,7 @@ class _Server:
         self._components = Components(
             linker.engine, config.cache_folder, warm.offer, self._confined
         )
-        programs = ProgramStore(
-            config.data_folder / "programs", config.max_program_bytes, time.time_ns
-        )
+        programs = ProgramStore(config.data_folder / "programs", PROGRAM_BYTES, time.time_ns)
         self._programs, self._program_seconds = programs, config.program_seconds
         self._stop_seconds, self._idle_seconds = config.stop_seconds, config.idle_seconds
         self._link = WorkerLink(config, worker)
@@ -193,7 +190,6 @@ def make_engine(config: ServerConfig) -> Engine:
     engine = EngineConfig(
         max_instances=config.max_instances + config.spare_instances,
         memory_bytes=config.limits.memory,
-        table_elements=config.limits.table_elements,
         cache_folder=config.cache_folder / "compiled",
         source_lines=config.source_lines,
     )

@@ -55,16 +55,22 @@ from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
 from pie_control.recording import Recorder
 from pie_control.rpc.requests import Dependencies
+from pie_control.scheduler.dispatcher import Dispatcher
+from pie_control.scheduler.link import Worker
+from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_control.shares import Shares
 from pie_control.timers import Timers
 from pie_control.wasm import HostFunction
-from pie_control.worker.dispatcher import Dispatcher
-from pie_control.worker.link import Worker
-from pie_control.worker.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Hello, NoTokens
 
 log = structlog.get_logger("pie.server")
+
+MESSAGE_BYTES = 1 << 30  # waiting between instances and clients; a user has a share of them
+FUTURES = 1 << 17  # open at once, of which a user has a share; some 600 bytes each
+# Results of instances that were launched detached are kept for so long, also by a server that
+# starts again.
+RESULT_SECONDS = 86400.0
 
 
 class FrontEnd(Protocol):
@@ -110,8 +116,8 @@ class Wiring:
         self.shares = Shares.of(config)
         self.registry = Registry(
             config.max_instances,
-            config.message_bytes,
-            config.futures,
+            MESSAGE_BYTES,
+            FUTURES,
             config.guest_memory or default_bytes(),
             config.limits,
             self.shares,
@@ -151,7 +157,9 @@ class Wiring:
             worker.order,
             SettingsFolder(folder and folder / "adapters", "model", "name", "folder"),
         )
-        self.dispatcher = Dispatcher(self.models, self.executor, worker, self.timers, clock)
+        self.dispatcher = Dispatcher(
+            self.models.services, self.executor, worker, self.timers, clock
+        )
         self.messaging = Bus(config.messaging, alone=scope.topics)
         self.store = StoreService(
             config.data_folder / "store.sqlite3", config.store, of_all=scope.store
@@ -161,9 +169,7 @@ class Wiring:
         self.grammars = GrammarService(config.grammar, confined)
         self.answers = SlowCalls(self.executor)
         self.confined = confined
-        self.results = ResultStore(
-            config.data_folder / "results", config.result_seconds, clocks.date_ns
-        )
+        self.results = ResultStore(config.data_folder / "results", RESULT_SECONDS, clocks.date_ns)
         recording = config.recording
         self._recorder = (
             Recorder(recording, config.cache_folder, clock) if recording.folder else None

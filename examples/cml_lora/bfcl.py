@@ -55,7 +55,7 @@ class Questioned(Asynchronous):
 
     @property
     def exact(self) -> bool:
-        """Whether all of them were, and no other."""
+        """True if all of them were, and no other."""
         return self.violation is None and self.right == len(self.made) == len(self._truth)
 
     def _start(self, block: CallBlock) -> None:

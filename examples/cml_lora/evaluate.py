@@ -1,4 +1,4 @@
-"""What a model does with CML: on functions that training never named, and held to nothing.
+"""A model's CML: on functions that training never named, and held to nothing.
 
     python -m examples.cml_lora.evaluate MODEL.gguf TOKENIZER.json [--adapter FOLDER]
 
@@ -144,7 +144,7 @@ def _keep_wrong(file: Path, way: str, episodes: Sequence[Calls]) -> None:
 
 
 def _causes(episode: Calls) -> list[str]:
-    """What went wrong in an episode, in order; a violation of CML ends it."""
+    """The faults of an episode, in order; a violation of CML ends it."""
     violation = [] if episode.violation is None else [episode.violation]
     return [str(cause) for cause in [*episode.ledger.problems, *violation]]
 

@@ -1,4 +1,4 @@
-"""Makes the embedded models from nothing: trains both, evaluates them, draws their losses.
+"""Makes the embedded models from nothing: trains both, and evaluates them.
 
     python -m examples.pie_tiny RUN_FOLDER
 
@@ -23,14 +23,13 @@ from examples.pie_tiny.sizes import SIZES
 @click.option("--tokens", default=130_000_000, help="How many to train on, each of the two.")
 @click.option("--compile/--no-compile", "compiled", default=True, help="Needs a C++ compiler.")
 def main(folder: Path, tokens: int, compiled: bool) -> None:
-    """Trains, evaluates and plots in FOLDER; the checkpoints are in FOLDER/NAME/model."""
+    """Trains and evaluates in FOLDER; the checkpoints are in FOLDER/NAME/model."""
     scripts = Scripts()
-    runs = [folder / name for name in SIZES]
     how = "--compile" if compiled else "--no-compile"
-    for name, run in zip(SIZES, runs, strict=True):
+    for name in SIZES:
+        run = folder / name
         scripts.run("train", "--model", name, "--run", run, "--tokens", tokens, how)
         scripts.run("evaluate", run / "model", "--json", run / "evaluation.json")
-    scripts.run("plot", *runs, "--output", folder / "losses.png")
 
 
 class Scripts:

@@ -24,7 +24,7 @@ from examples.pie_tiny.parsing import (
 
 
 class Calls(Plain):
-    """What episodes with calls have in common: the parser and the ledger.
+    """The common part of episodes with calls: the parser and the ledger.
 
     Attributes:
         ledger: the calls made and what is wrong with them.
@@ -47,19 +47,19 @@ class Calls(Plain):
 
     @property
     def valid(self) -> bool:
-        """Whether what it wrote is CML, and came to an end."""
+        """True if what it wrote is CML, and came to an end."""
         return self.violation is None and Problem.CUT not in self.ledger.problems
 
     @property
     def all_right(self) -> bool:
-        """Whether each expected call was made exactly once, rightly and in its time, and no
+        """True if each expected call was made exactly once, rightly and in its time, and no
         other.
         """
         return self.valid and not self.ledger.problems
 
     @property
     def closed_right(self) -> bool:
-        """Whether the words at the end are right too."""
+        """True if the words at the end are right too."""
         return self.said == self.ledger.closing_words
 
     def sampled(self, token: int) -> Sequence[int]:
@@ -189,7 +189,7 @@ class Asynchronous(Calls):
 
     @property
     def trap_missing(self) -> bool:
-        """Whether it ended while results were outstanding."""
+        """True if it ended while results were outstanding."""
         return Problem.MISSING_TRAP in self.ledger.problems
 
     def tick(self) -> None:

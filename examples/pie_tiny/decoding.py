@@ -31,7 +31,7 @@ class Episode(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
+        """True if it has ended."""
 
     def sampled(self, token: int) -> Sequence[int]:
         """Takes a token that the model wrote; returns those to be put in before the next, mostly

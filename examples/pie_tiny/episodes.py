@@ -75,7 +75,7 @@ class Plain:
         return ()
 
     def written(self, token: int) -> Sequence[int]:
-        """What is put in after a token that does not end the episode: nothing."""
+        """The tokens put in after a token that does not end the episode: nothing."""
         return ()
 
     def cut(self) -> None:

@@ -1,4 +1,4 @@
-"""Evaluates a model on held-out samples, unconstrained and greedy, and prints a table.
+"""Evaluates a model on held-out samples, unconstrained and greedy, and prints its figures.
 
 python -m examples.pie_tiny.evaluate MODEL_FOLDER
 """
@@ -6,15 +6,13 @@ python -m examples.pie_tiny.evaluate MODEL_FOLDER
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 import torch
-from rich.console import Console
-from rich.table import Table
 from tokenizers import Tokenizer
 from torch.nn import Module
 from transformers import LlamaForCausalLM
@@ -24,13 +22,10 @@ from examples.pie_tiny.corpus.sample import Split
 from examples.pie_tiny.decoding import decode
 from examples.pie_tiny.episodes import Plain, Vocabulary
 from examples.pie_tiny.held_out import CALL_SETS, PLAIN_SETS, episode
-from examples.pie_tiny.losses import loss_figures
 from examples.pie_tiny.scoring import Figure, calls_figures, plain_figures, points, problems
 
 SPLITS = {"held-out names": Split(held_out=True), "training names": Split()}
 QUICK = 60
-WIDTH = 120
-"""Of the table where there is no terminal that says."""
 
 
 def evaluate(
@@ -65,47 +60,16 @@ def evaluate(
     figures, wrong = [], {}
     for name in [name for name in CALL_SETS if name in sets]:
         calls = [one for one in played[name] if isinstance(one, Calls)]
-        figures += calls_figures(name, calls, CALL_SETS[name].share == 1)
+        figures += calls_figures(name, calls)
         wrong[name] = problems(calls)
     figures.append(_points(figures))
     figures += plain_figures({name: played[name] for name in PLAIN_SETS})
-    return figures + loss_figures(model, tokenizer, split, samples), wrong
+    return figures, wrong
 
 
 def _points(figures: Sequence[Figure]) -> Figure:
     both = {figure.section: figure for figure in figures if figure.name == "all calls right"}
     return points(both["sequential"], both["asynchronous"])
-
-
-def table(columns: dict[str, list[Figure]]) -> Table:
-    """A row for each figure, a column for each split; goals are those of the first one."""
-    made = Table(title="pie-tiny, greedy, unconstrained")
-    made.add_column("")
-    made.add_column("figure")
-    for name in columns:
-        made.add_column(name, justify="right")
-    made.add_column("of", justify="right")
-    made.add_column("goal", justify="right")
-    made.add_column("met")
-    section = ""
-    for row in zip(*columns.values(), strict=True):
-        first = row[0]
-        if section and first.section != section:
-            made.add_section()
-        goal = "" if first.goal is None else f"{'≤' if first.at_most else '≥'} {first.goal:g}"
-        met = {None: "", True: "[green]yes[/]", False: "[red]no[/]"}[first.met]
-        values = [_value(figure) for figure in row]
-        counts = dict.fromkeys(str(figure.count) for figure in row)
-        head = "" if first.section == section else first.section
-        made.add_row(head, first.name, *values, "/".join(counts), goal, met)
-        section = first.section
-    return made
-
-
-def _value(figure: Figure) -> str:
-    if figure.value is None:
-        return "-"
-    return f"{figure.value:.1f} {figure.unit}" if figure.unit else f"{figure.value:.3f}"
 
 
 @click.command()
@@ -142,16 +106,18 @@ def main(
         columns[name], wrong[name] = evaluate(
             model, tokenizer, split, QUICK if quick else samples, quick
         )
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    console.print(table(columns))
-    for name, counts in wrong.items():
-        console.print(f"First problems, {name}: {json.dumps(counts)}", highlight=False)
+    for name, figures in columns.items():
+        click.echo(f"{name}, greedy, unconstrained")
+        for one in figures:
+            value = "-" if one.value is None else f"{one.value:.1f}"
+            click.echo(f"  {one.section:35} {one.name:40} {value:>6} of {one.count}")
+        click.echo(f"  first problems: {json.dumps(wrong[name])}")
     seconds = time.monotonic() - started
-    console.print(f"{seconds:.0f} s")
+    click.echo(f"{seconds:.0f} s")
     if file:
         whole = {
             "figures": {
-                name: [figure.to_json() for figure in figures] for name, figures in columns.items()
+                name: [asdict(figure) for figure in figures] for name, figures in columns.items()
             },
             "first problems": wrong,
             "seconds": round(seconds, 1),

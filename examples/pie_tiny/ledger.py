@@ -1,4 +1,4 @@
-"""What a request asks for against what a model calls: which calls are ready, made, answered,
+"""A request against a model's calls: which calls are ready, made, answered,
 wrong.
 """
 
@@ -70,7 +70,7 @@ class Ledger:
 
     @property
     def closing_words(self) -> str:
-        """What the model should say at the end."""
+        """The words that the model should say at the end."""
         return closing_words(final_results(self.chains))
 
     def ready(self) -> list[Place]:
@@ -115,7 +115,7 @@ class Ledger:
         return place
 
     def result(self, place: Place | None) -> str:
-        """What a call returns, as an interrupt holds it."""
+        """A call's result, as an interrupt holds it."""
         return self.chains[place[0]][place[1]].written_result if place else UNKNOWN_CALL
 
     def estimate(self, name: str) -> int:

@@ -17,7 +17,7 @@ from examples.pie_tiny.corpus.sample import CALL, CLOSE, HEAD, INTR, SPECIAL_TOK
 
 
 class Violation(StrEnum):
-    """What can be wrong with CML that a model wrote."""
+    """The faults of CML that a model wrote."""
 
     INTERRUPT = "an interrupt written by the model"
     CHAT = "a chat token within a turn"
@@ -45,7 +45,7 @@ class ParsedCall:
     arguments: Mapping[str, object]
 
     def same(self, other: ParsedCall) -> bool:
-        """Whether names and arguments are equal; their order does not count, their types do."""
+        """True if names and arguments are equal; their order does not count, their types do."""
         return self.name == other.name and _typed(self.arguments) == _typed(other.arguments)
 
 
@@ -64,7 +64,7 @@ class TrapBlock:
 
 @dataclass(frozen=True)
 class TextBlock:
-    """What stands between blocks."""
+    """The text between blocks."""
 
     text: str
 
@@ -87,7 +87,7 @@ class Parser:
 
     @property
     def open(self) -> bool:
-        """Whether a block is being written."""
+        """True if a block is being written."""
         return self._state != self._between
 
     def feed(self, text: str) -> list[Block]:

@@ -1,19 +1,14 @@
-"""From played episodes to figures: what share is right, beside what the project set itself as a
-goal.
-"""
+"""From played episodes to figures: what share is right."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from examples.pie_tiny.call_episodes import Asynchronous, Calls, Synchronous
 from examples.pie_tiny.episodes import Plain, React
-
-VALID_GOAL, CALLS_GOAL, LPT_GOAL, ARITHMETIC_GOAL, JSON_GOAL = 99.0, 90.0, 90.0, 95.0, 90.0
-POINTS_GOAL = 2.0
 
 
 @dataclass(frozen=True)
@@ -23,52 +18,34 @@ class Figure:
     Attributes:
         section: what it is about.
         name: what was measured.
-        value: in `unit`; None if there was nothing to measure.
+        value: in percent, or points; None if there was nothing to measure.
         count: of how many samples, calls or decisions.
-        goal: at least this, or at most if `at_most`; None if there is none.
-        at_most: whether small is good.
-        unit: `%`, `points` or none.
     """
 
     section: str
     name: str
     value: float | None
     count: int
-    goal: float | None = None
-    at_most: bool = False
-    unit: str = "%"
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the goal is met; None if there is none, or nothing was measured."""
-        if self.goal is None or self.value is None:
-            return None
-        return self.value <= self.goal if self.at_most else self.value >= self.goal
-
-    def to_json(self) -> dict[str, object]:
-        """All of it as JSON has it."""
-        return asdict(self) | {"met": self.met}
 
 
-def share(section: str, name: str, outcomes: Iterable[bool], goal: float | None = None) -> Figure:
+def share(section: str, name: str, outcomes: Iterable[bool]) -> Figure:
     """How many of the outcomes are true, in percent."""
     listed = list(outcomes)
-    return ratio(section, name, sum(listed), len(listed), goal)
+    return ratio(section, name, sum(listed), len(listed))
 
 
-def ratio(section: str, name: str, part: int, whole: int, goal: float | None = None) -> Figure:
+def ratio(section: str, name: str, part: int, whole: int) -> Figure:
     """A part of a whole, in percent."""
-    return Figure(section, name, 100 * part / whole if whole else None, whole, goal)
+    return Figure(section, name, 100 * part / whole if whole else None, whole)
 
 
-def calls_figures(section: str, episodes: Sequence[Calls], goals: bool) -> list[Figure]:
+def calls_figures(section: str, episodes: Sequence[Calls]) -> list[Figure]:
     """Figures of the episodes of one call form."""
     ledgers = [episode.ledger for episode in episodes]
     expected = sum(len(ledger.expected) for ledger in ledgers)
-    goal = CALLS_GOAL if goals else None
     figures = [
-        share(section, "valid CML", (e.valid for e in episodes), VALID_GOAL if goals else None),
-        share(section, "all calls right", (e.all_right for e in episodes), goal),
+        share(section, "valid CML", (e.valid for e in episodes)),
+        share(section, "all calls right", (e.all_right for e in episodes)),
         share(
             section, "closing words right too", (e.all_right and e.closed_right for e in episodes)
         ),
@@ -85,7 +62,7 @@ def calls_figures(section: str, episodes: Sequence[Calls], goals: bool) -> list[
         longest = sum(ledger.longest for ledger in ledgers)
         traps = sum(episode.traps for episode in timed)
         figures += [
-            ratio(section, "longest first", longest, decisions, LPT_GOAL if goals else None),
+            ratio(section, "longest first", longest, decisions),
             ratio(section, "traps unneeded", sum(e.unneeded_traps for e in timed), traps),
             share(section, "trap missing", (e.trap_missing for e in timed)),
         ]
@@ -108,9 +85,7 @@ def points(sequential: Figure, asynchronous: Figure) -> Figure:
     both = sequential.value is not None and asynchronous.value is not None
     value = sequential.value - asynchronous.value if both else None  # type: ignore[operator]
     count = min(sequential.count, asynchronous.count)
-    return Figure(
-        "calls", "asynchronous under sequential", value, count, POINTS_GOAL, True, "points"
-    )
+    return Figure("calls", "points of asynchronous under sequential", value, count)
 
 
 def plain_figures(played: Mapping[str, Sequence[Plain]]) -> list[Figure]:
@@ -120,16 +95,14 @@ def plain_figures(played: Mapping[str, Sequence[Plain]]) -> list[Figure]:
     for name in pairs:
         figures.append(share("arithmetic", name, map(answer_right, played[name])))
     together = [episode for name in pairs for episode in played[name]]
-    figures.append(
-        share("arithmetic", "two 2-digit numbers", map(answer_right, together), ARITHMETIC_GOAL)
-    )
+    figures.append(share("arithmetic", "two 2-digit numbers", map(answer_right, together)))
     if others := played.get("arithmetic, other sizes"):
         figures.append(share("arithmetic", "other sizes", map(answer_right, others)))
     if objects := played.get("json"):
         parsed = [(parse_json(episode.text), episode.sample.answer["value"]) for episode in objects]
         figures.append(share("json", "valid", (found is not None for found, _ in parsed)))
         right = (same_json(found, value) for found, value in parsed)
-        figures.append(share("json", "valid and right", right, JSON_GOAL))
+        figures.append(share("json", "valid and right", right))
     if words := played.get("strings"):
         figures.append(share("strings", "right", map(answer_right, words)))
     if asked := played.get("qa"):
@@ -147,7 +120,7 @@ def plain_figures(played: Mapping[str, Sequence[Plain]]) -> list[Figure]:
 
 
 def answer_right(episode: Plain) -> bool:
-    """Whether the last line is `Answer:` with the right value."""
+    """True if the last line is `Answer:` with the right value."""
     return (
         episode.whole
         and episode.text.split("\n")[-1] == f"Answer: {episode.sample.answer['value']}"
@@ -155,7 +128,7 @@ def answer_right(episode: Plain) -> bool:
 
 
 def parse_json(text: str) -> object:
-    """What JSON text holds, None if it is none."""
+    """The value of a JSON text, None if it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -163,5 +136,5 @@ def parse_json(text: str) -> object:
 
 
 def same_json(found: object, value: object) -> bool:
-    """Whether two values are equal; the order of an object's fields does not count, types do."""
+    """True if two values are equal; the order of an object's fields does not count, types do."""
     return json.dumps(found, sort_keys=True) == json.dumps(value, sort_keys=True)

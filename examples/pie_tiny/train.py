@@ -190,7 +190,7 @@ class Trainer:
 
 
 class Stop:
-    """Whether SIGINT or SIGTERM has asked the run to end after the step under way."""
+    """True if SIGINT or SIGTERM has asked the run to end after the step under way."""
 
     def __init__(self) -> None:
         self.asked = False

@@ -24,13 +24,13 @@ class View:
         self._shown = b""
 
     def event(self, snapshot: Snapshot, encode: Callable[[Any], bytes]) -> bytes:
-        """What is shown of a snapshot, encoded as all viewers get it."""
+        """The view of a snapshot, encoded as all viewers get it."""
         if snapshot is not self._before:
             self._shown = encode(self.of(snapshot))
         return self._shown
 
     def of(self, snapshot: Snapshot) -> dict[str, Any]:
-        """What is shown of a snapshot, with rates since the one before."""
+        """The view of a snapshot, with rates since the one before."""
         before, self._before = self._before, snapshot
         instances = _with_rates(before, snapshot)
         alive = [each for each in instances if each["state"] == "running"]

@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 
 class ErrorDetail(msgspec.Struct):
-    """What went wrong, for people and for programs."""
+    """An error, for people and for programs."""
 
     message: str
     type: str
@@ -57,7 +57,7 @@ class Problem(Exception):
 
     @property
     def body(self) -> ErrorBody:
-        """What is sent."""
+        """The body of the answer."""
         return ErrorBody(ErrorDetail(self.message, self.kind, self.param, self.code))
 
 
@@ -109,8 +109,8 @@ def fault(error: Exception) -> Problem:
 
 
 def of_client(error: ClientError, prompt: str = "messages") -> Problem:
-    """What the control process, or an instance, has refused or failed; `prompt` is the request's
-    field that may be too long.
+    """The problem of a refusal or failure of the control process, or an instance; `prompt` is the
+    request's field that may be too long.
     """
     if isinstance(error, InferletFailed):
         return of_text(error.text, prompt)
@@ -122,7 +122,7 @@ def of_client(error: ClientError, prompt: str = "messages") -> Problem:
 
 
 async def asked(call: Awaitable[Value]) -> Value:
-    """What the control process answers. Raises `Problem`: it refuses."""
+    """The control process's answer. Raises `Problem`: it refuses."""
     try:
         return await call
     except ClientError as error:
@@ -146,7 +146,7 @@ def of_text(text: str, prompt: str = "messages") -> Problem:
 
 
 def _of_code(code: str, message: str, too_much: int = 400) -> Problem:
-    """What a code means; `too_much`: the status of a limit that no later try is below."""
+    """The meaning of a code; `too_much`: the status of a limit that no later try is below."""
     status = _STATUS.get(code, 500)
     passes = LATER in message or code in ("worker-lost", "node-lost", "starting")
     if code == "limit-exceeded" and not passes:

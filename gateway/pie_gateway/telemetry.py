@@ -20,6 +20,7 @@ log = structlog.get_logger("pie.telemetry")
 
 MOST_WAITING = 1000  # instances whose spans are still to be asked for; of more there are none
 QUEUED_SPANS = 1 << 16
+MOST_SPANS = 16  # of one instance's waits and batches: the longest ones
 
 
 class Telemetry:
@@ -43,7 +44,7 @@ class Telemetry:
         exporter = OTLPSpanExporter(traces, timeout=2.0)
         self._provider = TracerProvider(
             ParentBasedTraceIdRatio(config.sampled),
-            Resource.create({"service.name": config.service, "service.version": __version__}),
+            Resource.create({"service.name": "pie_py", "service.version": __version__}),
             shutdown_on_exit=False,
         )
         self._sender = BatchSpanProcessor(
@@ -51,7 +52,6 @@ class Telemetry:
         )
         self._provider.add_span_processor(self._sender)
         self._tracer = self._provider.get_tracer("pie_py", __version__)
-        self._most = config.spans
         self._over: deque[tuple[Client, str, Any]] = deque()
         self._news = anyio.Event()
 
@@ -106,7 +106,7 @@ class Telemetry:
         )
         parent, ids = whole.get_span_context(), self._provider.id_generator
         longest = heapq.nlargest(
-            self._most, found["spans"], key=lambda each: each["end_ns"] - each["begin_ns"]
+            MOST_SPANS, found["spans"], key=lambda each: each["end_ns"] - each["begin_ns"]
         )
         for each in longest:
             facts = {}

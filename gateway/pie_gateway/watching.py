@@ -43,7 +43,7 @@ async def _views(exchange: Exchange) -> AsyncGenerator[bytes, None]:
 
 
 async def inspect(exchange: Exchange) -> Response:
-    """What an instance waits for, and its pages with the instances that share them."""
+    """The waits of an instance, and its pages with the instances that share them."""
     instance = exchange.request.path_params["instance"]
     return json_response(await asked(exchange.backend.client.inspect(instance)))
 
@@ -56,7 +56,7 @@ class Version(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """Whether the server can be used."""
+    """True if the server can be used."""
 
     status: str
 

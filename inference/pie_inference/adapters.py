@@ -67,7 +67,7 @@ class LoraConfig:
     targets: str | tuple[str, ...]
 
     def covers(self, module: str) -> bool:
-        """Whether `target_modules` names a module."""
+        """True if `target_modules` names a module."""
         if isinstance(self.targets, str):
             every = self.targets.lower() == "all-linear"
             return every or re.fullmatch(self.targets, module) is not None
@@ -78,7 +78,7 @@ class LoraConfig:
         return int(_by_pattern(self.rank_pattern, module, self.rank))
 
     def scale_of(self, module: str) -> float:
-        """What the product of a module's tensors is multiplied by."""
+        """The factor of the product of a module's tensors."""
         alpha = float(_by_pattern(self.alpha_pattern, module, self.alpha))
         rank = self.rank_of(module)
         return alpha / (math.sqrt(rank) if self.rank_stabilized else rank)

@@ -65,7 +65,7 @@ def upload_index(array: NDArray[np.integer[Any]], device: torch.device) -> torch
 
 
 def one_of_each(x: torch.Tensor, groups: int) -> torch.Tensor:
-    """Whether one row is true of each of some groups of rows, bool `[groups, n]` of `[rows, n]`.
+    """Says if one row is true of each of some groups of rows, bool `[groups, n]` of `[rows, n]`.
 
     PyTorch's `any` along such an axis takes several times as long.
     """
@@ -73,7 +73,7 @@ def one_of_each(x: torch.Tensor, groups: int) -> torch.Tensor:
 
 
 def passed(event: torch.cuda.Event) -> bool:
-    """Whether the device has reached an event."""
+    """True if the device has reached an event."""
     return bool(event.query())  # type: ignore[no-untyped-call]
 
 
@@ -121,7 +121,7 @@ class DeviceFuture(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Whether `get` would not wait."""
+        """True if `get` would not wait."""
         return self._event is None or passed(self._event)
 
     def get(self) -> T:
@@ -131,7 +131,7 @@ class DeviceFuture(Generic[T]):
         return self._make([tensor.numpy() for tensor in self._tensors])
 
     def then(self, change: Callable[[T], U]) -> DeviceFuture[U]:
-        """What another function makes of the value."""
+        """Another function's result for the value."""
         changed: DeviceFuture[U] = DeviceFuture((), lambda arrays: change(self._make(arrays)))
         changed._tensors, changed._event = self._tensors, self._event
         return changed

@@ -13,7 +13,7 @@ from inferlet.tools import ToolCall
 
 
 async def call(url: str, wanted: ToolCall) -> str:
-    """What a tool answers."""
+    """A tool's answer."""
     response = await http.get(f"{url}/{wanted.name}", params=wanted.arguments)
     return await response.text()
 

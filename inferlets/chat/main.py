@@ -22,7 +22,7 @@ COMMANDS = """\
 
 
 class Conversation:
-    """What has been said, whose keys and values stay in the KV pages between the turns."""
+    """A conversation, whose keys and values stay in the KV pages between the turns."""
 
     def __init__(self, model: Model, system: str, sampler: Sampler, most: int) -> None:
         self.model, self.sampler, self.most = model, sampler, most
@@ -37,7 +37,7 @@ class Conversation:
             self.context.system(system)
 
     def command(self, text: str) -> str:
-        """What a command answers."""
+        """A command's answer."""
         name, _, rest = text.partition(" ")
         if name == "/clear":
             self.begin(self.system)

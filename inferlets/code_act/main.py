@@ -17,7 +17,7 @@ print(5 + 6)
 
 
 def run(code: str, variables: dict[str, object]) -> tuple[str, bool]:
-    """What code prints, or its error, and whether it has printed something and had none."""
+    """The output of code, or its error, and whether it has printed something and had none."""
     out = io.StringIO()
     try:
         with contextlib.redirect_stdout(out):

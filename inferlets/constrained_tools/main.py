@@ -27,7 +27,7 @@ TOOLS = {
 
 
 def run(call: tools.ToolCall) -> object:
-    """What the tools do."""
+    """The tools' results."""
     if call.name == "add":
         return call.arguments["a"] + call.arguments["b"]
     return f"it is {call.arguments['colour']} now"

@@ -19,7 +19,7 @@ async def attempt(question: Context, seed: int) -> int:
 
 
 async def add(model: Model, numbers: list[int], votes: int, seed: int) -> int:
-    """What most attempts at a sum of two say; a single number is itself."""
+    """The sum of two by most attempts; a single number is itself."""
     if len(numbers) == 1:
         return numbers[0]
     question = Context(model).user(f"What is {numbers[0]} + {numbers[1]}?").cue()

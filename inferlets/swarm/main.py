@@ -20,7 +20,7 @@ async def agent(topic: str, name: str, max_tokens: int) -> str:
 
 
 async def talk(topic: str, agents: list[str], task: str, rounds: int) -> list[dict[str, str]]:
-    """What agents say in each round, of what all of them said in the one before."""
+    """The agents' words in each round, of what all of them said in the one before."""
     said: list[dict[str, str]] = []
     heard = task
     for _ in range(rounds):

@@ -37,7 +37,7 @@ def starts_of(question: str, lines: list[str]) -> list[str]:
 
 
 def shape(question: str, lines: list[str]) -> Grammar:
-    """What the next line may be."""
+    """The candidates for the next line."""
     start, *later = starts_of(question, lines)[len(lines) :]
     if not later:
         return Grammar.regex(rf"{start}-?\d{{1,5}}")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import cProfile
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from pie_py.bench.observed import after_plans_decoded, after_plans_sent, replace
+import numpy as np
+
 from pie_py.config.plugins import Process
+from pie_py.wire.plan import Again, NextDist, Plan, Sample
 
 COUNTS = 500  # newest ones kept
 PLANS_PER_COUNT = 8
@@ -20,63 +22,79 @@ PLANS_PER_COUNT = 8
 
 @contextmanager
 def count_calls(process: Process, folder: Path, messages: Any) -> Iterator[None]:
-    """Counts while it lasts, and writes `PROCESS.json`."""
+    """Counts while it lasts, and writes `PROCESS.json`: plan, time in ns, tokens, calls by name.
+
+    Tokens are those asked for so far: the control process counts a plan once it is sent, the worker
+    before it begins.
+    """
     counter = CallCounter()
-    if process == "control":
-        after_plans_sent(messages, counter.mark)
-    else:
-        # How often the worker looks for a message says nothing about its work.
-        replace(messages, "receive", counter.uncounted)
-        after_plans_decoded(messages, counter.mark)
-    counter.start()
+    (counter.watch_control if process == "control" else counter.watch_worker)(messages)
+    counter.profile.enable()
     try:
         yield
     finally:
-        counter.write(folder / f"{process}.json")
+        counter.profile.disable()
+        (folder / f"{process}.json").write_text(json.dumps(list(counter.counts)))
 
 
 class CallCounter:
     """Counts the calls of every function of this thread, at every few plans."""
 
     def __init__(self) -> None:
-        self._profile = cProfile.Profile()
-        self._counts: deque[tuple[int, int, int, dict[str, int]]] = deque(maxlen=COUNTS)
+        self.profile = cProfile.Profile()
+        self.counts: deque[tuple[int, int, int, dict[str, int]]] = deque(maxlen=COUNTS)
+        self._tokens = 0
 
-    def start(self) -> None:
-        """Counts from now on."""
-        self._profile.enable()
+    def watch_control(self, link: Any) -> None:
+        """Counts at each plan that `WorkerLink` sends."""
+        order = link.order
 
-    def stop(self) -> None:
-        """Counts no longer, until `start`."""
-        self._profile.disable()
+        def watched(own: Any, message: Any) -> None:
+            order(own, message)
+            if isinstance(message, Plan):
+                self._tokens += tokens_of(message)
+                self._mark(message.id)
 
-    def uncounted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, within which nothing is counted."""
+        link.order = watched
 
-        def run(*args: Any) -> Any:
-            self.stop()
-            found = function(*args)
-            self.start()
+    def watch_worker(self, messages: Any) -> None:
+        """Counts at each plan that the worker's `decode` gives; how often it looks for a message
+        says nothing about its work.
+        """
+        receive, decode = messages.receive, messages.decode
+
+        def uncounted(*args: Any) -> Any:
+            self.profile.disable()
+            found = receive(*args)
+            self.profile.enable()
             return found
 
-        return run
+        def watched(frame: Any) -> Any:
+            message = decode(frame)
+            if isinstance(message, Plan):
+                self._mark(message.id)
+                self._tokens += tokens_of(message)
+            return message
 
-    def mark(self, plan: int, tokens: int) -> None:
-        """Keeps the counts so far if the plan's number is a multiple of `PLANS_PER_COUNT`."""
+        messages.receive, messages.decode = uncounted, watched
+
+    def _mark(self, plan: int) -> None:
         if plan % PLANS_PER_COUNT:
             return
-        self.stop()
-        counts: dict[str, int] = {}
-        for entry in self._profile.getstats():
+        self.profile.disable()
+        calls: dict[str, int] = {}
+        for entry in self.profile.getstats():
             name = _name(entry.code)
-            counts[name] = counts.get(name, 0) + entry.callcount
-        self._counts.append((plan, perf_counter_ns(), tokens, counts))
-        self.start()
+            calls[name] = calls.get(name, 0) + entry.callcount
+        self.counts.append((plan, perf_counter_ns(), self._tokens, calls))
+        self.profile.enable()
 
-    def write(self, file: Path) -> None:
-        """Writes all counts: plan, time in ns, tokens, calls by name."""
-        self.stop()
-        file.write_text(json.dumps(list(self._counts)))
+
+def tokens_of(plan: Plan) -> int:
+    """How many next tokens a plan asks for."""
+    tokens = sum(b.embeds.size for b in plan.batches if isinstance(b, NextDist | Sample))
+    further = (np.count_nonzero(b.slots >= 0) for b in plan.batches if isinstance(b, Again))
+    return tokens + int(sum(further))
 
 
 def _name(code: Any) -> str:

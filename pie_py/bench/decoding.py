@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import anyio
 
-from pie_py.bench.programs import random_prompt
 from pie_py.client import Client, Instance
 
 WARM_TOKENS = 4  # the first ones, while the others begin
-STEP_BY_STEP = "step-by-step"  # option of `decode` and `complete`: do not run ahead
-LOOKING = "looking"  # option of `decode`: choose from the distribution of each token
-AT_ONCE = "at-once"  # option of `decode`: read all at the end
 TELL_NS = 1_000_000  # an instance, until all know when they begin
 TELL_AT_LEAST = 50  # instances' time
 
@@ -82,105 +78,55 @@ async def decode_together(
 ) -> Decoded:
     """Launches instances; once each has its prompt in the pages, all decode at the same time.
 
+    An instance says `ready`, is sent the time at which to go on (ns, of the monotonic clock), and
+    returns when each token came, as JSON.
+
     Args:
         client: of the server to measure.
-        program: name or hash of the benchmarks' inferlet.
+        program: name or hash of the inferlet.
         count: instances.
-        prompt: tokens of each one's own random prompt.
+        prompt: tokens of each one's own random prompt, which no cache knows.
         tokens: that each generates after that.
-        options: further arguments of the inferlet's `decode`.
+        options: further arguments of the inferlet.
         before_go: called when all are ready.
-    """
-    vocabulary = (await client.models())[0]["vocab_size"]
-    # Other prompts every time, which no cache knows.
-    prompts = [random_prompt(prompt, vocabulary, random.random()) for _ in range(count)]
-    arguments = [["decode", text, str(tokens), *options] for text in prompts]
-    return Decoded(await go_together(client, program, arguments, before_go))
-
-
-async def go_together(
-    client: Client,
-    program: str,
-    arguments: Sequence[Sequence[str]],
-    before_go: Callable[[], None] = lambda: None,
-) -> list[Any]:
-    """Launches an instance for each list of arguments; once all are ready, all go on together.
-
-    An instance says `ready`, is sent the time at which to go on (ns, of the monotonic clock), and
-    returns JSON.
 
     Raises:
         RuntimeError: if an instance ends before.
     """
-    instances, _ = await begin_together(client, program, arguments, before_go)
-    results: list[Any] = []
-
-    async def finish(instance: Instance) -> None:
-        results.append(json.loads(await instance.result()))
-
-    async with anyio.create_task_group() as tasks:
-        for instance in instances:
-            tasks.start_soon(finish, instance)
-    return results
-
-
-async def begin_together(
-    client: Client,
-    program: str,
-    arguments: Sequence[Sequence[str]],
-    before_go: Callable[[], None] = lambda: None,
-) -> tuple[list[Instance], int]:
-    """As `go_together`, but does not wait for their ends; tells when they go on, too."""
+    vocabulary = (await client.models())[0]["vocab_size"]
     instances: list[Instance] = []
+    times: list[list[int]] = []
 
-    async def launch(given: Sequence[str]) -> None:
-        instance = await client.launch(program, list(given))
+    async def launch() -> None:
+        text = random_prompt(prompt, vocabulary, random.random())
+        instance = await client.launch(program, ["decode", text, str(tokens), *options])
         instances.append(instance)
         if await instance.receive() != "ready":
             await instance.result()  # raises with its reason
             raise RuntimeError("the inferlet ended before it was told to go on")
 
+    async def go_on(instance: Instance, start: int) -> None:
+        await instance.send(str(start))
+        times.append(json.loads(await instance.result()))
+
     async with anyio.create_task_group() as tasks:
-        for given in arguments:
-            tasks.start_soon(launch, given)
+        for _ in range(count):
+            tasks.start_soon(launch)
     before_go()
-    start = time.monotonic_ns() + TELL_NS * (len(instances) + TELL_AT_LEAST)
+    start = time.monotonic_ns() + TELL_NS * (count + TELL_AT_LEAST)
     async with anyio.create_task_group() as tasks:
         for instance in instances:
-            tasks.start_soon(instance.send, str(start))
-    return instances, start
+            tasks.start_soon(go_on, instance, start)
+    return Decoded(times)
 
 
-async def decode_in(
-    endpoint: str, program: bytes, count: int, prompt: int, tokens: int, *options: str
-) -> Decoded:
+async def decode_in(endpoint: str, program: bytes, count: int, prompt: int, tokens: int) -> Decoded:
     """As `decode_together`, of a program in a server that need not know it."""
     async with Client(endpoint) as client:
         digest = await client.upload(program, name="bench")
-        return await decode_together(client, digest, count, prompt, tokens, *options)
+        return await decode_together(client, digest, count, prompt, tokens)
 
 
-async def complete_all(
-    client: Client, program: str, prompts: Sequence[str], tokens: int, *options: str
-) -> float:
-    """Seconds from the first launch to the last result of completions of the prompts."""
-
-    async def one(prompt: str) -> None:
-        instance = await client.launch(program, ["complete", prompt, str(tokens), *options])
-        await instance.result()
-
-    start = time.perf_counter()
-    async with anyio.create_task_group() as tasks:
-        for prompt in prompts:
-            tasks.start_soon(one, prompt)
-    return time.perf_counter() - start
-
-
-async def rest(client: Client, program: str, prompt: str, seconds: float) -> None:
-    """Lets the server refill its warm instances, which would take a core from the next measurement.
-
-    A short completion follows, as in peers before they are measured: what is not used for a second
-    may have left the memory.
-    """
-    await anyio.sleep(seconds)
-    await complete_all(client, program, [prompt], WARM_TOKENS)
+def random_prompt(length: int, vocabulary: int, seed: float) -> str:
+    """Token ids as JSON, away from the special tokens at the vocabulary's start."""
+    return json.dumps(random.Random(seed).choices(range(16, vocabulary), k=length))

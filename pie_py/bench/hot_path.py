@@ -9,19 +9,16 @@ show.
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import anyio
 
-from pie_py.bench import options
-from pie_py.bench.benchmark import Benchmark, Progress
-from pie_py.bench.decoding import Decoded, decode_in
-from pie_py.bench.programs import bench_programs
+from pie_py.bench.decoding import decode_in
 from pie_py.bench.report import Goal, Report
 from pie_py.bench.server import bench_server, with_room
 from pie_py.config.model import EMBEDDED_MODEL, ModelConfig
@@ -29,25 +26,13 @@ from pie_py.config.plugins import ObserverConfig
 
 # Calls per token, by case; of the embedded model in 8 bits.
 ACCEPTED = Path(__file__).parent / "hot_path.json"
+PROGRAM = Path(__file__).parent / "guests" / "decode.py"
 PROCESSES = ("control", "worker")
-OURSELVES = ("bench/observed.py", "bench/call_counts.py", "_lsprof")
-ALL = "all"
+OURSELVES = ("bench/call_counts.py", "_lsprof")
+OBSERVER = "pie_py.bench.call_counts:count_calls"
+PROMPT, TOKENS = 64, 256  # of each program
 
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Calls of functions for one token: a ratio that no other work on the machine changes."""
-
-    model: ModelConfig = options.model()
-    languages: tuple[str, ...] = options.languages()
-    at_once: tuple[int, ...] = options.at_once("1,8,32")
-    prompt: int = options.prompt()
-    tokens: int = options.tokens(256)
-    functions: int = options.count(
-        "--functions", 0, "How many of the most called functions to name.", least=0
-    )
-    limit: float = options.real("--limit", 1.1, "Highest ratio to the accepted numbers.")
-    save: bool = options.option("--save", is_flag=True, help="Keep these numbers for later runs.")
+Counted: TypeAlias = dict[tuple[str, int, str], dict[str, float]]
 
 
 class Count(NamedTuple):
@@ -77,71 +62,42 @@ def calls_a_token(counts: Sequence[Count], window: tuple[int, int]) -> dict[str,
     }
 
 
-def hot_path(settings: Settings, progress: Progress) -> Report:
-    """Counts calls in a server of its own."""
-    progress.expect(1 + len(settings.languages) * len(settings.at_once))
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        runs = _decode(settings, Path(folder), progress)
-        counts = {process: _read(Path(folder) / f"{process}.json") for process in PROCESSES}
-    accepted = _accepted(settings.model)
-    report = Report(
-        "Calls of functions for one token",
-        ["function", "guest", "at once", "process", "calls per token", "accepted", "ratio"],
-        notes=["Of Python and of C; accepted numbers are of the embedded model in 8 bits."],
-    )
-    found = dict(accepted)
-    for (language, count), run in runs.items():
-        for process in PROCESSES:
-            calls = calls_a_token(counts[process], run.window)
-            case = f"{language} {count} {process}"
-            total, before = sum(calls.values()), accepted.get(case)
-            ratio = None if before is None else total / before
-            report.rows.append([ALL, language, count, process, total, before, ratio])
-            if ratio is not None:
-                report.goals.append(
-                    Goal(f"calls over those accepted, {case}", ratio, settings.limit)
-                )
-            most = sorted(calls.items(), key=lambda item: -item[1])[: settings.functions]
-            report.rows += [
-                [name, language, count, process, number, None, None] for name, number in most
-            ]
-            found[case] = round(total, 1)
-    if settings.save:
-        ACCEPTED.write_text(json.dumps(found, indent=2) + "\n")
-    return report
-
-
-def _decode(settings: Settings, folder: Path, progress: Progress) -> dict[tuple[str, int], Decoded]:
-    """Runs all cases in one server, whose processes write their counts when they end."""
-    programs = bench_programs(settings.languages)
-    prompt, tokens = settings.prompt, settings.tokens
-    model = with_room(settings.model, max(settings.at_once), prompt + tokens)
+def counted(model: ModelConfig, programs: Mapping[str, bytes], at_once: Sequence[int]) -> Counted:
+    """Calls a token of every function by language, count and process, in a server of its own."""
     if model.source == EMBEDDED_MODEL:
         # Whether weights of 16 bits run in one call for all layers depends on the CPU.
         model = model.model_copy(update={"quantize": "int8"})
-    observer = ObserverConfig(observer="pie_py.bench.call_counts:count_calls", folder=folder)
-    runs: dict[tuple[str, int], Decoded] = {}
-    with bench_server(model, observer=observer) as server:
-        progress("the server runs")
-        for language, program in programs.items():
-            for count in settings.at_once:
-                runs[language, count] = anyio.run(
-                    decode_in, server.endpoint, program, count, prompt, tokens
-                )
-                progress(f"{language}, {count} at once")
-    return runs
+    windows: dict[tuple[str, int], tuple[int, int]] = {}
+    room = with_room(model, max(at_once), PROMPT + TOKENS)
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        observer = ObserverConfig(observer=OBSERVER, folder=folder)
+        with bench_server(room, observer=observer) as server:
+            for (language, program), count in itertools.product(programs.items(), at_once):
+                found = anyio.run(decode_in, server.endpoint, program, count, PROMPT, TOKENS)
+                windows[language, count] = found.window
+        # The processes have written their counts when they ended.
+        files = {process: (folder / f"{process}.json").read_text() for process in PROCESSES}
+    return {
+        (*case, process): calls_a_token([Count(*one) for one in json.loads(text)], window)
+        for case, window in windows.items()
+        for process, text in files.items()
+    }
 
 
-def _read(file: Path) -> list[Count]:
-    return [Count(*count) for count in json.loads(file.read_text())]
-
-
-def _accepted(model: ModelConfig) -> dict[str, float]:
-    """Calls per token of every case, if they are this model's."""
-    if model.source != EMBEDDED_MODEL or not ACCEPTED.is_file():
-        return {}
-    numbers: dict[str, float] = json.loads(ACCEPTED.read_text())
-    return numbers
-
-
-BENCHMARK = Benchmark(Settings, hot_path)
+def hot_path(model: ModelConfig, found: Counted, limit: float) -> Report:
+    """All calls of a token beside the accepted numbers, and a goal: the highest ratio to them."""
+    accepted = json.loads(ACCEPTED.read_text()) if model.source == EMBEDDED_MODEL else {}
+    report = Report(
+        "Calls of functions for one token",
+        ["guest", "at once", "process", "calls per token", "accepted", "ratio"],
+        notes=["Of Python and of C; accepted numbers are of the embedded model in 8 bits."],
+    )
+    for (language, count, process), calls in found.items():
+        case = f"{language} {count} {process}"
+        total, before = sum(calls.values()), accepted.get(case)
+        ratio = None if before is None else total / before
+        report.rows.append([language, count, process, total, before, ratio])
+        if ratio is not None:
+            report.goals.append(Goal(f"calls over those accepted, {case}", ratio, limit))
+    return report

@@ -1,20 +1,14 @@
-"""Reports of benchmarks: figures in a table, with goals and the machine that they hold for."""
+"""Reports of benchmarks: figures in a table, with goals."""
 
 from __future__ import annotations
 
 import math
-import os
-import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-
-from pie_py import __version__
 
 WIDE = 200  # columns of text where there is no terminal
 
@@ -30,7 +24,7 @@ class Goal:
 
     @property
     def met(self) -> bool:
-        """Whether it is as good as it should be."""
+        """True if it is as good as it should be."""
         return self.figure <= self.limit if self.at_most else self.figure >= self.limit
 
     def __str__(self) -> str:
@@ -67,34 +61,6 @@ class Report:
         console.print(table)
         for note in [*self.notes, *map(str, self.goals)]:
             console.print(note, highlight=False)
-
-
-def environment() -> dict[str, Any]:
-    """The machine and the versions that figures hold for."""
-    packages = {}
-    for name in ("torch", "wasmtime", "trio", "pyzmq", "numpy"):
-        try:
-            packages[name] = version(name)
-        except PackageNotFoundError:
-            packages[name] = "?"
-    return {
-        "cpu": _cpu(),
-        "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],  # of other programs, too: figures of a busy machine say little
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "pie_py": __version__,
-        "packages": packages,
-    }
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
 
 
 def cell(value: Any) -> str:

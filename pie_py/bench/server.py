@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pie_py.config.keys import ClientKey, KeyStore
-from pie_py.config.limits import Quota
 from pie_py.config.logs import LogConfig
 from pie_py.config.model import ModelConfig
 from pie_py.config.server import ServerConfig
 from pie_py.config.server_process import ServerProcess
-
-
-def cpu_seconds(pid: int) -> float:
-    """CPU time of a process so far, all threads; to the nanosecond, where `/proc` has ticks."""
-    return time.clock_gettime((~pid << 3) | 2)  # Linux's clock of a process: MAKE_PROCESS_CPUCLOCK
 
 
 class BenchServer(NamedTuple):
@@ -57,27 +49,3 @@ def bench_server(*models: ModelConfig, **settings: Any) -> Iterator[BenchServer]
         )
         with ServerProcess(config, Path(folder) / "log") as process:
             yield BenchServer(process.wait_ready(), process.pid)
-
-
-@contextmanager
-def users_server(
-    users: int, model: ModelConfig, **settings: Any
-) -> Iterator[tuple[str, list[ClientKey]]]:
-    """Runs a server with so many users: its address and their keys. Settings as of `bench_server`.
-
-    Raises:
-        ServerFailed: with the server's own reason.
-    """
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        store = KeyStore(Path(folder) / "data")
-        keys = [store.add(f"user{number}") for number in range(users)]
-        config = ServerConfig(
-            endpoint="tcp://0.0.0.0:*",
-            data_folder=Path(folder) / "data",
-            models=(model,),
-            log=LogConfig(level="warning"),
-            quota=Quota(launches=1e6, share=1.0),  # a user alone may have all of it
-            **settings,
-        )
-        with ServerProcess(config, Path(folder) / "log") as process:
-            yield process.wait_ready().replace("0.0.0.0", "127.0.0.1"), keys

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 
 import wasmtime
 
 from pie_py.build import wit
 from pie_py.build.image import CORE_MODULE, CUSTOM, read_leb, sections
-from pie_py.config.shipped_files import shipped_folder
 
 WORLD = "inferlet"
 _MAIN = 2  # index of the core module `$main` in the text below
@@ -39,13 +37,6 @@ class _Import:
     core_type: str
 
 
-@cache
-def contract() -> wit.Package:
-    """The contract that this installation builds for."""
-    path = shipped_folder("wit") / "inferlet.wit"
-    return wit.parse(path.read_text(encoding="utf-8"))
-
-
 def make_component(core: bytes) -> bytes:
     """Wraps a core module into a component that imports what the module uses, and exports `run`.
 
@@ -57,9 +48,9 @@ def make_component(core: bytes) -> bytes:
         module = wasmtime.Module(wasmtime.Engine(), core)
     except wasmtime.WasmtimeError as error:
         raise ComponentError(f"not a WebAssembly module: {error}") from None
-    imports = _imports(module, contract())
+    imports = _imports(module, wit.contract())
     _check_exports(module)
-    skeleton = bytes(wasmtime.wat2wasm(_text(contract(), imports)))
+    skeleton = bytes(wasmtime.wat2wasm(_text(wit.contract(), imports)))
     return _with_main(skeleton, core)
 
 

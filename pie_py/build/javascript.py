@@ -16,15 +16,20 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pie_py.build import BuildError, run_tool
+from pie_py.build.device_texts import check_javascript
+from pie_py.build.javascript_modules import read_javascript
+from pie_py.build.sdk import sdk_folder
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.config.temporary import TemporaryFolder
 from pie_py.config.whole_files import locked, put_in_place
+from pie_py.wire.modules import BadProgram
 
 OLDEST_NODE = 20
 HOW_TO_MEND = f"""\
@@ -96,7 +101,7 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
     cache_folder.mkdir(parents=True, exist_ok=True)
     with locked(cache_folder):
         if not target.is_file():  # another may have built it
-            sdk = shipped_folder("js")
+            sdk = sdk_folder("js")
             job = {"entry": str(sdk / "guest" / "runtime.ts"), "world": "source-runtime"}
             _build(job, target, cache_folder)
     return target
@@ -114,8 +119,11 @@ def build_program(source: Path, output: Path, cache_folder: Path) -> Path:
     npm packages that build it are kept in the cache folder.
 
     Raises:
-        BuildError: as `runtime_component`; a module that is not there, or is no JavaScript.
+        BuildError: as `runtime_component`; a module that is not there, or is no JavaScript; a
+            device program whose text is wrong.
     """
+    with suppress(BadProgram):  # the bundler tells what is missing, with its place
+        check_javascript(read_javascript(source))
     output.parent.mkdir(parents=True, exist_ok=True)
     job = {"program": str(source.resolve()), "name": f"{source.stem}.js", "world": "inferlet"}
     cache_folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +138,7 @@ def _build(job: dict[str, Any], target: Path, cache_folder: Path) -> None:
         made = folder / "component.wasm"
         job |= {
             "output": str(made),
-            "sdk": str(shipped_folder("js")),
+            "sdk": str(sdk_folder("js")),
             "wit": str(shipped_folder("wit") / "inferlet.wit"),
         }
         command = [find_node().node, str(tools / "build.mjs"), json.dumps(job)]
@@ -147,7 +155,7 @@ def _tools(cache_folder: Path) -> Path:
         BuildError: npm cannot install them.
     """
     digest = hashlib.sha256(find_node().version.encode())
-    sdk = shipped_folder("js")
+    sdk = sdk_folder("js")
     for name in _TOOLS:
         digest.update((sdk / name).read_bytes())
     folder = cache_folder / f"javascript-tools-{digest.hexdigest()[:16]}"
@@ -186,7 +194,7 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
 def _fingerprint() -> str:
     """Hash of all that the runtime component is made from."""
     digest = hashlib.sha256()
-    sdk, wit = shipped_folder("js"), shipped_folder("wit")
+    sdk, wit = sdk_folder("js"), shipped_folder("wit")
     files = [*sdk.glob("src/**/*.ts"), *sdk.glob("guest/**/*.ts"), *wit.glob("**/*.wit")]
     for file in sorted([*files, *(sdk / name for name in _TOOLS)]):
         content = file.read_bytes()

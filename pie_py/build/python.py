@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterable
@@ -14,6 +13,7 @@ from pathlib import Path
 from pie_py.build import BuildError, run_tool
 from pie_py.build.image import make_immortal
 from pie_py.build.modules import read_modules, read_program
+from pie_py.build.sdk import sdk_folder
 from pie_py.config.kept_files import used
 from pie_py.config.processes import python_command
 from pie_py.config.shipped_files import shipped_folder
@@ -29,7 +29,7 @@ for file, text in {known!r}:
 
 
 class WitWorld(source.Runner):
-    """What the server calls."""
+    """The component's exports."""
 
 
 component.seal(source.rehearse)
@@ -142,7 +142,7 @@ def build_component(source: Path, packages: list[str], output: Path) -> Path:
 def _fingerprint() -> str:
     """Hash of all that the runtime component is made from."""
     digest = hashlib.sha256(f"{version('componentize-py')}\n{_RUNTIME_APP}\n".encode())
-    made_from = [(_sdk_folder(), "**/*.py", 1), (shipped_folder("wit"), "**/*.wit", 1)]
+    made_from = [(sdk_folder("python"), "**/*.py", 1), (shipped_folder("wit"), "**/*.wit", 1)]
     # Of the library all files of programs that may have several modules: to find out which of them
     # have takes longer than all else before a program runs.
     made_from += [(each, "**/*.py", 2) for each in sorted(shipped_folder("inferlets").iterdir())]
@@ -164,19 +164,13 @@ def _library_programs() -> list[tuple[str, str]]:
     return found
 
 
-def _sdk_folder() -> Path:
-    """Where the `inferlet` package lies."""
-    spec = importlib.util.find_spec("inferlet")
-    if spec is None or spec.origin is None:
-        raise BuildError("the inferlet package is not installed beside pie_py; reinstall pie-py")
-    return Path(spec.origin).parent
-
-
 def _componentize(folder: Path, world: str, app: str, paths: list[Path], target: Path) -> None:
     """Runs componentize-py over an app module, and puts the component in place in one step."""
     stage = folder / "stage"
     stage.mkdir()
-    shutil.copytree(_sdk_folder(), stage / "inferlet", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        sdk_folder("python"), stage / "inferlet", ignore=shutil.ignore_patterns("__pycache__")
+    )
     (stage / "pie_app.py").write_text(app, encoding="utf-8")
     made = stage / "component.wasm"
     command = python_command(
@@ -196,7 +190,7 @@ def _componentize(folder: Path, world: str, app: str, paths: list[Path], target:
 
 
 def _reason(output: str) -> str:
-    """What of componentize-py's output a user can do something about."""
+    """The part of componentize-py's output that a user can do something about."""
     lines = [line for line in output.splitlines() if line.strip()]
     for line in reversed(lines):
         if "ModuleNotFoundError" in line:

@@ -15,7 +15,7 @@ RUNTIMES: dict[str, ModuleType] = {"python": python, "javascript": javascript}
 
 
 def kind_of_source(path: Path) -> str | None:
-    """What runs a source file, or a folder with a main module; None for anything else."""
+    """The runtime of a source file, or of a folder with a main module; None for anything else."""
     if path.is_dir():
         if (path / MAIN).is_file():
             return "python"

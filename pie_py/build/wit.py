@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import cache
+
+from pie_py.config.shipped_files import shipped_folder
 
 # Spelt the same in component text.
 PRIMITIVES = frozenset(
@@ -85,6 +88,12 @@ class Package:
         return f"{self.name}/{interface}@{self.version}"
 
 
+@cache
+def contract() -> Package:
+    """The contract that this installation builds for and serves."""
+    return parse((shipped_folder("wit") / "inferlet.wit").read_text(encoding="utf-8"))
+
+
 def parse(text: str) -> Package:
     """Parses one WIT file.
 
@@ -96,17 +105,17 @@ def parse(text: str) -> Package:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._tokens: list[tuple[str, int]] = []
+        self._text = text
+        self._tokens: list[tuple[str, int]] = []  # and where each begins
         self._docs: dict[int, list[str]] = {}  # by the number of the token that follows
         self._next = 0
         at = 0
         while at < len(text):
             found = _TOKEN.match(text, at)
-            line = text.count("\n", 0, at) + 1
             if found is None:
-                raise WitError(f"line {line}: {text[at]!r} is not understood")
+                raise WitError(f"line {self._line(at)}: {text[at]!r} is not understood")
             if found.lastgroup != "space":
-                self._tokens.append((found.group(), line))
+                self._tokens.append((found.group(), at))
             elif found.group().startswith("///"):
                 number = len(self._tokens)
                 self._docs.setdefault(number, []).append(found.group()[3:].strip())
@@ -122,8 +131,11 @@ class _Parser:
 
     def _fail(self, wanted: str) -> WitError:
         at = min(self._next, len(self._tokens) - 1)
-        line = self._tokens[at][1] if self._tokens else 1
+        line = self._line(self._tokens[at][1]) if self._tokens else 1
         return WitError(f"line {line}: {wanted} expected, {self._peek()!r} found")
+
+    def _line(self, at: int) -> int:
+        return self._text.count("\n", 0, at) + 1
 
     def _accept(self, token: str) -> bool:
         if self._peek() != token:

@@ -57,14 +57,13 @@ COMMANDS = {
     "inferlets": "pie_py.cli.projects:inferlets",
     "keys": "pie_py.cli.users:keys",
     "doctor": "pie_py.cli.doctor:command",
-    "completion": "pie_py.cli:completion",
     "version": "pie_py.cli:version",
-    "bench": "pie_py.bench.benchmark:command",
+    "bench": "pie_py.bench.command:command",
 }
 # What users of other programs type, and what they mean.
 MEANT = {
-    "complete": ("ask", "completion"),
-    "completions": ("ask", "completion"),
+    "complete": ("ask",),
+    "completions": ("ask",),
     "cp": ("inferlets copy",),
     "create": ("new",),
     "delete": ("rm", "programs rm"),
@@ -126,7 +125,7 @@ class _Commands(click.Group):
 
 
 def _of_files(error: OSError) -> str:
-    """What is wrong with a file; where none is named, one that was open, as standard output."""
+    """The fault of a file; where none is named, one that was open, as standard output."""
     name = error.filename
     if name is None and error.errno in (errno.EBADF, errno.ENOSPC, errno.EIO):
         name = "standard output"
@@ -153,7 +152,7 @@ def _extension(name: str) -> click.Command | None:
 
 
 def _is_installed(where: str) -> bool:
-    """Whether this installation has a command: that of the client alone has some."""
+    """True if this installation has a command: that of the client alone has some."""
     try:
         return find_spec(where.partition(":")[0]) is not None
     except ModuleNotFoundError:  # nor the package around it
@@ -197,18 +196,6 @@ def version() -> None:
     click.echo(version_text())
 
 
-@click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(context: click.Context, shell: str) -> None:
-    """Print the script with which SHELL completes commands, options and files of pie-py."""
-    from click.shell_completion import get_completion_class
-
-    kind = get_completion_class(shell)
-    assert kind is not None
-    click.echo(kind(context.find_root().command, {}, "pie-py", "_PIE_PY_COMPLETE").source())
-
-
 def _open_standard_files() -> None:
     """Opens those that the shell has closed (`>&-`), so that nothing else gets their numbers. What
     would go to standard output is then an error, as none can be written that is open to read.
@@ -223,7 +210,7 @@ def _open_standard_files() -> None:
 
 
 def run() -> None:
-    """What the shell starts: the command line, with which its process ends.
+    """The entry point of the shell: the command line, with which its process ends.
 
     From its end on, Ctrl-C ends the process at once: Python would tell of it with a traceback while
     the interpreter is shut down.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from pie_py.cli.connect import EXIT_FAILED
-from pie_py.cli.console import progress, say
+from pie_py.cli.connect import fail
+from pie_py.cli.console import progress
 from pie_py.cli.reached import prepare_runtime
-from pie_py.cli.target import BadTarget, find_target
+from pie_py.cli.target import find_target
 
 
 @click.command("build")
@@ -77,10 +76,7 @@ def _build_program(
     from pie_py.build.python import build_component
     from pie_py.build.rust import build_crate
 
-    try:
-        found = find_target(target, entry)
-    except BadTarget as error:
-        raise click.BadParameter(str(error), param_hint="PATH") from None
+    found = find_target(target, entry)
     if found is None:
         raise click.BadParameter(f"{target} does not exist", param_hint="PATH")
     if found.kind == "component":
@@ -100,6 +96,5 @@ def _build_program(
             else:
                 build_crate(found.path, output)
     except BuildError as error:
-        say(f"error: {error}")
-        sys.exit(EXIT_FAILED)
+        fail(error)
     click.echo(str(output))

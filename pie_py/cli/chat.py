@@ -20,7 +20,7 @@ from pie_py.cli.connect import At, errors_shown, server_options, told_of_builds
 from pie_py.cli.console import alive, print_text, say
 from pie_py.cli.reached import talking_server
 from pie_py.cli.run import built
-from pie_py.cli.target import BadTarget, find_target
+from pie_py.cli.target import find_target
 from pie_py.config.kept_files import cache_folder
 
 if TYPE_CHECKING:
@@ -49,10 +49,7 @@ def command(
     `/help` tells what else can be typed. `pie-py inferlets copy chat` copies the program that
     answers, `pie-py run chat --help` tells its options.
     """
-    try:
-        found = find_target(program)
-    except BadTarget as error:
-        raise click.BadParameter(str(error), param_hint="--program") from None
+    found = find_target(program)
     if found is None:
         raise click.BadParameter(f"there is no {program}", param_hint="--program")
     with errors_shown():
@@ -148,7 +145,7 @@ def _answer(instance: Instance, text: str) -> str:
 
 @contextmanager
 def _kept_for_later() -> Iterator[None]:
-    """What is typed within it is not shown, nor lost by Ctrl-C: the next prompt gets it."""
+    """Within it, typed text is not shown, nor lost by Ctrl-C: the next prompt gets it."""
     if not sys.stdin.isatty():
         yield
         return

@@ -50,7 +50,7 @@ def config_errors(file: Path | None = None) -> Iterator[None]:
 
 
 def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> str:
-    """What is wrong with one field, as pydantic found it, and where it comes from: a variable, the
+    """The fault of one field, as pydantic found it, and where it comes from: a variable, the
     file, or an option. `fields` is what is in the file.
     """
     place = ".".join(map(str, fault["loc"]))
@@ -65,10 +65,15 @@ def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> st
 
 
 def _unknown(loc: tuple[int | str, ...]) -> str:
-    """What to say of a setting that there is not: the nearest one, or all of its section."""
+    """The hint for an unknown setting: what holds in place of one that was removed, the nearest one,
+    or all of its section.
+    """
+    from pie_py.config.removed import removed
     from pie_py.config.section import section_of
     from pie_py.config.server import ServerConfig
 
+    if told := removed(loc):
+        return told
     section: Any = ServerConfig
     for part in loc[:-1]:
         field = section.model_fields.get(part)  # no field is a place in a list, or a name
@@ -79,13 +84,18 @@ def _unknown(loc: tuple[int | str, ...]) -> str:
 
 
 def refuse_misspelt_variables() -> None:
-    """Raises `click.UsageError` if the environment has a variable that is nearly a setting's."""
+    """Raises `click.UsageError` if the environment has a variable that is nearly a setting's, or
+    of one that was removed.
+    """
+    from pie_py.config.removed import removed
     from pie_py.config.server import ServerConfig
 
     known = {name.upper() for name in ServerConfig.model_fields} | _OTHERS
     for variable in sorted(os.environ):
         name = variable.upper().removeprefix(_PREFIX).partition("__")[0]
         if variable.upper().startswith(_PREFIX) and name not in known:
+            if told := removed([name.lower()]):
+                raise click.UsageError(f"{variable} in the environment: {told}")
             for near in get_close_matches(name, known, 1, 0.75):
                 raise click.UsageError(
                     f"{variable} in the environment: no such setting; did you mean {_PREFIX}{near}?"
@@ -93,7 +103,7 @@ def refuse_misspelt_variables() -> None:
 
 
 def _is_in(fields: Any, fault: ErrorDetails) -> bool:
-    """Whether a file's fields have what is wrong."""
+    """True if a file's fields have what is wrong."""
     try:
         for key in fault["loc"]:
             fields = fields[key]

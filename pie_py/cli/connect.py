@@ -8,7 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pie_py.client.sync import Client
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Answer = TypeVar("Answer")
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -38,6 +39,12 @@ class At(NamedTuple):
         from pie_py.client import sync
 
         return sync.Client(self.endpoint, self.key, relay=self.relay)
+
+
+def fail(text: object) -> NoReturn:
+    """Ends this process as a command that has failed, and says why."""
+    say(f"error: {text}")
+    sys.exit(EXIT_FAILED)
 
 
 def server_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -90,16 +97,28 @@ def errors_shown() -> Iterator[None]:
         say(str(error))
         sys.exit(EXIT_USAGE)
     except ClientError as error:
-        say(f"error: {error}")
-        sys.exit(EXIT_FAILED)
+        fail(error)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         # Commands look into answers, which a server of another version, or none, may give.
         where = traceback.extract_tb(error.__traceback__)[-1]
         found = f"{type(error).__name__}: {printable(error)} ({where.name}:{where.lineno})"
-        say(f"error: this pie-py cannot read what the server answers ({found})")
-        sys.exit(EXIT_FAILED)
+        fail(f"this pie-py cannot read what the server answers ({found})")
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+
+
+def asked(at: At, ask: Callable[[Client], Answer]) -> Answer | None:
+    """A server's answer; None if there is none and none was named."""
+    from pie_py.client import ServerUnreachable
+
+    with errors_shown():
+        try:
+            with at.client() as client:
+                return ask(client)
+        except ServerUnreachable:
+            if at.endpoint is not None:
+                raise
+    return None
 
 
 def with_client(function: Callable[..., None]) -> Callable[..., None]:

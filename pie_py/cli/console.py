@@ -80,12 +80,18 @@ def table(rows: Sequence[dict[str, Any]], columns: dict[str, str], as_json: bool
     if as_json:
         print_text(json.dumps(rows, indent=1, ensure_ascii=False))
         return
+    for line in lines_of(rows, columns):
+        print_text(line)
+
+
+def lines_of(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> Iterator[str]:
+    """The lines of a table, its head first."""
     cells = [list(columns.values())]
     cells += [[_cell(key, row.get(key)) for key in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for line in cells:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        print_text("  ".join(padded).rstrip())
+        yield "  ".join(padded).rstrip()
 
 
 def _cell(key: str, value: Any) -> str:

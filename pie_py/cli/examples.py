@@ -48,9 +48,8 @@ EXAMPLES = {
     "keys list": "pie-py keys list --json",
     "keys remove": "pie-py keys remove ada",
     "doctor": "pie-py doctor --json",
-    "completion": "pie-py completion bash >> ~/.bashrc",
     "version": "pie-py version",
-    "bench": "pie-py bench launch --json",
+    "bench": "pie-py bench throughput --at-once 1,8",
 }
 
 

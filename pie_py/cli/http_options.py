@@ -10,15 +10,11 @@ import click
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Fields of GatewayConfig by the names of the options. Click lists these in the opposite order.
-_FIELDS = {
-    "cors_origins": "cors_origins",
-    "tls_key": "tls_key",
-    "tls_certificate": "tls_certificate",
-    "http": "http",
-}
+# Options that set the field of the same name in GatewayConfig.
+_FIELDS = ("cors_origins", "tls_key", "tls_certificate", "http")
 _NAMES = "served_model_names"
 _FILE = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path)
+# Click lists these in the opposite order.
 _OPTIONS = (
     click.option(
         "--served-model-name",
@@ -58,7 +54,7 @@ def gateway_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         click.UsageError: if they do not go together.
     """
-    fields = {field: given[name] for name, field in _FIELDS.items() if name in given}
+    fields = {name: given[name] for name in _FIELDS if name in given}
     if _NAMES in given:
         pairs = (name.partition("=")[::2] for name in given[_NAMES])
         fields[_NAMES] = dict(pairs)

@@ -27,12 +27,13 @@ import click
 import platformdirs
 
 from pie_py import __version__
-from pie_py.cli.connect import At, errors_shown, json_option, server_options
+from pie_py.cli.connect import At, asked, json_option, server_options
 from pie_py.cli.console import alive, say, table
 from pie_py.cli.names import find_name
 from pie_py.config.endpoint import answers, parse_endpoint
 
 if TYPE_CHECKING:
+    from pie_py.client.sync import Client
     from pie_py.config.server import ServerConfig
     from pie_py.config.server_process import Tell
 
@@ -208,24 +209,19 @@ def status(at: At, as_json: bool) -> None:
 
     `pie-py models` and `ps` tell what a server serves and runs.
     """
-    from pie_py.client import ServerUnreachable
-
     found = list(_noted(_folder(), "*/"))
-    with errors_shown():
-        try:
-            with at.client() as client:
-                facts = client.server_info()
-        except ServerUnreachable:
-            if at.endpoint is not None:
-                raise
-        else:
-            if facts["endpoint"] not in (server["endpoint"] for server in found):
-                began = time.time_ns() - int(facts["uptime"] * 1e9)
-                found.insert(0, {**facts, "created_ns": began})
+    facts = asked(at, _facts)
+    if facts and facts["endpoint"] not in (server["endpoint"] for server in found):
+        found.insert(0, facts)
     if not found and not as_json:
         say("no server runs: `pie-py serve` starts one, `pie-py serve --detach` one that stays")
         return
     table(found, COLUMNS, as_json)
+
+
+def _facts(client: Client) -> dict[str, Any]:
+    facts = client.server_info()
+    return {**facts, "created_ns": time.time_ns() - int(facts["uptime"] * 1e9)}
 
 
 @click.command("stop")
@@ -284,7 +280,7 @@ def _noted(folder: Path, within: str = "") -> Iterator[dict[str, Any]]:
 
 
 def _lives(server: dict[str, Any]) -> bool:
-    """Whether its process has not ended, and its number has not passed to another."""
+    """True if its process has not ended, and its number has not passed to another."""
     import psutil
 
     try:

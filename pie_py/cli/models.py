@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,17 +10,10 @@ from typing import Any
 
 import click
 
-from pie_py.cli.connect import (
-    EXIT_FAILED,
-    At,
-    errors_shown,
-    json_option,
-    server_options,
-    with_client,
-)
+from pie_py.cli.connect import At, asked, fail, json_option, server_options, with_client
 from pie_py.cli.console import print_text, say, table
 from pie_py.cli.names import find_name
-from pie_py.client import ServerUnreachable, sync
+from pie_py.client import sync
 
 MODEL_COLUMNS = {
     "name": "NAME",
@@ -43,17 +35,11 @@ _NONE_SERVED = "no model is served at the moment: the worker is starting, or sta
 @click.option("--traits", is_flag=True, help="Print the traits that a model offers, one a line.")
 @server_options
 @json_option
-def models(
-    model: str | None,
-    traits: bool,
-    at: At,
-    as_json: bool,
-) -> None:
+def models(model: str | None, traits: bool, at: At, as_json: bool) -> None:
     """List the models being served, the default one first, and those on this machine; or MODEL."""
-    served = _served(at)
+    served = asked(at, lambda client: client.models())
     if served == [] and model is not None:  # whether there is such a model is not known yet
-        say(f"error: {_NONE_SERVED}; ask for {model} again")
-        sys.exit(EXIT_FAILED)
+        fail(f"{_NONE_SERVED}; ask for {model} again")
     if served == []:
         say(_NONE_SERVED)
     disk = {one["name"]: one for one in _on_disk()}
@@ -82,18 +68,6 @@ def _on_disk() -> Iterable[dict[str, Any]]:
     from pie_py.models.disk import on_disk
 
     return on_disk()
-
-
-def _served(at: At) -> list[dict[str, Any]] | None:
-    """What a server serves; None if there is none and none was named."""
-    with errors_shown():
-        try:
-            with at.client() as client:
-                return client.models()
-        except ServerUnreachable:
-            if at.endpoint is not None:
-                raise
-    return None
 
 
 ADAPTER_COLUMNS = {"model": "MODEL", "name": "NAME"}

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from pie_py.cli.connect import (
-    EXIT_FAILED,
-    At,
-    errors_shown,
-    json_option,
-    server_options,
-    with_client,
-)
+from pie_py.cli.connect import At, errors_shown, fail, json_option, server_options, with_client
 from pie_py.cli.console import print_text, say, table
-from pie_py.cli.target import BadTarget, find_target, program_bytes, target_bytes
+from pie_py.cli.target import find_target, program_bytes, target_bytes
 from pie_py.client import sync
 from pie_py.wire import samplers
 
@@ -67,15 +59,12 @@ def upload(client: sync.Client, file: Path, name: str | None, sampler: bool) -> 
     """
     from pie_py.build import BuildError
 
+    target = find_target(str(file)) if file.is_dir() and not sampler else None
     try:
-        target = find_target(str(file)) if file.is_dir() and not sampler else None
         if sampler:
             program = program_bytes(file, lambda path: samplers.pack(path.read_bytes()))
         else:
             program = program_bytes(file) if target is None else target_bytes(target)
-    except BadTarget as error:
-        raise click.BadParameter(str(error), param_hint="FILE") from None
     except BuildError as error:
-        say(f"error: {error}")
-        sys.exit(EXIT_FAILED)
+        fail(error)
     print_text(client.upload(program, name or (target.name if target else file.absolute().stem)))

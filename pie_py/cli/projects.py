@@ -1,4 +1,4 @@
-"""What authors begin with: `pie-py new` and `test`, and the library's inferlets, to copy."""
+"""Commands for authors: `pie-py new` and `test`, and the library's inferlets, to copy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from pie_py.build.library import library
 from pie_py.cli.arguments import PassingCommand
-from pie_py.cli.connect import EXIT_FAILED, json_option
+from pie_py.cli.connect import fail, json_option
 from pie_py.cli.console import run_to_end, say, table
 from pie_py.config.processes import python_command
 from pie_py.config.shipped_files import shipped_folder
@@ -36,8 +36,7 @@ def new(name: Path, lang: str) -> None:
             f"{name.name!r} is no name of a program: letters, digits and _", param_hint="NAME"
         )
     if name.exists():
-        say(f"error: {name} exists already: take another name, or remove it")
-        sys.exit(EXIT_FAILED)
+        fail(f"{name} exists already: take another name, or remove it")
     for file in sorted((TEMPLATES / lang).rglob("*")):
         if file.is_file() and "__pycache__" not in file.parts:
             target = name / str(file.relative_to(TEMPLATES / lang)).replace("NAME", name.name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED
+from pie_py.cli.connect import EXIT_TERMINATED, fail
 from pie_py.cli.console import print_text, progress, run_to_end, say
 from pie_py.cli.known_at_once import check_source
 from pie_py.cli.names import find_name
@@ -71,8 +71,7 @@ def _pull(name: str) -> Path:
     try:
         return pull_packaged(name)
     except PullFailed as error:
-        say(f"error: {error}")
-        sys.exit(EXIT_FAILED)
+        fail(error)
 
 
 @click.command("rm")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pie_py.cli import kept_servers
-from pie_py.cli.connect import EXIT_FAILED, At
-from pie_py.cli.console import progress, say
+from pie_py.cli.connect import At, fail
+from pie_py.cli.console import progress
 from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.names import find_name
 from pie_py.cli.pull import pull_those_of
@@ -27,7 +26,7 @@ TALKING_MODEL = "smollm2"  # what answers a person where no server runs and no m
 
 
 def use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
-    """Whether to use a running server rather than start one."""
+    """True if a running server is to be used rather than one started."""
     from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, answers, parse_endpoint
 
     wanted = [name for name, value in options.items() if value not in (None, (), "")]
@@ -92,8 +91,7 @@ def started(config: ServerConfig, kind: str | None, wait: Callable[[Tell], str])
         with progress(f"starting a server with {names_of(config)}") as tell:
             return wait(tell)
     except ServerFailed as error:
-        say(f"error: the server did not start: {error}")
-        sys.exit(EXIT_FAILED)
+        fail(f"the server did not start: {error}")
 
 
 def prepare_runtime(kind: str, cache_folder: Path) -> Path:
@@ -107,8 +105,7 @@ def prepare_runtime(kind: str, cache_folder: Path) -> Path:
             found: Path = RUNTIMES[kind].runtime_component(cache_folder, show)
             return found
     except BuildError as error:
-        say(f"error: {error}")
-        sys.exit(EXIT_FAILED)
+        fail(error)
 
 
 def prepare_at(at: At, kind: str) -> None:

@@ -42,11 +42,8 @@ def command(file: Path, calls: bool, source: str | None) -> None:
 
 
 def _source(text: str) -> bytes:
-    try:
-        found = find_target(text)
-        if found is None or found.kind not in ("python", "javascript"):
-            raise BadTarget(f"{text} is no program in Python, JavaScript or TypeScript")
-        read = with_debugger if found.kind == "python" else read_program
-        return program_bytes(found.path, read)
-    except BadTarget as error:
-        raise click.BadParameter(str(error), param_hint="--source") from None
+    found = find_target(text)
+    if found is None or found.kind not in ("python", "javascript"):
+        raise BadTarget(f"{text} is no program in Python, JavaScript or TypeScript")
+    read = with_debugger if found.kind == "python" else read_program
+    return program_bytes(found.path, read)

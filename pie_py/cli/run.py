@@ -29,7 +29,7 @@ from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.pull import pull_those_of
 from pie_py.cli.reached import prepare_at, started, use_running
 from pie_py.cli.server_config import server_config, with_adapters
-from pie_py.cli.target import BadTarget, Target, find_target, target_bytes
+from pie_py.cli.target import Target, find_target, target_bytes
 from pie_py.cli.watch import watch_target
 from pie_py.config.temporary import TemporaryFolder
 
@@ -84,10 +84,7 @@ def command(
     prints or logs goes to standard error. Lines of standard input are messages to it, once it waits
     for one, and an empty one is the end. Ctrl-C cancels the inferlet.
     """
-    try:
-        found = find_target(target, entry)
-    except BadTarget as error:
-        raise click.BadParameter(str(error), param_hint="TARGET") from None
+    found = find_target(target, entry)
     if watch and found is None:
         raise click.UsageError(f"--watch wants files, and {target} is none")
     if watch and record is not None:
@@ -158,8 +155,6 @@ def built(target: Target) -> tuple[bytes, str]:
     try:
         read = with_debugger if target.kind == "python" else read_program
         return target_bytes(target, read, lines=True), target.name
-    except BadTarget as error:
-        raise click.BadParameter(str(error), param_hint="TARGET") from None
     except BuildError as error:
         say(f"error: {error}")
         sys.exit(EXIT_USAGE)

@@ -17,7 +17,7 @@ import click
 
 from pie_py.cli import kept_servers
 from pie_py.cli.config_options import config_options
-from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED
+from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED, fail
 from pie_py.cli.console import alive, progress, say
 from pie_py.cli.http_options import http_options
 from pie_py.cli.known_at_once import check_at_once
@@ -132,8 +132,7 @@ def _detach(config: ServerConfig) -> None:
         with progress(f"starting a server with {names_of(config)}") as show:
             facts = kept_servers.detach(config, show)
     except ServerFailed as error:
-        say(f"error: the server did not start: {error}")
-        sys.exit(EXIT_FAILED)
+        fail(f"the server did not start: {error}")
     say(f"ready at {facts['endpoint']}; `pie-py stop` ends it; its log is {facts['log']}")
     if facts["http"]:
         say(f"HTTP at {facts['http']}")

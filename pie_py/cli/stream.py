@@ -52,7 +52,7 @@ class Output:
 
 
 class LogLines:
-    """What an instance logs, `print` in a program included, on standard error as it comes."""
+    """The log of an instance, `print` in a program included, on standard error as it comes."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
@@ -74,7 +74,7 @@ class LogLines:
 
 
 class Interrupt:
-    """What Ctrl-C and SIGTERM cancel, and whether one came.
+    """The scope that Ctrl-C and SIGTERM cancel, and if one came.
 
     It is the signals' handler from before the event loop is made until that is closed: with
     another, an interrupt could come between two steps of the loop's own work, and break it.
@@ -221,7 +221,7 @@ async def leave(instance: Instance) -> None:
 
 
 def has_debugger(program: bytes) -> bool:
-    """Whether lines of standard input are for the debugger in a program, and no messages."""
+    """True if lines of standard input are for the debugger in a program, and no messages."""
     return DEBUGGER.name.encode() in program
 
 
@@ -244,7 +244,7 @@ async def converse(instance: Instance, message: bytes, source: StandardInput) ->
 
 
 def _breaks(source: bytes) -> bool:
-    """Whether a module calls `breakpoint`."""
+    """True if a module calls `breakpoint`."""
     if b"breakpoint" not in source:
         return False
     try:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import click
+
 from pie_py.build.javascript_modules import MAINS, main_of
 from pie_py.build.library import DESCRIPTION
 from pie_py.build.modules import MAIN, read_program
@@ -18,7 +20,7 @@ from pie_py.wire import javascript
 from pie_py.wire.modules import BadProgram
 
 
-class BadTarget(Exception):
+class BadTarget(click.BadParameter):
     """Nothing that can be run; the text says why."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TypeVar
 
 import click
 
-from pie_py.cli.connect import EXIT_FAILED, json_option, with_client
+from pie_py.cli.connect import fail, json_option, with_client
 from pie_py.cli.console import in_binary, say, table
 from pie_py.cli.server_config import server_config
 from pie_py.client import sync
@@ -122,14 +121,12 @@ def _problems_shown() -> Iterator[None]:
     try:
         yield
     except KeyProblem as error:
-        say(f"error: {error}")
-        sys.exit(EXIT_FAILED)
+        fail(error)
     except OSError as error:
-        say(
-            f"error: {error.filename or 'the data folder'} cannot be used: {error.strerror}; mend"
-            " that, or choose another folder with --data-folder"
+        fail(
+            f"{error.filename or 'the data folder'} cannot be used: {error.strerror}; mend that, or"
+            " choose another folder with --data-folder"
         )
-        sys.exit(EXIT_FAILED)
 
 
 QUOTA_COLUMNS = {"user": "USER", "kind": "KIND", "has": "HAS", "may": "MAY HAVE"}

@@ -66,7 +66,7 @@ class Calls:
 
     @property
     def has_room(self) -> bool:
-        """Whether there are few enough for one more."""
+        """True if there are few enough for one more."""
         return len(self._open) < MAX_CALLS
 
     async def room(self) -> None:

@@ -245,12 +245,12 @@ class Client:
         return await self._connected.ask(methods.Instances(all=ended, users=all_users))
 
     async def quota(self, *, all_users: bool = False) -> list[dict[str, Any]]:
-        """What the user has of what one user may have; with `all_users` all users, which
+        """The user's shares of what one user may have; with `all_users` all users, which
         only the operator may ask for.
 
         Returns:
             Of each user `user`, `weight`, `priority`, `launches` a second, and `kinds`, each with
-            what he `has` and `may` have; null for what is lent while it is free.
+            what a user `has` and `may` have; null for what is lent while it is free.
 
         Raises:
             RpcError: `permission-denied`.
@@ -266,7 +266,7 @@ class Client:
         return await read_log(self._ask_at, instance_id, after)
 
     async def trace(self, instance_id: str, after: int = 0) -> dict[str, Any]:
-        """What an instance has done over time, as far as the server keeps it.
+        """The work of an instance over time, as far as the server keeps it.
 
         Args:
             instance_id: alive, or ended lately.
@@ -591,7 +591,7 @@ class Client:
 
     @property
     def is_alive(self) -> bool:
-        """Whether requests may still succeed: the server has not been lost for good."""
+        """True if requests may still succeed: the server has not been lost for good."""
         return self._connected.session.error is None
 
     @property
@@ -614,7 +614,7 @@ class Client:
         return self._route.server
 
     async def _ask_at(self, asked: methods.OfInstance[Value]) -> Value:
-        """What the server or node that has an instance answers."""
+        """The answer of the server or node that has an instance."""
         connection, present = await self._route.of_instance(asked.instance)
         return await connection.ask(msgspec.structs.replace(asked, instance=present))
 

@@ -55,11 +55,11 @@ class Function:
 
     @property
     def called(self) -> str:
-        """What the model calls it."""
+        """The name by which the model calls it."""
         return self.name or self.run.__name__
 
     def specification(self) -> dict[str, Any]:
-        """What the inferlet has to know: OpenAI's form, with times."""
+        """The description for the inferlet: OpenAI's form, with times."""
         from pydantic import TypeAdapter  # takes long to import, and few need it
 
         hints = get_type_hints(self.run)
@@ -122,7 +122,7 @@ class FunctionHost:
                     await self.instance.send(_result(number, error=str(error)))
 
     async def _call(self, message: Mapping[str, Any]) -> str:
-        """What tells of a call's result. Whatever the function does, this call alone fails."""
+        """The message with a call's result. Whatever the function does, this call alone fails."""
         number, function = message["number"], self.functions.get(message["name"])
         if function is None:
             return _result(number, error=f"the client has no function {message['name']}")
@@ -190,6 +190,7 @@ async def answer(
     options: Sequence[str] = (),
     tasks: AsyncIterable[str] | None = None,
     on_event: Callable[[dict[str, Any]], None] | None = None,
+    program: bytes | None = None,
 ) -> dict[str, Any]:
     """Has a model answer a request, with functions of this program and other tools.
 
@@ -202,6 +203,7 @@ async def answer(
         options: further ones of the inferlet `async_function_calling`.
         tasks: what the user says meanwhile; each becomes an interrupt as it comes.
         on_event: gets each event.
+        program: takes the place of the inferlet `async_function_calling`, with the same options.
 
     Returns:
         `text`, the model's last words, and the record of calls, times and tokens; `ended`, `done`
@@ -221,14 +223,14 @@ async def answer(
         )
     hosted = [one if isinstance(one, Function) else Function(one) for one in functions]
     specifications = [*(one.specification() for one in hosted), *map(dict, tools)]
-    source = await anyio.to_thread.run_sync(_program)
-    program = await client.upload(source, name="async_function_calling")
+    source = await anyio.to_thread.run_sync(_program) if program is None else program
+    uploaded = await client.upload(source, name="async_function_calling")
     given = ["--events", f"--mode={mode}", f"--request={request}", *options]
     if specifications:
         given.append(f"--tools={json.dumps(specifications)}")
     if tasks is not None:
         given.append("--interactive")
-    instance = await client.launch(program, given)
+    instance = await client.launch(uploaded, given)
     host = FunctionHost(instance, {one.called: one.run for one in hosted})
     return await _answered(instance, host, tasks, on_event)
 
@@ -276,7 +278,7 @@ async def _answered(
 
 
 def _object(text: str | bytes, instance: Instance) -> dict[str, Any]:
-    """What an inferlet has sent, which is data, and may be nonsense.
+    """An object that an inferlet has sent, which is data, and may be nonsense.
 
     Raises:
         ClientError: if it is no object, or asks for a call and does not say of what.

@@ -16,7 +16,7 @@ _MAKE_KEY = "`pie-py keys add USER` on the server's machine makes one"
 
 
 async def encrypts(endpoint: Endpoint) -> bool:
-    """Whether a server that wants a key answers there. Takes two seconds at most."""
+    """True if a server that wants a key answers there. Takes two seconds at most."""
     try:
         found = await anyio.to_thread.run_sync(mechanism, endpoint, abandon_on_cancel=True)
     except OSError:
@@ -25,7 +25,7 @@ async def encrypts(endpoint: Endpoint) -> bool:
 
 
 async def diagnose(endpoint: Endpoint, has_key: bool, event: zmq.Event) -> str | None:
-    """What is wrong for good with a server that has not been reached; None if it may yet answer.
+    """The lasting fault of a server that has not been reached; None if it may yet answer.
 
     ZeroMQ's event is one of `FAILURES`, or that the connection broke or was not made. It does not
     tell more: whichever side sees first that the other speaks another security mechanism closes, so

@@ -89,7 +89,7 @@ class Instance:
 
     @property
     def ended(self) -> bool:
-        """Whether the instance is known to have ended."""
+        """True if the instance is known to have ended."""
         return self._stream.ended is not None
 
     # Acting

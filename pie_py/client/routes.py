@@ -124,8 +124,8 @@ class Redirected(Route):
         a connection, by the hash.
 
         A node that takes no more, or ends before it has answered, has not run the program: the
-        gateway names another one. Where the user has used up his share, he may have it elsewhere. A
-        recorded launch outlives its node: one that ends may have recorded it.
+        gateway names another one. Where users have used up their share, they may have it elsewhere.
+        A recorded launch outlives its node: one that ends may have recorded it.
         """
         again = ("busy",) if recorded else ("busy", "node-lost")
         refused: dict[str, RpcError] = {}  # by life

@@ -72,7 +72,7 @@ class State(Enum):
 
 
 class Change(Enum):
-    """What happens to a session."""
+    """An event of a session."""
 
     WELCOME = auto()  # the server knows the session on this connection
     LOST = auto()  # the connection broke, or the server was silent for too long
@@ -126,12 +126,12 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether the server has welcomed it on the connection that there is."""
+        """True if the server has welcomed it on the connection that there is."""
         return self.state is State.OPEN
 
     @property
     def is_known(self) -> bool:
-        """Whether the server has ever welcomed it."""
+        """True if the server has ever welcomed it."""
         return self._known
 
     @property

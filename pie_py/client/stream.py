@@ -142,5 +142,5 @@ class Stream:
 
 
 def detached() -> RpcError:
-    """What a program gets that reads from an instance after it has detached from it."""
+    """The error of a program that reads from an instance after it has detached from it."""
     return RpcError("cancelled", "the client has detached from this instance")

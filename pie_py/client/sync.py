@@ -48,7 +48,7 @@ class _Proxy(Generic[Thing]):
 
 
 def _ask(portal: BlockingPortal, call: Callable[[], Awaitable[Value]]) -> Value:
-    """What a function of the loop returns. An exception of an inferlet has its own frames alone:
+    """The result of a function of the loop. An exception of an inferlet has its own frames alone:
     those of the loop above them would hide them.
     """
     future = portal.start_task_soon(call)
@@ -158,7 +158,7 @@ class Instance(_Proxy[async_instance.Instance]):
 
     @property
     def ended(self) -> bool:
-        """Whether the instance is known to have ended."""
+        """True if the instance is known to have ended."""
         return self._thing.ended
 
     def receive(self, timeout: float | None = None) -> str | bytes | None:
@@ -308,7 +308,7 @@ class Client(_Proxy[asynchronous.Client]):
 
     @property
     def is_alive(self) -> bool:
-        """Whether requests may still succeed: the server has not been lost for good."""
+        """True if requests may still succeed: the server has not been lost for good."""
         return self._reach()[1].is_alive
 
     @property

@@ -18,7 +18,7 @@ class GroupTime:
         self.used = 0.0  # seconds of the CPU, at the last look
 
     def goes_on(self) -> bool:
-        """Whether the group has used a CPU since the last look, or waits for one or for a disk."""
+        """True if the group has used a CPU since the last look, or waits for one or for a disk."""
         used, waits = 0.0, False
         for file in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):  # it has ended meanwhile

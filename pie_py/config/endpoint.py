@@ -30,7 +30,7 @@ class Endpoint:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it, so that it needs no keys."""
+        """True if only this machine reaches it, so that it needs no keys."""
         if self.path is not None:
             return True
         assert self.host is not None
@@ -47,12 +47,12 @@ class Endpoint:
 
     @property
     def is_ipv6(self) -> bool:
-        """Whether the host is written as an IPv6 address. Host names are looked up as IPv4."""
+        """True if the host is written as an IPv6 address. Host names are looked up as IPv4."""
         return self.host is not None and self.host.startswith("[")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or the name `localhost`, is of this machine alone."""
+    """True if an address, or the name `localhost`, is of this machine alone."""
     if host == "localhost":
         return True
     try:
@@ -93,14 +93,14 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def answers(endpoint: Endpoint, seconds: float = 1.0) -> bool:
-    """Whether something listens at an endpoint: a quick look, no conversation."""
+    """True if something listens at an endpoint: a quick look, no conversation."""
     with suppress(OSError), _connected(endpoint, seconds):
         return True
     return False
 
 
 def in_use(endpoint: Endpoint) -> str:
-    """What is said where something else listens."""
+    """The message where something else listens."""
     return (
         f"{endpoint.text} is in use already, perhaps by another pie-py server: stop that one, or"
         " choose another with --endpoint tcp://127.0.0.1:PORT"

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from pie_py.config.endpoint import is_loopback, resolve_host
 from pie_py.config.section import Section
@@ -49,7 +49,7 @@ class GatewayConfig(Section):
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches it."""
+        """True if only this machine reaches it."""
         host, _ = parse_address(self.http or DEFAULT_HTTP)
         return is_loopback(resolve_host(host))
 
@@ -66,7 +66,5 @@ class TelemetryConfig(Section):
     """Where spans of requests over HTTP go. Off without an endpoint."""
 
     endpoint: str | None = None  # of OTLP over HTTP, such as http://localhost:4318
-    service: str = "pie_py"  # its name in the collector
     # Of requests that come without a trace of their own; those with one follow that.
     sampled: float = Field(default=1.0, ge=0, le=1)
-    spans: NonNegativeInt = 16  # of one instance's waits and batches: the longest ones

@@ -76,13 +76,13 @@ class HostRule:
             raise ValueError(f"{text!r}: {error}; {how}") from None
 
     def covers(self, host: str) -> bool:
-        """Whether the rule names a canonical host, whatever its port."""
+        """True if the rule names a canonical host, whatever its port."""
         if self.host.startswith("."):
             return host.endswith(self.host)
         return self.host in ("*", host)
 
     def matches(self, host: str, port: int) -> bool:
-        """Whether the rule allows a canonical host and a port."""
+        """True if the rule allows a canonical host and a port."""
         return self.covers(host) and (self.ports is None or port in self.ports)
 
     @property

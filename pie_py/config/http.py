@@ -6,14 +6,7 @@ from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    field_validator,
-)
+from pydantic import BeforeValidator, PositiveFloat, PositiveInt, field_validator
 
 from pie_py.config.host_rule import HostRule
 from pie_py.config.section import Section
@@ -50,19 +43,9 @@ class HttpConfig(Section):
     allow_networks: tuple[Network, ...] = ()
     # Addresses that may not be reached though they are public.
     deny_networks: tuple[Network, ...] = ()
-    # From the request to the body's end, the most that a program may ask for.
-    max_timeout_seconds: PositiveFloat = 600.0
-    connect_seconds: PositiveFloat = 10.0  # until a host has answered
-    redirects: NonNegativeInt = 5  # followed in a row
-    header_bytes: PositiveInt = 32 << 10  # URL and headers of a request; headers of an answer
-    request_bytes: int = Field(default=2 << 20, ge=0, le=2 << 20)  # body; Wasmtime lifts 2.6 MB
-    response_bytes: PositiveInt = 64 << 20  # body, unpacked
     concurrent: PositiveInt = 32  # requests of one instance under way
-    user_concurrent: PositiveInt = 64  # of all instances of one user
-    connections: PositiveInt = 512  # of the server; more requests wait
     bodies: PositiveInt = 256  # of one instance, not closed
-    rate: PositiveFloat = 20.0  # requests of one instance a second
-    burst: PositiveInt = 100  # requests that an instance may make at once after a rest
+    rate: PositiveFloat = 20.0  # requests of one instance a second; 100 at once after a rest
 
     @field_validator("allow")
     @classmethod

@@ -48,7 +48,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class ClientKey:
-    """What a user needs to connect."""
+    """The keys that a user connects with."""
 
     user: str
     public: str
@@ -197,7 +197,7 @@ def _is_name(user: str) -> bool:
 
 
 def _fields(path: Path) -> dict[str, str]:
-    """What is in a file with a key pair.
+    """The fields of a file with a key pair.
 
     Raises:
         OSError, ValueError, TypeError: it cannot be read, or is none.

@@ -13,7 +13,7 @@ from types import ModuleType
 
 @contextmanager
 def left_out(*names: str) -> Iterator[None]:
-    """What is imported within finds these modules empty, unless they have been imported already.
+    """Imports within find these modules empty, unless they have been imported already.
 
     Who imports them later gets them as they are. Other parts of their package may rely on them, and
     so does what imports each other in a circle: they come before any further part of it.

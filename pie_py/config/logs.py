@@ -20,7 +20,7 @@ MOST_SAID = 4000  # characters of a value in a line
 
 
 class LogConfig(Section):
-    """What is logged to standard error, and how."""
+    """The log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"  # and what is graver
     format: Literal["text", "json"] = "text"  # on standard error
@@ -79,7 +79,7 @@ def set_up_logs(config: LogConfig) -> None:
 def _without_control_characters(
     logger: object, name: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """What strangers wrote makes no second line, and does nothing to a terminal."""
+    """Keeps strangers' texts from making a second line, or acting on a terminal."""
     return {
         key: printable(value, MOST_SAID) if isinstance(value, str) and key != "exception" else value
         for key, value in event.items()

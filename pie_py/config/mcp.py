@@ -61,8 +61,6 @@ class McpConfig(Section):
     # addresses holds for their URLs.
     client_servers: NonNegativeInt = 8
     client_commands: bool = False  # whether they may be commands, which run on this machine
-    concurrent: PositiveInt = 16  # calls of one instance under way
-    user_concurrent: PositiveInt = 64  # of all instances of one user
 
     _check_names = field_validator("servers")(check_names)
 

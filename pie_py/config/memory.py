@@ -18,7 +18,7 @@ _PROC = Path("/proc/self")
 
 
 class _Version(NamedTuple):
-    """What the files of a group are called."""
+    """The names of a group's files."""
 
     kind: str  # of the file system
     limit: str

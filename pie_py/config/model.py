@@ -21,7 +21,6 @@ class FlashInferConfig(Section):
     norm: bool = True  # RMS norms
     rope: bool = True  # rotary positions
     activation: bool = True  # of gated MLPs
-    workspace: PositiveInt = 256 << 20  # bytes, for parts of attention that are put together
 
 
 class ModelConfig(Section):

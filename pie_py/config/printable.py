@@ -1,4 +1,4 @@
-"""What strangers wrote, as it is shown: programs' messages and logs, names, errors, files' texts.
+"""Strangers' texts, as they are shown: programs' messages and logs, names, errors, files' texts.
 
 A terminal acts on control characters: they clear it, rename its window, or have it type. And a
 reader is misled by characters that turn the direction of a line or take no room.

@@ -13,7 +13,7 @@ KEYS = 4096  # of inputs that run at once; where they look at more keys, fewer i
 
 
 class SchedulerConfig(Section):
-    """What batches hold."""
+    """The contents of batches."""
 
     # "adaptive", or `package.module:function`; see docs/scheduling.md.
     policy: str = "adaptive"
@@ -44,7 +44,7 @@ class SchedulerConfig(Section):
 
 
 class InterceptionConfig(Section):
-    """What the server does with the pages of waiting instances when others need pages."""
+    """The treatment of the pages of waiting instances when others need pages."""
 
     # "min-waste", "swap", "preserve" (nothing), or `package.module:function`; see
     # docs/interception.md.

@@ -26,7 +26,7 @@ def section_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def check_names(named: dict[str, Named]) -> dict[str, Named]:
-    """What is named, where each name is one. Raises ValueError if one is not."""
+    """The table, where each name is one. Raises ValueError if one is not."""
     for name in named:
         if not re.fullmatch(NAME, name):
             raise ValueError(f"{name!r}: a name has letters, digits, `_`, `-`, `.`, at most 64")

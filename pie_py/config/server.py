@@ -47,7 +47,7 @@ class _Environment(EnvSettingsSource):
     """
 
     def __call__(self) -> dict[str, Any]:
-        """What is set, by fields."""
+        """The settings, by fields."""
         fields = super().__call__()
         fields.pop("endpoint", None)
         return fields
@@ -94,15 +94,9 @@ class ServerConfig(BaseSettings):
     stop_seconds: NonNegativeFloat = 5.0  # for instances to end, after SIGTERM or Ctrl-C
     # Without an instance and without a client for so long, it ends; None: never.
     idle_seconds: PositiveFloat | None = None
-    # Results of instances that were launched detached are kept for so long, also by a server that
-    # starts again; 0: they end with the server.
-    result_seconds: NonNegativeFloat = 86400.0
-    max_program_bytes: PositiveInt = 256 << 20  # of one program
-    message_bytes: PositiveInt = 1 << 30  # waiting between instances and clients; shared likewise
     # That all guests together may have taken, of which a user has a share; None: half of the
     # machine's.
     guest_memory: PositiveInt | None = None
-    futures: PositiveInt = 1 << 17  # open at once, of which a user has a share; some 600 bytes each
     program_bytes: PositiveInt = 8 << 30  # of the programs on disk, of which a user has a share
     # Programs that were neither uploaded nor launched for so long are removed; None: never.
     program_seconds: PositiveFloat | None = None
@@ -128,5 +122,5 @@ class ServerConfig(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """What is given in the program, then the environment."""
+        """The program's settings, then the environment's."""
         return init_settings, _Environment(settings_cls)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from pie_py.config.section import Section
 
 
 class MessagingConfig(Section):
-    """What waits between the instances of a user; the bytes of a subscriber are `mailbox_bytes`."""
+    """Bounds of messages between a user's instances; a subscriber's bytes are `mailbox_bytes`."""
 
     subscriptions: PositiveInt = 256  # of one instance
     subscribers: PositiveInt = 2000  # of one topic, in all instances of a user
@@ -19,11 +19,10 @@ class MessagingConfig(Section):
     queue_messages: PositiveInt = 65536  # in one work queue
     queue_bytes: PositiveInt = 16 << 20  # in one work queue
     user_bytes: PositiveInt = 64 << 20  # in all work queues of one user
-    idle_bytes: NonNegativeInt = 64 << 20  # in those of all users without an instance
 
 
 class StoreConfig(Section):
-    """What one user may keep in the store."""
+    """The store's room for one user."""
 
     keys: PositiveInt = 100_000  # of one user
     bytes: PositiveInt = 256 << 20  # keys and values together
@@ -44,10 +43,6 @@ class GrammarConfig(Section):
     """Compilation of grammars, for all instances together."""
 
     compile_seconds: PositiveFloat = 10.0  # of the CPU, for one grammar
-    threads: PositiveInt = 2  # that compile; a user has one of them at a time
-    user_compilations: PositiveInt = 64  # of all instances of one user, under way
-    kept: PositiveInt = 128  # compiled grammars kept for later uses
-    kept_characters: PositiveInt = 4 << 20  # their texts together
     # Whether users share what is kept; then the time of a compilation tells that another has it.
     shared: bool = False
 
@@ -56,4 +51,3 @@ class RecordingConfig(Section):
     """Records of programs' API calls, with all that they send and get: to find bugs with."""
 
     folder: Path | None = None  # a file for each instance; None: nothing is recorded
-    bytes_each: PositiveInt = 256 << 20  # of one record

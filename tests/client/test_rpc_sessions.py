@@ -181,25 +181,6 @@ def test_request_numbers_begin_with_1_and_grow(server: Server) -> None:
         assert "numbers begin with 1 and grow" in answer.message
 
 
-def test_a_request_is_done_once_however_often_it_comes(server: Server) -> None:
-    greet(server)
-    request = Request(1, 0, "launch", {"instance": "a", "value": "once"})
-    first = server.ask(b"1", request)
-    assert server.ask(b"1", request) == first
-    assert greet(server, b"2")
-    assert server.ask(b"2", request) == first
-    assert server.done == ["once"]
-
-
-def test_a_request_that_is_under_way_is_not_begun_again(server: Server) -> None:
-    greet(server)
-    assert server.ask(b"1", Request(1, 0, "later", {"value": 7})) == []
-    assert server.ask(b"1", Request(1, 0, "later", {"value": 7})) == []
-    server.finish()
-    assert server.sent(b"1") == [Response(1, 7)]
-    assert server.done == [7]
-
-
 def test_an_answer_that_is_confirmed_is_forgotten_and_a_request_given_up_stops(
     server: Server,
 ) -> None:
@@ -275,18 +256,6 @@ def test_a_stream_is_resumed_where_the_client_says(server: Server) -> None:
     assert read(server, b"2") == []  # until the client says what it has
     server.receive(b"2", Resume("a", 17, 15))
     assert read(server, b"2") == [(i, str(i)) for i in range(17, 25)]
-
-
-def test_a_stream_whose_launch_answer_was_lost_with_the_connection_is_sent(server: Server) -> None:
-    greet(server)
-    launch(server)
-    for _ in range(3):
-        server.talkers["a"].say()
-    read(server, b"1")
-    assert greet(server, b"2")
-    # It knows of no stream to resume: it asks again.
-    server.receive(b"2", Request(1, 1, "launch", {"instance": "a"}))
-    assert [item for _, item in read(server, b"2")] == ["0", "1", "2"]
 
 
 def test_a_reader_takes_a_stream_over(server: Server) -> None:
@@ -579,29 +548,6 @@ def test_a_client_pings_when_it_has_nothing_to_say() -> None:
     world.tick(1)
     assert world.client.take_outgoing() == []
     world.tick(1)
-    world.client_sends()
-    assert len(world.up) == 1
-    world.settle()
-    assert world.client.state is State.OPEN
-
-
-def test_a_client_takes_a_silent_server_for_gone_and_says_hello() -> None:
-    world = World()
-    world.connect()
-    world.settle()
-    world.now += TIMING.dead + 1
-    world.client.tick()
-    states = [world.client.state]
-    world.settle()
-    assert [*states, world.client.state] == [State.LOST, State.OPEN]
-
-
-def test_a_client_says_hello_again_if_the_first_one_is_lost() -> None:
-    world = World()
-    world.connect()
-    world.client_sends()
-    world.up.clear()
-    world.tick(3)
     world.client_sends()
     assert len(world.up) == 1
     world.settle()

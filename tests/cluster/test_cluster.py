@@ -44,9 +44,9 @@ from support.clusters import (
 )
 from support.documents import Reader
 from support.postgres import Postgres, programs
+from support.shown_blocks import blocks
 from support.traps import set_traps, trapped
 
-from benchmarks.documents import blocks
 from pie_cluster.machines import operate
 from pie_cluster.machines.keepers import keeper
 from pie_cluster.machines.settings import ClusterProblem, Names, Token

@@ -33,7 +33,6 @@ LIMITS = {
     "child_depth": 1,
     "samplers": 4,
     "grammars": 4,
-    "matchers": 4,
     "message_bytes": 65536,
     "mailbox_bytes": 262144,
     "image_pixels": 1 << 20,

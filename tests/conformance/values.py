@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
-import operator
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,16 +14,13 @@ from conformance.case_files import CaseError
 TOLERANCE = 1e-4  # of probabilities, computed in fp32
 SHORT = 256  # items of an argument that are written out though all are the same
 
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda item, items: item in items,
-    ast.NotIn: lambda item, items: item not in items,
-}
+
+class NotYetKnown(Exception):
+    """A value is needed that only the answer to earlier calls will tell."""
+
+
+def _needed(*_: object) -> Any:
+    raise NotYetKnown
 
 
 @dataclass(frozen=True)
@@ -38,9 +35,34 @@ class Reference:
         """As the interpreters read it."""
         return {"of": self.of, "at": list(self.at), "add": self.add}
 
+    def __add__(self, number: Any) -> Reference:
+        return replace(self, add=self.add + number) if isinstance(number, int) else _needed()
 
-class NotYetKnown(Exception):
-    """A value is needed that only the answer to earlier calls will tell."""
+    def __getitem__(self, index: int) -> Reference:
+        return replace(self, at=(*self.at, index))
+
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __pow__ = _needed
+    __neg__ = __bool__ = _needed
+
+
+class _Prepared(ast.NodeTransformer):
+    """Compares values as results have them; functions are apart from names, and take no
+    references.
+    """
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        node.left, *node.comparators = (_called("plain", s) for s in (node.left, *node.comparators))
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        name = ast.unparse(node.func)
+        args = [_called("settled", self.visit(one)) for one in node.args]
+        return ast.Call(ast.parse(f"functions[{name!r}]", mode="eval").body, args, [])
+
+
+def _called(name: str, argument: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name(name, ast.Load()), [argument], [])
 
 
 def evaluate(node: ast.expr, names: Mapping[str, Any], functions: Mapping[str, Any]) -> Any:
@@ -48,65 +70,14 @@ def evaluate(node: ast.expr, names: Mapping[str, Any], functions: Mapping[str, A
 
     Raises:
         NotYetKnown: it needs the value of a `Reference`.
-        CaseError: no expression of cases.
+        CaseError: it names what is not there.
     """
-
-    def of(inner: ast.expr) -> Any:
-        return evaluate(inner, names, functions)
-
-    def known(inner: ast.expr) -> Any:
-        value = of(inner)
-        if isinstance(value, Reference):
-            raise NotYetKnown
-        return value
-
-    match node:
-        case ast.Constant():
-            return node.value
-        case ast.Name():
-            if node.id not in names:
-                raise CaseError(f"nothing is called {node.id}")
-            return names[node.id]
-        case ast.List():
-            return [of(item) for item in node.elts]
-        case ast.Tuple():
-            return tuple(of(item) for item in node.elts)
-        case ast.Dict():
-            keys = [known(key) for key in node.keys if key is not None]
-            return dict(zip(keys, map(of, node.values), strict=True))
-        case ast.UnaryOp(op=ast.USub()):
-            return -known(node.operand)
-        case ast.UnaryOp(op=ast.Not()):
-            return not known(node.operand)
-        case ast.BinOp(op=ast.Add()):
-            left, right = of(node.left), of(node.right)
-            if isinstance(left, Reference) and isinstance(right, int):
-                return replace(left, add=left.add + right)
-            if isinstance(left, Reference) or isinstance(right, Reference):
-                raise NotYetKnown
-            return left + right
-        case ast.BinOp(op=ast.Sub()):
-            return known(node.left) - known(node.right)
-        case ast.BinOp(op=ast.Mult()):
-            return known(node.left) * known(node.right)
-        case ast.BinOp(op=ast.FloorDiv()):
-            return known(node.left) // known(node.right)
-        case ast.BinOp(op=ast.Pow()):
-            return known(node.left) ** known(node.right)
-        case ast.Subscript():
-            value, index = of(node.value), known(node.slice)
-            if isinstance(value, Reference):
-                return replace(value, at=(*value.at, index))
-            return value[index]
-        case ast.Compare(ops=[op]):
-            return _COMPARISONS[type(op)](
-                plain(known(node.left)), plain(known(node.comparators[0]))
-            )
-        case ast.Call(func=ast.Name(id=name)):
-            if name not in functions:
-                raise CaseError(f"no function is called {name}")
-            return functions[name](*[settled(known(item)) for item in node.args])
-    raise CaseError(f"{ast.unparse(node)}: not understood")
+    whole = ast.fix_missing_locations(ast.Expression(_Prepared().visit(deepcopy(node))))
+    scope = {"functions": functions, "plain": plain, "settled": settled, "__builtins__": {}}
+    try:
+        return eval(compile(whole, "case", "eval"), {**scope, **names})
+    except NameError as error:
+        raise CaseError(str(error)) from error
 
 
 def settled(value: Any) -> Any:
@@ -123,7 +94,9 @@ def settled(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value as results have it: bytes and tuples are lists."""
+    """A value as results have it: bytes and tuples are lists. Raises NotYetKnown of a reference."""
+    if isinstance(value, Reference):
+        raise NotYetKnown
     if isinstance(value, bytes):
         return list(value)
     if isinstance(value, list | tuple):

@@ -74,8 +74,11 @@ def test_rule(rule: Callable[[bus_rules.World], None]) -> None:
     rule(OneServer())
 
 
-def test_queues_outlive_their_user_s_instances_within_bounds() -> None:
-    instances = Instances(idle_bytes=2 * (100 + OVERHEAD))
+def test_queues_outlive_their_user_s_instances_within_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pie_control.api.messaging.functions.IDLE_BYTES", 2 * (100 + OVERHEAD))
+    instances = Instances()
     for user in ("ann", "bob", "cem"):
         instance = instances.launch(user)
         messaging.push(instance, "q", user[0] * 100)

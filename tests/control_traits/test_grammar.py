@@ -26,11 +26,11 @@ from support.grammar_strategies import BOMBS, conditions, documents, regexes, sc
 from pie_control.api.grammar.matcher import Matcher
 from pie_control.api.grammar.service import Grammar, GrammarService
 from pie_control.api.grammar.vocabulary import Vocabulary
-from pie_control.commands.sample import TokenMask
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
 from pie_control.models.tokenizer import TextCodec
+from pie_control.scheduler.commands.sample import TokenMask
 from pie_py.config.services import ConfinedConfig, GrammarConfig
 from pie_py.wire.plan import ModelDescription
 
@@ -432,9 +432,13 @@ async def test_the_same_text_is_compiled_once() -> None:
     assert await compiled("json-schema", text) is found[0]
 
 
-async def test_users_take_turns_and_each_may_have_so_many_under_way() -> None:
+async def test_users_take_turns_and_each_may_have_so_many_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pie_control.api.grammar.service.USER_COMPILATIONS", 20)
+    monkeypatch.setattr("pie_control.api.grammar.service.THREADS", 1)
     one_process = ConfinedPool(ConfinedConfig(processes=1))
-    busy = GrammarService(GrammarConfig(threads=1, user_compilations=20), one_process)
+    busy = GrammarService(GrammarConfig(), one_process)
     order: list[str] = []
 
     async def one(user: str, number: int) -> None:
@@ -459,8 +463,11 @@ async def test_users_take_turns_and_each_may_have_so_many_under_way() -> None:
     one_process.close()
 
 
-async def test_who_wants_the_same_goes_on_if_the_first_one_gives_up() -> None:
-    shared = GrammarService(GrammarConfig(threads=1), CONFINED)
+async def test_who_wants_the_same_goes_on_if_the_first_one_gives_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pie_control.api.grammar.service.THREADS", 1)
+    shared = GrammarService(GrammarConfig(), CONFINED)
     found: list[Grammar] = []
 
     async def second() -> None:
@@ -477,8 +484,10 @@ async def test_who_wants_the_same_goes_on_if_the_first_one_gives_up() -> None:
     assert len(found) == 1
 
 
-async def test_the_cache_is_bounded() -> None:
-    small = GrammarService(GrammarConfig(kept=3, kept_characters=100), CONFINED)
+async def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pie_control.api.grammar.service.KEPT_GRAMMARS", 3)
+    monkeypatch.setattr("pie_control.api.grammar.service.KEPT_CHARACTERS", 100)
+    small = GrammarService(GrammarConfig(), CONFINED)
     for i in range(10):
         await small.compile(model(), codec(), "regex", f"a{{{i + 1}}}")
     assert len(small) == 3
@@ -594,7 +603,7 @@ def name_in(ready: str) -> str:
 
 
 def test_a_user_has_one_thread_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    busy = GrammarService(GrammarConfig(threads=2), CONFINED)
+    busy = GrammarService(GrammarConfig(), CONFINED)
     compile_now, entered, go = busy._compile_here, [], threading.Event()
 
     def slow(*args: Any) -> Grammar:
@@ -639,7 +648,8 @@ def test_a_user_has_one_thread_however_long_it_takes(monkeypatch: pytest.MonkeyP
 
 
 async def test_what_nobody_wants_any_more_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    busy = GrammarService(GrammarConfig(threads=1), CONFINED)
+    monkeypatch.setattr("pie_control.api.grammar.service.THREADS", 1)
+    busy = GrammarService(GrammarConfig(), CONFINED)
     compile_now, entered, go = busy._compile_here, [], threading.Event()
 
     def slow(*args: Any) -> Grammar:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.web_servers import Asked, Caller, always, browser, echo, packed, reply
 
+from pie_control.api.http import exchange
 from pie_control.api.http.exchange import Body
 from pie_control.errors import ApiError
 
@@ -38,7 +39,8 @@ async def test_get_and_post() -> None:
         assert web.accepted == 1, "the connection is kept"
 
 
-async def test_a_body_is_streamed_and_backpressure_holds() -> None:
+async def test_a_body_is_streamed_and_backpressure_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "RESPONSE_BYTES", 1 << 20)
     sent = 0
 
     async def endless(stream: trio.SocketStream, asked: Asked) -> None:
@@ -48,7 +50,7 @@ async def test_a_body_is_streamed_and_backpressure_holds() -> None:
             await stream.send_all(b"x" * 65536)
             sent += 65536
 
-    async with browser(response_bytes=1 << 20) as b:
+    async with browser() as b:
         web = await b.web(endless)
         _, _, body = await b.head(web.url)
         assert await b.read(body, 10) == b"x" * 10
@@ -98,9 +100,12 @@ async def test_gzip_is_unpacked_unless_the_program_asks_for_encodings() -> None:
         assert (await b.failure(noise.url)).code == "remote-failed"
 
 
-async def test_a_bomb_is_unpacked_no_further_than_it_is_read() -> None:
+async def test_a_bomb_is_unpacked_no_further_than_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exchange, "RESPONSE_BYTES", 2 << 20)
     bomb = packed(32 << 20)
-    async with browser(response_bytes=2 << 20) as b:
+    async with browser() as b:
         web = await b.web(always(reply(200, bomb, "Content-Encoding: gzip")))
         assert (await b.failure(web.url)).code == "limit-exceeded"
         _, _, body = await b.head(web.url)
@@ -139,7 +144,7 @@ async def test_redirects_are_followed_and_bounded() -> None:
     async def turn(stream: trio.SocketStream, asked: Asked) -> None:
         await stream.send_all(reply(302, b"", f"Location: {asked.target}x"))
 
-    async with browser(redirects=3) as b:
+    async with browser() as b:
         end = await b.web()
         hop = await b.web(always(reply(303, b"gone", f"Location: {end.url}/end")))
         got = await b.fetch(
@@ -164,7 +169,7 @@ async def test_redirects_are_followed_and_bounded() -> None:
         loop = await b.web(turn)
         error = await b.failure(loop.url)
         assert error.code == "limit-exceeded"
-        assert len(loop.asked) == 4
+        assert len(loop.asked) == exchange.MAX_REDIRECTS + 1
         for place in ("ftp://x/", "https://// ]http://"):
             nowhere = await b.web(always(reply(302, b"", f"Location: {place}")))
             assert (await b.failure(nowhere.url)).code == "remote-failed"
@@ -272,7 +277,7 @@ async def test_broken_answers_are_errors() -> None:
         await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
         await stream.aclose()
 
-    async with browser(header_bytes=2000) as b:
+    async with browser() as b:
         web = await b.web(reset)
         _, _, body = await b.head(web.url)
         assert await b.read(body) == b"half"
@@ -283,7 +288,7 @@ async def test_broken_answers_are_errors() -> None:
             (b"HTTP/9 hello\r\n\r\n", "remote-failed"),
             (b"\0\xff" * 1000, "remote-failed"),
             (b"HTTP/1.1 200 OK\r\nA: " + b"a" * 200_000, "limit-exceeded"),
-            (reply(200, b"", "A: " + "a" * 3000), "limit-exceeded"),
+            (reply(200, b"", "A: " + "a" * 33_000), "limit-exceeded"),
             (b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000, "limit-exceeded"),
             (b"HTTP/1.1 200 OK\r\n" + b"a:\r\n" * 20_000, "limit-exceeded"),
         ):
@@ -297,7 +302,7 @@ async def test_broken_answers_are_errors() -> None:
         await b.until_idle(web)
 
 
-async def test_time_outs() -> None:
+async def test_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
     async def silent(stream: trio.SocketStream, asked: Asked) -> None:
         await stream.receive_some(1)
 
@@ -315,19 +320,21 @@ async def test_time_outs() -> None:
             await b.until_idle(web)
         with pytest.raises(ApiError, match="invalid-argument"):
             await b.head(web.url, timeout_ms=10**9)
-    async with browser(max_timeout_seconds=0.3) as b:
+    monkeypatch.setattr("pie_control.api.http.functions.DEFAULT_TIMEOUT", 0.3)
+    async with browser() as b:
         web = await b.web(silent)
         assert (await b.failure(web.url)).code == "timed-out", "none was asked for"
 
 
-async def test_a_name_server_that_hangs_holds_nobody_up() -> None:
+async def test_a_name_server_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "CONNECT_SECONDS", 0.2)
     released = threading.Event()
 
     def resolver(host: str, port: int) -> list[str]:
         released.wait(20)
         return ["127.0.0.1"]
 
-    async with browser(resolver, connect_seconds=0.2) as b:
+    async with browser(resolver) as b:
         assert (await b.failure("http://hangs.test/")).code == "timed-out"
         web = await b.web()
         assert (await b.fetch(web.url)).status == 200
@@ -391,14 +398,16 @@ async def test_a_read_that_is_given_up_loses_nothing() -> None:
         assert await b.read(body) + await b.read(body) == b"cdef"
 
 
-async def test_limits_of_an_instance_and_of_a_user() -> None:
+async def test_limits_of_an_instance_and_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     async def silent(stream: trio.SocketStream, asked: Asked) -> None:
         await stream.receive_some(1)
 
     def ask(caller: Caller, url: str) -> int:
         return b.client.http_request(caller, "GET", url, [], b"", 0)  # type: ignore[arg-type]
 
-    async with browser(concurrent=2, user_concurrent=3, bodies=4, rate=0.001, burst=8) as b:
+    monkeypatch.setattr("pie_control.api.http.functions.USER_REQUESTS", 3)
+    monkeypatch.setattr("pie_control.api.http.functions.BURST", 8.0)
+    async with browser(concurrent=2, bodies=4, rate=0.001) as b:
         web, other = await b.web(silent), Caller()
         ask(b.caller, web.url)
         ask(b.caller, web.url)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pie_control.api.http.policy import HttpPolicy, hidden_addresses, special_range
-from pie_control.api.http.request import check_request
+from pie_control.api.http.request import HEADER_BYTES, REQUEST_BYTES, check_request
 from pie_control.errors import ApiError
 from pie_py.config.host_rule import HostRule, canonical_host
 from pie_py.config.http import HttpConfig
@@ -139,14 +139,13 @@ def test_off_unless_allowed() -> None:
         HttpPolicy(HttpConfig()).check_host("example.com", 443)
 
 
-CONFIG = HttpConfig(allow=("*",), header_bytes=2000, request_bytes=100)
-POLICY = HttpPolicy(CONFIG)
+POLICY = HttpPolicy(HttpConfig(allow=("*",)))
 
 
 def check(url: str = "http://example.com/", method: str = "GET", **options: object) -> None:
     headers: list[tuple[str, str]] = options.get("headers", [])  # type: ignore[assignment]
     body: bytes = options.get("body", b"")  # type: ignore[assignment]
-    check_request(POLICY, CONFIG, method, url, headers, body)
+    check_request(POLICY, method, url, headers, body)
 
 
 def code_of(url: str) -> str | None:
@@ -214,9 +213,9 @@ def test_methods_and_sizes() -> None:
         with pytest.raises(ApiError, match="invalid-argument: method"):
             check(method=method)
     with pytest.raises(ApiError, match="limit-exceeded"):
-        check(headers=[("A", "x" * 3000)])
+        check(headers=[("A", "x" * HEADER_BYTES)])
     with pytest.raises(ApiError, match="limit-exceeded"):
-        check(method="POST", body=b"x" * 101)
+        check(method="POST", body=b"x" * (REQUEST_BYTES + 1))
 
 
 @given(st.text(max_size=60))

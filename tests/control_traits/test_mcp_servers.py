@@ -367,9 +367,10 @@ async def test_arguments_that_cannot_be_written_harm_no_other_call(over_http: bo
             assert t.servers.registry.find("tester", "test")._connection is connection
 
 
-async def test_limits() -> None:
-    registry = McpConfig(servers={"test": STDIO}, concurrent=2, user_concurrent=3)
-    servers = McpServers(registry)
+async def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pie_control.api.mcp.functions.INSTANCE_CALLS", 2)
+    monkeypatch.setattr("pie_control.api.mcp.functions.USER_CALLS", 3)
+    servers = McpServers(McpConfig(servers={"test": STDIO}))
     async with running(servers) as t:
         other = Tools(servers)
         other.caller.id = "other"

@@ -13,7 +13,7 @@ import trio
 
 from pie_control import __main__ as process
 from pie_control import running, server
-from pie_control.worker.process import WorkerProcess, start_worker
+from pie_control.scheduler.worker_process import WorkerProcess, start_worker
 from pie_inference.serving.worker import WorkerConfig
 from pie_py.config.plugins import ExtensionConfig
 from pie_py.config.server import ServerConfig

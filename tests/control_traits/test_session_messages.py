@@ -31,8 +31,11 @@ def test_an_empty_message_that_is_given_up_is_not_lost() -> None:
 
 
 @pytest.mark.parametrize("given_up", [False, True])
-def test_a_message_fills_the_mailbox_until_its_future_is_taken(given_up: bool) -> None:
-    one = Instances().launch(mailbox_messages=2, mailbox_bytes=100)
+def test_a_message_fills_the_mailbox_until_its_future_is_taken(
+    given_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pie_control.instances.instance.MAILBOX_MESSAGES", 2)
+    one = Instances().launch(mailbox_bytes=100)
     futures = [session.receive(one) for _ in range(3)]
     for text in "ab":
         assert one.texts.has_room

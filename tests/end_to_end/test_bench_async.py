@@ -24,9 +24,9 @@ SIDES = ["sync", "sync, stateless", "sync_parallel", "async_naive", "async"]
 
 
 @pytest.mark.slow
-def test_the_model_decides_and_calls_are_forced_and_traps(tmp_path: Path) -> None:
+def test_the_model_decides_and_calls_are_forced() -> None:
     small = ["--requests", "1", "--longest", "1", "--workload", "interrupts"]
-    decided, _, forced, cost, traps = bench("async", *small, "--plot", str(tmp_path))["reports"]
+    decided, _, forced, cost = bench("async", *small)["reports"]
     assert [row[0] for row in decided["rows"]] == SIDES
     expected = len(draw("interrupts", 1, 0, 1).calls)
     for row in decided["rows"]:
@@ -47,14 +47,6 @@ def test_the_model_decides_and_calls_are_forced_and_traps(tmp_path: Path) -> Non
     again = {row[0]: row[recomputed] for row in cost["rows"]}
     assert again["async_naive"] > 0 == again["sync"]
     assert again["sync, stateless"] > 0
-    waits = [float(wait) for wait in traps["columns"][3:]]
-    for _, swap, recompute, *choices in traps["rows"]:
-        ways = {"S": swap, "D": recompute}
-        best = min(ways, key=lambda way: ways[way])
-        assert choices == ["P" if ways[best] > wait else best for wait in waits]
-    drawn = (tmp_path / "async-function-calling.svg").read_text()
-    assert "<svg" in drawn
-    assert "expected wait" in drawn
 
 
 def test_jobs() -> None:

@@ -27,7 +27,7 @@ class Refuse(importlib.abc.MetaPathFinder):
 refused = set(json.load(sys.stdin))
 sys.meta_path.insert(0, Refuse())
 import benchmarks.gpu.__main__, benchmarks.gpu.run, benchmarks.gpu.server
-import benchmarks.capacity, benchmarks.inferlets.compare, benchmarks.tracing.stages
+import benchmarks.capacity, benchmarks.inferlets.compare
 import pie_control.__main__, pie_gateway.__main__, pie_inference.__main__
 """
 

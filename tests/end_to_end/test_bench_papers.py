@@ -2,31 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from support.benchmarks import bench, table
-
-from benchmarks.batching.compare import EAGER, WAITING
-
-
-def test_calls_per_token() -> None:
-    report = bench("api-calls", "--only", "text completion", "--only", "beam search, width 3")
-    completion, beams = table(report)
-    assert completion["calls a token"] < 1  # a run is one call
-    assert completion["tokens"] == 64
-    assert beams["tokens"] == 16
-    assert beams["inference"] < 17  # the paper's
-    assert beams["control"] < 13
-
-
-@pytest.mark.slow
-def test_batching(checkpoint: Path) -> None:
-    size = ("--instances", "4", "--tokens", "8", "--rounds", "1", "--model", str(checkpoint))
-    report = bench("batching", *size)
-    names = [row["policy"] for row in table(report)]
-    assert names == [name.replace("_", " ") for name in (EAGER, *WAITING, "adaptive")]
-    assert all(row["requests/s"] > 0 for row in table(report))
 
 
 @pytest.mark.slow

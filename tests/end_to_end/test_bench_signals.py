@@ -29,7 +29,7 @@ import sys, time
 from dataclasses import dataclass
 from pathlib import Path
 from benchmarks.http.vllm import vllm_serve
-from pie_py.bench.benchmark import Benchmark
+from benchmarks.benchmark import Benchmark
 from pie_py.config.model import ModelConfig
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,27 +60,6 @@ def test_tools(client: Client, language: str) -> None:
     assert run(client, language, "call", "tools", "add", '{"a": 1, "b": 1}') == "ok 2"
 
 
-def test_the_sessions_of_pie_04(client: Client) -> None:
-    source = b"""
-import json
-from inferlet.pie04 import mcp
-
-async def main(input: dict):
-    with mcp.connect(mcp.available_servers()[0]) as session:
-        tools = json.loads(session.list_tools())["tools"]
-        calls = ("add", '{"a": 2, "b": 3}'), ("fail", "{}"), ("weather", '{"place": "Ulm"}')
-        return [tools, *(json.loads(session.call_tool(*call)) for call in calls)]
-"""
-    program = client.upload(source, name="sessions")
-    tools, added, failed, weather = json.loads(client.launch(program).result())
-    add = next(tool for tool in tools if tool["name"] == "add")
-    assert add["description"] == "Adds two numbers."
-    assert set(add["inputSchema"]["properties"]) == {"a", "b"}
-    assert (added["content"][0]["text"], added["isError"]) == ("5", False)
-    assert failed["isError"] is True
-    assert weather["structuredContent"] == {"place": "Ulm", "degrees": 21.5}
-
-
 @pytest.mark.slow
 def test_a_clients_own_server(with_tools: Server, client: Client) -> None:
     def command(*args: str) -> str:

@@ -141,7 +141,7 @@ def test_pages_of_other_origins_are_kept_out(
 
 
 def certified(folder: Path, name: str) -> tuple[ssl.SSLContext, dict[str, str]]:
-    """What trusts a certificate of a name, and the options of a gateway that has it."""
+    """A context that trusts a certificate of a name, and the options of a gateway that has it."""
     authority = trustme.CA()
     authority.issue_cert(name).private_key_and_cert_chain_pem.write_to_path(folder / "pem")
     trusted = ssl.create_default_context()

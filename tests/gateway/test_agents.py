@@ -86,7 +86,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 
 def said(command: list[str], folder: Path, **environment: str) -> str:
-    """What an agent says to the question, in a folder with the file, which is its home, too."""
+    """An agent's answer to the question, in a folder with the file, which is its home, too."""
     (folder / "secret.txt").write_text("a pelican")
     kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
     done = subprocess.run(

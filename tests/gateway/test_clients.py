@@ -1,4 +1,6 @@
-"""Scripts of the clients that the tests have anyway, in their short form: nothing is wrong."""
+"""Scripts of the clients that the tests have anyway, in their short form: nothing is wrong. All are
+run at length by `pytest -m nightly`, each in an environment of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,14 @@ import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import pytest
+from clients.clients import PACKAGES, Outcome, names, outcomes, prepared, python_command
 from packaging.requirements import Requirement
 from support.gateways import Gateway
 from support.servers import Server
 
-from benchmarks.clients.clients import PACKAGES, Outcome, names, outcomes, python_command
+from pie_py.config.kept_files import cache_folder
 
 
 def is_here(client: str) -> bool:
@@ -28,11 +30,6 @@ def is_here(client: str) -> bool:
 
 
 HERE = [name for name in names() if is_here(name)]
-ELSEWHERE = ", ".join(name for name in names() if name not in HERE)
-skipped = pytest.mark.skip(reason=f"`python -m benchmarks clients` installs {ELSEWHERE}")
-CLIENTS: list[Any] = [*HERE, pytest.param("others", marks=skipped)]
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -46,18 +43,30 @@ def real(smollm2: Path) -> Iterator[Gateway]:
         yield gateway
 
 
-def wrong(gateway: Gateway, client: str, model: str) -> list[Outcome]:
-    command = python_command(sys.executable, client)
-    found = list(outcomes(command, gateway.url, model, short=True))
+def wrong(gateway: Gateway, command: list[str], model: str, *, short: bool) -> list[Outcome]:
+    found = list(outcomes(command, gateway.url, model, short=short))
     assert "right" in {one.outcome for one in found}
     return [one for one in found if one.outcome == "wrong"]
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.slow
+@pytest.mark.parametrize("client", HERE)
 def test_with_the_embedded_model(gateway: Gateway, client: str) -> None:
-    assert wrong(gateway, client, "pie-tiny") == []
+    command = python_command(sys.executable, client)
+    assert wrong(gateway, command, "pie-tiny", short=True) == []
 
 
+@pytest.mark.slow
 def test_with_a_real_model(real: Gateway) -> None:
     """One of them: the others ask the same gateway, and a real model is slow."""
-    assert wrong(real, "openai", "smollm2") == []
+    command = python_command(sys.executable, "openai")
+    assert wrong(real, command, "smollm2", short=True) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("client", names())
+def test_all_cases_of_each(gateway: Gateway, real: Gateway, client: str) -> None:
+    command = prepared(client, cache_folder() / "clients")
+    for where, model in ((gateway, "pie-tiny"), (real, "smollm2")):
+        assert wrong(where, command, model, short=False) == []

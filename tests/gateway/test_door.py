@@ -1,4 +1,4 @@
-"""What strangers and users may have of the door of HTTP."""
+"""The share of strangers and users in the door of HTTP."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_who_rests_and_is_admitted_goes_on_as_the_user() -> None:
     spent=st.lists(st.tuples(st.integers(0, 4), st.floats(0, 0.02)), max_size=200),
     users=st.sets(st.integers(0, 4)),
 )
-def test_nobody_has_more_than_his_time_and_all_go_on(
+def test_nobody_has_more_than_their_time_and_all_go_on(
     spent: list[tuple[int, float]], users: set[int]
 ) -> None:
     clock = Clock()

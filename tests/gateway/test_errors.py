@@ -1,4 +1,4 @@
-"""What is refused, by name; and what faults of the network do."""
+"""Refusals by name, and faults of the network."""
 
 from __future__ import annotations
 

@@ -549,7 +549,7 @@ def test_responses_with_tools(client: openai.OpenAI) -> None:
 
 
 def test_the_agents_sdk(client: openai.OpenAI) -> None:
-    """What OpenAI's Agents SDK sends, and the items that it sends back."""
+    """The requests of OpenAI's Agents SDK, and the items that it sends back."""
     tool: Any = {
         "type": "function",
         "name": "weather",

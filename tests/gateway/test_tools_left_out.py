@@ -1,4 +1,4 @@
-"""What applications send by default, and no model here can be told: it refuses no request."""
+"""Default tools of applications, of which no model here can be told: they refuse no request."""
 
 from __future__ import annotations
 

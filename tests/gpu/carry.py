@@ -25,7 +25,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pie_py.bench.programs import bench_programs
+from benchmarks.programs import bench_programs
 from pie_py.build.python import runtime_component
 
 FLASHINFER = (

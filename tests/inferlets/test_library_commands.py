@@ -13,8 +13,7 @@ from support.documents import PERSON, Reader, without_the_server
 from support.javascript import require_javascript
 from support.library import LIBRARY, Library
 from support.rust_components import rust_component
-
-from benchmarks.documents import Block, blocks, pages
+from support.shown_blocks import Block, blocks, pages
 
 PLACE = "http://127.0.0.1:8000"  # of tools, in the READMEs
 ITEMS = '[{"question": "Once upon a", "choices": [" time", " flag"], "answer": 0}]'

@@ -169,6 +169,7 @@ def test_guidance(library: Library, scale: float) -> None:
         "guidance", prompt="The quick", other="A dog", scale=scale, max_tokens=6, model_name="test"
     )
     wanted, beside = library.encode("The quick"), library.encode("A dog")
+    assert len(found["tokens"]) == 6
     for token in found["tokens"]:
         logits = [
             reference.probabilities(library.checkpoint, tokens).log() for tokens in (wanted, beside)
@@ -192,6 +193,7 @@ def test_contrastive_decoding(library: Library, alpha: float, beta: float) -> No
         amateur="small",
     )
     tokens, differ = library.encode("The quick"), 0
+    assert len(found["tokens"]) == 10
     for token in found["tokens"]:
         expert = reference.probabilities(library.checkpoint, tokens).log()
         amateur = reference.probabilities(library.small, tokens).log()

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from support.machine_costs import COSTS
 
-from benchmarks.interception.load import Request, Segment
 from benchmarks.interception.simulation import (
     WHOLE_BATCH,
     Machine,
@@ -20,6 +19,7 @@ from benchmarks.interception.simulation import (
     simulate,
     wasted,
 )
+from benchmarks.interception.traces import Request, Segment
 from pie_control.interception.costs import Costs
 from pie_control.interception.policy import POLICIES
 from pie_control.interception.waste import Choice, Load, Paused

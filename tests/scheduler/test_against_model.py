@@ -158,10 +158,10 @@ class NumericPrograms(Programs):
     engine: Engine  # both set by the test
     values: Numbers
 
-    def make_server(self, one_by_one: bool, **facts: Any) -> Server:
+    def make_server(self, reference: bool, **facts: Any) -> Server:
         facts["max_batch_tokens"] = min(facts["max_batch_tokens"] or 64, 64)
         (description,) = self.engine.descriptions
-        server = Server(one_by_one=one_by_one, **{**_as_facts(description), **facts})
+        server = Server(reference=reference, **{**_as_facts(description), **facts})
         server.worker = RealWorker(self.engine)  # type: ignore[assignment]  # runs plans, too
         return server
 

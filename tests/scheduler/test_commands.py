@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from support.fake_worker import attend, distribution, embedded, shown
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate, forward, text
-from pie_control.commands import forward as forwards
 from pie_control.errors import NoRoom
+from pie_control.scheduler.commands import forward as forwards
 from pie_py.config.limits import Quota
 from pie_py.wire.plan import NextDist
 
@@ -162,7 +161,7 @@ def test_cancelled_marks_and_distributions_leave_nothing_behind(
 
 
 def test_freed_pages_return_once_the_commands_that_name_them_are_sent() -> None:
-    server = Server(one_by_one=True)
+    server = Server()
     guest = Guest(server)
     pages = guest.filled(8)
     other = runtime.create_queue(guest.instance, "symbolic")
@@ -172,62 +171,8 @@ def test_freed_pages_return_once_the_commands_that_name_them_are_sent() -> None:
         guest.used(pages)
     assert server.service.pages.free == free
     server.step()
-    assert server.service.pages.free == free
-    server.step()
     assert server.service.pages.free == free + 1
     assert server.service.embeds.free == server.facts.embeds
-
-
-def test_queues_of_an_instance_wait_for_what_another_writes(server: Server) -> None:
-    writer = Guest(server)
-    pages, embeds = writer.pages(1), writer.embeds(2)
-    reader = Guest(server, writer.instance)
-    writer.embed([1], 0, [embeds[0], 1])
-    runtime.set_queue_priority(reader.instance, reader.queue, 100)
-    elsewhere = reader.embeds(1)
-    writer.forward([], [embeds[0], 1], pages)
-    reader.embed([2], 1, elsewhere)  # touches nothing of the other queue's
-    reader.forward(pages, elsewhere, [], elsewhere)
-    future = reader.dist(elsewhere[0])
-    server.drain()
-    assert server.worker.sizes == [
-        ("embed_text", 1, 2),
-        ("forward", 1, 1),
-        ("forward", 1, 1),
-        ("next_dist", 1, 1),
-    ]
-    assert reader.take(future) == distribution(
-        attend(embedded(2), 1, shown([(attend(embedded(1), 0, 0), 0)])),
-        3,
-        1000,
-    )
-
-
-def test_queues_of_an_instance_do_not_overwrite_what_another_has_yet_to_read(
-    server: Server,
-) -> None:
-    reader = Guest(server)
-    writer = Guest(server, reader.instance)
-    embeds = reader.embeds(2)
-    reader.embed([1, 1], 0, embeds)
-    server.drain()
-    reader.forward([], [embeds[0], 1], [], [embeds[0], 1])
-    future = reader.dist(embeds[0] + 1)
-    writer.embed([2], 0, [embeds[0] + 1, 1])
-    server.drain()
-    assert reader.take(future) == distribution(embedded(1), 3, 1000)
-
-
-def test_a_second_queue_waits_for_what_was_queued_before_it_was_opened(server: Server) -> None:
-    first = Guest(server)
-    embeds = first.embeds(2)
-    first.embed([1, 1], 0, embeds)
-    first.forward([], [embeds[0], 1], [], [embeds[0], 1])
-    second = Guest(server, first.instance)
-    future = second.dist(embeds[0])
-    server.drain()
-    value = attend(embedded(1), 0, 0)
-    assert second.take(future) == distribution(value, 3, 1000)
 
 
 def test_a_failed_batch_fails_what_depends_on_it_and_no_more(server: Server) -> None:

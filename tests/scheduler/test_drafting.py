@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scheduler.test_runs import SAMPLERS, Runner
+from scheduler.test_runs import SAMPLERS, Runner, chosen
 from support.scheduler_fixtures import Server, refused
 
 
@@ -35,8 +35,7 @@ class Pair:
         most: int,
         late: Callable[[], object] = lambda: None,
     ) -> None:
-        plain = Runner(server, texts[0])
-        self.expected = plain.steps(plain.sampler(sampler), tokens)
+        self.expected = chosen(texts[0], sampler, server.facts.vocab_size)[:tokens]
         self.server = server
         self.guest = Runner(server, texts[0])
         self.drafter = Runner(server, texts[1], self.guest)

@@ -658,16 +658,24 @@ def test_an_older_one_goes_on_beside_pages_that_are_shared() -> None:
     machine.check_empty()
 
 
+asked: list[int] = []  # how many waited, each time
+
+
 def careless(paused: list[Paused], load: Load, costs: Costs) -> list[Choice]:
     """An operator's policy with a mistake."""
+    asked.append(len(paused))
     raise KeyError("oh")
 
 
 def test_a_policy_that_fails_harms_nobody() -> None:
     policy = f"{__name__}:careless"
     machine = Machine({"policy": policy, "low_water": 1.0}, kv_pages=4, host_pages=8)
+    asked.clear()
     instances = [machine.start(holder(24)) for _ in range(3)]
     machine.settle()
+    assert asked
+    assert max(asked) >= 1
+    assert len(machine.outside) == 3, "pages were lent all the same"
     while machine.outside:
         machine.outside.pop().resolve()
         machine.settle()
@@ -684,10 +692,12 @@ def test_a_wait_whose_future_is_gone_is_no_trouble() -> None:
     runtime.cancel(first, machine.outside.pop().handle)  # as a bug of a guest might
     second = machine.start(holder(24))
     machine.settle()
-    assert second.ended is None
+    assert len(machine.outside) == 1, "the second one had its pages, and waits"
     machine.registry.kill(first, "test")
     machine.outside[-1].resolve()
     machine.settle()
+    assert second.ended is not None
+    assert second.ended.state is InstanceState.FINISHED
     machine.check_empty()
 
 
@@ -736,7 +746,8 @@ def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
     ended |= {"gives", "held"}
     for _ in range(6):
         machine.turn()
-        assert [*executor._ready, *executor._background].count(held) <= 1
+        ready = [instance for _, _, instance in executor._ready._heap]
+        assert [*ready, *executor._ready._line, *executor._background].count(held) <= 1
     assert first.ended is not None
     assert first.ended.state is InstanceState.FINISHED
     assert held.ended is None

@@ -34,7 +34,7 @@ def call(guest: Guest, what: int, pages: list[int], embeds: list[int]) -> int | 
 
 
 @given(
-    one_by_one=st.booleans(),
+    reference=st.booleans(),
     steps=st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 12), st.sets(st.sampled_from(KINDS))),
         max_size=50,
@@ -42,9 +42,9 @@ def call(guest: Guest, what: int, pages: list[int], embeds: list[int]) -> int | 
     lost=st.booleans(),
 )
 def test_every_future_is_answered(
-    one_by_one: bool, steps: list[tuple[int, int, set[str]]], lost: bool
+    reference: bool, steps: list[tuple[int, int, set[str]]], lost: bool
 ) -> None:
-    server = Server(one_by_one=one_by_one)
+    server = Server(reference=reference)
     guests = [Guest(server) for _ in range(2)]
     guests.append(Guest(server, guests[1].instance))  # a second queue of the same instance
     held = []

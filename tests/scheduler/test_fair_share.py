@@ -14,8 +14,8 @@ from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 
 from pie_control.api import allocate
-from pie_control.commands.command import NOTHING, Account, CommandQueue
-from pie_control.commands.forward import ForwardCommand
+from pie_control.scheduler.commands.command import NOTHING, Account, CommandQueue
+from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.fair_share import FairShare
 from pie_py.config.limits import Quota
 

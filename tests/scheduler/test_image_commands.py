@@ -114,10 +114,11 @@ def test_a_refused_image_fails_its_own_queue_only() -> None:
     finish(server, next_plan(server))
 
 
-def test_images_that_are_queued_are_limited() -> None:
+def test_images_that_are_queued_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     file = picture(9)
+    monkeypatch.setattr("pie_control.api.images.IMAGE_BYTES", 2 * len(file))
     server = server_of_images()
-    guest = Guest(server, image_bytes=2 * len(file), image_pixels=100)
+    guest = Guest(server, image_pixels=100)
     embeds = guest.embeds(EMBEDS)
     embed(guest, file, embeds)
     embed(guest, file, embeds)

@@ -127,20 +127,6 @@ def test_contexts_that_sample_where_the_model_runs_are_batched_together() -> Non
     assert sent <= run / CONTEXTS * 1.15
 
 
-def test_distributions_of_one_instance_are_batched_together() -> None:
-    server = large_server()
-    texts = own_contexts(server, CONTEXTS)
-    for text in texts:
-        text.guest.embed([1], 0, text.embed)
-    server.drain()
-    server.worker.sizes.clear()
-    for _ in range(TOKENS):
-        for text in texts:
-            text.guest.dist(text.embed[0])
-        server.step()
-    assert server.worker.sizes == [("next_dist", CONTEXTS, CONTEXTS)] * TOKENS
-
-
 def test_as_many_contexts_of_one_instance_as_of_many_make_the_same_batches() -> None:
     together, apart = large_server(), large_server()
     groups = [

@@ -11,9 +11,9 @@ from support.puppets import Puppet, PuppetProgram, call
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 
-from pie_control.commands.run import LEAD
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.mailbox import Mailbox
+from pie_control.scheduler.commands.run import LEAD
 
 
 class Words:
@@ -34,7 +34,7 @@ class Reading:
         server.parts.models.codecs["symbolic"] = Words()  # type: ignore[assignment]
         self.guest = guest = Runner(server)
         guest.instance.outbox = Mailbox(4, 10_000)
-        expected = Runner(Server(one_by_one=True, kv_pages=200))
+        expected = Runner(Server(reference=True, kv_pages=200))
         self.tokens = expected.steps(expected.sampler(SAMPLERS[1]), most)
         self.run = guest.start(guest.sampler(SAMPLERS[1]), most)
         run_text = server.function("run-text")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import hypothesis.strategies as st
 import pytest
@@ -13,7 +14,7 @@ from support.scheduler_fixtures import Guest, Server, refused, u32
 from inferlet import Sampler
 from pie_control.api import allocate, prefix
 from pie_control.api import run as calls
-from pie_control.commands.run import LEAD
+from pie_control.scheduler.commands.run import LEAD
 from pie_control.wasm import SUSPENDED
 from pie_py.wire.plan import Forward
 from pie_py.wire.steps import count_steps
@@ -126,21 +127,20 @@ class Job:
 
     def expected(self) -> tuple[list[int], list[int]]:
         """The tokens of both runs, step by step."""
-        server = Server(one_by_one=True, kv_pages=200)
-        guest = Runner(server, self.text)
-        sampler = guest.sampler(self.sampler)
-        first = guest.steps(sampler, self.most)
+        all_of_them = chosen(self.text, self.sampler)
+        stands = all_of_them[: self.most]
         if self.stop is not None and self.stop < self.most:
-            stands = first[: first.index(first[self.stop]) + 1]
-        else:
-            stands = first
+            stands = stands[: stands.index(stands[self.stop]) + 1]
         if self.give_up is not None:
             stands = stands[: self.give_up]
-        other = Runner(server, self.text)
-        sampler = other.sampler(self.sampler)
-        assert other.steps(sampler, len(stands)) == stands
-        other.append(stands[-1:])
-        return stands, other.steps(sampler, self.again)
+        return stands, all_of_them[len(stands) : len(stands) + self.again]
+
+
+@cache
+def chosen(text: int, sampler: str, vocabulary: int = 1000) -> list[int]:
+    """The first 30 tokens that follow a text, step by step."""
+    guest = Runner(Server(reference=True, kv_pages=200, vocab_size=vocabulary), text)
+    return guest.steps(guest.sampler(sampler), 30)
 
 
 JOBS = st.builds(
@@ -166,9 +166,10 @@ class Playing:
         self.stands, self.then = job.expected()
         self.guest = Runner(server, job.text)
         self.sampler = self.guest.sampler(job.sampler)
-        stops = () if job.stop is None or job.stop >= job.most else (self.all_tokens()[job.stop],)
+        tokens = chosen(job.text, job.sampler)[: job.most]
+        stops = () if job.stop is None or job.stop >= job.most else (tokens[job.stop],)
         self.run = self.guest.start(self.sampler, job.most, stops)
-        self.speculate(self.all_tokens())
+        self.speculate(tokens)
         self.got: list[int] = []
         self.second = False
         self.done = False
@@ -179,11 +180,6 @@ class Playing:
             most, wrong = self.job.guesses
             text = [7 if i % wrong == wrong - 1 else t for i, t in enumerate(tokens) if wrong]
             self.guest.speculate(self.run, text, most)
-
-    def all_tokens(self) -> list[int]:
-        server = Server(one_by_one=True, kv_pages=200)
-        guest = Runner(server, self.job.text)
-        return guest.steps(guest.sampler(self.job.sampler), self.job.most)
 
     def look(self) -> None:
         """Takes what is there, and goes on if that is enough."""
@@ -210,14 +206,19 @@ class Playing:
 @settings(max_examples=80)
 @given(
     jobs=st.lists(JOBS, min_size=1, max_size=5),
-    moves=st.lists(st.integers(0, 2), max_size=80),
+    moves=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), max_size=120),
     tokens=st.sampled_from([24, 24, 1000]),
     commands=st.sampled_from([2, 50, 50]),
     prompt=st.sampled_from([None, 2, 5]),
 )
 def test_runs_are_as_step_by_step(
-    jobs: list[Job], moves: list[int], tokens: int, commands: int, prompt: int | None
+    jobs: list[Job],
+    moves: list[tuple[int, int]],
+    tokens: int,
+    commands: int,
+    prompt: int | None,
 ) -> None:
+    """In plans of one step and of several, some of them cut."""
     server = Server(
         kv_pages=200,
         embeds=200,
@@ -225,38 +226,6 @@ def test_runs_are_as_step_by_step(
         max_batch_commands=commands,
         prompt_tokens=prompt,
     )
-    playing = [Playing(server, job) for job in jobs]
-    for move in moves:
-        if move and len(server.results) < 2:
-            server.send()
-        elif server.results:
-            server.deliver()
-        if move != 1:
-            for one in playing:
-                one.look()
-    while not all(one.done for one in playing):
-        server.step()
-        for one in playing:
-            one.look()
-    server.drain()
-    for one in playing:
-        assert one.guest.instance.queued_commands == 0
-        server.end(one.guest.instance)
-    assert server.service.pages.free == 200
-    assert not server.service.pages.immutable.any()
-
-
-@settings(max_examples=80)
-@given(
-    jobs=st.lists(JOBS, min_size=1, max_size=5),
-    moves=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), max_size=120),
-    tokens=st.sampled_from([24, 24, 1000]),
-    commands=st.sampled_from([2, 50, 50]),
-)
-def test_runs_in_plans_of_several_steps_are_as_step_by_step(
-    jobs: list[Job], moves: list[tuple[int, int]], tokens: int, commands: int
-) -> None:
-    server = Server(kv_pages=200, embeds=200, max_batch_tokens=tokens, max_batch_commands=commands)
     playing = [Playing(server, job) for job in jobs]
     for move, steps in moves:
         if (

@@ -20,8 +20,8 @@ from inferlet import device
 from pie_control.api import allocate, sample, text
 from pie_control.api.device_programs import read_parameters
 from pie_control.api.sample import enqueue_sample
-from pie_control.commands.sample import TokenMask
 from pie_control.errors import ApiError
+from pie_control.scheduler.commands.sample import TokenMask
 from pie_py.device_programs.bound import Bound
 from pie_py.wire.plan import Sample, SetSampler
 

@@ -64,10 +64,10 @@ STEPS = st.tuples(
 @settings(max_examples=80)
 @given(st.lists(STEPS, min_size=20, max_size=60), st.booleans(), st.booleans())
 def test_texts_are_the_same_however_often_their_pages_move(
-    steps: list[tuple[str, int, int]], one_by_one: bool, paced: bool
+    steps: list[tuple[str, int, int]], reference: bool, paced: bool
 ) -> None:
     costs = SLOW if paced else None
-    server = Server(one_by_one=one_by_one, kv_pages=4, host_pages=8, kv_costs=costs)
+    server = Server(reference=reference, kv_pages=4, host_pages=8, kv_costs=costs)
     pools = server.service
     texts: list[Text] = []
     for what, which, count in [("start", 0, 1), ("start", 0, 1), *steps]:

@@ -17,14 +17,22 @@ from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
 from inferlet import Sampler
+from pie_control.api.run import start_run
 from pie_control.instances.turns import Executor
 from pie_control.scheduler.adaptive import Adaptive
+from pie_control.scheduler.dispatcher import Dispatcher
+from pie_control.scheduler.pacing import (
+    CERTAIN,
+    FOLLOW_SECONDS,
+    GATHER_SECONDS,
+    STEPS_IN_FLIGHT,
+)
 from pie_control.scheduler.policy import load_policy
 from pie_control.timers import Timers
-from pie_control.worker.dispatcher import Dispatcher
 from pie_py.config.plugins import UnknownPolicy
 from pie_py.wire.plan import BatchResult, Forward, PlanResult, Sample
 
+GREEDY = Sampler(temperature=0).to_json()
 PENALIZED = Sampler(seed=1, presence_penalty=0.5).to_json()
 Program = Iterator[int]  # yields futures, each to be ready before it goes on
 
@@ -39,7 +47,7 @@ class Line:
         self.server = Server(**{"kv_pages": 400, "embeds": 400, "max_batch_commands": 50, **facts})
         self.link = FakeLink(self.server.worker.run)
         self.executor = Executor(self.server.registry.end, self._go_on, 0.0, 0.0)
-        models = self.server.parts.models
+        models = self.server.parts.models.services
         self.timers = timers = Timers(self.server.clock)
         self.dispatcher = Dispatcher(models, self.executor, self.link, timers, self.server.clock)
         self.link.on_results = self.dispatcher.on_results
@@ -150,7 +158,7 @@ def ahead(guest: Prepared, steps: int, wasted: int = 0) -> Program:
 
 def expected(steps: int) -> list[int]:
     """The tokens, one command at a time."""
-    server = Server(one_by_one=True, kv_pages=400)
+    server = Server(reference=True, kv_pages=400)
     guest = Prepared(server)
     for future in by_token(guest, steps):
         server.drain()
@@ -310,6 +318,60 @@ def test_guests_that_have_not_had_their_turn_go_along() -> None:
     assert line.link.in_flight == 2
     line.run()
     assert guest.got == expected(9)
+
+
+def test_an_idle_worker_waits_for_launches_that_arrive() -> None:
+    line = Line()
+    guest = Prepared(line.server)  # has commands that can be sent
+    line.executor._work = trio.Event()
+    line.dispatcher.after_turn(True)
+    assert not line.link.plans
+    assert line.executor._work.is_set(), "another turn looks again"
+    line.server.clock.seconds += GATHER_SECONDS * 1.1
+    line.dispatcher.after_turn(True)
+    assert len(line.link.plans) == 1
+    assert guest.instance.queued_commands
+
+
+def test_nothing_follows_a_plan_that_surely_takes_long_until_its_end_is_near() -> None:
+    line = Line()
+    guest = Prepared(line.server)
+    line.server.drain()
+    line.start(0, guest, by_token(guest, 1))
+    line.begin()
+    line.link.results[0].results[-1].nanoseconds = 10**9  # for one input
+    line.answer()
+    line.start(0, guest, ahead(guest, 9))
+    line.begin()
+    assert line.link.in_flight == 1
+    line.server.clock.seconds += CERTAIN - FOLLOW_SECONDS * 1.1
+    assert not line.wake()
+    line.server.clock.seconds += FOLLOW_SECONDS * 0.2
+    assert line.wake()
+    assert line.link.in_flight == 2
+
+
+def test_steps_of_runs_are_cut_where_something_else_waits() -> None:
+    line = Line()
+    guest = Prepared(line.server)
+    line.server.drain()
+    run = guest.sampler(GREEDY), guest.ring[0], 1, guest.ring[1], guest.held, guest.held
+    guest.embed([5], 1, [guest.ring[0], 1])
+    start_run(guest.instance, guest.queue, *run, "", 30, [])
+    line.begin()
+    while line.server.scheduler.steps_in_flight <= STEPS_IN_FLIGHT:
+        line.answer()
+    plans = line.link.in_flight
+    line.begin()
+    assert not line.link.cuts, "nothing else waits"
+    other = Prepared(line.server)
+    for _ in range(2):
+        line.begin()
+        assert [cut.plan for cut in line.link.cuts] == [line.link.plans[-1].id]
+    assert line.link.in_flight == plans
+    while line.link.plans:
+        line.answer()
+    assert other.instance.queued_commands == 0
 
 
 def failing_ahead(kind: str) -> tuple[Server, Prepared, list[int], int]:

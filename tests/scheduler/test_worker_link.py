@@ -10,7 +10,7 @@ import pytest
 import trio
 from support.checkpoints import make_llama
 
-from pie_control.worker.link import WorkerFailed, WorkerLink
+from pie_control.scheduler.link import WorkerFailed, WorkerLink
 from pie_py.config.model import ModelConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Plan, PlanResult

@@ -22,7 +22,7 @@ def client() -> Iterator[Client]:
     model = str(ROOT / "inference" / "pie_inference" / "embedded" / "pie-tiny")
     with (
         tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(Path(folder), models=[{"source": model}]) as server,
+        Server(Path(folder), models=[{"source": model}], limits={"samplers": 64}) as server,
         server.client() as client,
     ):
         yield client

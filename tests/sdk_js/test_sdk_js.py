@@ -152,7 +152,7 @@ def test_the_console_is_the_log(client: Client) -> None:
 
 
 def failure(client: Client, source: str, *args: str, path: str = "app.js") -> str:
-    """What a program fails with."""
+    """The error of a program."""
     program = client.upload(pack({path: source.encode()}), name="app")
     with pytest.raises(ClientError) as raised:
         client.launch(program, args).result()

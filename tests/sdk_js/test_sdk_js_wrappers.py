@@ -1,19 +1,15 @@
-"""What the JavaScript SDK has beside generations, on a real server; where it can, against Python's."""
-
-# ruff: noqa: E501 - what models write
+"""Edits of contexts, memory and wrappers of the JavaScript SDK, on a real server."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inferlet import tools, watermark
+from inferlet import tools
 from pie_py.client.sync import Client
 
 GUESTS = Path(__file__).parent / "guests"
@@ -80,44 +76,21 @@ def test_attention(wrapper: Wrapper) -> None:
     assert "999 tokens can't be observed" in told["wrong"]
 
 
-def test_chats_by_hand(wrapper: Wrapper) -> None:
-    told = wrapper("chat")
-    assert told["events"] == [
-        {"kind": "delta", "text": "Once upon"},
-        {"kind": "done", "text": "Once upon"},
-    ]
-    assert told["again"] == {"kind": "done", "text": ""}
-    assert told["same"]
-    assert told["stops"]
-
-
-def test_calls_are_read_as_python_reads_them(wrapper: Wrapper) -> None:
+def test_calls_in_json_are_read_as_python_reads_them(wrapper: Wrapper) -> None:
     texts = [
         'Well.\n<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "x}"}}\n</tool_call>',
         '[TOOL_CALLS] [{"name": "add", "arguments": {"a": [1]}}, {"name": "now", "arguments": {}}]',
         '<|python_tag|>{"name": "add", "parameters": {"a": 1.5e3, "b": null}}<|eom_id|>',
-        '[add(a=-1, b="x"), now()]',
-        "[CALL]a1[HEAD]add(a=True, b={'k': [1, None]})[END][CALL]b1[HEAD]now()[END]",
-        "Thought: I know.\nAction: lookup(\"Rena (the fox)\", 'it\\'s\\n\\u00e9')",
-        'f(")", [1, (2, 3), (4,)]) and g(x=f) and h((5))',
         '{"name": 3} {"name": "add", "arguments": {"a": 1, "b": "x"}',
         "a text (with a remark), f(not closed",
-        "f(a=1, 2) g(1_000, .5,)",
         "",
     ]
     told = wrapper("tools", texts)
-    wanted = [[asdict(call) for call in tools.parse(text)] for text in texts]
-    assert told == json.loads(json.dumps(wanted))
-
-
-def test_watermarks_are_pythons(wrapper: Wrapper) -> None:
-    tokens = [number * number % 4093 for number in range(60)]
-    green, found, half = wrapper("watermark", tokens)
-    given: dict[str, Any] = {"key": 7, "share": 0.25}
-    pairs = pairwise(tokens)
-    assert green == [watermark.is_green(*pair, **given) for pair in pairs]
-    assert found == pytest.approx(watermark.z_score(tokens, **given))
-    assert half == pytest.approx(watermark.z_score(tokens))
+    wanted = [
+        [{"name": call.name, "arguments": call.arguments} for call in tools.parse(text)]
+        for text in texts
+    ]
+    assert told == wanted
 
 
 def test_the_rest(wrapper: Wrapper) -> None:

@@ -1,4 +1,4 @@
-"""Rules of a program's own, JSON that is read whole, and the hint at forks that wait in a row."""
+"""Rules of a program's own, and JSON that is read whole."""
 
 # ruff: noqa: E501 - programs in strings
 
@@ -89,31 +89,3 @@ return [
     assert "give `max_tokens` more than 5" in cut
     assert "without a schema" in two
     assert "has begun" in begun
-
-
-FORKS = """
-root = Context(model).fill("ab")
-forks = [root.fork() for _ in range(5)]
-say = lambda fork: fork.generate(max_tokens=3).collect_text()
-"""
-
-
-@pytest.mark.parametrize(
-    ("body", "hints"),
-    [
-        ("for fork in forks: await say(fork)", 1),
-        (
-            "for fork in forks: await fork.generate(choose=lambda t, _: t[0], max_tokens=3).collect_text()",
-            1,
-        ),
-        ("await gather(*map(say, forks))", 0),
-        ("for _ in range(5): await say(root.fork())", 0),
-        ("for _ in range(3): await say(forks[0]); await say(forks[1])", 0),
-        ("for _ in range(5): await say(Context(model).fill('c'))", 0),
-    ],
-)
-def test_forks_that_wait_in_a_row_are_hinted_at_once(rig: Rig, body: str, hints: int) -> None:
-    lines = "\n".join("    " + line for line in (FORKS + body).strip().splitlines())
-    outcome = rig.run(f"{HEAD}\nasync def main(args):\n{lines}\n")
-    assert outcome.ok, outcome.text
-    assert [("await gather" in line) for _, line in outcome.log] == [True] * hints

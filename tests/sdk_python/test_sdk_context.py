@@ -53,22 +53,6 @@ return [plain, written, Context(model).append([1]).fill("a").tokens, Context(mod
     assert run(rig, body) == [[97, 98, 99], [BOS, 97, 98], [1, 97], [BOS]]
 
 
-def test_generations_continue_each_other(rig: Rig) -> None:
-    body = """
-ctx = Context(model).fill("ab")
-first = await ctx.generate(max_tokens=5).collect_tokens()
-second = await ctx.generate(max_tokens=1).collect_tokens()
-ctx.fill(" and ")
-third = [t async for t in ctx.generate(max_tokens=9).stream_tokens()]
-none = await ctx.generate(max_tokens=0).collect_tokens()
-return [first, second, third, none]
-"""
-    tokens = [BOS, *b"ab"]
-    first = continuation(tokens, 6)
-    third = continuation([*tokens, *first, *b" and "], 9)
-    assert run(rig, body) == [first[:5], first[5:], third, []]
-
-
 def test_forks_share_and_differ(rig: Rig) -> None:
     body = """
 ctx = Context(model).fill(args[0])
@@ -123,26 +107,6 @@ return [saved.seq_len, *[[c.seq_len, await c.generate(max_tokens=6).collect_toke
     assert found == [[len(tokens), continuation(tokens, 6)] for tokens in expected]
 
 
-@pytest.mark.parametrize("length", [1, 7, 8, 9, 16])
-def test_fork_without_a_flush_and_at_page_borders(rig: Rig, length: int) -> None:
-    body = """
-ctx = Context(model, add_bos=False).append([97] * int(args[0]))
-early = ctx.fork()
-await ctx.flush()
-late = ctx.fork()
-ctx.fill("zz")
-out = [await c.generate(max_tokens=4).collect_tokens() for c in (early, late, ctx)]
-return out
-"""
-    tokens = [97] * length
-    expected = continuation(tokens, 4)
-    assert run(rig, body, str(length)) == [
-        expected,
-        expected,
-        continuation([*tokens, *b"zz"], 4),
-    ]
-
-
 def test_pages_are_freed_when_a_context_is_dropped(rig: Rig) -> None:
     body = """
 def mine(): return json.loads(raw.pool_stats(queue))["kv_pages_mine"]
@@ -156,26 +120,6 @@ async def use():
 return [await use(), mine()]
 """
     assert run(rig, body) == [7, 0]
-
-
-def test_truncate(rig: Rig) -> None:
-    body = """
-out = []
-for length in (0, 1, 7, 8, 9, 15, 16, 17, 20):
-    ctx = Context(model, add_bos=False).fill("abcdefghijklmnopqrst")
-    await ctx.flush()
-    ctx.truncate(length).fill("zz")
-    out.append([ctx.tokens[:length] + ctx.tokens[length:], await ctx.generate(max_tokens=9).collect_tokens()])
-    ctx.fill("more").truncate(length + 3)
-    out[-1].append(ctx.tokens)
-return out
-"""
-    for length, (tokens, out, cut) in zip(
-        (0, 1, 7, 8, 9, 15, 16, 17, 20), run(rig, body), strict=True
-    ):
-        assert tokens == [*b"abcdefghijklmnopqrst"[:length], *b"zz"]
-        assert out == continuation(tokens, 9)
-        assert cut == [*tokens, out[0]]
 
 
 def test_a_cut_in_a_page_of_its_own_copies_nothing(rig: Rig) -> None:
@@ -299,15 +243,6 @@ return [
         strict=True,
     ):
         assert part in answer
-
-
-def test_long_prompts_go_in_chunks(rig: Rig) -> None:
-    body = """
-ctx = Context(model).fill(args[0])
-return await ctx.generate(max_tokens=3).collect_tokens()
-"""
-    prompt = "0123456789" * 30  # five forwards of 64 at the most
-    assert run(rig, body, prompt) == continuation([BOS, *prompt.encode()], 3)
 
 
 def test_stops(rig: Rig) -> None:
@@ -460,36 +395,6 @@ return [decode(chat.system(model, "s")), decode(chat.user(model, "u")), decode(c
             "Event.Done(text='aé')",
         ],
     ]
-
-
-def test_a_program_of_the_real_pie(rig: Rig) -> None:
-    source = """
-from inferlet import Context, Model, Sampler, chat, runtime, session
-
-async def main(input: dict) -> str:
-    model = Model.load(runtime.models()[0])
-    ctx = Context(model)
-    ctx.system("You are helpful.")
-    ctx.user(input.get("prompt", "hi"))
-    decoder = chat.Decoder(model)
-    output = ""
-    async for step in ctx.generate(Sampler.top_p(0.6, 0.95), max_tokens=10):
-        out = await step.execute()
-        match decoder.feed(out.tokens):
-            case chat.Event.Delta(text=t):
-                session.send(t)
-                output += t
-            case chat.Event.Done(text=full):
-                output = full
-                break
-            case _:
-                pass
-    return output
-"""
-    outcome = rig.run(source, "--input", '{"prompt": "what?"}')
-    assert outcome.ok, outcome.text
-    assert outcome.text == "".join(str(s) for s in outcome.sent)
-    assert len(outcome.text) == 10
 
 
 OPERATIONS = st.lists(

@@ -175,16 +175,6 @@ def test_asyncio_run_in_a_plain_main(rig: Rig) -> None:
     assert "cannot be called from a running event loop" in nested.text
 
 
-def test_generations_run_together_and_are_batched(rig: Rig) -> None:
-    body = """
-async def one(n):
-    return await Context(Model.load()).fill(str(n)).generate(max_tokens=10).collect_tokens()
-return await asyncio.gather(*(one(n) for n in range(20)))
-"""
-    expected = [continuation([BOS, *str(n).encode()], 10) for n in range(20)]
-    assert run(rig, body) == expected
-
-
 def test_a_cancelled_generation_leaves_a_sound_context(rig: Rig) -> None:
     body = """
 ctx = Context(Model.load()).fill("abcdefgh")

@@ -7,7 +7,7 @@ import wasmtime
 from wasmtime.component import Component
 
 from pie_py.build import wit
-from pie_py.build.component import WORLD, ComponentError, contract, make_component
+from pie_py.build.component import WORLD, ComponentError, make_component
 from pie_py.config.shipped_files import contract_version
 
 # How the canonical ABI lowers the types of the contract; `option` and `char` do not occur.
@@ -38,7 +38,7 @@ def lowered(function: wit.Function) -> str:
 
 
 def all_imports() -> list[str]:
-    package = contract()
+    package = wit.contract()
     return [
         f'(import "{package.import_name(name)}" "{function}" (func {lowered(kind)}))'
         for name in package.worlds[WORLD].imports
@@ -57,7 +57,7 @@ def imports_and_exports(component: bytes) -> tuple[list[str], list[str]]:
 
 
 def test_every_function_of_the_contract_has_its_type() -> None:
-    package = contract()
+    package = wit.contract()
     imports, exports = imports_and_exports(make_component(core(*all_imports())))
     assert imports == [package.import_name(name) for name in package.worlds[WORLD].imports]
     assert exports == ["run"]
@@ -96,7 +96,7 @@ def test_wrong_modules(module: bytes, reason: str) -> None:
 
 
 def test_reader_of_the_contract() -> None:
-    package = contract()
+    package = wit.contract()
     assert package.version == contract_version()
     assert package.worlds["source-runtime"].imports == [*package.worlds[WORLD].imports, "source"]
     take = package.interfaces["output-text"].functions["take-dist"]

@@ -65,7 +65,7 @@ def test_a_crate_outside_of_the_repository(crate: Path, tmp_path: Path) -> None:
 def test_the_librarys_folder_stays_clean(
     toolchain: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is built goes to the user's cache, which has what other tests have built."""
+    """A build goes to the user's cache, which has what other tests have built."""
     built = tmp_path / "cache/pie_py/cargo"
     built.parent.mkdir(parents=True)
     built.symlink_to(os.environ["CARGO_TARGET_DIR"])

@@ -14,9 +14,9 @@ from support.servers import Server
 from pie_py.client.sync import Client
 
 AREAS = (
-    *("json", "args", "random", "sampler", "stop-strings", "decoder"),
-    *("tasks", "runtime", "raw", "exports", "context", "chat"),
-    *("several", "pages", "branches", "steps"),
+    *("json", "args", "sampler", "stop-strings", "decoder"),
+    *("tasks", "exports", "context", "chat"),
+    *("several", "pages", "branches"),
     *("grammar", "text", "lone", "begun", "full"),
 )
 
@@ -29,6 +29,18 @@ def test_checks(client: Client, area: str) -> None:
     except Exception as error:
         error.add_note(f"log: {instance.logs()}")
         raise
+
+
+def test_the_log_has_levels(client: Client) -> None:
+    instance = client.launch(client.upload(rust_component("guests")), ["check", "logs"])
+    assert instance.result() == "ok"
+    lines = [(line["level"], line["text"]) for line in instance.logs()["lines"]]
+    assert lines == [
+        ("debug", "one of 4"),
+        ("info", "two"),
+        ("warning", "three é"),
+        ("error", "four"),
+    ]
 
 
 def test_characters_of_a_tokenizer_that_falls_back_to_bytes(tmp_path: Path) -> None:

@@ -12,11 +12,6 @@ from pie_py.client.errors import ClientError
 
 MISTAKES = (
     r"program:3:15: add of float \[vocabulary\] and int \[\]: cast one of them",
-    r"program:2:3: state.x is float \[\], and becomes float \[vocabulary\]",
-    r"program:1:30: there is no state.y; the program was given x",
-    r"program:1:\d+: .*argmx.*did you mean `argmax`\?",
-    r"program:1:1: f returned <float \[vocabulary\]>: a program returns a token, int \[\]",
-    r"program:2:\d+: ",
     r"x is an empty list",
     r"x is float \[\]: something else was given",
     r"there is no field 'temprature'",
@@ -70,9 +65,9 @@ def test_a_context_beside_is_read(run: Run) -> None:
 
 
 def test_guesses_from_another_text_change_no_token(run: Run) -> None:
-    (plain, guessed, improved, drafted), alone = json.loads(run("device_guests", "like")[1])
-    assert plain == guessed == improved == drafted
-    assert "`jacobi` and `drafter` go with `speculate`" in alone
+    (plain, guessed, improved), alone = json.loads(run("device_guests", "like")[1])
+    assert plain == guessed == improved
+    assert "`jacobi` goes with `speculate`" in alone
 
 
 def test_layers_read_a_part(run: Run) -> None:

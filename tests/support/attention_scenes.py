@@ -54,7 +54,7 @@ class Twins:
         self.paged = Rig(folder, page_size=8, pages=200, **settings)
         model = self.paged.model
         shape = model.network.shape
-        options = FlashInferConfig.model_validate({"workspace": 64 << 20, **config})
+        options = FlashInferConfig.model_validate(config)
         attention = FlashInferAttention(model.cache, shape.heads, shape.attention, options, library)
         with torch.inference_mode():
             model.network.use(flashinfer_kernels(options, library))

@@ -14,13 +14,13 @@ OPERATORS = ("pie_py", "bench")  # `pie-py bench`
 OURS = ("benchmarks",)  # `python -m benchmarks`
 
 
-def bench(*arguments: str, of: tuple[str, ...] = OURS, builds: bool = False) -> dict[str, Any]:
+def bench(*arguments: str, of: tuple[str, ...] = OURS) -> dict[str, Any]:
     """The document that a benchmark prints: of one report, or of several under `reports`.
 
-    The program in Rust that it launches is built once for all of them, unless it builds it itself.
+    The program in Rust that it launches is built once for all of them.
     """
     use_toolchain()
-    program = {} if builds else {"PIE_BENCH_PROGRAM": str(rust_component("bench"))}
+    program = {"PIE_BENCH_PROGRAM": str(rust_component("bench"))}
     done = subprocess.run(
         [sys.executable, "-m", *of, *arguments, "--json"],
         env={**os.environ, **program, "OMP_NUM_THREADS": "1"},
@@ -30,7 +30,8 @@ def bench(*arguments: str, of: tuple[str, ...] = OURS, builds: bool = False) -> 
     )
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
-    assert document["environment"]["cores"] == os.cpu_count()
+    if of == OURS:
+        assert document["environment"]["cores"] == os.cpu_count()
     for report in document.get("reports", [document]):
         assert report["title"]
         assert all(len(row) == len(report["columns"]) for row in report["rows"])

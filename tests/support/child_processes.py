@@ -56,6 +56,16 @@ class ChildProcess:
         """What it has logged so far."""
         return self._log.read_text(errors="replace")
 
+    @property
+    def ended(self) -> bool:
+        """True if it runs no more."""
+        return self.process.poll() is not None
+
+    def kill(self) -> None:
+        """Kills it, and waits for its end."""
+        self.process.kill()
+        self.process.wait()
+
     def stop(self) -> int:
         """Has it stop, if it runs, and returns its exit status."""
         if self.process.poll() is None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.documents import ROOT
+from support.shown_blocks import ROOT
 
 _STAYS = re.compile(r"pie-py serve\b|--watch\b")  # until Ctrl-C
 

@@ -25,6 +25,7 @@ from pie_py.wire.plan import (
     Clear,
     CopyEmbed,
     CopyKv,
+    Cut,
     Distributions,
     EmbedImage,
     EmbedSampled,
@@ -471,6 +472,7 @@ class FakeLink:
         self.plans: list[Plan] = []  # at the worker
         self.results: list[PlanResult] = []
         self.ran: list[Plan] = []
+        self.cuts: list[Cut] = []  # which come too late: `run` has run the whole plan
         self.on_results: Callable[[list[PlanResult]], None] = lambda results: None
 
     @property
@@ -486,7 +488,9 @@ class FakeLink:
         self.results.append(self.run(plan))
 
     def order(self, message: object) -> None:
-        if not isinstance(message, NoTokens):
+        if isinstance(message, Cut):
+            self.cuts.append(message)
+        elif not isinstance(message, NoTokens):
             raise NotImplementedError("the test loads no adapters")
 
     def answer(self) -> None:

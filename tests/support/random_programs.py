@@ -133,19 +133,19 @@ class Symbols:
 class Programs(RuleBasedStateMachine):
     values: Any = Symbols()
 
-    def make_server(self, one_by_one: bool, **facts: Any) -> Server:
+    def make_server(self, reference: bool, **facts: Any) -> Server:
         """A server whose worker has the values."""
-        return Server(one_by_one=one_by_one, **facts)
+        return Server(reference=reference, **facts)
 
     @initialize(
-        one_by_one=st.sampled_from([False, False, True]),
+        reference=st.sampled_from([False, False, True]),
         tokens=st.sampled_from([6, 24, 1000]),
         commands=st.sampled_from([1, 3, 100]),
         prompt=st.sampled_from([None, 2, 2, 5]),
     )
-    def start(self, one_by_one: bool, tokens: int, commands: int, prompt: int | None) -> None:
+    def start(self, reference: bool, tokens: int, commands: int, prompt: int | None) -> None:
         self.server = self.make_server(
-            one_by_one, max_batch_tokens=tokens, max_batch_commands=commands, prompt_tokens=prompt
+            reference, max_batch_tokens=tokens, max_batch_commands=commands, prompt_tokens=prompt
         )
         self.prompt = prompt
         self.lanes: list[Lane] = []

@@ -209,7 +209,6 @@ class Bench:
             endpoint=endpoint,
             data_folder=folder,
             limits=Limits(**limits),
-            max_program_bytes=4 << 20,
             admins=("boss",),
             program_bytes=64 << 20,
             quotas={"bob": Quota(share=0.01)},

@@ -15,7 +15,7 @@ from pie_py.build.rust import build_crate, check_compiler
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILT = REPOSITORY / "target" / "components"
 CRATES = {
-    "bench": REPOSITORY / "pie_py" / "bench" / "guests" / "rust",
+    "bench": REPOSITORY / "benchmarks" / "guests" / "rust",
     "http_answer": REPOSITORY / "inferlets" / "http_answer" / "rust",
     "guests": REPOSITORY / "tests" / "rust_guests",
     "device_guests": REPOSITORY / "tests" / "device_guests",

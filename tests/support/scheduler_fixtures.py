@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,11 +14,8 @@ import pytest
 from pie_control.api import allocate, forward, introspect, sample, text
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_control.scheduler.backlog import KINDS
-from pie_control.scheduler.batching import cut, gather
-from pie_control.scheduler.forming import PlanForming
-from pie_control.scheduler.plan_batch import PlanBatch
-from pie_control.worker.link import Worker
+from pie_control.scheduler.link import Worker
+from pie_control.scheduler.scheduler import Scheduler
 from pie_py.config.limits import Quota
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.config.server import ServerConfig
@@ -26,6 +23,7 @@ from pie_py.wire.plan import Cut, ModelDescription, Plan, PlanResult
 from pie_py.wire.steps import count_steps, steps_of
 from support.fake_worker import FakeWorker
 from support.programs_read import create_sampler
+from support.reference_scheduler import ReferenceScheduler
 from support.rig import Rig, adapter, offload, runtime
 
 MODEL = ModelDescription(
@@ -66,32 +64,13 @@ MODEL = ModelDescription(
 )
 
 
-class OneByOne(PlanForming):
-    """Sends every command alone, the oldest kind first: what batching may not make a difference
-    to.
-    """
-
-    def form(self) -> list[PlanBatch]:
-        """One command, if there is any that can be sent."""
-        heads = self._backlog.heads
-        entries: list[PlanBatch] = []
-        kinds = [kind for kind in KINDS if heads[kind]]
-        kinds.sort(key=lambda kind: min(queue.pending[0].number for queue in heads[kind]))
-        limits = replace(self._limits, commands=1)
-        for kind in kinds:
-            if commands := gather(heads[kind], limits):
-                self._send(cut(commands, limits), entries)
-                break
-        return entries
-
-
 class Server(Rig):
     """Instances, one model, and a worker that runs plans when told to."""
 
     def __init__(
         self,
         *,
-        one_by_one: bool = False,
+        reference: bool = False,
         prefix_cache: PrefixCacheConfig | None = None,
         prompt_tokens: int | None = None,
         prompt_ms: float = 0.0,
@@ -116,9 +95,10 @@ class Server(Rig):
         )
         self.service = self.parts.models.add(self.facts)
         self.scheduler = self.service.scheduler
-        if one_by_one:
-            self.scheduler._forming.__class__ = OneByOne
         self.worker = FakeWorker(self.facts)
+        if reference:  # commands have their effects at once, instead
+            one = ReferenceScheduler(self.scheduler, self.facts, lambda plan: self.worker.run(plan))
+            self.service.scheduler = self.scheduler = cast(Scheduler, one)
         self.worker.holders = self.service.pages._references
         self.results: list[PlanResult] = []  # not yet delivered
         self.plans: list[Plan] = []  # that are run step by step, and are not done

@@ -7,16 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.async_calls.forced import GUEST, forced_program
 from pie_py.client.sync import Client
 from pie_py.wire.modules import pack
 
-ASYNCLM = Path(__file__).parents[2] / "inferlets/async_function_calling"
+ROOT = Path(__file__).parents[2]
+ASYNCLM = ROOT / "inferlets/async_function_calling"
 
 
 def upload_with_asynclm(client: Client, guest: Path) -> str:
-    """Uploads a guest with AsyncLM's modules beside it, which lie in another folder."""
-    files = sorted(ASYNCLM.glob("asynclm/**/*.py"))
-    modules = {file.relative_to(ASYNCLM).as_posix(): file.read_bytes() for file in files}
+    """Uploads a guest with AsyncLM's modules and scripts beside it, which lie in other folders."""
+    files = {file.relative_to(ASYNCLM): file for file in sorted(ASYNCLM.glob("asynclm/**/*.py"))}
+    files[GUEST.relative_to(ROOT)] = GUEST
+    modules = {path.as_posix(): file.read_bytes() for path, file in files.items()}
     data = pack({guest.name: guest.read_bytes(), **modules})
     return client.upload(data, name=guest.stem)
 
@@ -62,7 +65,12 @@ def run(
 ) -> dict[str, Any]:
     """Runs a request to its end and returns the record."""
     given = ["--declared-times", *options, *(() if calls is None else ("--script", calls))]
-    found: dict[str, Any] = client.answer(request, tools=tools, mode=mode, options=given, **more)
+    return answer(client, request, tools=tools, mode=mode, options=given, **more)
+
+
+def answer(client: Client, *request: Any, **options: Any) -> dict[str, Any]:
+    """`Client.answer` by the program that takes a `--script`."""
+    found: dict[str, Any] = client.answer(*request, program=forced_program(), **options)
     return found
 
 

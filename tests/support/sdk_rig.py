@@ -29,6 +29,7 @@ from pie_control.programs.guests import Guests, Instantiation, WarmInstances
 from pie_control.programs.store import Program, ProgramKind
 from pie_control.server import make_engine
 from pie_control.wasm import GuestLimits, Linker
+from pie_control.wasm.engine import TABLE_ELEMENTS
 from pie_py.config.limits import Limits, Quota
 from pie_py.config.scheduling import InterceptionConfig
 from pie_py.config.server import ServerConfig
@@ -193,7 +194,7 @@ class Rig(rig.Rig):
         )
         config = ServerConfig(
             data_folder=folder / "data",
-            limits=Limits(wall_seconds=60, log_lines=10_000),
+            limits=Limits(wall_seconds=60),
             max_instances=100,
             spare_instances=spares,
             interception=InterceptionConfig(policy="preserve"),
@@ -201,7 +202,7 @@ class Rig(rig.Rig):
         )
         self.engine = make_engine(config)
         linker = Linker(self.engine)
-        limits = GuestLimits(config.limits.memory, config.limits.table_elements)
+        limits = GuestLimits(config.limits.memory, TABLE_ELEMENTS)
         instantiation = Instantiation(linker, limits, 0)
         self.warm = WarmInstances(instantiation, spares, lambda: self.registry.live_count > 0)
 

@@ -20,7 +20,7 @@ from pie_cluster.node.links import NodeLinks
 from pie_cluster.wire.requests import member_key
 from pie_control.confined.pool import ConfinedPool
 from pie_control.programs.components import Components
-from pie_control.programs.store import Program, ProgramStore
+from pie_control.programs.store import PROGRAM_BYTES, Program, ProgramStore
 from pie_control.rpc.auth import FolderUsers
 from pie_control.rpc.server import RpcServer
 from pie_control.shares import Shares
@@ -51,14 +51,11 @@ class Gateway:
         self._confined = ConfinedPool(config.confined)
         self._directory = DirectoryServer(member, config.data_folder, clock)
         self._links = NodeLinks(partial(member_key, member))
-        programs = ProgramStore(
-            config.data_folder / "programs", config.max_program_bytes, time.time_ns
-        )
+        programs = ProgramStore(config.data_folder / "programs", PROGRAM_BYTES, time.time_ns)
         engine = Engine(
             EngineConfig(
                 max_instances=1,  # it compiles, and runs none
                 memory_bytes=config.limits.memory,
-                table_elements=config.limits.table_elements,
                 cache_folder=config.cache_folder / "compiled",
             )
         )

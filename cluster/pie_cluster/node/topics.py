@@ -20,6 +20,7 @@ from pie_cluster.database.tables import Topics
 from pie_cluster.node.lease import NodeLease
 from pie_control.api.binder import implement
 from pie_control.api.messaging.channel import OVERHEAD, check_topic
+from pie_control.api.messaging.functions import IDLE_BYTES
 from pie_control.api.session import check_size
 from pie_control.api.signatures import SIGNATURES
 from pie_control.errors import ApiError
@@ -92,7 +93,7 @@ class ClusterTopics:
         """An instance has ended, and its futures are closed."""
         if self._members.pop(instance.id, None) is not None:
             lease = self._lease.number
-            leave = partial(self._table.call, "leave", instance.id, lease, self._config.idle_bytes)
+            leave = partial(self._table.call, "leave", instance.id, lease, IDLE_BYTES)
             self._start(self._keep_asking, lease, leave)
 
     def lose(self, reason: str) -> None:

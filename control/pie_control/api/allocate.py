@@ -11,10 +11,10 @@ import numpy as np
 from pie_control.api.binder import queue_of
 from pie_control.api.offload import filled_slots
 from pie_control.api.text import positions_of
-from pie_control.commands.embeds import CopyEmbedCommand
-from pie_control.commands.pages import CopyKvCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
+from pie_control.scheduler.commands.embeds import CopyEmbedCommand
+from pie_control.scheduler.commands.pages import CopyKvCommand
 from pie_py.config.limits import MAX_PRIORITY
 from pie_py.wire.plan import Int32, Uint32
 

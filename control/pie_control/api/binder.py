@@ -1,6 +1,6 @@
 """Binding of the contract: its functions to Python's, and guests' handles to queues and runs.
 
-Names and types of the functions come from the generated table.
+Names and types of the functions come from the contract.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from pie_control.api.signatures import SIGNATURES
-from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
+from pie_control.scheduler.commands.run import RunCommand
 from pie_control.wasm import U32_ARRAY, U32_LIST, HostFunction, Type
 
 

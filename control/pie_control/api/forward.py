@@ -17,14 +17,19 @@ from pie_control.api.forward_cuts import (
     goes_on,
     without_last,
 )
-from pie_control.commands.command import NOTHING
-from pie_control.commands.forward import MAX_CELLS, NO_ADAPTER, ForwardCommand, Observation
-from pie_control.commands.pages import MaskKvCommand, ShiftKvCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.pools import PagePool
 from pie_control.resources.samplers import Sampler
+from pie_control.scheduler.commands.command import NOTHING
+from pie_control.scheduler.commands.forward import (
+    MAX_CELLS,
+    NO_ADAPTER,
+    ForwardCommand,
+    Observation,
+)
+from pie_control.scheduler.commands.pages import MaskKvCommand, ShiftKvCommand
 from pie_py.wire.plan import Int32, Uint32
 
 # Within fill counts, which are below 256, only an empty page's. NumPy takes four times as long to
@@ -98,7 +103,7 @@ def enqueue_forward(
             cuts = without_last(cuts, inputs, outputs, observed)
         most = target.scheduler.most_at_once(context + count)
         check_pieces(cuts, count, most, is_kept=room is not None)
-    told = _find_told(target, spans, inputs)
+    observer = _prompt_observer(target, spans, inputs)
     target.queue.check_room()
     observation = observe(count, context + count) if observe is not None else None
     # Nothing fails from here on.
@@ -107,8 +112,8 @@ def enqueue_forward(
     command = ForwardCommand(
         inputs, pages, used, False, None, [], outputs, rows, adapter, observation, cells, cuts
     )
-    if told is not None:
-        command.attends = told.slot
+    if observer is not None:
+        command.attends = observer.slot
     target.queue.sees = spans.input_pages, spans.output_pages
     _queue(target, command, room)
     return observation
@@ -129,14 +134,14 @@ def _find_inputs(target: OpenQueue, spans: list[int]) -> list[int]:
     return inputs
 
 
-def _find_told(target: OpenQueue, spans: ForwardSpans, inputs: list[int]) -> Sampler | None:
-    """The sampler whose program of the stage `attend` is told what the inputs attend to, if any."""
-    handle = target.queue.told
+def _prompt_observer(target: OpenQueue, spans: ForwardSpans, inputs: list[int]) -> Sampler | None:
+    """The sampler whose `attend` program observes what the inputs attend to, if there is one."""
+    handle = target.queue.prompt_observer
     if handle is None:
         return None
     found = target.space.samplers.before_choice(handle)
     if found is None:
-        target.queue.told = None  # what comes after its first choice is no prompt
+        target.queue.prompt_observer = None  # what comes after its first choice is no prompt
         return None
     places = _places(target, inputs)
     if spans.mask or not spans.output_pages or places != sorted(places):

@@ -57,7 +57,7 @@ def without_last(cuts: Int32, inputs: list[int], outputs: list[int], observed: i
 
 
 def goes_on(pool: PagePool, pages: Int32, room: Room | None, *, in_order: bool) -> bool:
-    """Whether the later inputs may find the earlier ones in the pages, which are as they are before
+    """True if the later inputs may find the earlier ones in the pages, which are as they are before
     the forward, instead. If `in_order`, the columns must stay as they are, too: first what the
     pages hold, then the inputs.
     """

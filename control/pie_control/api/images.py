@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pie_control.api.binder import queue_of
 from pie_control.api.text import positions_of
-from pie_control.commands.embeds import EmbedImageCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.models.model import ModelService, OpenQueue
 from pie_control.models.served import ServedModels
+from pie_control.scheduler.commands.embeds import EmbedImageCommand
 from pie_py.config.limits import Limits
 from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize
 from pie_py.wire.images import image_size as size_in_header
+
+IMAGE_BYTES = 64 << 20  # of image files that an instance has queued
 
 
 class ImageCalls:
@@ -65,7 +67,7 @@ def embed_img(
             raise ApiError("invalid-argument", "the positions of an image follow one another")
         places = places[:1] * wanted
     target.queue.check_room()
-    _check_bytes(target, len(image), instance.limits)
+    _check_bytes(target, len(image))
 
     for row, place in zip(rows, places, strict=True):
         pool.written[row] = True
@@ -113,7 +115,7 @@ def _check_size(size: ImageSize, limits: Limits) -> None:
         )
 
 
-def _check_bytes(target: OpenQueue, size: int, limits: Limits) -> None:
+def _check_bytes(target: OpenQueue, size: int) -> None:
     """Refuses more bytes of images than an instance may have queued.
 
     Raises:
@@ -125,9 +127,9 @@ def _check_bytes(target: OpenQueue, size: int, limits: Limits) -> None:
         for item in queue.pending
         if isinstance(item, EmbedImageCommand)
     )
-    if queued + size > limits.image_bytes:
+    if queued + size > IMAGE_BYTES:
         raise ApiError(
             "limit-exceeded",
-            f"{queued} bytes of images are queued and {limits.image_bytes} may be;"
+            f"{queued} bytes of images are queued and {IMAGE_BYTES} may be;"
             " wait for some (synchronize) before queueing more",
         )

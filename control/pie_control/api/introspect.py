@@ -7,10 +7,10 @@ from typing import Any
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import queue_of
 from pie_control.api.forward import ForwardSpans, enqueue_forward
-from pie_control.commands.forward import NO_ADAPTER, Observation
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
+from pie_control.scheduler.commands.forward import NO_ADAPTER, Observation
 from pie_py.wire.plan import DETAILS, ModelDescription
 
 MAX_NUMBERS = 1 << 19  # of one answer: 2 MiB, as Wasmtime lifts 2.6 MB

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from pie_control.api.binder import queue_of
-from pie_control.commands.pages import SwapInCommand, SwapOutCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.interception.advice import MAX_TOOL, Wait, tool_kind
@@ -22,6 +21,7 @@ from pie_control.models.model import OpenQueue
 from pie_control.models.served import ServedModels
 from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
 from pie_control.resources.host_memory import MAX_SWAP_PAGES, swap_parts
+from pie_control.scheduler.commands.pages import SwapInCommand, SwapOutCommand
 from pie_py.wire.plan import Int32
 
 
@@ -33,7 +33,7 @@ class OffloadCalls:
         self._durations = durations
 
     def kv_costs(self, instance: Instance, model: str) -> str:
-        """What moving, recomputing and holding pages costs, as JSON."""
+        """The costs of moving, recomputing and holding pages, as JSON."""
         service = self._models.service(model)
         service.check_trait("offload")
         costs = service.description.kv_costs
@@ -159,7 +159,7 @@ def discard(instance: Instance, queue: int, pages: list[int]) -> None:
 
 
 def advise(instance: Instance, queue: int, pages: list[int], wait: str) -> str:
-    """What a policy would do with pages during a wait, as JSON."""
+    """A policy's advice about pages during a wait, as JSON."""
     target = queue_of(instance, queue, "offload")
     space = target.space
     entries = space.pages.find_apart(pages, space.page_pool.size + space.host.pool.size)

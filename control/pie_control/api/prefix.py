@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import queue_of
-from pie_control.commands.forward import NO_ADAPTER
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
+from pie_control.scheduler.commands.forward import NO_ADAPTER
 from pie_py.wire.plan import Uint32
 
 

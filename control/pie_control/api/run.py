@@ -7,14 +7,14 @@ from typing import Any
 
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import queue_of, run_of, waiting_run_of
-from pie_control.commands.forward import NO_ADAPTER
-from pie_control.commands.run import FirstToken, RunCommand
-from pie_control.commands.sample import SampleCommand
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.run_pages import Ask, RunPages
+from pie_control.scheduler.commands.forward import NO_ADAPTER
+from pie_control.scheduler.commands.run import FirstToken, RunCommand
+from pie_control.scheduler.commands.sample import SampleCommand
 from pie_control.wasm import SUSPENDED
 
 MOST_GUESSED = 16  # tokens at a time

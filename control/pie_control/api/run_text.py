@@ -6,12 +6,12 @@ from typing import Any
 
 from pie_control.api.binder import waiting_run_of
 from pie_control.api.session import make_room
-from pie_control.commands.run import LEAD, RunCommand
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance, Turns
 from pie_control.models.served import ServedModels
 from pie_control.models.token_text import TokenText
+from pie_control.scheduler.commands.run import LEAD, RunCommand
 from pie_py.wire.rpc import size_of
 
 # What the server looks for in the text of each token.
@@ -91,7 +91,7 @@ class _Reader:
 
     @property
     def ready(self) -> bool:
-        """Whether it is not wanted any more."""
+        """True if it is not wanted any more."""
         return self._future.ready
 
     def resolve(self) -> None:

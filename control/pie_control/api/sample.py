@@ -21,19 +21,6 @@ from pie_control.api.device_programs import (
 )
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.text import check_distribution, written_embed
-from pie_control.commands.forward import NO_ADAPTER
-from pie_control.commands.sample import (
-    EmbedSampledCommand,
-    KeepLogitsCommand,
-    SampleCommand,
-    TokenMask,
-)
-from pie_control.commands.sampler import (
-    FeedSamplerCommand,
-    ReadStateCommand,
-    SetSamplerCommand,
-    WriteStateCommand,
-)
 from pie_control.device_programs.known import KnownPrograms
 from pie_control.device_programs.reading import name_of, with_text
 from pie_control.errors import ApiError
@@ -43,6 +30,19 @@ from pie_control.instances.instance import Instance
 from pie_control.instances.slow_calls import SlowCalls
 from pie_control.models.model import OpenQueue
 from pie_control.resources.samplers import NO_COUNTS, LogitRow, Sampler
+from pie_control.scheduler.commands.forward import NO_ADAPTER
+from pie_control.scheduler.commands.sample import (
+    EmbedSampledCommand,
+    KeepLogitsCommand,
+    SampleCommand,
+    TokenMask,
+)
+from pie_control.scheduler.commands.sampler import (
+    FeedSamplerCommand,
+    ReadStateCommand,
+    SetSamplerCommand,
+    WriteStateCommand,
+)
 from pie_control.wasm import SUSPENDED
 from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS, Bound
 from pie_py.device_programs.language import REMEMBERED
@@ -148,7 +148,7 @@ def make_sampler(
         source=source,
     )
     if attends is not None and attends.window is not None:
-        target.queue.told = handle
+        target.queue.prompt_observer = handle
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
     numbers, top_k = wanted.numbers, wanted.top_k
     command = SetSamplerCommand(sampler, numbers, top_k, seed, bound, attend, pool.freed)

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from pie_control.api.binder import queue_of
-from pie_control.commands.embeds import EmbedTextCommand
-from pie_control.commands.sample import NextDistCommand, ReadHiddenCommand
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
+from pie_control.scheduler.commands.embeds import EmbedTextCommand
+from pie_control.scheduler.commands.sample import NextDistCommand, ReadHiddenCommand
 
 
 def embed_txt(

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 PAGE_BYTES = resource.getpagesize()  # of the machine's memory
+MAILBOX_MESSAGES = 4096  # kept for a reader that does not read
+LOG_LINES = 1000  # newest ones kept
 ARGUMENT_OVERHEAD = 64  # bytes that an argument takes in addition to its text
 
 Item = TypeVar("Item")
@@ -238,13 +240,13 @@ class Instance:
         self.most_pages: dict[str, int] = {}  # that it had at once, by model; once it has ended
         self.pages_made = 0.0  # of the machine's memory, while its guest ran
 
-        boxes = (limits.mailbox_messages, limits.mailbox_bytes)
+        boxes = (MAILBOX_MESSAGES, limits.mailbox_bytes)
         self.outbox: Mailbox[Event] = Mailbox(*boxes, messages)  # to the client, in order
         self.texts: Mailbox[str] = Mailbox(*boxes, messages)  # from the client
         self.blobs: Mailbox[bytes] = Mailbox(*boxes, messages)  # from the client
         spans = limits.trace_spans
         self.timeline = Timeline(spans) if spans else None
-        self.log = Log(limits.log_lines, date_ns)
+        self.log = Log(LOG_LINES, date_ns)
         self.sent = SentText()
         self.client = ClientPresence()
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from functools import partial
-from heapq import heappop, heappush
-from operator import itemgetter
 from typing import Any
 
 import structlog
@@ -20,15 +17,12 @@ from pie_control.instances.cool_down import CoolDown
 from pie_control.instances.futures import unheard
 from pie_control.instances.guest_memory import GuestMemory
 from pie_control.instances.instance import Instance, InstanceState
+from pie_control.instances.ready import CREDIT_NS, USER_CREDIT_NS, ReadyGuests, others_than
 from pie_control.wasm import Guest, GuestTrap, Status
 
 log = structlog.get_logger("pie.executor")
 
 _NOTHING = object()
-CREDIT_NS = 100_000_000  # of a guest that was idle, against those of its user
-# Of a user whose guests were idle, against others: they wait so long for what he begins with.
-USER_CREDIT_NS = 30_000_000
-LEAD_NS = 20_000_000  # of the guest that is next, which ends a turn if another is ready again
 BACKGROUND_NS = 2_000_000  # of a turn, after which nothing more of the background is begun
 
 
@@ -77,11 +71,7 @@ class Executor:
         self._memory = memory or GuestMemory()
         self._cool_down = CoolDown(weight_of)
         self._arrived: list[Instance] = []  # are ready in the next turn
-        self._ready: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of, USER_CREDIT_NS)
-        # The same, while all are of one user: a heap by what each has had, then by when it came.
-        # A burst of launches makes it long, and a turn serves few.
-        self._alone: list[tuple[float, int, Instance]] = []
-        self._came = itertools.count()
+        self._ready = ReadyGuests(weight_of)
         self._background: FairQueue[Instance | Work] = FairQueue(
             CREDIT_NS, weight_of, USER_CREDIT_NS
         )
@@ -118,7 +108,7 @@ class Executor:
                 self._work.set()
 
     def do_later(self, owner: Owner, work: Work) -> None:
-        """Does something for an owner in a later turn, at his cost. It must raise nothing."""
+        """Does something for an owner in a later turn, which pays for it. It must raise nothing."""
         self._background.push(owner, work)
         if not self._in_turn:  # its end looks for itself
             self._work.set()
@@ -154,13 +144,13 @@ class Executor:
 
     @property
     def caught_up(self) -> bool:
-        """Whether every guest that the last results have woken, or that is new, has run."""
+        """True if every guest that the last results have woken, or that is new, has run."""
         return not self._due
 
     @property
     def has_ready(self) -> bool:
-        """Whether a guest is ready that has not used up its slice."""
-        return bool(self._arrived or self._alone or self._ready)
+        """True if a guest is ready that has not used up its slice."""
+        return bool(self._arrived or self._ready)
 
     def give_another(self) -> None:
         """Another turn comes soon, with or without guests that are ready."""
@@ -186,23 +176,21 @@ class Executor:
         self._memory.begin()
         now = self._clock_ns()
         end = now + nanoseconds
-        alone = None if self._ready or self._cool_down.at(now) else self._only_user(arrived)
-        if alone is not None:
-            self._run_alone(alone, arrived, now, end, of_result=of_result)
-            self._memory.end()
-            return
-        self._alone.sort(key=itemgetter(1))
-        for instance in (*[waiting for _, _, waiting in self._alone], *arrived):
-            self._ready.push(instance.owner, instance)
-        self._alone = []
-        while now <= end and self._ready and (self._due or not of_result):
-            if self._arrived and self._ready.lead(self._arrived[-1].user) > LEAD_NS:
-                break  # a less served user is ready again, and is next in the next turn
-            after = self._step_of(self._ready, now)
-            if after is None:
+        ready, resting = self._ready, self._cool_down.at(now)
+        ready.begin_turn(arrived, some_rest=bool(resting))
+        while now <= end and ready and (self._due or not of_result):
+            if self._arrived and ready.makes_way(self._arrived[-1].user):
                 break
-            now = after
-        if resting := self._cool_down.at(now):  # no plan waits for these
+            instance = ready.take(resting)
+            if instance is None:
+                break
+            after = self._step(instance, now)
+            ready.charge(instance, after - now)
+            if self._cool_down.ran(instance.user, now, after):
+                self._work.set()  # `run` looks when the rest ends
+            now, resting = after, self._cool_down.at(after)
+        ready.end_turn()
+        if resting:  # no plan waits for these
             self._due = {instance for instance in self._due if instance.user not in resting}
         self._memory.end()
 
@@ -214,102 +202,46 @@ class Executor:
         now = self._clock_ns()
         end = now + BACKGROUND_NS
         for _ in range(len(self._background)):
-            if now >= end or self._is_other_first(now):
+            resting = self._cool_down.at(now)
+            if now >= end or self._is_other_first(resting):
                 break
-            after = self._step_of(self._background, now)
-            if after is None:
+            taken = self._background.pop(others_than(resting))
+            if taken is None:
                 break
+            owner, item = taken
+            if isinstance(item, Instance):
+                after = self._step(item, now)
+            else:
+                item()
+                after = self._clock_ns()
+            self._background.charge(owner, after - now)
+            self._ready.charge_user(owner.user, after - now)
+            self._cool_down.ran(owner.user, now, after)
             now = after
             self._work.set()  # a guest may have queued commands, and wait now
         self._memory.end()
 
-    def _is_other_first(self, now: int) -> bool:
-        """Whether a guest is ready of a user who was served less than the next one in the
-        background."""
-        resting = self._cool_down.at(now)
+    def _is_other_first(self, resting: Set[str]) -> bool:
+        """True if a guest is ready of a user who was served less than the next one in the
+        background.
+        """
         user = self._background.next_user(resting)
         if user is None:
             return False
-        others = {instance.user for instance in self._arrived[-1:]}
-        others.update(instance.user for _, _, instance in self._alone[:1])
-        others.add(self._ready.next_user(resting) or user)
-        return any(
-            other not in resting and self._ready.is_less_served(other, user) for other in others
-        )
-
-    def _only_user(self, arrived: list[Instance]) -> str | None:
-        """The user of all that are ready, or arrived; None if they have several, or none is."""
-        users = {instance.user for instance in arrived}
-        users.update(instance.user for _, _, instance in self._alone[:1])
-        return users.pop() if len(users) == 1 else None
-
-    def _run_alone(
-        self, user: str, arrived: list[Instance], now: int, end: int, *, of_result: bool
-    ) -> None:
-        """Gives the instances of a user who is alone their turns.
-
-        Those that have none before the time is over, or another user comes, are left.
-        """
-        line, waiting = self._ready, self._alone
-        starts = line.enter_all(user, [instance.id for instance in arrived])
-        for start, instance in zip(starts, arrived, strict=True):
-            heappush(waiting, (start, next(self._came), instance))
-        costs = []
-        while waiting:
-            if now > end or (self._arrived and self._arrived[-1].user != user):
-                break
-            if of_result and not self._due:
-                break
-            instance = heappop(waiting)[2]
-            after = self._step(instance, now)
-            costs.append((instance.id, after - now))
-            rests = self._ran(user, now, after)
-            now = after
-            if rests:
-                break
-        line.served_round(user, costs, all_of_them=not waiting)
-
-    def _step_of(
-        self, line: FairQueue[Instance] | FairQueue[Instance | Work], now: int
-    ) -> int | None:
-        """Gives the next guest of a line its turn, or does what is next, and charges it.
-
-        Returns the time afterwards; None if all that wait rest.
-        """
-        resting = self._cool_down.at(now)
-        taken = line.pop((lambda user: user not in resting) if resting else None)
-        if taken is None:
-            return None
-        owner, item = taken
-        if isinstance(item, Instance):
-            after = self._step(item, now)
-        else:
-            item()
-            after = self._clock_ns()
-        line.charge(owner, after - now)
-        if line is not self._ready:  # a user's time is one, wherever it went
-            self._ready.charge_user(owner.user, after - now)
-        self._ran(owner.user, now, after)
-        return after
-
-    def _ran(self, user: str, began: int, ended: int) -> bool:
-        """Tells whether a user rests after a turn."""
-        rests = self._cool_down.ran(user, began, ended)
-        if rests:
-            self._work.set()  # `run` looks when the rest ends
-        return rests
+        others = {instance.user for instance in self._arrived[-1:]} - resting
+        if (ready := self._ready.next_user(resting)) is not None:
+            others.add(ready)
+        return any(self._ready.is_less_served(other, user) for other in others)
 
     def _goes_on(self) -> bool:
-        """Whether a guest is ready whose user does not rest."""
+        """True if a guest is ready whose user does not rest."""
+        if self._arrived:
+            return True
         resting = self._cool_down.at(self._clock_ns())
         if not resting:
-            return self.has_ready or bool(self._background)
-        return (
-            bool(self._arrived)
-            or any(instance.user not in resting for _, _, instance in self._alone[:1])
-            or self._ready.has_others(resting)
-            or self._background.has_others(resting)
-        )
+            return bool(self._ready or self._background)
+        lines = self._ready, self._background
+        return any(line.next_user(resting) is not None for line in lines)
 
     def _step(self, instance: Instance, now: int) -> int:
         """Gives a guest its turn, unless it has ended or is blocked; returns the time then."""
@@ -378,7 +310,7 @@ class Executor:
 
 
 def _waited_for(instance: Instance) -> str | None:
-    """What the guest has waited for; None if for no future."""
+    """The name of what the guest has waited for; None if for no future."""
     for handle in instance.turn.awaited or ():
         future = instance.futures.find(handle)
         if future is not None and future.ready:
@@ -400,7 +332,7 @@ def _end_of_wait(instance: Instance, awaited: list[int]) -> Any:
 
 
 def _made(answer: _Late) -> Any:
-    """What a late answer is.
+    """The value of a late answer.
 
     Raises:
         ApiError: if it cannot be made, whatever the reason: only this instance fails.

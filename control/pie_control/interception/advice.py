@@ -73,7 +73,7 @@ class _Asked:
     again: float  # when the program asks again, at the latest
 
     def at(self, now: float) -> Paused:
-        """What a policy sees of it at a later time."""
+        """The input of a policy about it at a later time."""
         passed, paused = now - self.asked, self.paused
         left, half = max(0.0, paused.remaining - passed), max(0.0, paused.half - passed)
         return replace(paused, remaining=left, half=half)
@@ -95,7 +95,7 @@ class SwapAdvice:
         self._asked: dict[tuple[Instance, int], _Asked] = {}  # by instance and queue
 
     def advise(self, instance: Instance, queue: int, pages: int, tokens: int, wait: Wait) -> Advice:
-        """What to do with pages of a queue's context that hold tokens.
+        """Advises what to do with pages of a queue's context that hold tokens.
 
         Raises:
             ApiError: `unsupported` if the worker has not measured its costs, `invalid-argument`.
@@ -180,8 +180,8 @@ class SwapAdvice:
         return max(costs.swap_in.time(pages), beside)
 
     def _remaining(self, instance: Instance, wait: Wait) -> tuple[float, float]:
-        """What the program expects, or else what earlier waits have taken, and half of them; from
-        now on.
+        """The time from now on that the program expects, or else that of earlier waits, and of half
+        of them.
         """
         if wait.expected_ns is not None and wait.expected_ns > wait.elapsed_ns:
             return ((wait.expected_ns - wait.elapsed_ns) / 1e9,) * 2

@@ -91,7 +91,7 @@ class EvictionCandidates:
         return Found(willing, candidates, suffice=False, host_full=not gain.room)
 
     def will_come(self, instance: Instance, count: int) -> bool:
-        """Whether pages will come to one that waits: others make way, pause or end by themselves.
+        """True if pages will come to one that waits: others make way, pause or end by themselves.
 
         Not if host memory is too full for that, and ending those that make way would do.
         """
@@ -129,7 +129,7 @@ class EvictionCandidates:
         return others_run and not (if_host_had_room >= count and model.pages.free + behind >= count)
 
     def _is_stuck(self, instance: Instance) -> bool:
-        """Whether an instance waits for pages and has nothing under way."""
+        """True if an instance waits for pages and has nothing under way."""
         waits = self._records.state(instance) is EvictionState.WAITING
         return waits and self._model.scheduler.all_sent(instance)
 

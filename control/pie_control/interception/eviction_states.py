@@ -27,7 +27,7 @@ class EvictionState(Enum):
 
 
 class EvictionEvent(Enum):
-    """What happens to an instance's pages."""
+    """An event of an instance's pages."""
 
     ASK = auto()  # a call needs more pages than are free
     WAKE = auto()  # its turn has come

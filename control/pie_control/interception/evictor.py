@@ -133,7 +133,7 @@ class Evictor:
 
     @property
     def waits(self) -> bool:
-        """Whether an instance waits for pages."""
+        """True if an instance waits for pages."""
         return bool(self._records.waiting)
 
     def after_turn(self) -> None:
@@ -199,7 +199,7 @@ class Evictor:
         return True
 
     def _may_wait(self, record: EvictionRecord) -> bool:
-        """Whether one may go on waiting: not for long where others hold what is its user's part."""
+        """True if one may go on waiting: not for long where others hold what is its user's part."""
         owed = self._model.reclaim.page_parts().owe(record.instance.user, record.need)
         most = self._config.wait_seconds
         if owed:
@@ -221,7 +221,7 @@ class Evictor:
         return not swapped.pages
 
     def _others_run(self) -> bool:
-        """Whether plans are sent by themselves: what an instance that is not resident has queued,
+        """True if plans are sent by themselves: what an instance that is not resident has queued,
         such as a run that is parked, waits for its pages.
         """
         return self._input.costs is not None and any(
@@ -356,7 +356,7 @@ class Evictor:
 
 
 def _outcome(take: Callable[[], Any]) -> Any:
-    """What a call returns, or its error as a value."""
+    """The value of a call, or its error as a value."""
     try:
         return take()
     except ApiError as error:

@@ -85,7 +85,7 @@ class _Way:
 
     @property
     def now(self) -> Transfer:
-        """What a transfer takes now."""
+        """The time of a transfer now."""
         since = max(self._fixed.since, self._page.since)
         return Transfer(self._fixed.untried(since), 1 / self._page.untried(since))
 

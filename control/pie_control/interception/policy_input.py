@@ -128,7 +128,7 @@ class PolicyInput:
 
     @property
     def costs(self) -> Costs | None:
-        """What steps and transfers take now, if that is known."""
+        """The times of steps and transfers now, if they are known."""
         return None if self._costs is None else self._costs.now
 
     def load(

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pie_control.commands.command import CommandQueue
-from pie_control.commands.run import RunCommand
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Handles
 from pie_control.interception.advice import SwapAdvice
@@ -24,6 +22,8 @@ from pie_control.resources.host_memory import HostMemory, HostPages
 from pie_control.resources.pools import EmbedPool, FreeList, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
+from pie_control.scheduler.commands.command import CommandQueue
+from pie_control.scheduler.commands.run import RunCommand
 from pie_control.scheduler.scheduler import Scheduler
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import ModelDescription

@@ -15,8 +15,8 @@ from pie_control.resources.pools import FreeList
 from pie_py.wire.plan import LOGIT_ROWS
 
 if TYPE_CHECKING:
-    from pie_control.commands.run import RunCommand
     from pie_control.instances.instance import Instance
+    from pie_control.scheduler.commands.run import RunCommand
     from pie_py.wire.plan import ModelDescription
 
 # Traits that the control layer offers with every model.

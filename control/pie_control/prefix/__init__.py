@@ -65,7 +65,7 @@ class PrefixCache:
 
     @property
     def enabled(self) -> bool:
-        """Whether the operator wants it."""
+        """True if the operator wants it."""
         return self._config.enabled
 
     def begin(self, space: Space, account: Traced) -> Provenance:

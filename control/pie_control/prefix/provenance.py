@@ -118,7 +118,7 @@ class Record:
         return most
 
     def is_sound(self) -> bool:
-        """Whether no queue that wrote it has had a failure since."""
+        """True if no queue that wrote it has had a failure since."""
         if not self.broken and any(queue.failures != n for queue, n in self.origins.items()):
             self.broken = True
         return not self.broken
@@ -175,7 +175,7 @@ class PageMark:
             self._settle(record)
 
     def dropped(self) -> None:
-        """What is before it will never run."""
+        """Its forward will never run."""
         self.record.marks.remove(self)
         self.record.broken = True
         if self.record.waiting:
@@ -400,7 +400,7 @@ class Provenance:
         return record if record.length == start else None
 
     def _fits(self, record: Record, forward: Extension) -> bool:
-        """Whether a forward's slots are the ones after a record's last."""
+        """True if a forward's slots are the ones after a record's last."""
         size = self._size
         slots, pages = forward.output_slots, forward.output_pages
         assert slots is not None

@@ -38,6 +38,7 @@ _PREFIX = re.compile(r"[0-9a-f]{6,64}")
 _LONGEST = 64  # characters of a name, and of a hash
 _SHOWN = 12  # digits of a hash, in the place of a name
 _COMPARED = 20  # names, for those that come near: each takes half a millisecond
+PROGRAM_BYTES = 256 << 20  # of one program
 MOST_TEXT_BYTES = 32 << 20  # of the sources that were launched last
 _CACHED = 1024  # programs in memory: the files have the rest
 _TEMPORARY = ".upload-"
@@ -223,8 +224,7 @@ class ProgramStore:
         if size > self.max_bytes:
             raise ApiError(
                 "limit-exceeded",
-                f"a program of {size} bytes; this server takes {self.max_bytes} at most"
-                " (max_program_bytes in its configuration)",
+                f"a program of {size} bytes; this server takes {self.max_bytes} at most",
             )
 
     def remove(self, programs: Iterable[Program]) -> None:

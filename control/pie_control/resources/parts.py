@@ -1,4 +1,4 @@
-"""Users' parts of a pool: what each holds, beside the equal part that is his."""
+"""Users' parts of a pool: what each holds, beside the equal part that is theirs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Parts:
     """Which instances make way for others while a pool is short.
 
     What is free and what users hold above their parts is always enough for a user who stays within
-    his own, so he never has to wait until others give something up by themselves.
+    their own, so they never have to wait until others give something up by themselves.
     """
 
     def __init__(self, size: int, held: Mapping[str, int], exactly: Callable[[str], int]) -> None:
@@ -30,14 +30,14 @@ class Parts:
         }
 
     def within(self, user: str, count: int) -> bool:
-        """Whether a user with `count` more still holds no more than his part."""
+        """True if a user with `count` more still holds no more than their part."""
         return self._held[user] + count <= self._part
 
     def makes_way(self, other: Holder, instance: Holder, count: int) -> bool:
-        """Whether an instance must give up what it holds so that another one gets `count` more.
+        """True if an instance must give up what it holds so that another one gets `count` more.
 
-        Within a user the younger one makes way. Of another user it does if he holds more than his
-        part: each of his instances for a user within his own, else the younger ones.
+        Within a user the younger one makes way. Of another user it does if they hold more than
+        their part: each of their instances for a user within their own, else the younger ones.
         """
         younger = other.number > instance.number
         if other.user == instance.user:
@@ -46,7 +46,7 @@ class Parts:
         return above and (younger or self.within(instance.user, count))
 
     def owe(self, user: str, count: int) -> bool:
-        """Whether users hold above their parts what another one wants within his own."""
+        """True if users hold above their parts what another one wants within their own."""
         return self.within(user, count) and any(
             not self.within(other, 0) for other in self._held if other != user
         )

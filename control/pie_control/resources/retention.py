@@ -56,7 +56,7 @@ class Retention:
 
 def within_users(order: Sequence[T], users: Sequence[Hashable], worth: Sequence[int]) -> list[T]:
     """An order of eviction, the first to leave first, in which each user's items change places by
-    what they are worth. So no user's pages leave earlier for what another one has said of his own.
+    what they are worth. So no user's pages leave earlier for what others have said of theirs.
     """
     own: dict[Hashable, list[int]] = {}
     for at, user in enumerate(users):

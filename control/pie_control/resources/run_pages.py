@@ -83,7 +83,7 @@ class RunPages:
 
     @property
     def masked(self) -> bool:
-        """Whether a slot of the pages is masked."""
+        """True if a slot of the pages is masked."""
         pool = self._space.page_pool
         return pool.masked > 0 and bool(pool.masks[self.pages].any())
 
@@ -157,7 +157,7 @@ class RunPages:
 
     @property
     def untouched(self) -> bool:
-        """Whether they are where they were at the start, and nothing but the run has changed
+        """True if they are where they were at the start, and nothing but the run has changed
         them.
         """
         stamps = self._space.page_pool.stamps[self.pages]

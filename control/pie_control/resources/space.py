@@ -187,8 +187,8 @@ class Space:
 
 
 def _check_limit(held: int, leaving: int, what: str, count: int, limit: int | None) -> None:
-    """What leaves is freed, but still taken: as much again, so that a full instance can free and
-    allocate.
+    """Refuses more than the limit. What leaves is freed, but still taken: as much again, so that a
+    full instance can free and allocate.
     """
     if limit is None:
         return

@@ -13,6 +13,7 @@ import zmq
 
 from pie_control.errors import ApiError, ProgramRejected, Refusal
 from pie_control.instances.launcher import MAX_ARGUMENT_BYTES
+from pie_control.programs.store import PROGRAM_BYTES
 from pie_control.rpc.auth import Authenticator, FolderUsers, Users
 from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt
 from pie_control.rpc.inbox import InboundMessage, Inbox
@@ -134,7 +135,7 @@ class RpcServer:
             "heartbeat": self._timing.heartbeat,
             "dead": self._timing.dead,
             "message_bytes": self._config.limits.message_bytes,
-            "program_bytes": self._config.max_program_bytes,
+            "program_bytes": PROGRAM_BYTES,
             "chunk_bytes": CHUNK_BYTES,
             "frame_bytes": self._frame_bytes,
             "window": MAX_WINDOW,

@@ -1,1 +1,3 @@
-"""From the commands of many queues to plans of batches, and from their results to futures."""
+"""From the commands of many queues to plans of batches, to the worker, and from its results to
+futures.
+"""

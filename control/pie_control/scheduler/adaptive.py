@@ -19,10 +19,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from pie_control.commands import forward
-from pie_control.commands.command import BatchLimits, CommandQueue
-from pie_control.commands.forward import ForwardCommand
 from pie_control.scheduler.batching import age, cut, rank
+from pie_control.scheduler.commands import forward
+from pie_control.scheduler.commands.command import BatchLimits, CommandQueue
+from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.fair_share import ActiveUsers, FairShare
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.prompt_pace import PromptPace
@@ -114,7 +114,7 @@ class Adaptive:
     ) -> list[ForwardCommand]:
         """Leaves out steps for which there is no room: in inputs, of all users together, where a
         user has those of a step in any case; and in commands. Users' steps go in turns, each user's
-        oldest first: the next is of the user with the fewest inputs in the batch, for his weight.
+        oldest first: the next is of the user with the fewest inputs in the batch, by weight.
 
         Steps that the operator lets go before others' work stay. What is behind one that is left
         out, in its queue, is left out, too.

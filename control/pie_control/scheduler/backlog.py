@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pie_control.commands.command import (
+from pie_control.scheduler.call_order import CallOrder
+from pie_control.scheduler.commands.command import (
     Account,
     Command,
     CommandQueue,
@@ -14,30 +15,33 @@ from pie_control.commands.command import (
     Scrub,
     Touched,
 )
-from pie_control.commands.embeds import CopyEmbedCommand, EmbedImageCommand, EmbedTextCommand
-from pie_control.commands.forward import ForwardCommand
-from pie_control.commands.pages import (
+from pie_control.scheduler.commands.embeds import (
+    CopyEmbedCommand,
+    EmbedImageCommand,
+    EmbedTextCommand,
+)
+from pie_control.scheduler.commands.forward import ForwardCommand
+from pie_control.scheduler.commands.pages import (
     CopyKvCommand,
     MaskKvCommand,
     ShiftKvCommand,
     SwapInCommand,
     SwapOutCommand,
 )
-from pie_control.commands.run import RunCommand
-from pie_control.commands.sample import (
+from pie_control.scheduler.commands.run import RunCommand
+from pie_control.scheduler.commands.sample import (
     EmbedSampledCommand,
     KeepLogitsCommand,
     NextDistCommand,
     ReadHiddenCommand,
     SampleCommand,
 )
-from pie_control.commands.sampler import (
+from pie_control.scheduler.commands.sampler import (
     FeedSamplerCommand,
     ReadStateCommand,
     SetSamplerCommand,
     WriteStateCommand,
 )
-from pie_control.scheduler.call_order import CallOrder
 
 # `RunCommand` is no kind: what a run does are batches of these.
 KINDS: tuple[type[Command], ...] = (
@@ -115,7 +119,7 @@ class CommandBacklog:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is queued but runs that are under way, and what is behind them."""
+        """True if nothing is queued but runs that are under way, and what is behind them."""
         return not any(self.heads.values())
 
     @property
@@ -126,7 +130,7 @@ class CommandBacklog:
 
     @property
     def waits(self) -> bool:
-        """Whether a command can be sent, or a run begin."""
+        """True if a command can be sent, or a run begin."""
         return any(
             not queue.pending[0].is_held_back()
             for queues in self.heads.values()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TypeVar
 
-from pie_control.commands.command import BatchLimits, Command, CommandQueue, Touched
+from pie_control.scheduler.commands.command import BatchLimits, Command, CommandQueue, Touched
 from pie_control.scheduler.program_time import fitting
 from pie_py.device_programs.step_cost import whole_cost
 from pie_py.wire.plan import Int32
@@ -57,8 +57,8 @@ def leading_run(queue: CommandQueue, most: int) -> list[Command]:
 
 
 def cut(commands: list[C], limits: BatchLimits) -> list[C]:
-    """What fits into one batch: higher priority first, then the oldest. At least one, unless the
-    device programs of a plan have had their time.
+    """Those that fit into one batch: higher priority first, then the oldest. At least one, unless
+    the device programs of a plan have had their time.
     """
     if commands and (costs := type(commands[0]).program_costs(commands)) is not None:
         commands = _affordable(commands, costs, limits.programs)

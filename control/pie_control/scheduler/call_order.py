@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.commands.command import Command, Numbers, Touched
+from pie_control.scheduler.commands.command import Command, Numbers, Touched
 
 
 class CallOrder:
@@ -48,14 +48,14 @@ class CallOrder:
                 self._page_uses.by_others(written[0], own),
                 self._embed_uses.by_others(written[1], own),
             )
-        self._note(command.number, own, read, written)
+        self._touch(command.number, own, read, written)
 
     def note(self, command: Command) -> None:
         """Notes what a command touches that is before all that are recorded."""
         own = command.queue.account.id, command.queue.id
-        self._note(command.number, own, command.read(), command.written())
+        self._touch(command.number, own, command.read(), command.written())
 
-    def _note(self, number: int, own: tuple[int, int], read: Touched, written: Touched) -> None:
+    def _touch(self, number: int, own: tuple[int, int], read: Touched, written: Touched) -> None:
         self._page_uses.note(read[0], own, number)
         self._embed_uses.note(read[1], own, number)
         self._page_uses.note(written[0], own, number)

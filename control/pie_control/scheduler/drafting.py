@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pie_control.commands.run import RunCommand
+from pie_control.scheduler.commands.run import RunCommand
 from pie_control.scheduler.speculation import Price
 
 
@@ -78,7 +78,7 @@ class Drafted:
 
     @property
     def ready(self) -> bool:
-        """Whether it does not wait any more."""
+        """True if it does not wait any more."""
         return not self._waits
 
     def resolve(self) -> None:

@@ -1,16 +1,16 @@
 """Fair shares of a model's worker: what its users have had of it, and which of them take steps.
 
 This is start-time fair queueing, as in `fairness.py`: a user's virtual time is the sum of the
-worker's seconds that he has had, divided by his weight. It decides both, whose prompts go first,
-and what waits. A step beside 50 ms of another user's prompts has shared a batch, not its time. So
-once a user is ahead of another with a step by more than a bound, what he has beyond one input a
+worker's seconds that they have had, divided by their weight. It decides whose prompts go first, and
+what waits. A step beside 50 ms of another user's prompts has shared a batch, not its time. So
+once a user is ahead of another with a step by more than a bound, what they have beyond one input a
 forward stays in its queue in batches with that step. Steps come in a row then, as fast as without
-him, and his prompts have long batches in his part of the time.
+them, and their prompts have long batches in their part of the time.
 
 Steps of one input are always shared: many take little longer than one. So they cost only users who
 have nothing longer. Each of these is charged with what the batch's steps take, however many users
 share them; with all of a batch that has nothing longer. A user who has longer forwards, in the
-batch or waiting, is charged with these alone: he has his share of the steps in any case.
+batch or waiting, is charged with these alone: they have their share of the steps in any case.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
 
-from pie_control.commands.command import CommandQueue
-from pie_control.commands.forward import ForwardCommand
 from pie_control.fairness import VirtualTimes
+from pie_control.scheduler.commands.command import CommandQueue
+from pie_control.scheduler.commands.forward import ForwardCommand
 
-STAYS = 8  # batches in which a user is there without a step, until he takes none
+IDLE_BATCHES = 8  # without a step, after which a user takes none
 MOST_AHEAD = 10.0  # seconds that a user is ahead of others, whatever the operator lets go first
 FORGET = 64  # users, before they are looked through
 
 
 class Competition(Enum):
-    """What competes with the users who have work in a batch: it waits for what they have."""
+    """Those who compete with the users who have work in a batch: they wait for it."""
 
     NONE = auto()  # no other user has a queue, and no step has been taken for a while
     OWN_STEPS = auto()  # the same user takes steps, and no other has a queue
@@ -56,15 +56,15 @@ class ActiveUsers:
         for user in users:
             self._last[user] = self._batches
         if len(self._last) > len(users):
-            oldest = self._batches - STAYS
+            oldest = self._batches - IDLE_BATCHES
             self._last = {user: batch for user, batch in self._last.items() if batch >= oldest}
 
     def are_several(self, users: Collection[str]) -> bool:
-        """Whether others take steps beside the users with work in a batch."""
+        """True if others take steps beside the users with work in a batch."""
         return bool(self._last) and len(self._last.keys() | users) > 1
 
     def competition(self, users: Collection[str], present: Collection[str]) -> Competition:
-        """What competes with the users who have work in a batch; `present` are all with queues."""
+        """The competition of the users who have work in a batch; `present` are all with queues."""
         if self.are_several(users):
             return Competition.STEPS
         if len({*users, *present}) > 1:

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
-from pie_control.commands.command import BatchLimits, Command, CommandQueue
-from pie_control.commands.forward import ForwardCommand
-from pie_control.commands.pages import SwapInCommand
-from pie_control.commands.run import RunCommand
-from pie_control.commands.sample import SampleCommand
 from pie_control.scheduler.backlog import KINDS, CommandBacklog
 from pie_control.scheduler.batching import cut, gather
+from pie_control.scheduler.commands.command import BatchLimits, Command, CommandQueue
+from pie_control.scheduler.commands.forward import ForwardCommand
+from pie_control.scheduler.commands.pages import SwapInCommand
+from pie_control.scheduler.commands.run import RunCommand
+from pie_control.scheduler.commands.sample import SampleCommand
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.policy import SchedulingPolicy
 from pie_control.scheduler.runs import STEP, Runs, Steps
@@ -69,11 +69,11 @@ class PlanForming:
         self._passed_over = False  # the newest plan had no room for runs
         self.newest: Steps | None = None  # of runs, in the newest plan
         # Queues with commands in the newest plan; a plan without any leaves them as they were.
-        self.riders: dict[CommandQueue, None] = {}
+        self.queues_in_plan: dict[CommandQueue, None] = {}
 
     def form(self) -> list[PlanBatch]:
         """The batches of a plan's first step; none if nothing can be sent."""
-        before, self.riders = self.riders, {}
+        before, self.queues_in_plan = self.queues_in_plan, {}
         batches: list[PlanBatch] = []
         limits, heads = self._limits, self._backlog.heads[ForwardCommand]
         self._left = limits
@@ -111,7 +111,7 @@ class PlanForming:
         if not batches and (returning := self._gathered(SwapInCommand)):
             self._send(returning, batches)  # what they were to come beside cannot go
         if not batches:
-            self.riders = before
+            self.queues_in_plan = before
         return batches
 
     def further_steps(self, most: int) -> list[tuple[list[PlanBatch], Again]]:
@@ -121,7 +121,7 @@ class PlanForming:
         None if something else waits. What is queued but held back may come along with the next
         step.
         """
-        if self.newest is None or self.riders or not self._backlog.is_idle:
+        if self.newest is None or self.queues_in_plan or not self._backlog.is_idle:
             return []
         found = []
         for steps, again in self._runs.further(self.newest, most):
@@ -208,7 +208,7 @@ class PlanForming:
                 return
 
     def _gathered(self, kind: type[Command]) -> list[Command]:
-        """What a batch of a light kind may have."""
+        """The commands that a batch of a light kind may have."""
         return cut(gather(self._backlog.heads[kind], self._left), self._left)
 
     def _paced(self, commands: list[SwapInCommand], batches: list[PlanBatch]) -> Sequence[Command]:
@@ -278,6 +278,6 @@ class PlanForming:
                 del heads[queue]
         for queue in queues:
             self._backlog.advance(queue)
-        self.riders.update(queues)
+        self.queues_in_plan.update(queues)
         batches.append(batch)
         self._stats.batch_sent(kind.kind, len(commands), kind.count_rows(commands))

@@ -1,4 +1,4 @@
-"""What runs guess of their next tokens, and the steps that verify it."""
+"""Runs' guesses of their next tokens, and the steps that verify them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,8 @@ from itertools import takewhile
 
 import numpy as np
 
-from pie_control.commands.run import RunCommand
-from pie_control.scheduler.run_table import (
-    CAME,
-    CHOICE,
-    CURRENT,
-    EMBED,
-    LIMIT,
-    NO_TOKEN,
-    PAGES,
-    POSITION,
-    SAMPLER,
-    SENT,
-    STEP_COST,
-    Rows,
-    RunTable,
-)
+from pie_control.scheduler.commands.run import RunCommand
+from pie_control.scheduler.run_table import NO_TOKEN, Facts, Rows, RunTable
 from pie_control.scheduler.speculation import Guesser, Price
 from pie_py.device_programs.step_cost import OF_A_STEP, whole_cost
 from pie_py.wire.plan import EmbedText, Forward, Int32, Sample
@@ -30,7 +16,7 @@ from pie_py.wire.plan import EmbedText, Forward, Int32, Sample
 
 @dataclass(frozen=True, slots=True)
 class Guessed:
-    """What the runs of a step guess."""
+    """The guesses of the runs of a step."""
 
     widths: Int32  # [n] inputs of each run: the token that it has, and its guesses
     drafts: Int32  # [inputs] the guess at the token after each input, -1 after the last of a run
@@ -70,7 +56,7 @@ class Guesses:
         self._table.collect(run)
         guesser = self.guessers[run]
         guesser.read(run.received)
-        sent, came = self._table.facts.item(SENT, row), self._table.facts.item(CAME, row)
+        sent, came = self._table.facts.sent.item(row), self._table.facts.came.item(row)
         if len(run.received) < came:  # the first token has not come
             return limit
         most = min(limit - came - 1, self.room)
@@ -88,13 +74,13 @@ class Guesses:
         return limit
 
     def take(self, rows: Rows, most: int) -> Guessed | None:
-        """What some rows guess, at most so many tokens, and pages for it as far as they are spare;
-        None if they guess nothing.
+        """The guesses of some rows, at most so many tokens, and pages for them as far as they are
+        spare; None if there are none.
         """
         if not self._next:
             return None
         room = min(most, self.room)
-        costs = self._table.facts[STEP_COST][:, rows]
+        costs = self._table.step_costs(rows)
         time = OF_A_STEP - whole_cost(costs)  # that guesses' device programs may take
         widths = np.ones(rows.size, np.int32)
         drafts: list[int] = []
@@ -106,7 +92,7 @@ class Guesses:
             time -= cost * len(guess)
             if guess:
                 self._verifying.add(row)
-                self._table.facts[LIMIT, row] = 0
+                self._table.facts.limit[row] = 0
             else:
                 self.guessing.discard(row)
             room -= len(guess)
@@ -119,16 +105,16 @@ class Guesses:
     def _slots(self, row: int, wanted: int) -> int:
         """How many slots a row can fill, of those that it wants, with pages that are spare."""
         facts, size = self._table.facts, self._table.page_size
-        filled = self._table.used.item(row, facts.item(CURRENT, row))
+        filled = self._table.used.item(row, facts.current.item(row))
         while True:
-            room = (facts.item(PAGES, row) - facts.item(CURRENT, row)) * size - filled
+            room = (facts.page_count.item(row) - facts.current.item(row)) * size - filled
             if room >= wanted or not self._table.take_spare_pages(np.array([row])):
                 return min(room, wanted)
 
     def batches(
-        self, rows: Rows, facts: Int32, guessed: Guessed
+        self, rows: Rows, facts: Facts, guessed: Guessed
     ) -> tuple[EmbedText, Forward, Sample]:
-        """The batches of a step of rows with facts `[facts, n]`, some of which guess."""
+        """The batches of a step of rows with these facts, some of which guess."""
         size, widths, drafts = self._table.page_size, guessed.widths, guessed.drafts
         firsts = np.cumsum(widths) - widths
         owners = np.repeat(np.arange(rows.size), widths)
@@ -136,10 +122,10 @@ class Guesses:
         is_guess = behind > 0
         tokens = drafts[drafts >= 0]
         scratch = np.arange(self._drafts.start, self._drafts.start + tokens.size, dtype=np.int32)
-        inputs = facts[EMBED, owners]
+        inputs = facts.embed[owners]
         inputs[is_guess] = scratch
         offsets = guessed.filled[owners] + behind
-        pages = self._table.pages[rows[owners], facts[CURRENT, owners] + offsets // size]
+        pages = self._table.pages[rows[owners], facts.current[owners] + offsets // size]
         starts = np.append(firsts, owners.size).astype(np.int32)
         forward = replace(
             self._table.forward(rows, facts),
@@ -151,14 +137,14 @@ class Guesses:
         )
         sample = Sample(
             embeds=inputs,
-            samplers=facts[SAMPLER, owners],
-            steps=(facts[CHOICE, owners] + behind).view(np.uint32),
+            samplers=facts.sampler[owners],
+            steps=(facts.choice[owners] + behind).view(np.uint32),
             top=np.zeros(owners.size, np.int32),
             masked=np.full(owners.size, -1, np.int32),
             masks=np.zeros((0, 0), np.uint32),
             drafts=drafts,
         )
-        positions = (facts[POSITION, owners] + behind)[is_guess]
+        positions = (facts.position[owners] + behind)[is_guess]
         self._table.go_on(rows, widths, guessed.filled)
         return EmbedText(tokens, positions, scratch), forward, sample
 
@@ -186,7 +172,7 @@ class Guesses:
         self._table.go_back(row, width - len(stands))
         self._table.collect(run)
         tokens = stands if stands[-1] >= 0 else stands[:-1]
-        facts[CAME, row] += len(tokens)
+        facts.came[row] += len(tokens)
         run.received.extend(tokens)
         run.queue.owner.generated_tokens += len(tokens)
         guesser, behind = self.guessers[run], takewhile(NO_TOKEN.__lt__, chosen[len(stands) :])

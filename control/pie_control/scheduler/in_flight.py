@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import structlog
 
-from pie_control.commands.command import Command, CommandQueue, QueueOwner
 from pie_control.errors import ApiError
 from pie_control.scheduler.backlog import CommandBacklog
+from pie_control.scheduler.commands.command import Command, CommandQueue, QueueOwner
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.policy import SchedulingPolicy
 from pie_control.scheduler.stats import SchedulerStats
@@ -84,12 +84,12 @@ class InFlight:
 
     @property
     def is_cut(self) -> bool:
-        """Whether a plan has been cut and is not over."""
+        """True if a plan has been cut and is not over."""
         return any(plan.is_cut for plan in self.plans.values())
 
     @property
     def is_mostly_over(self) -> bool:
-        """Whether most runs of the newest plan have ended."""
+        """True if most runs of the newest plan have ended."""
         plan = next(reversed(self.plans.values()), None)
         steps = None if plan is None or not plan.batches else plan.batches[-1].steps
         return steps is not None and 2 * steps.living < steps.count

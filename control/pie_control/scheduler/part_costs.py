@@ -1,4 +1,4 @@
-"""What parts of prompts cost, learned from what batches of them took."""
+"""The costs of parts of prompts, learned from what batches of them took."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PartCosts:
         self._longest = 0
 
     def __bool__(self) -> bool:
-        """Whether any have been measured."""
+        """True if any have been measured."""
         return self._longest > 0
 
     def took(self, parts: Sequence[tuple[int, int]], seconds: float) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pie_control.commands.command import NOTHING, Command, Mark, QueueOwner
-from pie_control.commands.forward import NO_ADAPTER, NO_SAMPLER, ForwardCommand
-from pie_control.commands.pages import SwapInCommand, SwapOutCommand
+from pie_control.scheduler.commands.command import NOTHING, Command, Mark, QueueOwner
+from pie_control.scheduler.commands.forward import NO_ADAPTER, NO_SAMPLER, ForwardCommand
+from pie_control.scheduler.commands.pages import SwapInCommand, SwapOutCommand
 from pie_control.scheduler.runs import Steps
 from pie_py.wire.plan import Batch, EmbedSampled, Forward, Int32, Sample, SwapIn, SwapOut
 

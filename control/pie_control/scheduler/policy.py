@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from pie_control.commands.command import BatchLimits
-from pie_control.commands.forward import ForwardCommand
 from pie_control.scheduler.adaptive import Adaptive
+from pie_control.scheduler.commands.command import BatchLimits
+from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_py.config.plugins import named_policy
 from pie_py.config.scheduling import SchedulerConfig

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pie_control.commands.forward import NO_SAMPLER, ForwardCommand
+from pie_control.scheduler.commands.forward import NO_SAMPLER, ForwardCommand
 from pie_control.scheduler.fair_share import Competition
 from pie_control.scheduler.part_costs import PartCosts
 
@@ -47,7 +47,7 @@ class PromptPace:
 
         Where the steps alone take nearly all the time, no bound holds, and prompts that wait for
         long leave batches small: then they have as long as the steps. A user's own prompts take as
-        many inputs beside his steps as they may, but of a model that is slow at them no more than
+        many inputs beside their steps as they may, but of a model that is slow at them no more than
         `APART` times the bound, and not ten times as long at the end of a long one: parts get
         shorter as the context grows.
         """

@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.commands.command import NOTHING
-from pie_control.commands.forward import NO_ADAPTER, NO_SAMPLER
-from pie_control.commands.run import MOST_STOPS, ROOM, RunCommand
+from pie_control.scheduler.commands.command import NOTHING
+from pie_control.scheduler.commands.forward import NO_ADAPTER, NO_SAMPLER
+from pie_control.scheduler.commands.run import MOST_STOPS, ROOM, RunCommand
 from pie_py.wire.plan import Forward, Int32
 
 Rows: TypeAlias = NDArray[np.intp]
 
-# What is known of a run, a row each: where its next step reads and writes, how far it is, and what
-# has come of it.
-FACTS = range(19)
-SAMPLER, EMBED, POSITION, ADAPTER, MASKED, SENT, LIMIT, CURRENT, PAGES, CHOICE, LAST = FACTS[:11]
-CAME, NOTICE, FRESH, NUMBER, PROGRAM, ONCE, COST, ATTENDS = FACTS[11:]
-STEP_COST = [PROGRAM, ONCE, COST]  # as `StepCost` has it
 NO_TOKEN = -1
 
 
+class Facts(NamedTuple):
+    """All that is known of runs, an array `[n]` each: where the next step reads and writes, how far
+    a run is, and what has come of it.
+    """
+
+    sampler: Int32
+    embed: Int32
+    position: Int32
+    adapter: Int32
+    masked: Int32
+    sent: Int32  # tokens that are there or under way
+    limit: Int32  # tokens that may come for now; 0 of a row that is free, or parked
+    current: Int32  # of its pages, that is filled next
+    page_count: Int32
+    choice: Int32  # tokens that the sampler has chosen, with the first
+    last: Int32  # plan in which it had a step
+    came: Int32  # tokens
+    check_at: Int32  # tokens that have to be there for the run to be looked at
+    fresh: Int32  # tokens that have come since
+    number: Int32  # of the run; 0 of a free row
+    program: Int32  # these three are a `StepCost`
+    once: Int32
+    cost: Int32
+    attends: Int32  # slot of the sampler whose program chooses what is read
+
+
+_STEP_COST = slice(Facts._fields.index("program"), Facts._fields.index("cost") + 1)
+
+
 class RunTable:
-    """The rows. One that is free, or parked, may have no steps: its LIMIT is 0."""
+    """The rows of all runs of a model."""
 
     def __init__(self, page_size: int) -> None:
         """Has no rows yet.
@@ -38,11 +61,12 @@ class RunTable:
         self.free: list[int] = []  # rows
         # By row, what adds a span to its instance's time line; the run's `collect` trims that.
         self.note_span: list[Callable[[tuple[Any, ...]], None] | None] = []
-        self.facts: Int32 = np.zeros((len(FACTS), 0), np.int32)
-        self.pages: Int32 = np.zeros((0, 8), np.int32)  # of each row, the first `PAGES` of them
+        self._columns: Int32 = np.zeros((len(Facts._fields), 0), np.int32)
+        self.facts = Facts(*self._columns)  # views of the same
+        self.pages: Int32 = np.zeros((0, 8), np.int32)  # of each row, the first `page_count`
         self.used: Int32 = np.zeros((0, 8), np.int32)  # filled slots of each
         self.stops: Int32 = np.zeros((0, MOST_STOPS), np.int32)  # tokens; the rest is NO_TOKEN
-        self.tokens: Int32 = np.zeros((0, ROOM), np.int32)  # the first `FRESH` have come
+        self.tokens: Int32 = np.zeros((0, ROOM), np.int32)  # the first `fresh` have come
 
     def new_row(self) -> int:
         """A row that no run has."""
@@ -53,10 +77,24 @@ class RunTable:
             self.runs += [None] * more
             self.note_span += [None] * more
             below, right = ((0, more), (0, 0)), ((0, 0), (0, more))
-            self.facts = np.pad(self.facts, right)
+            self._columns = np.pad(self._columns, right)
+            self.facts = Facts(*self._columns)
             self.pages, self.used = np.pad(self.pages, below), np.pad(self.used, below)
             self.stops, self.tokens = np.pad(self.stops, below), np.pad(self.tokens, below)
         return self.free.pop()
+
+    def begin(self, row: int, **facts: int) -> None:
+        """Sets what is known of a row; what is not given is 0."""
+        self._columns[:, row] = [facts.get(name, 0) for name in Facts._fields]
+
+    def facts_of(self, rows: Rows) -> Facts:
+        """A copy of what is known of some rows."""
+        return Facts(*self._columns[:, rows])
+
+    def step_costs(self, rows: Rows) -> Int32:
+        """The costs of some rows' device programs in a step, `[3, n]`, as `StepCost` has it."""
+        costs: Int32 = self._columns[_STEP_COST][:, rows]
+        return costs
 
     def free_row(self, row: int) -> None:
         """Takes back the row of a run that has left."""
@@ -70,7 +108,7 @@ class RunTable:
         self.pages[row, : len(pages)] = pages
         self.used[row, : len(used)] = used
         self.used[row, len(used) : len(pages)] = 0
-        self.facts[PAGES, row] = len(pages)
+        self.facts.page_count[row] = len(pages)
 
     def _make_wide(self, pages: int) -> None:
         width = self.pages.shape[1]
@@ -81,9 +119,9 @@ class RunTable:
     def collect(self, run: RunCommand) -> None:
         """Gives a run the tokens that have come since it was looked at last."""
         row = run.row
-        if row is not None and (fresh := self.facts.item(FRESH, row)):
+        if row is not None and (fresh := self.facts.fresh.item(row)):
             run.received.frombytes(self.tokens[row, :fresh].tobytes())
-            self.facts[FRESH, row] = 0
+            self.facts.fresh[row] = 0
             run.queue.owner.generated_tokens += fresh
             if (timeline := run.queue.owner.timeline) is not None:
                 timeline.trim()
@@ -100,45 +138,50 @@ class RunTable:
 
     def add_page(self, row: int, page: int) -> None:
         """Puts a page behind those of a row."""
-        count = self.facts.item(PAGES, row)
+        count = self.facts.page_count.item(row)
         self._make_wide(count + 1)
         self.pages[row, count], self.used[row, count] = page, 0
-        self.facts[PAGES, row] = count + 1
+        self.facts.page_count[row] = count + 1
 
     def filled(self, rows: Rows) -> Int32:
         """Filled slots of the page that each of some rows fills next, if that is there already."""
-        current, pages = self.facts[CURRENT, rows], self.facts[PAGES, rows]
+        current, pages = self.facts.current[rows], self.facts.page_count[rows]
         there = current < pages
         return np.where(there, self.used[rows, np.where(there, current, 0)], 0)
 
     def go_on(self, rows: Rows, counts: Int32, filled: Int32) -> None:
         """Notes that rows have so many steps, from a page on that is filled so far."""
         facts, size = self.facts, self.page_size
-        current, total = facts[CURRENT, rows], filled + counts
+        current, total = facts.current[rows], filled + counts
         for page in range(int(total.max(initial=0)) // size + 1):
             slots = (total - page * size).clip(max=size)
             own = (slots > 0) & (counts > 0)
             self.used[rows[own], current[own] + page] = slots[own]
-        facts[CURRENT, rows] += np.where(counts > 0, total // size, 0)
-        for fact in (POSITION, SENT, CHOICE):
-            facts[fact, rows] += counts
+        facts.current[rows] += np.where(counts > 0, total // size, 0)
+        self.advance(rows, counts)
+
+    def advance(self, rows: Rows | int, counts: Int32 | int) -> None:
+        """Notes that rows are so many steps further, or back, but not in which pages."""
+        facts = self.facts
+        facts.position[rows] += counts
+        facts.sent[rows] += counts
+        facts.choice[rows] += counts
 
     def go_back(self, row: int, count: int) -> None:
         """Notes that so many steps of a row count no longer; none of its steps is under way."""
         facts = self.facts
-        for fact in (POSITION, SENT, CHOICE):
-            facts[fact, row] -= count
-        current = facts.item(CURRENT, row)
+        self.advance(row, -count)
+        current = facts.current.item(row)
         while count:
-            there = self.used.item(row, current) if current < facts.item(PAGES, row) else 0
+            there = self.used.item(row, current) if current < facts.page_count.item(row) else 0
             self.used[row, current : current + 1] -= (undone := min(there, count))
             if count := count - undone:
                 current -= 1
-        facts[CURRENT, row] = current
+        facts.current[row] = current
 
-    def forward(self, rows: Rows, facts: Int32) -> Forward:
-        """The forward of rows with facts `[facts, n]`: one input each, into its own embed."""
-        count, current = rows.size, facts[CURRENT]
+    def forward(self, rows: Rows, facts: Facts) -> Forward:
+        """The forward of rows with these facts: one input each, into its own embed."""
+        count, current = rows.size, facts.current
         filled = self.used[rows, current]
         slots = self.pages[rows, current] * self.page_size + filled
         starts = np.zeros(count + 1, np.int32)
@@ -146,21 +189,21 @@ class RunTable:
         cells = np.repeat(rows * self.pages.shape[1] - starts[:-1], np.diff(starts))
         cells += np.arange(starts[-1])
         each = np.arange(count + 1, dtype=np.int32)
-        adapters = facts[ADAPTER]
-        attending = bool((facts[ATTENDS] != NO_SAMPLER).any())
+        adapters = facts.adapter
+        attending = bool((facts.attends != NO_SAMPLER).any())
         return Forward(
             input_starts=each,
-            inputs=facts[EMBED],
+            inputs=facts.embed,
             page_starts=starts,
             pages=self.pages.take(cells),
             page_used=self.used.take(cells),
-            has_masked=facts[MASKED],
+            has_masked=facts.masked,
             output_slots=slots,
             output_starts=each,
-            outputs=facts[EMBED],
+            outputs=facts.embed,
             mask_starts=np.zeros(count + 1, np.int32),
             mask=NOTHING,
             adapters=adapters if (adapters != NO_ADAPTER).any() else NOTHING,
-            attends=facts[ATTENDS] if attending else NOTHING,
-            attend_steps=facts[CHOICE] if attending else NOTHING,
+            attends=facts.attends if attending else NOTHING,
+            attend_steps=facts.choice if attending else NOTHING,
         )

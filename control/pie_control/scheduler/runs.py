@@ -13,40 +13,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pie_control.commands.command import Account, QueueOwner
-from pie_control.commands.forward import (
+from pie_control.errors import ApiError
+from pie_control.scheduler.commands.command import Account, QueueOwner
+from pie_control.scheduler.commands.forward import (
     MAX_CONTEXT_PAGES,
     NO_SAMPLER,
     ForwardCommand,
 )
-from pie_control.commands.run import MOST_STOPS, RunCommand
-from pie_control.commands.sample import EmbedSampledCommand, SampleCommand
-from pie_control.errors import ApiError
+from pie_control.scheduler.commands.run import MOST_STOPS, RunCommand
+from pie_control.scheduler.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.scheduler.guesses import Guessed, Guesses
 from pie_control.scheduler.program_time import fitting
-from pie_control.scheduler.run_table import (
-    ADAPTER,
-    ATTENDS,
-    CAME,
-    CHOICE,
-    COST,
-    CURRENT,
-    EMBED,
-    FRESH,
-    LAST,
-    LIMIT,
-    MASKED,
-    NO_TOKEN,
-    NOTICE,
-    NUMBER,
-    PAGES,
-    POSITION,
-    SAMPLER,
-    SENT,
-    STEP_COST,
-    Rows,
-    RunTable,
-)
+from pie_control.scheduler.run_table import NO_TOKEN, Facts, Rows, RunTable
 from pie_control.scheduler.speculation import Guesser
 from pie_py.device_programs.step_cost import OF_A_STEP, whole_cost
 from pie_py.wire.plan import (
@@ -89,12 +67,12 @@ class Steps:
     @property
     def living(self) -> int:
         """How many of its runs are not over."""
-        return int(np.count_nonzero(self.runs._table.facts[NUMBER, self.rows] == self.numbers))
+        return int(np.count_nonzero(self.runs._table.facts.number[self.rows] == self.numbers))
 
     @property
     def owners(self) -> list[QueueOwner]:
         """The instances of its runs that are not over."""
-        rows = self.rows[self.runs._table.facts[NUMBER, self.rows] == self.numbers]
+        rows = self.rows[self.runs._table.facts.number[self.rows] == self.numbers]
         return [run.queue.owner for row in rows.tolist() if (run := self.runs._table.runs[row])]
 
     @property
@@ -149,7 +127,9 @@ class Runs:
         self._table = RunTable(page_size)
         self.collect = self._table.collect
         self._finished = finished
-        self._unnoted: dict[RunCommand, None] = {}  # have changed since, perhaps more than once
+        self._changed_runs: dict[
+            RunCommand, None
+        ] = {}  # have changed since, perhaps more than once
         self._plans = 0
         self._number = 0
         self._guesses = Guesses(self._table, drafts)
@@ -164,38 +144,47 @@ class Runs:
         timeline = run.queue.owner.timeline
         self._table.note_span[row] = None if timeline is None else timeline.spans.append
         self._number += 1
-        facts = self._table.facts[:, row]
-        facts[SAMPLER], facts[EMBED] = run.sampler.slot, run.embed
-        facts[POSITION], facts[ADAPTER] = run.position, run.adapter
-        facts[MASKED] = run.pages.masked
-        facts[CURRENT], facts[PAGES] = run.pages.first, 0
-        facts[CHOICE], facts[LAST] = run.step + 1, 0
-        facts[SENT] = facts[CAME] = 1  # the first token comes before all others
-        facts[FRESH], facts[NUMBER] = 0, self._number
-        facts[STEP_COST] = run.sampler.cost
-        facts[ATTENDS] = NO_SAMPLER if run.sampler.attend is None else run.sampler.slot
+        sampler = run.sampler
+        program, once, cost = sampler.cost
+        self._table.begin(
+            row,
+            sampler=sampler.slot,
+            embed=run.embed,
+            position=run.position,
+            adapter=run.adapter,
+            masked=run.pages.masked,
+            sent=1,  # the first token comes before all others
+            came=1,
+            current=run.pages.first,
+            choice=run.step + 1,
+            number=self._number,
+            program=program,
+            once=once,
+            cost=cost,
+            attends=NO_SAMPLER if sampler.attend is None else sampler.slot,
+        )
         self._table.stops[row] = NO_TOKEN
         if len(run.stops) <= MOST_STOPS:
             stops = [token for token in run.stops if token <= np.iinfo(np.int32).max]
             self._table.stops[row, : len(stops)] = stops
         self._table.place(run, row, run.pages.used)
-        self._note(run, row)
+        self._set_bounds(run, row)
 
-    def _note(self, run: RunCommand, row: int) -> None:
+    def _set_bounds(self, run: RunCommand, row: int) -> None:
         """Notes how far a run may go, and when it has to be looked at."""
         limit = 0 if run.queue.account.parked else run.limit
         if run in self._guesses.guessers:
             limit = self._guesses.guess(run, row, limit)
-        self._table.facts[LIMIT, row] = limit
-        self._table.facts[NOTICE, row] = run.notices
+        self._table.facts.limit[row] = limit
+        self._table.facts.check_at[row] = run.check_at
 
-    def note_changes(self) -> None:
+    def look_at_changes(self) -> None:
         """Notes the same of all that have changed: before anything looks at their rows."""
-        while self._unnoted:
-            changed, self._unnoted = self._unnoted, {}
+        while self._changed_runs:
+            changed, self._changed_runs = self._changed_runs, {}
             for run in changed:
                 if (row := run.row) is not None:
-                    self._note(run, row)  # which may let a run go on that drafts
+                    self._set_bounds(run, row)  # which may let a run go on that drafts
 
     def changed(self, run: RunCommand) -> None:
         """A run is over, or may go further, or has another waiter for tokens."""
@@ -203,14 +192,14 @@ class Runs:
             self.drop(run)
             self._finished(run)
         else:
-            self._unnoted[run] = None
+            self._changed_runs[run] = None
 
     def drop(self, run: RunCommand) -> None:
         """A run has no more steps to do."""
         row = run.row
         if row is not None:
             self._table.collect(run)
-            self._table.facts[LIMIT, row] = self._table.facts[NUMBER, row] = 0
+            self._table.facts.limit[row] = self._table.facts.number[row] = 0
             self._table.free_row(row)
             self._guesses.drop(row)
             run.row = None
@@ -226,8 +215,8 @@ class Runs:
         account.parked = True
         for run in _runs_of(account):
             if run.row is not None:
-                self._note(run, run.row)
-                run.pages.show(self._table.used[run.row, : self._table.facts[PAGES, run.row]])
+                self._set_bounds(run, run.row)
+                run.pages.show(self._table.used[run.row, : self._table.facts.page_count[run.row]])
 
     def resume(self, account: Account) -> None:
         """The pages of an instance are back: its runs go on."""
@@ -244,45 +233,45 @@ class Runs:
                 run.end(error)
                 continue
             self._table.place(
-                run, row, self._table.used[row, : self._table.facts[PAGES, row]].copy()
+                run, row, self._table.used[row, : self._table.facts.page_count[row]].copy()
             )
-            self._note(run, row)
+            self._set_bounds(run, row)
 
     # Answers
 
     def came(self, steps: Steps, tokens: Int32) -> None:
         """Takes the tokens of a step; looks at the runs for which something follows from theirs."""
-        self.note_changes()
+        self.look_at_changes()
         self._came(steps, tokens, steps.rows, steps.numbers)
 
     def _came(self, steps: Steps, tokens: Int32, rows: Rows, numbers: Int32) -> None:
         facts = self._table.facts
-        there = facts[NUMBER, rows] == numbers
+        there = facts.number[rows] == numbers
         if not there.all():
             rows, tokens = rows[there], tokens[there]
-        fresh, came = facts[FRESH, rows], facts[CAME, rows] + 1
+        fresh, came = facts.fresh[rows], facts.came[rows] + 1
         self._table.tokens[rows, fresh] = tokens
-        facts[FRESH, rows] = fresh + 1
-        facts[CAME, rows] = came
-        noticed = came >= facts[NOTICE, rows]
-        noticed |= (self._table.stops[rows] == tokens[:, None]).any(1)
+        facts.fresh[rows] = fresh + 1
+        facts.came[rows] = came
+        checked = came >= facts.check_at[rows]
+        checked |= (self._table.stops[rows] == tokens[:, None]).any(1)
         if steps.span is not None:
             for row in rows.tolist():
                 if (note := self._table.note_span[row]) is not None:
                     note(steps.span)
-        for row in rows[noticed].tolist():
+        for row in rows[checked].tolist():
             run = self._table.runs[row]
             if run is not None:
                 self._table.collect(run)
                 run.look()
-                self._unnoted[run] = None
-        self._unnoted.update(dict.fromkeys(self._guesses.guessers))
+                self._changed_runs[run] = None
+        self._changed_runs.update(dict.fromkeys(self._guesses.guessers))
 
     def failed(self, steps: Steps, error: ApiError, some: slice = slice(None)) -> None:
         """Ends the runs of a step that has failed, or some of them."""
         for row, number in zip(steps.rows[some].tolist(), steps.numbers[some], strict=True):
             run = self._table.runs[row]
-            if run is not None and self._table.facts[NUMBER, row] == number:
+            if run is not None and self._table.facts.number[row] == number:
                 run.end(error)
 
     def filled(self, run: RunCommand) -> int:
@@ -290,23 +279,22 @@ class Runs:
         row = run.row
         if row is None or run.queue.account.parked:  # the pool has been told
             return 0
-        used = self._table.used[row, run.pages.first : self._table.facts[PAGES, row]]
+        used = self._table.used[row, run.pages.first : self._table.facts.page_count[row]]
         return max(0, int(used.sum()) - run.pages.counted)  # guesses counted while they moved
 
     def asked(self, run: RunCommand) -> int:
         """Tokens of a run that are there or under way; the first one is, once it is queued."""
-        return 1 if run.row is None else self._table.facts.item(SENT, run.row)
+        return 1 if run.row is None else self._table.facts.sent.item(run.row)
 
     def undo(self, steps: Steps) -> None:
         """The newest step that is formed is not run: it is the next one again."""
         facts, rows = self._table.facts, steps.rows
-        there = facts[NUMBER, rows] == steps.numbers
+        there = facts.number[rows] == steps.numbers
         rows, current = rows[there], steps.current[there]
         self._table.used[rows, current] -= 1
-        facts[CURRENT, rows] = current
-        for fact in (POSITION, SENT, CHOICE):
-            facts[fact, rows] -= 1
-        self._unnoted.update(dict.fromkeys(self._guesses.guessers))
+        facts.current[rows] = current
+        self._table.advance(rows, -1)
+        self._changed_runs.update(dict.fromkeys(self._guesses.guessers))
 
     # Guesses
 
@@ -316,52 +304,50 @@ class Runs:
         """
         if not run.over and run.sampler.is_memoryless and self._guesses.room:
             self._guesses.guessers[run] = guesser
-            self._unnoted[run] = None
+            self._changed_runs[run] = None
 
     def correct(self, run: RunCommand, count: int, token: int) -> None:
         """A run that has no steps under way goes on as if a token had been its number `count`."""
         if run.row is not None:
-            undone = self._table.facts.item(CAME, run.row) - 1 - count
+            undone = self._table.facts.came.item(run.row) - 1 - count
             self._table.go_back(run.row, undone)
-            self._table.facts[CAME, run.row] -= undone
+            self._table.facts.came[run.row] -= undone
         self._corrected[run] = token
 
-    def _corrections(self, rows: Rows, facts: Int32) -> list[EmbedText]:
-        """Tokens that rows with facts `[facts, n]` go on with, though they have chosen others."""
+    def _corrections(self, rows: Rows, facts: Facts) -> list[EmbedText]:
+        """Tokens that rows with these facts go on with, though they have chosen others."""
         runs = [self._table.runs[row] for row in rows.tolist()] if self._corrected else []
         places = [i for i, run in enumerate(runs) if run in self._corrected]
         if not places:
             return []
         tokens = [self._corrected.pop(run) for i in places if (run := runs[i])]
-        return [
-            EmbedText(np.array(tokens, np.int32), facts[POSITION, places], facts[EMBED, places])
-        ]
+        return [EmbedText(np.array(tokens, np.int32), facts.position[places], facts.embed[places])]
 
     @property
     def guesses(self) -> bool:
-        """Whether a run waits for tokens to guess, or for what has become of its guesses: then
+        """True if a run waits for tokens to guess, or for what has become of its guesses: then
         nothing is to be sent before.
         """
-        self.note_changes()
+        self.look_at_changes()
         return bool(self._guesses.guessing)
 
     def verified(
         self, steps: Steps, guessed: Guessed, tokens: Int32, refused: dict[int, str]
     ) -> None:
         """Takes the tokens of a step of which some were guessed, and why some choices failed."""
-        self.note_changes()
+        self.look_at_changes()
         starts = np.cumsum(guessed.widths) - guessed.widths
         alone = guessed.widths == 1
         for i in np.flatnonzero(~alone).tolist():
             row, start = int(steps.rows[i]), int(starts[i])
             run = self._table.runs[row]
-            if run is None or self._table.facts[NUMBER, row] != steps.numbers[i]:
+            if run is None or self._table.facts.number[row] != steps.numbers[i]:
                 continue
             chosen = tokens[start : start + int(guessed.widths[i])].tolist()
             stands = self._guesses.accept(guessed, i, run, row, chosen)
             if steps.span is not None and (note := self._table.note_span[row]) is not None:
                 note(steps.span)
-            self._unnoted[run] = None
+            self._changed_runs[run] = None
             if stands != [NO_TOKEN]:
                 run.look()
             if (text := refused.get(start + len(stands) - 1)) is not None:
@@ -383,64 +369,62 @@ class Runs:
 
     @property
     def waits(self) -> bool:
-        """Whether a run has a step to do."""
-        self.note_changes()
-        return bool((self._table.facts[SENT] < self._table.facts[LIMIT]).any())
+        """True if a run has a step to do."""
+        self.look_at_changes()
+        return bool((self._table.facts.sent < self._table.facts.limit).any())
 
     @property
     def due(self) -> int:
         """How many runs have a step to do."""
-        self.note_changes()
-        return int(np.count_nonzero(self._table.facts[SENT] < self._table.facts[LIMIT]))
+        self.look_at_changes()
+        return int(np.count_nonzero(self._table.facts.sent < self._table.facts.limit))
 
     def step(self, most: int) -> Formed | None:
         """The next step of all runs that have one to do, at most so many of them."""
-        self.note_changes()
+        self.look_at_changes()
         facts = self._table.facts
-        rows = np.flatnonzero((facts[SENT] < facts[LIMIT]) & (facts[CURRENT] < facts[PAGES]))
+        rows = np.flatnonzero((facts.sent < facts.limit) & (facts.current < facts.page_count))
         if not rows.size or most <= 0:
             return None
         rows = self._cut(rows, most)
-        if facts[COST, rows].any():
+        if facts.cost[rows].any():
             rows = self._affordable(rows)
         guessed = self._guesses.take(rows, most - rows.size)
-        facts = self._table.facts[:, rows]
-        embed = EmbedSampled(facts[SAMPLER], facts[POSITION], facts[EMBED])
+        facts = self._table.facts_of(rows)
+        embed = EmbedSampled(facts.sampler, facts.position, facts.embed)
         texts = self._corrections(rows, facts)
         if guessed is not None:
             drafts, forward, sample = self._guesses.batches(rows, facts, guessed)
             self._plans += 1
-            self._table.facts[LAST, rows] = self._plans
-            steps = Steps(self, rows, facts[NUMBER], facts[CURRENT], guessed=guessed)
+            self._table.facts.last[rows] = self._plans
+            steps = Steps(self, rows, facts.number, facts.current, guessed=guessed)
             return Formed(steps, embed, forward, sample, [*texts, drafts])
         forward = self._table.forward(rows, facts)
         sample = Sample(
-            embeds=facts[EMBED],
-            samplers=facts[SAMPLER],
-            steps=facts[CHOICE].view(np.uint32),
+            embeds=facts.embed,
+            samplers=facts.sampler,
+            steps=facts.choice.view(np.uint32),
             top=np.zeros(rows.size, np.int32),
             masked=np.full(rows.size, -1, np.int32),
             masks=np.zeros((0, 0), np.uint32),
         )
-        current = facts[CURRENT]
+        current = facts.current
         filled = self._table.used[rows, current] + 1
         self._table.used[rows, current] = filled
         self._plans += 1
-        self._table.facts[POSITION, rows] += 1
-        self._table.facts[SENT, rows] += 1
-        self._table.facts[CHOICE, rows] += 1
-        self._table.facts[CURRENT, rows] += filled == self._table.page_size
-        self._table.facts[LAST, rows] = self._plans
-        return Formed(Steps(self, rows, facts[NUMBER], current), embed, forward, sample, texts)
+        self._table.advance(rows, 1)
+        self._table.facts.current[rows] += filled == self._table.page_size
+        self._table.facts.last[rows] = self._plans
+        return Formed(Steps(self, rows, facts.number, current), embed, forward, sample, texts)
 
     def take_pages(self) -> None:
         """Takes the page that each run's next step needs, from other instances if need be.
 
         Those may be parked then, or ended.
         """
-        self.note_changes()
+        self.look_at_changes()
         facts = self._table.facts
-        lacking = (facts[SENT] < facts[LIMIT]) & (facts[CURRENT] == facts[PAGES])
+        lacking = (facts.sent < facts.limit) & (facts.current == facts.page_count)
         for row in np.flatnonzero(lacking).tolist():
             run = self._table.runs[row]
             if run is None or run.queue.account.parked:
@@ -456,22 +440,22 @@ class Runs:
     def _cut(self, rows: Rows, most: int) -> Rows:
         """Those that fit into one batch: higher priority first, then those that waited longest."""
         facts, runs = self._table.facts, self._table.runs
-        if rows.size <= most and facts[CURRENT, rows].sum() + rows.size <= MAX_CONTEXT_PAGES:
+        if rows.size <= most and facts.current[rows].sum() + rows.size <= MAX_CONTEXT_PAGES:
             return rows
         priorities = [run.queue.rank[0] for row in rows.tolist() if (run := runs[row])]
-        order = np.lexsort((facts[LAST, rows], np.array(priorities)))
+        order = np.lexsort((facts.last[rows], np.array(priorities)))
         rows = rows[order][:most]
-        pages = np.cumsum(facts[CURRENT, rows] + 1)
+        pages = np.cumsum(facts.current[rows] + 1)
         return np.sort(rows[: max(1, int(np.searchsorted(pages, MAX_CONTEXT_PAGES, "right")))])
 
     def _affordable(self, rows: Rows) -> Rows:
         """Those whose device programs fit into a step: of a user who waited longest first."""
         facts, runs = self._table.facts, self._table.runs
-        if whole_cost(facts[STEP_COST][:, rows]) <= OF_A_STEP:
+        if whole_cost(self._table.step_costs(rows)) <= OF_A_STEP:
             return rows
-        order = np.argsort(facts[LAST, rows], kind="stable")
+        order = np.argsort(facts.last[rows], kind="stable")
         users = [run.queue.owner.user if (run := runs[row]) else "" for row in rows[order]]
-        fits = fitting(users, facts[STEP_COST][:, rows[order]], OF_A_STEP)
+        fits = fitting(users, self._table.step_costs(rows[order]), OF_A_STEP)
         return np.sort(rows[order[fits]])
 
     def further(self, first: Steps, most: int) -> list[tuple[Steps, Again]]:
@@ -490,16 +474,16 @@ class Runs:
         if first.guessed is not None or self._guesses.guessing or most < 1:
             return []
         facts, rows, size = self._table.facts, first.rows, self._table.page_size
-        due = facts[SENT] < facts[LIMIT]
-        if (due & (facts[LAST] != self._plans) & (facts[CURRENT] < facts[PAGES])).any():
+        due = facts.sent < facts.limit
+        if (due & (facts.last != self._plans) & (facts.current < facts.page_count)).any():
             return []
-        if facts[CURRENT, rows].sum() + (2 + most // size) * rows.size > MAX_CONTEXT_PAGES:
+        if facts.current[rows].sum() + (2 + most // size) * rows.size > MAX_CONTEXT_PAGES:
             return []
         counts = self._room(rows, most)
-        facts = facts[:, rows]
+        facts = self._table.facts_of(rows)
         filled = self._table.filled(rows)
         offsets = filled + np.arange(counts.max(initial=0))[:, None]  # [steps, n]
-        current = facts[CURRENT] + offsets // size
+        current = facts.current + offsets // size
         has = counts > np.arange(len(offsets))[:, None]
         pages = self._table.pages[rows, np.where(has, current, 0)]
         slots = np.where(has, pages * size + offsets % size, -1).astype(np.int32)
@@ -507,7 +491,7 @@ class Runs:
         formed = []
         before = np.ones(rows.size, np.bool_)  # what has the step before
         for step, own in enumerate(has):
-            steps = Steps(self, rows[own], facts[NUMBER, own], current[step, own])
+            steps = Steps(self, rows[own], facts.number[own], current[step, own])
             formed.append((steps, Again(slots[step, before])))
             before = own
         return formed
@@ -519,13 +503,13 @@ class Runs:
         """
         facts, size = self._table.facts, self._table.page_size
         while True:
-            current, pages = facts[CURRENT, rows], facts[PAGES, rows]
+            current, pages = facts.current[rows], facts.page_count[rows]
             filled = self._table.filled(rows)
-            wanted = np.minimum(facts[LIMIT, rows] - facts[SENT, rows], most).clip(0)
+            wanted = np.minimum(facts.limit[rows] - facts.sent[rows], most).clip(0)
             room = (pages - current) * size - filled
             lacking = rows[room < wanted]
             if not lacking.size or not self._table.take_spare_pages(lacking):
-                room = (facts[PAGES, rows] - current) * size - filled
+                room = (facts.page_count[rows] - current) * size - filled
                 counts: Int32 = np.minimum(wanted, room)
                 return counts
 

@@ -10,7 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pie_control.commands.command import (
+from pie_control.errors import ApiError
+from pie_control.instances.futures import Future
+from pie_control.scheduler.backlog import CommandBacklog
+from pie_control.scheduler.call_order import CallOrder
+from pie_control.scheduler.commands.command import (
     Account,
     BatchLimits,
     Command,
@@ -20,12 +24,8 @@ from pie_control.commands.command import (
     Sync,
     Touched,
 )
-from pie_control.commands.pages import SwapInCommand
-from pie_control.commands.run import RunCommand
-from pie_control.errors import ApiError
-from pie_control.instances.futures import Future
-from pie_control.scheduler.backlog import CommandBacklog
-from pie_control.scheduler.call_order import CallOrder
+from pie_control.scheduler.commands.pages import SwapInCommand
+from pie_control.scheduler.commands.run import RunCommand
 from pie_control.scheduler.drafting import Drafted
 from pie_control.scheduler.forming import PlanForming, TransferPace
 from pie_control.scheduler.in_flight import InFlight, Took
@@ -125,10 +125,10 @@ class Scheduler:
         """Has a run guess what another one chooses, which has not begun, up to `most` at a time."""
         self._runs.speculate(run, Drafted(drafts, most, run))
 
-    def note_changes(self) -> None:
+    def look_at_changes(self) -> None:
         """Looks at the runs that have changed: what they ask of runs of other models is known."""
         self._forming.enter_runs()
-        self._runs.note_changes()
+        self._runs.look_at_changes()
 
     def park(self, owner: QueueOwner) -> None:
         """The pages of an owner may be moved from now on: its runs wait."""
@@ -155,7 +155,7 @@ class Scheduler:
         self._backlog.defer(account, names, release)
 
     def writes_pending(self, owner: QueueOwner, pages: set[int]) -> bool:
-        """Whether a command of the owner that has not completed writes one of the pages."""
+        """True if a command of the owner that has not completed writes one of the pages."""
         account = self._backlog.accounts.get(owner)
         if account is None:
             return False
@@ -172,7 +172,7 @@ class Scheduler:
         )
 
     def all_sent(self, owner: QueueOwner) -> bool:
-        """Whether no command of an owner is queued here that is yet to be sent."""
+        """True if no command of an owner is queued here that is yet to be sent."""
         account = self._backlog.accounts.get(owner)
         return account is None or all(_is_parked(queue) for queue in account.active)
 
@@ -195,7 +195,7 @@ class Scheduler:
     # Plans out
 
     def may_follow(self) -> bool:
-        """Whether to send a plan now though the worker has not answered the last one.
+        """True if to send a plan now though the worker has not answered the last one.
 
         Not if that would split a batch: a queue of the last plan that can only go on once it has
         its results would be left behind, and from then on take every other plan. So each of them
@@ -208,7 +208,7 @@ class Scheduler:
         if self._in_flight.is_cut or self._runs.guesses:
             return False
         comes_along = self._runs.waits
-        for queue in self._forming.riders:
+        for queue in self._forming.queues_in_plan:
             if queue.pending and isinstance(queue.pending[0], SwapInCommand):
                 continue  # its pages come back part by part, with any plan
             if _has_forward(queue):
@@ -219,8 +219,8 @@ class Scheduler:
 
     @property
     def goes_on(self) -> bool:
-        """Whether a next step is there of what the last plan was of."""
-        return self._runs.waits or any(queue.pending for queue in self._forming.riders)
+        """True if a next step is there of what the last plan was of."""
+        return self._runs.waits or any(queue.pending for queue in self._forming.queues_in_plan)
 
     def ready(self) -> int:
         """Queues and runs with something to send."""
@@ -230,7 +230,7 @@ class Scheduler:
         """The next plan, of so many steps if there are only runs, or None. Call it when the worker
         is idle, or `may_follow`.
         """
-        before = self._forming.riders
+        before = self._forming.queues_in_plan
         formed = self._forming.form()
         if not formed:
             return None
@@ -247,7 +247,7 @@ class Scheduler:
         plan = Plan(next(self._plan_numbers), self._model, batches)
         self._stats.plans += 1
         self._stats.plans_ahead += bool(self._in_flight.plans)
-        follows = not self._forming.riders.keys().isdisjoint(before)
+        follows = not self._forming.queues_in_plan.keys().isdisjoint(before)
         follows = follows or self._forming.newest is not None
         self._in_flight.add(plan.id, parts, further, follows)
         return plan
@@ -259,17 +259,17 @@ class Scheduler:
 
     @property
     def waits(self) -> bool:
-        """Whether there is something to send that no step of a run is."""
+        """True if there is something to send that no step of a run is."""
         return bool(self._first) or self._backlog.waits
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to send."""
+        """True if there is nothing to send."""
         return not (self.waits or self._runs.waits)
 
     @property
     def has_idle_steps(self) -> bool:
-        """Whether the steps at the worker are mostly those of runs that are over."""
+        """True if the steps at the worker are mostly those of runs that are over."""
         return self._in_flight.is_mostly_over
 
     def cut(self) -> Cut | None:
@@ -290,7 +290,7 @@ class Scheduler:
         self._first = [*self._take_first(), PlanBatch(batch.kind, ready=batch, failed=failed)]
 
     def _take_first(self) -> list[PlanBatch]:
-        """What goes before all batches of the next plan, in the order in which it came up."""
+        """Takes the batches that go before all others of the next plan, in order."""
         first, self._first = self._first, []
         return first + [PlanBatch(batch.kind, ready=batch) for batch in self._scrub.take()]
 
@@ -349,14 +349,14 @@ class Scheduler:
 
 
 def _is_parked(queue: CommandQueue) -> bool:
-    """Whether nothing of a queue is sent before its pages are back, if they are moved."""
+    """True if nothing of a queue is sent before its pages are back, if they are moved."""
     first = queue.pending[0]
     is_under_way = isinstance(first, RunCommand) and first.row is not None
     return is_under_way and queue.account.parked
 
 
 def _has_forward(queue: CommandQueue) -> bool:
-    """Whether a forward of the queue is there to be sent."""
+    """True if a forward of the queue is there to be sent."""
     for command in queue.pending:
         if not command.is_light:
             return not queue.pending[0].is_held_back()

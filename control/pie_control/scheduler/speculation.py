@@ -26,7 +26,7 @@ STRETCH = 8  # steps in which Jacobi's guesses may come right
 
 
 class Price:
-    """What a step with guesses costs each run that guesses, in plain steps, by the guesses."""
+    """The price of a step with guesses, for each run that has some, in plain steps."""
 
     def __init__(self) -> None:
         """Nothing is known yet."""
@@ -74,7 +74,7 @@ class _Pause:
 
 
 class _Trust(_Pause):
-    """What has become of guesses of one kind."""
+    """The success of guesses of one kind."""
 
     __slots__ = ("accepted", "pays")
 

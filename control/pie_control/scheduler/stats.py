@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pie_control.commands.sample import NextDistCommand, SampleCommand
 from pie_control.scheduler.backlog import KINDS
+from pie_control.scheduler.commands.sample import NextDistCommand, SampleCommand
 from pie_control.scheduler.runs import STEP
 
 

@@ -38,6 +38,7 @@ FIBER_STACK = 4 << 20  # the guest's calls and, above them, the host functions t
 RESERVATION = 4 << 30  # address space of a memory: all that 32 bits reach, so loads need no checks
 GUARD = 32 << 20
 MEMORIES = 2  # most linear memories of one component
+TABLE_ELEMENTS = 100_000  # most elements of one table of a guest; CPython has 6 000
 TABLES = 8  # most tables of one component; CPython has two
 WINCH = 2  # `WASMTIME_STRATEGY_WINCH` in wasmtime/config.h
 CORE_INSTANCES = 256  # most core instances of one component; CPython has about 40
@@ -49,7 +50,7 @@ class EngineConfig:
 
     max_instances: int = 1000  # guests alive at once
     memory_bytes: int = 256 << 20  # most linear memory of one guest
-    table_elements: int = 100_000  # most elements of one table of a guest; CPython has 6 000
+    table_elements: int = TABLE_ELEMENTS
     slice_ms: float = 5.0  # longest turn of a guest that does not wait
     cache_folder: Path | None = None  # compiled code; None: not cached
     # Traps name source lines. Programs' debug information is then read by this process, which no

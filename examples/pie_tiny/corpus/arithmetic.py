@@ -37,7 +37,7 @@ def arithmetic(random: Random, split: Split) -> Sample:
 
 
 def kept_back(a: int, b: int) -> bool:
-    """Whether this pair, in either order, is among the tenth of 2-digit pairs that training never
+    """True if this pair, in either order, is among the tenth of 2-digit pairs that training never
     sees.
 
     The hash's tens are what decides: every pair of last digits is then kept back with some tens and

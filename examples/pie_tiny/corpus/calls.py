@@ -77,7 +77,7 @@ def interrupt_block(identifier: str, value: str) -> str:
 
 
 def final_results(chains: Sequence[Chain]) -> list[tuple[int, str]]:
-    """What each chain with an answer ends with: its last result, or the error that stopped it."""
+    """The end of each chain with an answer: its last result, or the error that stopped it."""
     ends = []
     for number, calls in enumerate(chains):
         last = next((call for call in calls if call.failed), calls[-1])

@@ -110,7 +110,7 @@ class _Run:
                 return
 
     def pieces(self) -> list[Piece]:
-        """What was written, neighbours of one sort joined."""
+        """The pieces written, neighbours of one sort joined."""
         joined: list[Piece] = []
         for piece in self.written:
             if joined and joined[-1].learned == piece.learned:

@@ -20,7 +20,7 @@ from examples.pie_tiny.corpus.sample import Split, prose
 
 @dataclass(frozen=True)
 class Fact:
-    """What a sentence may say of its subject, and the field that holds it.
+    """A fact that a sentence may say of its subject, and the field that holds it.
 
     Attributes:
         field: the field's name.

@@ -1,4 +1,4 @@
-"""What every generator of the corpus yields: text in pieces, each to be learnt or only to be
+"""The samples of every generator of the corpus: text in pieces, each to be learnt or only to be
 read.
 """
 
@@ -48,7 +48,7 @@ class Sample:
 
     @property
     def prompt(self) -> str:
-        """What stands before the first piece that the model has to write."""
+        """The text before the first piece that the model has to write."""
         given = []
         for piece in self.pieces:
             if piece.learned:

@@ -65,7 +65,7 @@ Chain = tuple[Call, ...]
 
 @dataclass(frozen=True)
 class Request:
-    """What a prompt asks for: the functions it offers and the chains to be called."""
+    """A prompt's request: the functions it offers and the chains to be called."""
 
     functions: tuple[Function, ...]
     chains: tuple[Chain, ...]
@@ -141,7 +141,7 @@ def chain_letter(chain: int) -> str:
 
 
 def closing_words(results: Sequence[tuple[int, str]]) -> str:
-    """What the model says when all is done: the last result of each chain that has an answer."""
+    """The model's words when all is done: the last result of each chain that has an answer."""
     told = ", ".join(f"{chain_letter(chain)}: {result}" for chain, result in results)
     return f"Done. {told}." if told else "Done."
 

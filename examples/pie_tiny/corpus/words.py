@@ -145,4 +145,4 @@ _REAL = frozenset(
     for words in (PEOPLE, PLACES, THINGS, VERBS, NOUNS, HELD_OUT_VERBS, HELD_OUT_NOUNS, PARAMETERS)
     for word in words
 )
-"""What syllables may spell by chance."""
+"""Words that syllables may spell by chance."""

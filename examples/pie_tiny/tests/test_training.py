@@ -24,8 +24,6 @@ from transformers import AutoModelForCausalLM
 from examples.pie_tiny import data, train
 from examples.pie_tiny.data import Batch, Stage, batches
 from examples.pie_tiny.model import build, export
-from examples.pie_tiny.plot import main as plot
-from examples.pie_tiny.plot import read_log
 from examples.pie_tiny.sizes import SIZES
 from examples.pie_tiny.tokenizer import IGNORED, save_tokenizer, train_tokenizer
 from examples.pie_tiny.train import SEED, Plan, Stop, Trainer
@@ -214,18 +212,3 @@ def test_the_drafter_is_a_quarter_at_most() -> None:
     sizes = [sum(p.numel() for p in build(name, 2304, 0).parameters()) for name in SIZES]
     assert sizes[1] * 4 <= sizes[0]
     assert sum(sizes) * 2 < 11_800_000  # bytes in bfloat16; tokenizers take the rest of 12 MB
-
-
-def test_the_losses_are_drawn(tmp_path: Path) -> None:
-    log = [
-        {"step": step, "tokens": 1000 * step, "loss": 5 / step, "rate": 1.0, "seconds": 1.0}
-        for step in [*range(1, 31), *range(25, 61)]  # it went back to a checkpoint once
-    ]
-    (tmp_path / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
-    tokens, losses = read_log(tmp_path)
-    assert tokens[-1] == pytest.approx(0.06)
-    assert losses == sorted(losses, reverse=True)
-    picture = tmp_path / "losses.png"
-    result = CliRunner().invoke(plot, [str(tmp_path), "--output", str(picture)])
-    assert result.exit_code == 0, result.output
-    assert picture.read_bytes().startswith(b"\x89PNG")

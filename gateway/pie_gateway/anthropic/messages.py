@@ -52,9 +52,8 @@ async def count_tokens(exchange: Exchange) -> Response:
     """The number of tokens of a conversation."""
     try:
         wanted = chat_request(await exchange.read(CountRequest))
-        wanted.max_tokens = 1
-        talk = await prepare(exchange, wanted, "messages", None)
-        return json_response(Counted(await while_asked(exchange, talk.count)))
+        talk = await prepare(exchange, wanted, "messages", None, counts=True)
+        return json_response(Counted((await while_asked(exchange, talk.prompt)).tokens))
     except Problem as problem:
         return problem_answer(problem)
 
@@ -67,7 +66,7 @@ class _Message(Building):
     def __init__(self, name: str, talk: Talk) -> None:
         super().__init__(talk)
         used = AnthropicUsage(0, 0)
-        self.answer = MessagesAnswer(name, talk.asked.model, [], None, None, used)
+        self.answer = MessagesAnswer(name, talk.model, [], None, None, used)
 
     def _begin(self, prompt: int) -> bytes:
         self.answer.usage.input_tokens = prompt

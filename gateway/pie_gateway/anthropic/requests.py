@@ -30,7 +30,7 @@ from pie_gateway.schemas.messages import (
     ToolMessage,
     UserMessage,
 )
-from pie_gateway.schemas.sampling import JsonSchema, NamedSchema
+from pie_gateway.schemas.sampling import JsonSchema, NamedSchema, same
 
 
 def chat_request(asked: CountRequest) -> ChatRequest:
@@ -40,11 +40,15 @@ def chat_request(asked: CountRequest) -> ChatRequest:
         messages.append(SystemMessage(_text(asked.system)))
     for at, turn in enumerate(asked.messages):
         messages += _TURNS[turn.role](turn, at)
-    wanted = ChatRequest(model=asked.model, messages=merged_up(messages))
-    if asked.tools:
-        wanted.tools = [_tool(each) for each in asked.tools]
+    wanted = ChatRequest(
+        model=asked.model,
+        messages=merged_up(messages),
+        tools=[_tool(each) for each in asked.tools or []] or None,
+        continue_final_message=asked.messages[-1].role == "assistant" or None,
+        stop=asked.stop_sequences,
+        **same(asked, "max_tokens", "stream", "temperature", "top_p", "top_k"),
+    )
     _choose(asked, wanted)
-    wanted.continue_final_message = asked.messages[-1].role == "assistant" or None
     if asked.output_config is not None:
         wanted.reasoning_effort = asked.output_config.effort
         if (form := asked.output_config.format) is not None:
@@ -54,9 +58,6 @@ def chat_request(asked: CountRequest) -> ChatRequest:
             wanted.reasoning_effort = "none"
         elif asked.thinking.type == "enabled":
             wanted.reasoning_effort = wanted.reasoning_effort or "high"
-    wanted.max_tokens, wanted.stop = asked.max_tokens, asked.stop_sequences
-    wanted.stream = asked.stream
-    wanted.temperature, wanted.top_p, wanted.top_k = asked.temperature, asked.top_p, asked.top_k
     return wanted
 
 
@@ -96,7 +97,7 @@ def _system(turn: Turn, at: int) -> list[Message]:
 
 
 def _user(turn: Turn, at: int) -> list[Message]:
-    """What the user says, after what calls have given."""
+    """The user's words, after the results of calls."""
     if isinstance(turn.content, str):
         return [UserMessage(turn.content)]
     results: list[Message] = []

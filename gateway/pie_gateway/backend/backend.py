@@ -39,7 +39,7 @@ MOST_TOKENS = 1 << 14  # of a prompt that is given as tokens, to tell where it g
 
 
 class Backend:
-    """What a user's requests go through."""
+    """The server, as a user's requests reach it."""
 
     def __init__(self, client: Client, config: GatewayConfig, clock: Callable[[], float]) -> None:
         """Takes a connected client, and the names of models and programs."""
@@ -80,11 +80,11 @@ class Backend:
         return Generation(launch, job, images, field)
 
     def is_own(self, route: Route) -> bool:
-        """Whether the operator has put a program in the library's place."""
+        """True if the operator has put a program in the library's place."""
         return route in self._programs
 
     async def launch(self, program: str, args: list[str], *, detached: bool = False) -> Instance:
-        """Launches a program of the user; or one of the library, if he has none of that name.
+        """Launches a program of the user; or one of the library, if they have none of that name.
         Raises `Problem`: the server refuses, or there is none.
         """
         try:
@@ -133,7 +133,7 @@ class Backend:
 
 
 def _beginning(job: Job | EmbeddingJob) -> str:
-    """What prompts that begin alike begin with: what the model reads, first of it its tools."""
+    """The common beginning of prompts: the text that the model reads, first of it its tools."""
     if isinstance(job, EmbeddingJob):
         return ""
     asked = job.messages or job.text or str((job.tokens or [])[:MOST_TOKENS])
@@ -174,7 +174,7 @@ class Backends:
         return backend
 
     async def is_reachable(self) -> bool:
-        """Whether the control process listens."""
+        """True if the control process listens."""
         endpoint = parse_endpoint(self._endpoint)
         return await to_thread.run_sync(answers, endpoint)
 

@@ -14,7 +14,7 @@ TokenLogprobs: TypeAlias = tuple[float, list[tuple[int, float]]]  # its own, and
 
 
 class Grammar(msgspec.Struct):
-    """What the text has to look like."""
+    """The form that a text is held to."""
 
     kind: Literal["json-schema", "regex", "lark"]
     text: str

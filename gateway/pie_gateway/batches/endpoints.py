@@ -89,7 +89,7 @@ async def files(exchange: Exchange) -> Response:
 
 
 async def file(exchange: Exchange) -> Response:
-    """What is known of a file."""
+    """The facts of a file."""
     return json_response(_file(exchange))
 
 

@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 30  # of one user's files
 
 
 class StoredFile(msgspec.Struct):
-    """What is known of a file."""
+    """The facts of a file."""
 
     id: str
     created_at: int
@@ -70,7 +70,7 @@ class Batch(msgspec.Struct):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it does not change any more."""
+        """True if it does not change any more."""
         return self.status in ("completed", "failed", "expired", "cancelled")
 
 

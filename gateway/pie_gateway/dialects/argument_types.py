@@ -34,7 +34,7 @@ def typed(name: str, text: str, schema: Mapping[str, Any], steps: Iterator[int])
 
 
 def _values(text: str) -> Iterator[Any]:
-    """What a text is, if it is a value of JSON, or such a value as Python writes it."""
+    """The value of a text, if it is one of JSON, or such a value as Python writes it."""
     for read in (json.loads, ast.literal_eval):
         with suppress(Exception):
             value = read(text.strip())
@@ -43,7 +43,7 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def _allows(schema: Any, value: Any, root: Mapping[str, Any], steps: Iterator[int]) -> bool:
-    """Whether a value is of a schema's types. Patterns and numbers' bounds are not looked at."""
+    """True if a value is of a schema's types. Patterns and numbers' bounds are not looked at."""
     if not isinstance(schema, Mapping) or next(steps, None) is None:
         return schema is not False
     kinds = schema.get("type", [])

@@ -27,7 +27,7 @@ class ChannelSplitter:
         self._header: str | None = None  # of the open message
 
     def feed(self, text: str) -> list[Said]:
-        """What is certain, with this text added."""
+        """The parts that are certain, with this text added."""
         self._held += text
         found: list[Said] = []
         while self._step(found):
@@ -62,7 +62,7 @@ class ChannelSplitter:
         return False
 
     def _whole(self, text: str, cut: bool = False) -> list[Said]:
-        """What a text of the open message is."""
+        """The parts of a text of the open message."""
         header = self._header or ""
         if called := _FUNCTION.search(header):
             given = f"{called[1]}\n{text.strip() or '{}'}"
@@ -81,7 +81,7 @@ class FormSplitter:
         self._form = form
 
     def feed(self, text: str) -> list[Said]:
-        """What is certain, with this text added."""
+        """The parts that are certain, with this text added."""
         return self._passed(self._thoughts.feed(text))
 
     def finish(self, cut: bool = False) -> list[Said]:
@@ -98,8 +98,8 @@ class FormSplitter:
 def splitter_of(
     dialect: Dialect, tail: str, continued: str | None = None, *, must_call: bool = False
 ) -> Splitter | ChannelSplitter | FormSplitter:
-    """What parts a text, whose first part may begin in the tail of the prompt, or in the message
-    that it continues; `must_call` tells whether it is held to calls.
+    """The splitter of a text, whose first part may begin in the tail of the prompt, or in the
+    message that it continues; `must_call` tells whether it is held to calls.
     """
     free = replace(dialect, functions={}) if dialect.held else dialect
     found: Splitter | ChannelSplitter = Splitter(free, opened(dialect, tail, continued))

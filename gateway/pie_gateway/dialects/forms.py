@@ -171,7 +171,7 @@ def _call(name: Any, arguments: Any, functions: Functions) -> Call:
 
 
 def within_string(text: str) -> bool:
-    """Whether a text in JSON ends within a string."""
+    """True if a text in JSON ends within a string."""
     try:
         _DECODER.raw_decode(text.lstrip())
     except json.JSONDecodeError as error:

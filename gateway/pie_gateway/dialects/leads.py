@@ -1,4 +1,4 @@
-"""What a model may write before a text that is held to a form: its thoughts."""
+"""The text that a model may write before one that is held to a form: its thoughts."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Splitter:
         self._after_thought = False  # line breaks after a thought are no words
 
     def feed(self, text: str) -> list[Said]:
-        """What is certain, with this text added."""
+        """The parts that are certain, with this text added."""
         self._held += text
         found: list[Said] = []
         if not self._begun:
@@ -84,7 +84,7 @@ class Splitter:
         return self._inside is None
 
     def _end_of_thought(self, section: Section) -> list[Said]:
-        """What is certain of a thought."""
+        """The certain part of a thought."""
         text, end, rest = self._held.partition(section.end)
         if end:
             self._held, self._inside, self._after_thought = rest, None, True
@@ -112,7 +112,7 @@ class Splitter:
         return read_calls(text.replace(MARK, ""), functions, cut=cut, bare=self._bare)
 
     def _begins_call(self, start: str) -> bool | None:
-        """Whether a text that begins so is a call without a marker; None if that shows later."""
+        """True if a text that begins so is a call without a marker; None if that shows later."""
         bare, names = self._dialect.family.bare, self._dialect.functions
         if not bare or not names:
             return False

@@ -31,7 +31,9 @@ _TOO_LONG = (
 
 
 class Bounded(asyncio.Protocol):
-    """What connections of both kinds have: they are read in pieces, while the door lets them."""
+    """The common part of both kinds of connections: they are read in pieces, while the door lets
+    them.
+    """
 
     piece = PIECE
     transport: Any
@@ -79,7 +81,7 @@ class Bounded(asyncio.Protocol):
         self.transport.abort()
 
     def admit(self, user: str, *, alone: bool) -> bool:
-        """A request is a user's; returns whether he may have one connection more."""
+        """A request is a user's; returns whether they may have one connection more."""
         return self.door.admit(self, user, alone=alone)
 
     def _read(self, data: bytes) -> None:
@@ -111,7 +113,7 @@ class HttpConnection(Bounded, HttpToolsProtocol):
 
     @property
     def is_paused(self) -> bool:
-        """Whether uvicorn reads no more for now."""
+        """True if uvicorn reads no more for now."""
         return self.flow.read_paused
 
     @property
@@ -168,7 +170,7 @@ class WebSocketConnection(Bounded, WebSocketsSansIOProtocol):
 
     @property
     def is_paused(self) -> bool:
-        """Whether uvicorn reads no more for now."""
+        """True if uvicorn reads no more for now."""
         return self.read_paused
 
     def handle_connect(self, event: Request) -> None:

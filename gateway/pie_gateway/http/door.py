@@ -72,7 +72,7 @@ class Door:
         self._rests = anyio.Event()
 
     def takes(self, address: str) -> bool:
-        """Whether one more connection from an address is taken: not while it connects too often."""
+        """True if one more connection from an address is taken: not while it connects too often."""
         party = self._parties.get(party_name(address))
         return party is None or party.arrivals.left() > 0
 
@@ -97,8 +97,8 @@ class Door:
             party.resting.pop(connection, None)
 
     def admit(self, connection: Connection, user: str, *, alone: bool) -> bool:
-        """A request on it is a user's; returns whether he may have one more. If `alone`, there are
-        no other users, so that he may have all.
+        """A request on it is a user's; returns whether they may have one more. If `alone`, there
+        are no other users, so that they may have all.
         """
         party = self._party_of.get(connection)
         if party is None or party.user == user:
@@ -126,7 +126,7 @@ class Door:
         self._waiting.pop(connection, None)
 
     def may_read(self, connection: Connection) -> bool:
-        """Whether its party has time left."""
+        """True if its party has time left."""
         party = self._party_of.get(connection)
         if party is None or party.time.left() <= 0:
             return False
@@ -156,7 +156,7 @@ class Door:
             self.tick()
 
     def tick(self) -> None:
-        """What the time brings."""
+        """Does what is due by now."""
         now = self._clock()
         while self._waiting and (late := next(iter(self._waiting.items())))[1] <= now:
             self._drop(late[0])

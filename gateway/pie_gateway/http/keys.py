@@ -32,7 +32,7 @@ class Keys:
         self._known: TTLCache[str, ClientKey] = TTLCache(CACHED_KEYS, FRESH_SECONDS, clock)
 
     def has_users(self) -> bool:
-        """Whether a user has a key."""
+        """True if a user has a key."""
         return bool(self._store.users())
 
     def key_of(self, headers: Headers) -> ClientKey | None:
@@ -53,7 +53,7 @@ class Keys:
         return found
 
     def rpc_key(self, key: ClientKey | None) -> ClientKey | None:
-        """What the control process is shown: it takes no key on this machine alone."""
+        """The key for the control process: it takes no key on this machine alone."""
         return key if self._server_wants_keys else None
 
 

@@ -21,14 +21,14 @@ class Bucket:
         self._at = clock()
 
     def left(self) -> float:
-        """What there is by now."""
+        """The level by now."""
         now = self._clock()
         self._left = min(self._most, self._left + (now - self._at) * self._rate)
         self._at = now
         return self._left
 
     def is_full(self) -> bool:
-        """Whether nothing of it is missing."""
+        """True if nothing of it is missing."""
         return self.left() >= self._most
 
     def wait(self, wanted: float) -> float:

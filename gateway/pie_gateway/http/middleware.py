@@ -135,7 +135,7 @@ class Origins:
 
 
 def _is_address(host: str) -> bool:
-    """Whether a `host` header names an address, or this machine."""
+    """True if a `host` header names an address, or this machine."""
     name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
     if name == "localhost":
         return True

@@ -7,6 +7,7 @@ for nothing is left out, and so are tools that are no functions.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ import structlog
 from msgspec.inspect import ListType, Metadata, NoneType, StructType, Type, UnionType, type_info
 from starlette.requests import Request
 
-from pie_gateway.problems import Problem
+from pie_gateway.problems import Problem, unsupported
 from pie_py.config.gateway import GatewayConfig
 from pie_py.wire.lines import one_line
 
@@ -45,7 +46,7 @@ USUAL: dict[str, tuple[Any, ...]] = {
 # thoughts are summed up or a function is told of later.
 HINTS = {"anthropic_beta", "anthropic_version", "betas", "client_metadata", "user_profile_id"}
 HINTS |= {"workspace_id", "prompt_cache_breakpoint", "prompt_cache_retention", "cache_control"}
-HINTS |= {"defer_loading", "generate_summary", "summary", "ttl"}
+HINTS |= {"defer_loading", "generate_summary", "summary", "ttl", "cache_prompt"}
 MOST_STRINGS, MOST_ITEMS = 262_144, 1_000_000  # of a body
 # The place comes last; what precedes it may have a client's words in it.
 _PLACE = r"(?: - at `\$([^`]*)`)?"
@@ -128,11 +129,32 @@ def convert(value: Any, kind: Any, place: str = "") -> Any:
     is left out of it, in place. Raises `Problem`: 400 naming the field that is wrong. Raises
     `RecursionError`: it is nested too deep.
     """
+    given = _rename(value, getattr(kind, "aliases", {}), f"{place}." if place else "")
     leave_out_nothing(value, _type(kind))
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _explain(str(error), place) from None
+        raise _explain(str(error), place, given) from None
+
+
+def _rename(value: Any, aliases: Mapping[str, tuple[str, ...]], within: str) -> dict[str, str]:
+    """Moves fields with other servers' names to where we have them, in place; returns their names
+    by those places. A field of our name comes before one that says the same. Raises `Problem`: 400
+    if two fields of an object say it.
+    """
+    given: dict[str, str] = {}
+    for name, (field, *inner) in aliases.items():
+        if not isinstance(value, dict) or (said := value.pop(name, None)) in (None, ""):
+            continue
+        held = value.get(field)
+        if not inner:
+            value[field] = said if held is None else held
+        elif held and not (isinstance(held, dict) and not any(held.values())):
+            raise unsupported(name, "another field says what the text looks like")
+        else:
+            value[field] = {inner[0]: said}
+        given[within + ".".join((field, *inner))] = within + name
+    return given
 
 
 @cache
@@ -145,8 +167,8 @@ def _decoder(kind: type[Body]) -> msgspec.json.Decoder[Body]:
     return msgspec.json.Decoder(kind)
 
 
-def _explain(text: str, place: str) -> Problem:
-    """msgspec's error about what stands at a place, with the field's name apart."""
+def _explain(text: str, place: str, given: Mapping[str, str]) -> Problem:
+    """msgspec's error about what stands at a place, with the field's name apart, as it is given."""
     for pattern, code, why in (
         (_UNKNOWN, "unknown_parameter", "is not supported"),
         (_MISSING, "missing_parameter", "is missing"),
@@ -156,6 +178,9 @@ def _explain(text: str, place: str) -> Problem:
             return Problem(400, f"`{field}` {why}", param=field, code=code)
     reason, within = _WRONG.fullmatch(text).groups()  # type: ignore[union-attr]
     field = f"{place}{within or ''}".removeprefix(".")
+    for ours, name in given.items():
+        if field.startswith(ours):
+            field = name + field.removeprefix(ours)
     if not field:
         return Problem(400, text, code="invalid_value")
     if reason.startswith("Expected `null`"):
@@ -212,7 +237,7 @@ def _leave_out_fields(value: dict[str, Any], kind: StructType) -> None:
 
 
 def asks_for_nothing(name: str, value: Any) -> bool:
-    """Whether a field is a hint, or its value is empty, its usual one, `none` or `disabled`; of an
+    """True if a field is a hint, or its value is empty, its usual one, `none` or `disabled`; of an
     object, whether that is so of each field.
 
     `false` and 0 are not among these: `enable_thinking: false` asks for much.

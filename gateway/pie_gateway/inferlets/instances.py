@@ -82,7 +82,7 @@ async def result(exchange: Exchange) -> Response:
 
 
 async def log(exchange: Exchange) -> Response:
-    """What an instance has logged, from line number `after` on."""
+    """The log of an instance, from line number `after` on."""
     found = await asked(exchange.backend.client.logs(of_path(exchange), exchange.number("after")))
     return json_response(msgspec.convert(found, Log))
 

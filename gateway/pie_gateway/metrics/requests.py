@@ -49,7 +49,7 @@ class Buckets:
 
 
 class ModelStats:
-    """What is counted of one model's generations."""
+    """The counts of one model's generations."""
 
     def __init__(self) -> None:
         self.first = Buckets(_FIRST)

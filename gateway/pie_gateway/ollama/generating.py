@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,7 +44,7 @@ async def chat(exchange: Exchange) -> Response:
 
 
 async def generate(exchange: Exchange) -> Response:
-    """What follows a prompt."""
+    """The text that follows a prompt."""
     asked = await exchange.read(OllamaGenerateRequest)
     if not asked.prompt:
         return await _loaded(exchange, asked.model, None)
@@ -55,8 +56,8 @@ async def generate(exchange: Exchange) -> Response:
         job = msgspec.structs.replace(talk.job, messages=None, template=None, text=asked.prompt)
         if asked.suffix:
             stop_tokens = (await exchange.backend.catalog.describe(job.model))["stop_tokens"]
-            fill_in([job], asked.suffix, wanted.model, stop_tokens, talk.words)
-        talk.generation = await exchange.generation("completions", job)
+            fill_in([job], asked.suffix, talk.model, stop_tokens, talk.words)
+        talk = replace(talk, job=job, generation=await exchange.generation("completions", job))
     return await _Answer(talk, is_chat=False).response(exchange)
 
 
@@ -80,7 +81,7 @@ class _Answer:
 
     async def response(self, exchange: Exchange) -> Response:
         """Lines of JSON, or all in one object."""
-        if self._talk.asked.stream:
+        if self._talk.job.stream:
             beat = _line(self._chunk(done=False))
             answer = stream_response(exchange, self._lines(), _problem_line, beat)
             answer.headers["content-type"] = NDJSON
@@ -103,12 +104,15 @@ class _Answer:
         raise Problem(503, "the instance was lost", code="unreachable")
 
     async def _parts(self) -> AsyncGenerator[Said | End, None]:
-        """What is said, and its end; notes when the prompt has been read."""
+        """The words, thoughts and calls, and the end; notes when the prompt has been read."""
         async for part in self._talk.parts():
             if isinstance(part, Prompt):
                 self._prompt, self._read = part.tokens, time.perf_counter_ns()
-            else:
-                yield part
+                continue
+            for said in part.said:
+                yield said
+            if isinstance(part.event, End):
+                yield part.event
 
     def _last(self, end: End, said: list[Said]) -> OllamaChunk:
         now = time.perf_counter_ns()
@@ -122,7 +126,7 @@ class _Answer:
         return chunk
 
     def _chunk(self, *said: Said, done: bool) -> OllamaChunk:
-        chunk = OllamaChunk(model=self._talk.asked.model, created_at=_now(), done=done)
+        chunk = OllamaChunk(model=self._talk.model, created_at=_now(), done=done)
         text = "".join(each.text for each in said if isinstance(each, Words))
         thought = "".join(each.text for each in said if isinstance(each, Thought)) or None
         if not self._is_chat:

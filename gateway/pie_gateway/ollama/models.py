@@ -38,7 +38,7 @@ async def loaded(exchange: Exchange) -> Response:
 
 
 async def show(exchange: Exchange) -> Response:
-    """What is known of a model."""
+    """The facts of a model."""
     asked = await exchange.read(OllamaShowRequest)
     backend = exchange.backend
     name = await backend.catalog.find(asked.model or asked.name or "")

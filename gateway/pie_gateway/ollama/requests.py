@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from pie_gateway.schemas.chat import ChatRequest, Tool
+from pie_gateway.http.reading import convert
+from pie_gateway.schemas.chat import ChatRequest, ServerTools, Tool
 from pie_gateway.schemas.messages import (
     AssistantMessage,
     CalledFunction,
@@ -24,37 +25,35 @@ from pie_gateway.schemas.ollama import (
     OllamaOptions,
     OllamaRequest,
 )
-from pie_gateway.schemas.sampling import JsonObject, JsonSchema, NamedSchema
+from pie_gateway.schemas.sampling import SAMPLER, JsonObject, JsonSchema, NamedSchema, same
 
 _PNG = "iVBOR"  # how one begins in base64
 
 
 def chat_request(asked: OllamaChatRequest) -> ChatRequest:
-    """A chat as OpenAI has it."""
-    wanted = ChatRequest(model=asked.model, messages=_messages(asked.messages))
-    if asked.tools:
-        wanted.tools = [Tool(each.function) for each in asked.tools]
-    return _with_options(wanted, asked)
+    """A chat as OpenAI has it. Raises `Problem`: 400 naming the option that is wrong."""
+    tools: list[Tool | ServerTools] = [Tool(each.function) for each in asked.tools or []]
+    return _request(asked, asked.messages, tools)
 
 
 def generate_request(asked: OllamaGenerateRequest) -> ChatRequest:
-    """A generation as a chat of one message."""
-    user = OllamaMessage("user", asked.prompt, images=asked.images)
+    """A generation as a chat of one message. Raises as `chat_request`."""
     system = [OllamaMessage("system", asked.system)] if asked.system else []
-    wanted = ChatRequest(model=asked.model, messages=_messages([*system, user]))
-    return _with_options(wanted, asked)
+    return _request(asked, [*system, OllamaMessage("user", asked.prompt, images=asked.images)], [])
 
 
-def _with_options(wanted: ChatRequest, asked: OllamaRequest) -> ChatRequest:
-    options = asked.options or OllamaOptions()
-    wanted.stream = asked.stream
-    for name in ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed", "stop"):
-        setattr(wanted, name, getattr(options, name))
-    wanted.repetition_penalty = options.repeat_penalty
-    wanted.presence_penalty = options.presence_penalty
-    wanted.frequency_penalty = options.frequency_penalty
-    if options.num_predict is not None and options.num_predict > 0:
-        wanted.max_tokens = options.num_predict
+def _request(
+    asked: OllamaRequest, messages: list[OllamaMessage], tools: list[Tool | ServerTools]
+) -> ChatRequest:
+    options: OllamaOptions = convert(asked.options or {}, OllamaOptions, "options")
+    wanted = ChatRequest(
+        model=asked.model,
+        messages=_messages(messages),
+        tools=tools or None,
+        stream=asked.stream,
+        max_tokens=None if (most := options.num_predict or 0) < 1 else most,
+        **same(options, *SAMPLER, "seed", "stop"),
+    )
     if isinstance(asked.format, dict):
         wanted.response_format = JsonSchema(NamedSchema("answer", asked.format))
     elif asked.format:

@@ -35,8 +35,6 @@ REFUSED: dict[str, Any] = {
     "stop": [],
     "stop_token_ids": [],
     "structured_outputs": StructuredOutputs(),
-    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar")),
-    **dict.fromkeys(("json_schema", "grammar")),
     "top_logprobs": 0,
     "truncate_prompt_tokens": None,
 }
@@ -58,7 +56,7 @@ async def prepare(exchange: Exchange, asked: ChatRequest) -> Talk:
         stream=bool(asked.stream),
     )
     dialect = dialect_of(words, marked=False)  # the inferlet sends no calls
-    return Talk(asked, job, await exchange.generation("async", job), words, dialect)
+    return Talk(asked.model, job, await exchange.generation("async", job), words, dialect)
 
 
 def _check(asked: ChatRequest) -> None:

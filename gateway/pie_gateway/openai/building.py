@@ -37,7 +37,7 @@ class Building(ABC):
         """The events, or the answer once it is whole, as the request wants it. Raises `Problem`: it
         cannot be answered. Raises `ClientDisconnect`: the client has left.
         """
-        if self._talk.asked.stream:
+        if self._talk.job.stream:
             beat = {} if self.beat is None else {"beat": self.beat}
             return stream_response(exchange, self._stream(), on_problem, **beat)
 
@@ -51,14 +51,14 @@ class Building(ABC):
     async def _stream(self) -> AsyncGenerator[bytes, None]:
         begin = b""  # goes with the first text: an error before it has its status
         async for part in self._talk.parts():
-            match part:
-                case Prompt(tokens):
-                    begin = self._begin(tokens)
-                case End():
-                    yield begin + self._closed(part.reason == "length") + self._finish(part)
-                case said:
-                    yield begin + self._add(said)
-                    begin = b""
+            if isinstance(part, Prompt):
+                begin = self._begin(part.tokens)
+                continue
+            for said in part.said:
+                yield begin + self._add(said)
+                begin = b""
+            if isinstance(end := part.event, End):
+                yield begin + self._closed(end.reason == "length") + self._finish(end)
 
     def _add(self, said: Said) -> bytes:
         events = b""

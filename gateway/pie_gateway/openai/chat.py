@@ -15,9 +15,9 @@ from pie_gateway.dialects.splitter import Said, Thought, Words
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import DONE, event, json_response, stream_response, while_asked
 from pie_gateway.openai import asynchronous
-from pie_gateway.openai.choices import Whole, chat_logprobs, gather, prompt_logprobs
+from pie_gateway.openai.choices import Whole, chat_logprobs, prompt_logprobs
 from pie_gateway.openai.sampling import stream_options
-from pie_gateway.openai.talk import Talk, TextSplitter, prepare
+from pie_gateway.openai.talk import Part, Talk, prepare
 from pie_gateway.schemas.chat import (
     AnswerMessage,
     ChatAnswer,
@@ -55,110 +55,114 @@ class _Answer:
     def __init__(self, name: str, talk: Talk) -> None:
         self._id = name
         self._talk = talk
-        self._asked = talk.asked
         self._job = talk.job
-        self._words = talk.words
         self._created = int(time.time())
 
     async def whole(self) -> ChatAnswer:
         """All of it at once."""
-        async with self._talk.generation as generation:
-            prompt = await generation.prompt()
-            wholes = await gather(generation.events(), self._job.choices)
+        prompt = Prompt(0)
+        wholes = [Whole() for _ in range(self._job.choices)]
+        messages = [AnswerMessage("") for _ in wholes]
+        async for part in self._talk.parts():
+            if isinstance(part, Prompt):
+                prompt = part
+                continue
+            at = part.event.choice
+            wholes[at].add(part.event)
+            for said in part.said:
+                _add(messages[at], said)
+        tokens = sum(whole.tokens for whole in wholes)
+        cached = sum(whole.cached for whole in wholes)
+        most = self._job.prompt_logprobs
         return ChatAnswer(
             self._id,
             self._created,
-            self._asked.model,
-            [self._choice(at, whole, prompt) for at, whole in enumerate(wholes)],
-            usage(
-                prompt.tokens,
-                sum(whole.tokens for whole in wholes),
-                sum(whole.cached for whole in wholes),
-            ),
+            self._talk.model,
+            [self._choice(*each) for each in enumerate(zip(wholes, messages, strict=True))],
+            usage(prompt.tokens, tokens, cached),
             prompt_token_ids=prompt.ids if self._job.ids else UNSET,
             prompt_logprobs=UNSET
-            if self._job.prompt_logprobs is None
-            else prompt_logprobs(prompt, self._words, self._job.prompt_logprobs),
+            if most is None
+            else prompt_logprobs(prompt, self._talk.words, most),
         )
 
-    def _choice(self, at: int, whole: Whole, prompt: Prompt) -> ChatChoice:
-        logprobs = chat_logprobs(whole.piece, self._words) if self._job.logprobs else None
-        splitter = self._talk.splitter(prompt)
-        message = AnswerMessage("")
-        calls = []
-        for said in [*splitter.feed(whole.text), *splitter.finish(whole.reason)]:
-            match said:
-                case Words(text):
-                    message.content = (message.content or "") + text
-                case Thought(text):
-                    before = message.reasoning_content
-                    message.reasoning_content = text if before is UNSET else before + text
-                case Call(name, arguments):
-                    calls.append(ToolCall(_call_id(), CalledFunction(name, arguments)))
-        if calls:
-            message.tool_calls, message.content = calls, message.content or None
+    def _choice(self, at: int, choice: tuple[Whole, AnswerMessage]) -> ChatChoice:
+        whole, message = choice
+        if message.tool_calls:
+            message.content = message.content or None
+        logprobs = chat_logprobs(whole.piece, self._talk.words) if self._job.logprobs else None
         ids = whole.ids if self._job.ids else UNSET
-        return ChatChoice(at, message, splitter.reason(whole.reason), logprobs, whole.stop, ids)
+        return ChatChoice(at, message, whole.reason, logprobs, whole.stop, ids)
 
     async def stream(self, told: StreamOptions) -> AsyncGenerator[bytes, None]:
         """Its parts as server-sent events; the first one only once text comes."""
-        async with self._talk.generation as generation:
-            prompt = await generation.prompt()
-            splitters: dict[int, TextSplitter] = {}
-            tokens = cached = 0
-            async for each in generation.events():
-                if isinstance(each, Prompt):
-                    continue
-                if isinstance(each, Piece):
-                    tokens += each.tokens
-                else:
-                    cached += each.cached
-                if each.choice not in splitters:
-                    splitters[each.choice] = self._talk.splitter(prompt)
-                    first = ChunkChoice(each.choice, Delta(role="assistant", content=""))
-                    yield event(self._chunk([first], prompt))
-                for choice in self._parts(each, splitters[each.choice]):
-                    chunk = self._chunk([choice])
-                    if told.continuous_usage_stats:
-                        chunk.usage = usage(prompt.tokens, tokens, cached)
-                    yield event(chunk)
-            if told.include_usage:
-                last = self._chunk([])
-                last.usage = usage(prompt.tokens, tokens, cached)
-                yield event(last)
-            yield DONE
+        prompt = Prompt(0)
+        calls: dict[int, int] = {}  # of each choice that has begun
+        tokens = cached = 0
+        async for part in self._talk.parts():
+            if isinstance(part, Prompt):
+                prompt = part
+                continue
+            if isinstance(each := part.event, Piece):
+                tokens += each.tokens
+            else:
+                cached += each.cached
+            if each.choice not in calls:
+                calls[each.choice] = 0
+                begun = self._chunk([ChunkChoice(each.choice, Delta(role="assistant", content=""))])
+                if self._job.ids:
+                    begun.prompt_token_ids = prompt.ids
+                yield event(begun)
+            for choice in self._choices(part, calls[each.choice]):
+                chunk = self._chunk([choice])
+                if told.continuous_usage_stats:
+                    chunk.usage = usage(prompt.tokens, tokens, cached)
+                yield event(chunk)
+            calls[each.choice] += sum(isinstance(said, Call) for said in part.said)
+        if told.include_usage:
+            last = self._chunk([])
+            last.usage = usage(prompt.tokens, tokens, cached)
+            yield event(last)
+        yield DONE
 
-    def _parts(self, each: Piece | End, splitter: TextSplitter) -> list[ChunkChoice]:
-        """What an event adds to its choice."""
-        calls = splitter.calls
-        said = splitter.feed(each.text) if isinstance(each, Piece) else splitter.finish(each.reason)
-        parts = []
-        for one in said:
-            parts.append(ChunkChoice(each.choice, _delta(one, calls)))
-            calls += isinstance(one, Call)
+    def _choices(self, part: Part, calls: int) -> list[ChunkChoice]:
+        """The growth of a choice by a part, after so many calls."""
+        each, found = part.event, []
+        for said in part.said:
+            found.append(ChunkChoice(each.choice, _delta(said, calls)))
+            calls += isinstance(said, Call)
         if isinstance(each, End):
-            last = ChunkChoice(each.choice, Delta(), splitter.reason(each.reason))
+            last = ChunkChoice(each.choice, Delta(), each.reason)
             if each.stop is not None:
                 last.stop_reason = each.stop
-            return [*parts, last]
-        if (self._job.ids or self._job.logprobs) and not parts:
-            parts.append(ChunkChoice(each.choice, Delta(content="")))
+            return [*found, last]
+        if (self._job.ids or self._job.logprobs) and not found:
+            found.append(ChunkChoice(each.choice, Delta(content="")))
         if self._job.logprobs:
-            parts[0].logprobs = chat_logprobs(each, self._words)
+            found[0].logprobs = chat_logprobs(each, self._talk.words)
         if self._job.ids:
-            parts[0].token_ids = each.ids
-        return parts
+            found[0].token_ids = each.ids
+        return found
 
-    def _chunk(self, choices: list[ChunkChoice], prompt: Prompt | None = None) -> ChatChunk:
-        chunk = ChatChunk(self._id, self._created, self._asked.model, choices)
-        first = choices and choices[0].delta.role is not UNSET
-        if prompt is not None and first and self._job.ids:
-            chunk.prompt_token_ids = prompt.ids
-        return chunk
+    def _chunk(self, choices: list[ChunkChoice]) -> ChatChunk:
+        return ChatChunk(self._id, self._created, self._talk.model, choices)
+
+
+def _add(message: AnswerMessage, said: Said) -> None:
+    """Adds what is said to a message."""
+    match said:
+        case Words(text):
+            message.content = (message.content or "") + text
+        case Thought(text):
+            before = message.reasoning_content
+            message.reasoning_content = text if before is UNSET else before + text
+        case Call(name, arguments):
+            call = ToolCall(_call_id(), CalledFunction(name, arguments))
+            message.tool_calls = [*(message.tool_calls or []), call]
 
 
 def _delta(said: Said, calls: int) -> Delta:
-    """What is said, after so many calls."""
+    """The growth of a message, after so many calls."""
     match said:
         case Words(text):
             return Delta(content=text)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from codecs import getincrementaldecoder
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from pie_gateway.backend.job import End, Event, Piece, Prompt, TokenLogprobs
+from pie_gateway.backend.job import End, Piece, Prompt, TokenLogprobs
 from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.schemas.chat import ChatLogprobs, TokenLogprob, TopLogprob
 from pie_gateway.schemas.completions import CompletionLogprobs
@@ -45,15 +44,6 @@ class Whole:
     def mean_logprob(self) -> float:
         """Of its tokens, by which the best of several is chosen."""
         return sum(own for own, _ in self.logprobs) / max(1, len(self.logprobs))
-
-
-async def gather(events: AsyncIterator[Event], count: int) -> list[Whole]:
-    """Reads the choices of one generation to their ends."""
-    choices = [Whole() for _ in range(count)]
-    async for event in events:
-        if isinstance(event, Piece | End):
-            choices[event.choice].add(event)
-    return choices
 
 
 def chat_logprobs(piece: Piece, words: Vocabulary) -> ChatLogprobs:

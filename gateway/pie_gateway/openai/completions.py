@@ -90,7 +90,7 @@ def _job(
     picks = choices > (asked.n or 1)
     most = asked.max_tokens and most_tokens(asked.max_tokens)
     if asked.max_tokens is None:
-        most = most_tokens(asked.n_predict, DEFAULT_TOKENS)
+        most = DEFAULT_TOKENS
     job = Job(
         model=name.model,
         adapter=name.adapter,

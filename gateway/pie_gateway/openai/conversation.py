@@ -27,7 +27,7 @@ Part: TypeAlias = TextPart | ImagePart | RefusalPart
 
 
 def render(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """What the chat template gets, and the files of the images in it, in order. Raises `Problem`:
+    """The chat template's messages, and the files of the images in it, in order. Raises `Problem`:
     400 if an image is none.
     """
     images: list[bytes] = []

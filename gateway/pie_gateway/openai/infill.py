@@ -31,7 +31,7 @@ class Infill:
         return [token for token in (self.prefix, self.suffix, self.middle) if token]
 
     def prompt(self, before: str, after: str) -> str:
-        """What is continued by the middle."""
+        """The prompt that the middle continues."""
         if not self.middle:
             return f"{self.suffix}{after}{self.prefix}{before}"
         return f"{self.prefix}{before}{self.suffix}{after}{self.middle}"

@@ -14,6 +14,7 @@ from pie_gateway.schemas.chat import (
     Function,
     FunctionName,
     NamedTool,
+    ServerTools,
     Tool,
 )
 from pie_gateway.schemas.messages import (
@@ -41,7 +42,7 @@ from pie_gateway.schemas.responses import (
     ResponsesRequest,
     TextFormat,
 )
-from pie_gateway.schemas.sampling import JsonObject, JsonSchema, NamedSchema, ResponseFormat
+from pie_gateway.schemas.sampling import JsonObject, JsonSchema, NamedSchema, ResponseFormat, same
 
 
 def items_of(asked: ResponsesRequest) -> list[dict[str, Any]]:
@@ -61,20 +62,20 @@ def chat_request(asked: ResponsesRequest, items: list[dict[str, Any]]) -> ChatRe
     before = len(items) - len(items_of(asked))
     for at, given in enumerate(items):
         _add(messages, _item(given, at - before))
-    wanted = ChatRequest(model=asked.model, messages=merged_up(messages))
-    wanted.max_tokens, wanted.stream = asked.max_output_tokens, asked.stream
-    wanted.temperature, wanted.top_p = asked.temperature, asked.top_p
-    wanted.parallel_tool_calls = asked.parallel_tool_calls
-    wanted.reasoning_effort = asked.reasoning.effort if asked.reasoning else None
-    if asked.tools:
-        wanted.tools = [
-            Tool(Function(each.name, each.description, each.parameters, each.strict))
-            for each in asked.tools
-        ]
-    wanted.tool_choice = _choice(asked.tool_choice)
-    if asked.text is not None and asked.text.format is not None:
-        wanted.response_format = _format(asked.text.format)
-    return wanted
+    tools: list[Tool | ServerTools] = [
+        Tool(Function(each.name, each.description, each.parameters, each.strict))
+        for each in asked.tools or []
+    ]
+    return ChatRequest(
+        model=asked.model,
+        messages=merged_up(messages),
+        max_tokens=asked.max_output_tokens,
+        tools=tools or None,
+        tool_choice=_choice(asked.tool_choice),
+        reasoning_effort=asked.reasoning.effort if asked.reasoning else None,
+        response_format=_format(asked.text.format) if asked.text and asked.text.format else None,
+        **same(asked, "stream", "temperature", "top_p", "parallel_tool_calls"),
+    )
 
 
 def _choice(asked: Any) -> Any:

@@ -38,7 +38,7 @@ from pie_gateway.schemas.sampling import PromptDetails
 
 
 async def responses(exchange: Exchange) -> Response:
-    """What follows some input, or an earlier response; it is kept for later ones."""
+    """The response to some input, or an earlier response; it is kept for later ones."""
     asked = await exchange.read(ResponsesRequest)
     items = _items(exchange, asked)
     talk = await _prepared(exchange, chat_request(asked, items))
@@ -49,9 +49,8 @@ async def responses(exchange: Exchange) -> Response:
 async def input_tokens(exchange: Exchange) -> Response:
     """The number of tokens of a conversation."""
     asked = await exchange.read(ResponsesRequest)
-    wanted = chat_request(asked, _items(exchange, asked))
-    wanted.max_tokens = 1
-    tokens = await while_asked(exchange, (await _prepared(exchange, wanted)).count)
+    talk = await _prepared(exchange, chat_request(asked, _items(exchange, asked)), counts=True)
+    tokens = (await while_asked(exchange, talk.prompt)).tokens
     return json_response({"object": "response.input_tokens", "input_tokens": tokens})
 
 
@@ -61,8 +60,8 @@ def _items(exchange: Exchange, asked: ResponsesRequest) -> list[dict[str, Any]]:
     return [*before, *with_items_of_responses(exchange, items_of(asked))]
 
 
-async def _prepared(exchange: Exchange, wanted: ChatRequest) -> Talk:
-    return await prepare(exchange, wanted, "responses", None, clamp=True)
+async def _prepared(exchange: Exchange, wanted: ChatRequest, *, counts: bool = False) -> Talk:
+    return await prepare(exchange, wanted, "responses", None, clamp=True, counts=counts)
 
 
 class _Response(Building):
@@ -77,7 +76,7 @@ class _Response(Building):
         self.answer = ResponsesAnswer(
             f"resp_{exchange.id}",
             int(time.time()),
-            talk.asked.model,
+            talk.model,
             "in_progress",
             [],
             asked.parallel_tool_calls is not False,

@@ -11,7 +11,7 @@ from pie_gateway.backend.job import Grammar, Job
 from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.sampling import (
-    FURTHER,
+    SAMPLER,
     JsonObject,
     JsonSchema,
     NamedSampler,
@@ -32,20 +32,14 @@ def sampling(asked: SamplingRequest, words: Vocabulary, top_logprobs: int = 0) -
     words.check("logit_bias", map(int, biases))
     for field in ("allowed_token_ids", "stop_token_ids", "dry_sequence_breakers"):
         words.check(field, getattr(asked, field) or ())
-    parameters = {
-        "temperature": asked.temperature,
-        "top_p": asked.top_p,
-        "top_k": None if asked.top_k is None else max(0, asked.top_k),
-        "min_p": asked.min_p,
-        "repetition_penalty": asked.repetition_penalty or asked.repeat_penalty,
-        "presence_penalty": asked.presence_penalty,
-        "frequency_penalty": asked.frequency_penalty,
+    parameters = {name: getattr(asked, name) for name in SAMPLER} | {
         "logit_bias": biases,
         "allowed_tokens": asked.allowed_token_ids,
         "logprobs": top_logprobs,
         "seed": None if asked.seed in (None, RANDOM) else asked.seed % SEEDS,
-        **{name: getattr(asked, name) for name in FURTHER},
     }
+    if parameters["top_k"] == -1:
+        parameters["top_k"] = 0
     found = {name: value for name, value in parameters.items() if value is not None}
     if asked.sampler is None:
         return found
@@ -84,7 +78,7 @@ def fill_ends(
     ends = [*([] if asked.ignore_eos else model["stop_tokens"]), *(asked.stop_token_ids or [])]
     if asked.ignore_eos or asked.stop_token_ids:
         job.stop_tokens = ends
-    if least := asked.min_tokens:
+    if least := job.sampler.get("min_tokens"):
         if job.max_tokens is not None and least > job.max_tokens:
             raise unsupported("min_tokens", f"{least} is more than `max_tokens`, {job.max_tokens}")
         job.sampler["end_tokens"] = ends
@@ -107,8 +101,8 @@ def fill_ends(
 
 
 def grammar(asked: SamplingRequest) -> Grammar | None:
-    """What the text has to look like. Raises `Problem`: 400 if it is said in two ways."""
-    outputs = _structured(_outputs(asked))
+    """The form that a text is held to. Raises `Problem`: 400 if it is said in two ways."""
+    outputs = None if asked.structured_outputs is None else _structured(asked.structured_outputs)
     match asked.response_format:
         case JsonObject(schema):
             found = schema_grammar({"type": "object", **(schema or {})}, strict=True)
@@ -126,29 +120,6 @@ def schema_grammar(schema: dict[str, Any], *, strict: bool) -> Grammar:
     if strict:
         schema = {**schema, "x-guidance": {"strict": True, **schema.get("x-guidance", {})}}
     return Grammar("json-schema", json.dumps(schema))
-
-
-def _outputs(asked: SamplingRequest) -> StructuredOutputs:
-    """`structured_outputs`, by whatever name it is asked for. Raises `Problem`: 400 if it is said
-    in two ways.
-    """
-    named = {
-        "guided_json": "json",
-        "guided_regex": "regex",
-        "guided_choice": "choice",
-        "guided_grammar": "grammar",
-        "json_schema": "json",
-        "grammar": "grammar",
-    }
-    found = asked.structured_outputs or StructuredOutputs()
-    for name, own in named.items():
-        if (value := getattr(asked, name)) in (None, ""):
-            continue
-        if found != StructuredOutputs():
-            raise unsupported(name, "another field says what the text looks like")
-        found = StructuredOutputs()
-        setattr(found, own, value)
-    return found
 
 
 def _structured(asked: StructuredOutputs) -> Grammar | None:
@@ -175,7 +146,7 @@ def _literal(text: str) -> str:
 
 
 def stream_options(asked: SamplingRequest) -> StreamOptions:
-    """What the stream tells of the usage. Raises `Problem`: 400 if there is no stream."""
+    """The options of the stream. Raises `Problem`: 400 if there is no stream."""
     found = asked.stream_options
     if found is None or not found.include_usage:
         return StreamOptions()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Collection, Mapping
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -25,83 +26,71 @@ from pie_gateway.schemas.chat import AllowedTools, ChatRequest, NamedTool, Tool
 from pie_gateway.schemas.messages import AssistantMessage
 from pie_py.config.gateway import Route
 
-Part: TypeAlias = Prompt | Said | End
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One event of a choice, and what is said with it."""
+
+    event: Piece | End  # an end has the reason of the choice
+    said: list[Said]
 
 
+@dataclass(frozen=True)
 class Talk:
-    """One request for the next message, checked and ready."""
+    """One request for the next message, checked and ready: its answer's parts, and no more."""
 
-    def __init__(
-        self,
-        asked: ChatRequest,
-        job: Job,
-        generation: Generation,
-        words: Vocabulary,
-        dialect: Dialect,
-    ) -> None:
-        """Takes a request, what is launched for it, and how the model writes calls and thoughts."""
-        self.asked = asked
-        self.job = job
-        self.generation = generation
-        self.words = words
-        self.dialect = dialect
+    model: str  # the answer names it so
+    job: Job
+    generation: Generation  # of the job
+    words: Vocabulary
+    dialect: Dialect  # how the model writes calls and thoughts
+    must_call: bool = False
+    one_call: bool = False  # further ones are left out
 
-    def splitter(self, prompt: Prompt) -> TextSplitter:
-        """What parts the text of one choice."""
-        return TextSplitter(self, prompt.tail)
-
-    async def count(self) -> int:
-        """The tokens of the prompt; nothing is generated. Raises `Problem`: the instance fails."""
-        self.job.counts = True
+    async def prompt(self) -> Prompt:
+        """The prompt alone; what follows is given up. Raises `Problem`: the instance fails."""
         async with self.generation as generation:
-            return (await generation.prompt()).tokens
+            return await generation.prompt()
 
-    async def parts(self) -> AsyncGenerator[Part, None]:
-        """The parts of the only choice: the prompt, what is said, the end. Raises `Problem`: the
-        instance fails.
-        """
+    async def parts(self) -> AsyncGenerator[Prompt | Part, None]:
+        """The prompt, and the parts of all choices. Raises `Problem`: the instance fails."""
         async with self.generation as generation:
             prompt = await generation.prompt()
             yield prompt
-            splitter = self.splitter(prompt)
+            splitters: dict[int, _TextSplitter] = {}
             async for each in generation.events():
-                if isinstance(each, Piece):
-                    for said in splitter.feed(each.text):
-                        yield said
-                elif isinstance(each, End):
-                    for said in splitter.finish(each.reason):
-                        yield said
-                    yield replace(each, reason=splitter.reason(each.reason))
+                if isinstance(each, Prompt):
+                    continue
+                if each.choice not in splitters:
+                    splitters[each.choice] = _TextSplitter(self, prompt.tail)
+                yield splitters[each.choice].part(each)
 
 
-class TextSplitter:
+class _TextSplitter:
     """Parts the text of one choice, and knows why it has ended."""
 
     def __init__(self, talk: Talk, tail: str) -> None:
-        must_call = _must_call(talk.asked)
-        self._splitter = splitter_of(talk.dialect, tail, talk.job.continued, must_call=must_call)
-        self._one_call = talk.asked.parallel_tool_calls is False
-        self.calls = 0
+        continued, must_call = talk.job.continued, talk.must_call
+        self._splitter = splitter_of(talk.dialect, tail, continued, must_call=must_call)
+        self._one_call = talk.one_call
+        self._calls = 0
 
-    def feed(self, text: str) -> list[Said]:
-        """What is certain, with this text added."""
-        return self._allowed(self._splitter.feed(text))
-
-    def finish(self, reason: str) -> list[Said]:
-        """The rest of a text that has ended for a reason."""
-        return self._allowed(self._splitter.finish(cut=reason == "length"))
-
-    def reason(self, reason: str) -> str:
-        """Why the choice has ended, once it has."""
-        return "tool_calls" if self.calls and reason == "stop" else reason
+    def part(self, event: Piece | End) -> Part:
+        """An event, and what is certain by now; of an end the rest."""
+        if isinstance(event, Piece):
+            return Part(event, self._allowed(self._splitter.feed(event.text)))
+        said = self._allowed(self._splitter.finish(cut=event.reason == "length"))
+        if self._calls and event.reason == "stop":
+            event = replace(event, reason="tool_calls")
+        return Part(event, said)
 
     def _allowed(self, found: list[Said]) -> list[Said]:
         allowed = []
         for said in found:
             if isinstance(said, Call):
-                if self._one_call and self.calls:
+                if self._one_call and self._calls:
                     continue
-                self.calls += 1
+                self._calls += 1
             elif not (text := said.text.replace(MARK, "")):
                 continue
             else:
@@ -117,21 +106,22 @@ async def prepare(
     effort_field: str | None = "reasoning_effort",
     *,
     clamp: bool = False,
+    counts: bool = False,
 ) -> Talk:
     """Checks a request, in the words of OpenAI's chat but for its own name of `reasoning_effort`,
     None if that is a hint. `clamp` tells whether `max_tokens` beyond the context means up to its
-    end, as its clients rely on. Raises `Problem`: 400 or 404, naming what is wrong.
+    end, as its clients rely on; `counts` whether only the prompt is wanted, however long it is.
+    Raises `Problem`: 400 or 404, naming what is wrong.
     """
     backend = exchange.backend
     name = await backend.catalog.find(asked.model)
-    asked.model = name.id
     model = await backend.catalog.describe(name.model)
     words = await backend.vocabulary(name.model)
     if asked.add_special_tokens:
         raise unsupported("add_special_tokens", "the chat template writes them")
     if asked.top_logprobs and not asked.logprobs:
         raise unsupported("top_logprobs", "it goes with `logprobs: true`")
-    known = _functions(asked)
+    known = _functions(asked, name.id)
     may_call = _may_call(asked, known)
     tools = [] if asked.tool_choice == "none" else [_described(tool) for tool in known]
     tells = "tools" in words.arguments
@@ -166,8 +156,9 @@ async def prepare(
         continued=continued,
         images=len(images),
         choices=asked.n or 1,
-        max_tokens=most_tokens(asked.max_completion_tokens, asked.max_tokens, asked.n_predict),
+        max_tokens=1 if counts else most_tokens(asked.max_completion_tokens, asked.max_tokens),
         clamp=clamp,
+        counts=counts,
         logprobs=bool(asked.logprobs),
         ids=bool(asked.return_token_ids),
         stream=bool(asked.stream),
@@ -178,7 +169,9 @@ async def prepare(
         stops, thinks = model["stop_tokens"], _thinks(asked, arguments)
         job.leads = leads(dialect, words, stops, continued, thinks=thinks)
     fill_ends(job, asked, model, words, [*dialect.marks.values()])
-    return Talk(asked, job, await exchange.generation(route, job, images), words, dialect)
+    generation = await exchange.generation(route, job, images)
+    one_call = asked.parallel_tool_calls is False
+    return Talk(name.id, job, generation, words, dialect, _must_call(asked), one_call)
 
 
 def _continued(asked: ChatRequest) -> str | None:
@@ -220,14 +213,14 @@ def _may_call(asked: ChatRequest, known: list[Tool]) -> list[Tool]:
     return [tool for tool in known if tool.function.name in names]
 
 
-def _functions(asked: ChatRequest) -> list[Tool]:
+def _functions(asked: ChatRequest, model: str) -> list[Tool]:
     """The functions, which the client runs. Raises `Problem`: 400 if the server is to run one."""
     functions: list[Tool] = []
     for at, tool in enumerate(asked.tools or []):
         if not isinstance(tool, Tool) or (tool.run, tool.seconds, tool.timeout) != (None,) * 3:
             raise unsupported(
                 f"tools[{at}]",
-                f"only asynchronous calls run on the server: ask for the model async/{asked.model}",
+                f"only asynchronous calls run on the server: ask for the model async/{model}",
             )
         functions.append(tool)
     return functions
@@ -244,7 +237,7 @@ def _described(tool: Tool) -> dict[str, Any]:
 
 
 def _grammar(asked: ChatRequest, may_call: list[Tool]) -> Grammar | None:
-    """What the text has to look like: a list of calls, or what the request says. What its messages
+    """The form of the text: a list of calls, or what the request says. What its messages
     look like (`response_format`) goes with a call that has to be made: there is no message then.
     """
     if not _must_call(asked):
@@ -269,7 +262,7 @@ def _calls(tools: list[Tool], *, parallel: bool) -> Grammar:
 
 
 def _thinks(asked: ChatRequest, arguments: Mapping[str, Any]) -> bool:
-    """Whether a model that can think may: `arguments` are those of the chat template."""
+    """True if a model that can think may: `arguments` are those of the chat template."""
     off = (arguments.get(name) is False for name in ("enable_thinking", "thinking"))
     return asked.reasoning_effort != "none" and not any(off)
 

@@ -66,8 +66,8 @@ async def tokenize(exchange: Exchange) -> Response:
         job = Job(name.model, {}, text=asked.prompt, counts=True, ids=True)
         generation = await exchange.generation("completions", job)
     else:
-        talk = await prepare(exchange, _chat(asked, asked.messages))
-        talk.job.counts, generation = True, talk.generation
+        talk = await prepare(exchange, _chat(asked, asked.messages), counts=True)
+        generation = talk.generation
 
     async def read() -> list[int]:
         async with generation as running:

@@ -44,7 +44,7 @@ class ToolUseBlock(msgspec.Struct, forbid_unknown_fields=True, tag="tool_use", o
 
 
 class ToolResultBlock(msgspec.Struct, forbid_unknown_fields=True, tag="tool_result"):
-    """What a call has given."""
+    """The result of a call."""
 
     tool_use_id: str
     content: str | list[TextBlock | ImageBlock] = ""
@@ -53,14 +53,14 @@ class ToolResultBlock(msgspec.Struct, forbid_unknown_fields=True, tag="tool_resu
 
 
 class ThinkingBlock(msgspec.Struct, forbid_unknown_fields=True, tag="thinking"):
-    """What the model has thought."""
+    """The model's thoughts."""
 
     thinking: str
     signature: str = ""
 
 
 class RedactedBlock(msgspec.Struct, forbid_unknown_fields=True, tag="redacted_thinking"):
-    """What a model of Anthropic's has thought: encrypted, so no prompt has it."""
+    """The thoughts of a model of Anthropic's: encrypted, so no prompt has it."""
 
     data: str
 
@@ -91,7 +91,7 @@ class AnthropicTool(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AnthropicChoice(msgspec.Struct, forbid_unknown_fields=True):
-    """Whether a function is called."""
+    """The choice of a function."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None  # of type `tool`
@@ -99,13 +99,13 @@ class AnthropicChoice(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Thinking(msgspec.Struct):
-    """Whether the model thinks first: a hint, as is what else it says of budgets and summaries."""
+    """The choice to think first: a hint, as is what else it says of budgets and summaries."""
 
     type: str = "adaptive"
 
 
 class OutputFormat(msgspec.Struct, forbid_unknown_fields=True):
-    """What the text looks like."""
+    """The form of the text."""
 
     schema: dict[str, Any]
     type: Literal["json_schema"] = "json_schema"
@@ -125,7 +125,7 @@ class KeepThoughts(msgspec.Struct, forbid_unknown_fields=True, tag="clear_thinki
 
 
 class ContextManagement(msgspec.Struct, forbid_unknown_fields=True):
-    """What is taken out of a conversation: nothing."""
+    """The parts that are taken out of a conversation: none."""
 
     edits: list[KeepThoughts] = []
 
@@ -195,7 +195,7 @@ class Counted(msgspec.Struct):
 
 
 class AnthropicFault(msgspec.Struct):
-    """What went wrong."""
+    """The error."""
 
     type: str
     message: str

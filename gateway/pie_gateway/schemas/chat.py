@@ -96,14 +96,6 @@ class ChatRequest(SamplingRequest, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    # Known to OpenAI, and refused.
-    audio: None = None
-    function_call: None = None
-    functions: None = None
-    prediction: None = None
-    prompt_cache_retention: None = None
-    verbosity: None = None
-    web_search_options: None = None
 
 
 class TopLogprob(msgspec.Struct):
@@ -131,7 +123,7 @@ class ChatLogprobs(msgspec.Struct):
 
 
 class AnswerMessage(msgspec.Struct):
-    """What the model says."""
+    """The model's message."""
 
     content: str | None
     role: Literal["assistant"] = "assistant"
@@ -182,7 +174,7 @@ class ToolCallDelta(msgspec.Struct):
 
 
 class Delta(msgspec.Struct):
-    """What a message has more."""
+    """The growth of a message."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
@@ -191,7 +183,7 @@ class Delta(msgspec.Struct):
 
 
 class ChunkChoice(msgspec.Struct):
-    """What a choice has more."""
+    """The growth of a choice."""
 
     index: int
     delta: Delta

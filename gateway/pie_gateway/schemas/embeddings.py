@@ -14,7 +14,7 @@ Texts: TypeAlias = Annotated[list[str], msgspec.Meta(min_length=1, max_length=MA
 
 
 class _Request(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What these requests share."""
+    """The common fields of these requests."""
 
     model: ModelName = ""
     truncate_prompt_tokens: Most | None = None  # of each text; -1: as many as the model takes

@@ -74,7 +74,7 @@ class InstanceList(msgspec.Struct):
 
 
 class LaunchRequest(msgspec.Struct):
-    """What an instance is given. Other fields are options: `{"prompt": "x"}` is `--prompt x`."""
+    """The arguments of an instance. Other fields are options: `{"prompt": "x"}` is `--prompt x`."""
 
     args: list[str] = []
     input: dict[str, Any] | None = None  # goes before the arguments, as `--input JSON`
@@ -128,7 +128,7 @@ class Begun(msgspec.Struct, tag="instance"):
 
 
 class Run(msgspec.Struct):
-    """What an instance has sent, and its result."""
+    """The messages of an instance, and its result."""
 
     id: str
     messages: list[Text | Blob]
@@ -136,7 +136,7 @@ class Run(msgspec.Struct):
 
 
 class Killed(msgspec.Struct):
-    """Whether an instance was alive."""
+    """The answer to an instance's end."""
 
     killed: bool
 
@@ -161,7 +161,7 @@ class Span(msgspec.Struct):
 
 
 class Trace(msgspec.Struct):
-    """What an instance has done over time. Times are nanoseconds since the Unix epoch."""
+    """The waits and batches of an instance. Times are nanoseconds since the Unix epoch."""
 
     program: str
     begun_ns: int

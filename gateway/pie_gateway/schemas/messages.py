@@ -30,7 +30,7 @@ class ImagePart(msgspec.Struct, forbid_unknown_fields=True, tag="image_url"):
 
 
 class RefusalPart(msgspec.Struct, forbid_unknown_fields=True, tag="refusal"):
-    """What a model has said instead of an answer."""
+    """A refusal of a model."""
 
     refusal: str
 
@@ -52,7 +52,7 @@ class DeveloperMessage(
 
 
 class UserMessage(msgspec.Struct, forbid_unknown_fields=True, tag_field="role", tag="user"):
-    """What the user says."""
+    """A message of the user."""
 
     content: str | list[TextPart | ImagePart]
     name: str | None = None
@@ -78,7 +78,7 @@ class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
 class AssistantMessage(
     msgspec.Struct, forbid_unknown_fields=True, tag_field="role", tag="assistant"
 ):
-    """What the model has said."""
+    """A message of the model."""
 
     content: str | list[TextPart | RefusalPart] | None = None
     name: str | None = None
@@ -90,13 +90,10 @@ class AssistantMessage(
     annotations: list[Any] | None = None
     parsed: Any = None
     phase: str | None = None
-    # Known to OpenAI, and refused.
-    audio: None = None
-    function_call: None = None
 
 
 class ToolMessage(msgspec.Struct, forbid_unknown_fields=True, tag_field="role", tag="tool"):
-    """What a call has given."""
+    """The result of a call."""
 
     content: str | list[TextPart]
     tool_call_id: str

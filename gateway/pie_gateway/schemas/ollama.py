@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from pie_gateway.schemas.chat import Effort, Function
-from pie_gateway.schemas.sampling import FUNCTIONS, Penalty, Share
+from pie_gateway.schemas.sampling import ALIASES, FUNCTIONS, SamplerFields
 
 
 class OllamaFunction(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,20 +45,14 @@ class OllamaTool(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["function"] = "function"
 
 
-class OllamaOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """How tokens are chosen."""
+class OllamaOptions(SamplerFields, kw_only=True, forbid_unknown_fields=True):
+    """How tokens are chosen: the fields of a sampler, and some of Ollama's."""
 
-    temperature: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
-    top_k: Annotated[int, msgspec.Meta(ge=-1, lt=2**31)] | None = None
-    top_p: Share | None = None
-    min_p: Share | None = None
-    typical_p: Share | None = None
+    aliases: ClassVar = ALIASES
+
     seed: int | None = None
     num_predict: Annotated[int, msgspec.Meta(ge=-2, lt=2**31)] | None = None  # below 1: no bound
     stop: str | list[str] | None = None
-    repeat_penalty: Annotated[float, msgspec.Meta(gt=0, le=100)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
     # How a server of Ollama's loads and runs a model, which here is served already.
     num_ctx: int | None = None
     num_batch: int | None = None
@@ -71,12 +65,12 @@ class OllamaOptions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OllamaRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What chats and generations share."""
+    """The common fields of chats and generations."""
 
     model: Annotated[str, msgspec.Meta(max_length=512)] = ""
     stream: bool = True
     format: Literal["json", ""] | dict[str, Any] | None = None  # or a JSON schema
-    options: OllamaOptions | None = None
+    options: dict[str, Any] | None = None  # `OllamaOptions`
     think: bool | Effort | None = None
     keep_alive: str | float | None = None  # what is served stays
 
@@ -89,16 +83,13 @@ class OllamaChatRequest(OllamaRequest, kw_only=True):
 
 
 class OllamaGenerateRequest(OllamaRequest, kw_only=True):
-    """What follows a prompt, in the model's chat format unless it is `raw`."""
+    """A request for what follows a prompt, in the model's chat format unless it is `raw`."""
 
     prompt: str = ""
     system: str | None = None
     images: list[str] | None = None
     raw: bool | None = None
     suffix: str | None = None  # what follows the text
-    # Refused.
-    template: None = None
-    context: None = None
 
 
 class OllamaChunk(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -120,7 +111,7 @@ class OllamaChunk(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class OllamaDetails(msgspec.Struct):
-    """What a model is."""
+    """The kind of a model."""
 
     format: str
     family: str
@@ -155,7 +146,7 @@ class OllamaShowRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OllamaShown(msgspec.Struct):
-    """What is known of a model."""
+    """The facts of a model."""
 
     details: OllamaDetails
     model_info: dict[str, Any]

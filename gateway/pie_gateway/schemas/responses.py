@@ -39,7 +39,6 @@ class InputImage(msgspec.Struct, forbid_unknown_fields=True, tag="input_image"):
 
     image_url: str
     detail: Literal["auto", "low", "high", "original"] | None = None
-    file_id: None = None
 
 
 class FunctionCall(msgspec.Struct, forbid_unknown_fields=True, tag="function_call"):
@@ -54,7 +53,7 @@ class FunctionCall(msgspec.Struct, forbid_unknown_fields=True, tag="function_cal
 
 
 class FunctionOutput(msgspec.Struct, forbid_unknown_fields=True, tag="function_call_output"):
-    """What a call has given."""
+    """The result of a call."""
 
     call_id: str
     output: str | list[InputText | InputImage]
@@ -73,7 +72,7 @@ class InputMessage(msgspec.Struct, forbid_unknown_fields=True, tag="message"):
 
 
 class Reasoned(msgspec.Struct, tag="reasoning_text"):
-    """What the model has thought."""
+    """The model's thoughts."""
 
     text: str
 
@@ -92,7 +91,7 @@ Item: TypeAlias = InputMessage | InputReasoning | FunctionCall | FunctionOutput
 
 
 class TextFormat(msgspec.Struct, forbid_unknown_fields=True):
-    """What the text looks like."""
+    """The form of the text."""
 
     type: Literal["text", "json_object", "json_schema"]
     name: str | None = None
@@ -178,10 +177,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     # that no answer has, and of the input, which is kept whole.
     include: list[Included] | None = None
     max_tool_calls: int | None = None  # of tools that others run: none
-    # Known to OpenAI, and refused.
     background: Literal[False] | None = None
-    conversation: None = None
-    prompt: None = None
 
 
 class TextDone(msgspec.Struct, tag="output_text"):
@@ -236,7 +232,7 @@ class ResponsesUsage(msgspec.Struct):
 
 
 class ResponsesAnswer(msgspec.Struct):
-    """What follows the input."""
+    """The response to the input."""
 
     id: str
     created_at: int

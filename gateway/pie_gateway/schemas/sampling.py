@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -19,7 +19,6 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 # Of a request: it may be left out where one model is served.
 ModelName = Annotated[str, msgspec.Meta(max_length=512)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 StopText = Annotated[str, msgspec.Meta(min_length=1)]
@@ -28,27 +27,39 @@ Choices = Annotated[int, msgspec.Meta(ge=1, le=MAX_CHOICES)]
 FUNCTIONS = msgspec.Meta(extra={"types": ("function",)})
 
 
-# Fields that are parameters of a sampler as they are: all that OpenAI and vLLM do not have.
-_OWN = {"logit_bias", "allowed_tokens", "banned_sequences", "end_tokens", "temperature", "top_k"}
-_OWN |= {"frequency_penalty", "presence_penalty", "repetition_penalty", "top_p", "min_p"}
-FURTHER = tuple(name for name in FIELDS if name not in _OWN)
-_LISTS = {"tokens": Annotated[list[TokenId], msgspec.Meta(max_length=256)]}
+# Of a sampler's fields those that HTTP has under their names, and ranges that are narrower there.
+SAMPLER = tuple(
+    name
+    for name in FIELDS
+    if name not in ("logit_bias", "allowed_tokens", "banned_sequences", "end_tokens")
+)
+_NARROWER: dict[str, Any] = {
+    "presence_penalty": Annotated[float, msgspec.Meta(ge=-2, le=2)],
+    "frequency_penalty": Annotated[float, msgspec.Meta(ge=-2, le=2)],
+    "repetition_penalty": Annotated[float, msgspec.Meta(gt=0, le=100)],
+    "temperature": Annotated[float, msgspec.Meta(ge=0, le=100)],
+    "top_k": Annotated[int, msgspec.Meta(ge=-1, lt=2**31)],  # -1 and 0: all
+}
+_TOKENS = Annotated[list[TokenId], msgspec.Meta(max_length=256)]
 
 
-def _type_of(field: Field) -> Any:
-    kind = _LISTS.get(field.kind)
-    if kind is None:
-        number = float if field.kind == "float" else int
-        kind = Annotated[number, msgspec.Meta(ge=field.least, le=field.most)]
-    return kind | None
+def _type_of(name: str, field: Field) -> Any:
+    if field.kind == "tokens":
+        return _TOKENS | None
+    number: Any = float if field.kind == "float" else int
+    kind = Annotated[number, msgspec.Meta(ge=field.least, le=field.most)]
+    return _NARROWER.get(name, kind) | None
 
 
 if TYPE_CHECKING:
-    _Further = msgspec.Struct
+
+    class SamplerFields(msgspec.Struct):
+        """The fields of a sampler, by the names in `SAMPLER`."""
+
 else:
-    _Further = msgspec.defstruct(
-        "_Further",
-        [(name, _type_of(FIELDS[name]), None) for name in FURTHER],
+    SamplerFields = msgspec.defstruct(
+        "SamplerFields",
+        [(name, _type_of(name, FIELDS[name]), None) for name in SAMPLER],
         kw_only=True,
     )
 
@@ -106,20 +117,31 @@ class NamedSampler(msgspec.Struct, forbid_unknown_fields=True):
     given: dict[str, Any] = {}
 
 
-class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
-    """What every request for text may say."""
+# Other servers' names of fields, and the places where we have them: vLLM's older ones, llama.cpp's.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "guided_json": ("structured_outputs", "json"),
+    "guided_regex": ("structured_outputs", "regex"),
+    "guided_choice": ("structured_outputs", "choice"),
+    "guided_grammar": ("structured_outputs", "grammar"),
+    "json_schema": ("structured_outputs", "json"),
+    "grammar": ("structured_outputs", "grammar"),
+    "repeat_penalty": ("repetition_penalty",),
+    "n_predict": ("max_tokens",),
+}
+
+
+class SamplingRequest(SamplerFields, kw_only=True, forbid_unknown_fields=True):
+    """The common fields of requests for text, beside those of a sampler."""
+
+    aliases: ClassVar = ALIASES
 
     model: ModelName = ""
-    frequency_penalty: Penalty | None = None
     logit_bias: dict[str, Annotated[float, msgspec.Meta(ge=-100, le=100)]] | None = None
     n: Choices | None = None
-    presence_penalty: Penalty | None = None
     seed: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: str | Annotated[list[StopText], msgspec.Meta(max_length=MAX_SEQUENCES)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    temperature: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
-    top_p: Share | None = None
     response_format: ResponseFormat | None = None
     store: Literal[False] | None = None  # nothing is stored
     # They change nothing here: a name for logs, and a hint where prefixes are cached by key; here
@@ -127,9 +149,6 @@ class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
     user: str | None = None
     prompt_cache_key: str | None = None
     # vLLM's
-    top_k: Annotated[int, msgspec.Meta(ge=-1, lt=2**31)] | None = None  # -1 and 0: all
-    min_p: Share | None = None
-    repetition_penalty: Annotated[float, msgspec.Meta(gt=0, le=100)] | None = None
     ignore_eos: bool | None = None
     stop_token_ids: Annotated[list[TokenId], msgspec.Meta(max_length=MAX_SEQUENCES)] | None = None
     skip_special_tokens: bool | None = None
@@ -142,20 +161,13 @@ class SamplingRequest(_Further, kw_only=True, forbid_unknown_fields=True):
     truncate_prompt_tokens: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
     add_special_tokens: bool | None = None
     priority: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None  # the more, the later
-    min_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**24)] | None = None
     # In the place of parameters: a program of the library, or one that the user has uploaded.
     sampler: ModelName | NamedSampler | None = None
-    # Its older names for `structured_outputs`.
-    guided_json: dict[str, Any] | str | None = None
-    guided_regex: str | None = None
-    guided_choice: Annotated[list[StopText], msgspec.Meta(min_length=1)] | None = None
-    guided_grammar: str | None = None
-    # llama.cpp's
-    json_schema: dict[str, Any] | None = None
-    grammar: str | None = None  # GBNF
-    repeat_penalty: Annotated[float, msgspec.Meta(gt=0, le=100)] | None = None
-    n_predict: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None  # -1: no bound
-    cache_prompt: bool | None = None  # every prefix is cached
+
+
+def same(asked: msgspec.Struct, *names: str) -> dict[str, Any]:
+    """Fields of a request, for one that has them by the same names."""
+    return {name: getattr(asked, name) for name in names}
 
 
 class PromptLogprob(msgspec.Struct):

@@ -18,7 +18,7 @@ from pie_inference.device import Int64
 
 @dataclass(frozen=True)
 class AttentionOptions:
-    """What a layer's attention does beyond the plain scaled dot product.
+    """A layer's attention beyond the plain scaled dot product.
 
     A window counts positions and looks back: of what the rules or a mask let an input see, it keeps
     the keys whose position is greater than the input's less `window`.
@@ -30,12 +30,12 @@ class AttentionOptions:
     sinks: bool = False  # whether its queries also see a sink: see `PreparedAttention.attend`
 
     def scale_of(self, head_dim: int) -> float:
-        """What scores are multiplied by, of heads of so many numbers."""
+        """The factor of scores, of heads of so many numbers."""
         return head_dim**-0.5 if self.scale is None else self.scale
 
     @cached_property
     def scored(self) -> bool:
-        """Whether it does with scores what PyTorch's kernels do not."""
+        """True if it does with scores what PyTorch's kernels do not."""
         return self.softcap is not None or self.sinks
 
 

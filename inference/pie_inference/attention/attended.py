@@ -35,7 +35,9 @@ class Selection(Protocol):
     wants_scores: bool
 
     def keep(self, layer: int, scores: torch.Tensor | None) -> torch.Tensor:
-        """What a layer reads, perhaps by head: tokens, or by scores `[heads, pages]` pages."""
+        """The keys that a layer reads, perhaps by head: tokens, or by scores `[heads, pages]`
+        pages.
+        """
 
     def left(self, layer: int) -> torch.Tensor:
         """Which tokens a layer still reads after the weights of the steps before: bool `[tokens]`,
@@ -207,7 +209,7 @@ class AttendedRows:
         return F.pad(bounds.scores(of_layer, query, scale), (0, 1), value=-torch.inf)
 
     def _by_key_head(self, kept: torch.Tensor) -> torch.Tensor:
-        """What is read, `[kv_heads or 1, entries]`."""
+        """The slots that are read, `[kv_heads or 1, entries]`."""
         by_head = kept[None] if kept.ndim == 1 else one_of_each(kept, self._cache.kv_heads)
         by_head = by_head.clone()
         by_head[:, -1] = True
@@ -222,8 +224,8 @@ class AttendedRows:
         sinks: torch.Tensor | None,
         weights: torch.Tensor | None,
     ) -> torch.Tensor:
-        """What a query finds in entries `[kv_heads or 1, entries]`, a key head or all at once, and
-        the weights that it gives, if these are to be written.
+        """The values that a query finds in entries `[kv_heads or 1, entries]`, a key head or all at
+        once, and the weights that it gives, if these are to be written.
         """
         options, pool = self._layers[layer], self._cache.rows[layer]
         size = self._cache.page_size if row.bounds is not None else 1

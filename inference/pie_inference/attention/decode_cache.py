@@ -98,7 +98,7 @@ class DecodeCache:
             self._made[self._now] = self._clock
 
     def read(self, layer: int, rows: slice, keys: int) -> torch.Tensor:
-        """What the pool has of keys, `[rows, keys, width]`, after `store` of the layer."""
+        """The keys and values of the pool, `[rows, keys, width]`, after `store` of the layer."""
         data = self._layers[layer]
         found: torch.Tensor = data.view(-1, self.room, data.shape[-1])[rows, :keys]
         return found

@@ -38,12 +38,13 @@ from pie_py.config.model import FlashInferConfig
 CORE_GROUPS = (1, 2, 3, 4, 8)  # query heads a key head that decoding without tensor cores can do
 TENSOR_CORES_FROM = 4  # query heads a key head from which tensor cores decode faster
 PLAN_BYTES = 8 << 20  # of a wrapper's plan
+WORKSPACE_BYTES = 256 << 20  # for parts of attention that are put together
 
 Kind = Literal["decode", "filtered", "prefill", "masked"]
 
 
 def decodes_on_tensor_cores(config: FlashInferConfig, heads: int, kv_heads: int) -> bool:
-    """Whether decoding does; where the other kernels lack the number of heads it has to."""
+    """True if decoding does; where the other kernels lack the number of heads it has to."""
     group = heads // kv_heads
     if group not in CORE_GROUPS or config.decode == "tensor-cores":
         return True
@@ -121,7 +122,7 @@ class FlashInferAttention(AttentionBackend):
         self.library = library
         self.tensor_cores = decodes_on_tensor_cores(config, heads, cache.kv_heads)
         # Every wrapper's scratch memory: they run one after the other, in one stream.
-        size = max(config.workspace, least_workspace(cache, heads, graph_batch))
+        size = max(WORKSPACE_BYTES, least_workspace(cache, heads, graph_batch))
         self.workspace = torch.zeros(size, dtype=torch.uint8, device=self.device)
         self._wrappers: dict[tuple[Kind, bool, AttentionOptions], tuple[Any, Fence]] = {}
         stored = cache.data.view(cache.stored)

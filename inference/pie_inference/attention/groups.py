@@ -144,7 +144,7 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """What the queries of a group see: all keys, earlier ones, or those that a mask shows."""
+    """The keys that queries of a group see: all keys, earlier ones, or those that a mask shows."""
 
     mask: torch.Tensor | None  # [batch, 1, queries, keys], added to the scores
     causal: bool
@@ -192,7 +192,7 @@ class Padded:
         return seen
 
     def everything(self, dtype: torch.dtype, device: torch.device) -> Visibility:
-        """What the queries see if no window hides anything."""
+        """The keys that the queries see if no window hides anything."""
         if self._ruled or self._explicit:
             return visibility(self.seen(), dtype, device)
         if self.lanes.size > 1:
@@ -228,7 +228,7 @@ def visibility(seen: Bool, dtype: torch.dtype, device: torch.device) -> Visibili
 
 
 def added_mask(hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What is added to scores: minus infinity where a key is hidden, else 0."""
+    """The addend of scores: minus infinity where a key is hidden, else 0."""
     mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
     return mask.masked_fill_(hidden, float("-inf"))
 
@@ -353,7 +353,7 @@ class Groups:
         )
 
     def _by_head(self, keys: int) -> bool:
-        """Whether decoding is faster with one query per head.
+        """True if decoding is faster with one query per head.
 
         The other way, query heads that share a key head are queries of one head, and no key is read
         twice. But with AMX the CPU kernel for bfloat16 is fast enough to gain nothing by that:

@@ -36,7 +36,7 @@ class _Watched:
 
 
 class Watch(Protocol):
-    """What sees a layer's queries before these attend, after the keys and values were stored."""
+    """Sees a layer's queries before these attend, after the keys and values were stored."""
 
     def see(self, layer: int, queries: torch.Tensor, *, sinks: torch.Tensor | None = None) -> None:
         """Takes queries `[t, heads, head_dim]`, and sinks as `PreparedAttention.attend` does."""

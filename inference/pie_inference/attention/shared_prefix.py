@@ -120,7 +120,7 @@ def _best_runs(keys: Int64, queries: Int64) -> list[tuple[int, int]]:
 
 
 class Parts(NamedTuple):
-    """What queries found in some of their keys."""
+    """The values that queries found in some of their keys."""
 
     found: torch.Tensor  # [queries, heads * head_dim]
     sums: torch.Tensor  # [queries, heads] float32, log-sum-exp of the scores
@@ -129,7 +129,9 @@ class Parts(NamedTuple):
 def attend_to_prefix(
     queries: torch.Tensor, keys_values: torch.Tensor, scale: float | None
 ) -> Parts:
-    """What queries `[n, heads, head_dim]` find in all of `[keys, 2, kv_heads, head_dim]`."""
+    """The values that queries `[n, heads, head_dim]` find in all of `[keys, 2, kv_heads,
+    head_dim]`.
+    """
     count, heads, dim = queries.shape
     key, value = keys_values.permute(1, 2, 0, 3).unsqueeze(1).unbind(0)  # [1, kv_heads, keys, dim]
     kv_heads = key.shape[1]
@@ -142,7 +144,9 @@ def attend_to_prefix(
 
 
 def joined(one: Parts, other: Parts) -> torch.Tensor:
-    """What queries found in two parts of their keys together, `[queries, heads * head_dim]`."""
+    """The values that queries found in two parts of their keys together, `[queries, heads *
+    head_dim]`.
+    """
     count, heads = one.sums.shape
     # exp(b) / (exp(a) + exp(b)), written so that it never overflows: the other part's share of
     # weight.

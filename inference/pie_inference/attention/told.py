@@ -26,7 +26,7 @@ from pie_inference.memory.kv_cache import KvCache
 
 @dataclass(frozen=True, slots=True)
 class PromptSoFar:
-    """What later parts of a prompt need of its inputs that have run.
+    """All that later parts of a prompt need of its inputs that have run.
 
     Attributes:
         tokens: of the context, with these inputs.
@@ -68,7 +68,9 @@ class _Told:
     read: torch.Tensor  # [tokens], all true
 
     def hidden(self, part: slice, window: int | None) -> torch.Tensor:
-        """What some queries do not see, `[queries, keys]`, up to the last key that one sees."""
+        """The keys that some queries do not see, `[queries, keys]`, up to the last key that one
+        sees.
+        """
         places, positions = self.places[part, None], self.positions[part, None]
         seen = int(torch.searchsorted(self.columns, places[-1], right=True))
         hidden = self.columns[:seen] > places

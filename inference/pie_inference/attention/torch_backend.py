@@ -132,7 +132,7 @@ class TorchAttention(AttentionBackend):
         return found
 
     def _shared_prefixes(self, s: Sequences) -> list[SharedPrefix]:
-        """What sequences share, if every layer lets their inputs see all of it."""
+        """The prefix that sequences share, if every layer lets their inputs see all of it."""
         if not self._joins or s.input_starts.size < 3:  # a sequence alone shares nothing
             return []
         able = ~s.pages.masked & (np.diff(s.input_starts) > 0)
@@ -269,7 +269,9 @@ class _TorchPrepared(PreparedAttention):
         options: AttentionOptions,
         sinks: torch.Tensor | None,
     ) -> Parts:
-        """What queries find in keys of their own; the sums only if there is anything to join."""
+        """The values that queries find in keys of their own; the sums only if there is anything to
+        join.
+        """
         result: Parts | None = None
         for group in self._groups:
             seen = group.seen[options.window]

@@ -1,4 +1,4 @@
-"""What calibration has found, kept in the user's cache for later starts on the same machine."""
+"""The findings of calibration, kept in the user's cache for later starts on the same machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEPT_SECONDS = 7 * 86400.0
 
 
 class Calibration:
-    """What was measured of a model as it is served here: by these versions, on this CPU or GPU."""
+    """The measurements of a model as it is served here: by these versions, on this CPU or GPU."""
 
     def __init__(self, model: ServedModel) -> None:
         """Reads what an earlier start has found; a damaged or old file counts as none."""

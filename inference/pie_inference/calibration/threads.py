@@ -206,7 +206,7 @@ class SharedCores:
         return threads
 
     def are_taken(self) -> bool:
-        """Whether the threads of the forward have waited too long, and one is to go on alone."""
+        """True if the threads of the forward have waited too long, and one is to go on alone."""
         now = self._clock()
         if now - self._seen < LOOK_SECONDS:
             return False

@@ -32,7 +32,7 @@ class Fields:
         self._where = where
 
     def has(self, key: str) -> bool:
-        """Whether it holds the key, be the value null."""
+        """True if it holds the key, be the value null."""
         return key in self._config
 
     def count(self, key: str, default: int | None = None) -> int:

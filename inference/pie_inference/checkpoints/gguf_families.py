@@ -56,8 +56,8 @@ _QWEN = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.d
 
 
 class Facts(Fields):
-    """What a GGUF says of its network: names are those of its metadata, without the architecture's
-    before them.
+    """The description of a network in a GGUF: names are those of its metadata, without the
+    architecture's before them.
     """
 
     def __init__(self, file: GgufFile) -> None:
@@ -167,7 +167,7 @@ class Family:
     windows: bool = False
 
     def tensor(self, module: str, part: str) -> str:
-        """What the weight or bias of a module of a layer is called in a checkpoint."""
+        """The name in a checkpoint of a weight or bias of a layer's module."""
         alone = {"attn_sinks": "self_attn.sinks", "exp_probs_b": "mlp.gate.e_score_correction_bias"}
         if module in alone:
             return alone[module]
@@ -217,7 +217,7 @@ class Family:
 
 
 def own_words(text: str, file: str) -> str:
-    """What is said of a config.json that was made of a GGUF, in the words of that file."""
+    """A message about a config.json that was made of a GGUF, in the words of that file."""
     named = _KEY.sub(lambda key: _KEYS[key[0]], text)
     return named.replace("config.json", f"{file}, metadata")
 
@@ -308,8 +308,8 @@ def _gemma3(facts: Facts) -> dict[str, Any]:
 
 
 def _score_scale(facts: Facts, largest: int) -> float:
-    """What scores are divided by the root of: the largest model, which no key of the file tells, is
-    known by its number of layers.
+    """The number by whose root scores are divided: the largest model, which no key of the file
+    tells, is known by its number of layers.
     """
     if facts.layers == largest:
         return facts.count("embedding_length") / facts.count("attention.head_count")

@@ -72,7 +72,7 @@ def gguf_folder(file: Path) -> Path:
 
 
 def _is_sound(folder: Path) -> bool:
-    """Whether a kept folder is there, and as it was made."""
+    """True if a kept folder is there, and as it was made."""
     try:
         sums = json.loads((folder / SUMS).read_bytes())
         return all(_sum(folder / name) == expected for name, expected in sums.items())

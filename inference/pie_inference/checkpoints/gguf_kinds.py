@@ -56,7 +56,7 @@ class Kind:
         return found.flatten()
 
     def groups(self, stored: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """What whole blocks `[bytes]` hold, if not plain numbers: whole numbers `[n]`, uint8, and
+        """The numbers of whole blocks `[bytes]`, if not plain: whole numbers `[n]`, uint8, and
         the scale and least value of each group of equally many, float32.
         """
         numbers = torch.empty(len(stored) // self.size, self.numbers, dtype=torch.uint8)

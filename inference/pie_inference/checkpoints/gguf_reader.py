@@ -81,7 +81,7 @@ class GgufFile(Mapping[str, Any]):
         return self._cursor.items(value, key) if isinstance(value, _Items) else value
 
     def __contains__(self, key: object) -> bool:
-        """Whether there is such a value; reads no list, as getting it would."""
+        """True if there is such a value; reads no list, as getting it would."""
         return key in self._values
 
     def __iter__(self) -> Iterator[str]:

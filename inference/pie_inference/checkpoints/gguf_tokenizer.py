@@ -28,7 +28,7 @@ _KEPT_SPACES = ("<unk>", "<s>", "<|endoftext|>")
 
 
 class _Type(IntEnum):
-    """What a token is for."""
+    """The purpose of a token."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -185,7 +185,7 @@ class GgufTokenizer:
         ]
 
     def _frame(self) -> dict[str, Any] | None:
-        """What is put before and behind every text."""
+        """The tokens before and behind every text."""
         first = self.model == "llama" or (self._splits is not None and self._splits.first)
         bos = self.bos if self._fields.flag("tokenizer.ggml.add_bos_token", first) else None
         add_end = self._fields.flag("tokenizer.ggml.add_eos_token", False)

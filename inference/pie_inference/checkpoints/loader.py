@@ -128,7 +128,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 def cpu_has_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 in hardware."""
+    """True if this CPU multiplies bfloat16 in hardware."""
     flags = Path("/proc/cpuinfo")
     if not flags.is_file():
         return False
@@ -263,7 +263,7 @@ def _check(folder: Path, expected: Mapping[str, tuple[int, ...]], sources: Sourc
 
 
 def _differs(head: Source, expected: Iterable[str], sources: Sources) -> bool:
-    """Whether a head that config.json calls tied is another one than the embedding after all."""
+    """True if a head that config.json calls tied is another one than the embedding after all."""
     found = [sources[name].read() for name in expected if name.endswith("embed_tokens.weight")]
     return len(found) == 1 and not torch.equal(head.read().to(found[0]), found[0])
 

@@ -92,7 +92,7 @@ def compressed_tensors(table: Table, stored: Sources) -> Sources:
 
 
 def _for_int8(scheme: Any) -> bool:
-    """Whether weights are int8, and activations are to be rounded to int8 row by row (w8a8)."""
+    """True if weights are int8, and activations are to be rounded to int8 row by row (w8a8)."""
     for numbers, strategy in ((scheme.weights, "channel"), (scheme.input_activations, "token")):
         if numbers is None or (numbers.num_bits, numbers.type, numbers.strategy) != (
             8,

@@ -153,5 +153,5 @@ class Entry(Source):
 
 
 def unreadable(file: Path, error: Exception) -> LoadError:
-    """What to say of a file."""
+    """A sentence about a file."""
     return LoadError(f"{file} cannot be read, download it again: {error}")

@@ -348,7 +348,7 @@ def _number(pointer):
 
 @triton.jit
 def _finite(high):
-    """What to subtract from logits whose largest is `high`."""
+    """The number to subtract from logits whose largest is `high`."""
     return tl.where(high > _NONE, high, 0.0)
 
 

@@ -76,7 +76,7 @@ GROUPED_MULTIPLE = 8  # of bfloat16 numbers in a row of what they multiply
 
 
 def groups(dtype: torch.dtype, device: torch.device, *sizes: int) -> bool:
-    """Whether experts of such sizes, hidden and inner, are multiplied all in one product."""
+    """True if experts of such sizes, hidden and inner, are multiplied all in one product."""
     return (
         device.type == "cuda"
         and dtype == torch.bfloat16
@@ -197,7 +197,7 @@ class Experts(FeedForward):
         return torch.cat(found)
 
     def _adapted(self, adapters: AdapterRows | None) -> bool:
-        """Whether adapters change an expert."""
+        """True if adapters change an expert."""
         return adapters is not None and any(adapters.reach(*e.layers) for e in self._experts)
 
 

@@ -43,7 +43,7 @@ class Packed:
 
     @property
     def form(self) -> tuple[int, ...]:
-        """What weights that can be one have in common: all but the number of whole blocks."""
+        """The key of weights that can be one: all of their form but the number of whole blocks."""
         whole = len(self.data) * LANES
         rest = 0 if self.outputs == whole else self.outputs
         return self.group, self.bits, self.half, rest
@@ -64,7 +64,7 @@ class Packed:
 
 
 def fits(inputs: int, group: int) -> bool:
-    """Whether weights in groups of so many inputs can be packed."""
+    """True if weights in groups of so many inputs can be packed."""
     return inputs % group == group % LANES == 0
 
 
@@ -86,7 +86,7 @@ def packed(numbers: torch.Tensor, scales: torch.Tensor, least: torch.Tensor, bit
 
 
 def multiplies_bfloat16(weight: torch.Tensor, widely: bool = False) -> bool:
-    """Whether a weight `[out, in]` can be packed as it is, and its products are then as fast as
+    """True if a weight `[out, in]` can be packed as it is, and its products are then as fast as
     oneDNN's: on CPUs with instructions for bfloat16, but for those that have tiles (AMX) as well,
     unless they are to be in float32.
     """

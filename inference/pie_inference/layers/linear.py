@@ -41,7 +41,7 @@ def linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
 
 
 def packs_bfloat16() -> bool:
-    """Whether this CPU has the instructions that oneDNN needs for packed bfloat16 weights."""
+    """True if this CPU has the instructions that oneDNN needs for packed bfloat16 weights."""
     supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return supported
 
@@ -120,12 +120,12 @@ SMALLEST_INT8 = 4 << 20
 
 
 def worth_int8(weights: int) -> bool:
-    """Whether a product of so many weights is not slower in int8, for any number of rows."""
+    """True if a product of so many weights is not slower in int8, for any number of rows."""
     return weights >= SMALLEST_INT8
 
 
 def multiplies_int8(device: torch.device) -> bool:
-    """Whether it is a CPU with the instructions (VNNI) that make int8 products fast and exact."""
+    """True if it is a CPU with the instructions (VNNI) that make int8 products fast and exact."""
     return device.type == "cpu" and torch.cpu._is_vnni_supported()
 
 

@@ -14,7 +14,7 @@ from pie_inference.layers.linear import Linear
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """What is added to a layer's result: `x · down · up`. Ranks are filled up with zeros to a
+    """The addition to a layer's result: `x · down · up`. Ranks are filled up with zeros to a
     multiple of `LANES`, which the fused step reads at once.
     """
 
@@ -24,7 +24,7 @@ class LowRank:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Adapter:
-    """What one adapter adds."""
+    """The addition of one adapter."""
 
     layers: Mapping[Linear, LowRank]
 
@@ -77,7 +77,7 @@ class AdapterRows:
         return AdapterRows(self._owners[rows.cpu().numpy()], self._adapters, self._device)
 
     def reach(self, *layers: Linear) -> bool:
-        """Whether one of the layers gets an addition."""
+        """True if one of the layers gets an addition."""
         return any(layer in adapter.layers for adapter, _ in self._parts for layer in layers)
 
     def add_(self, y: torch.Tensor, x: torch.Tensor, layer: Linear) -> None:
@@ -94,7 +94,7 @@ class AdapterRows:
 
 
 def adapted(layer: Linear, x: torch.Tensor, adapters: AdapterRows | None) -> torch.Tensor:
-    """What a layer makes of `x` `[t, in]`, with what adapters add to it: `[t, out]`."""
+    """A layer's result for `x` `[t, in]`, with what adapters add to it: `[t, out]`."""
     y = layer(x)
     if adapters is not None:
         adapters.add_(y, x, layer)

@@ -68,7 +68,7 @@ def needed_library() -> ctypes.CDLL:
 
 
 def _shipped() -> ctypes.CDLL | None:
-    """What the wheel carries for this CPU, if it does and it can be loaded."""
+    """The library in the wheel for this CPU, if it does and it can be loaded."""
     folder = shipped_folder("kernels")
     if not folder.is_dir():
         return None
@@ -100,7 +100,7 @@ def _compiled() -> Path:
 
 
 def _cpu() -> str:
-    """What tells CPUs apart that share a cache folder."""
+    """A key of this CPU, for a cache folder that several share."""
     found = re.search(r"^(?:flags|Features)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.M)
     return platform.machine() + (found[0] if found else "")
 

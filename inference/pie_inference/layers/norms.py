@@ -31,7 +31,7 @@ class RmsNorm:
 
     @property
     def weight(self) -> torch.Tensor:
-        """What it multiplies by, `[size]`, float32."""
+        """The factor, `[size]`, float32."""
         return self._stored.float() + self._offset
 
     def use(self, kernels: Kernels) -> None:

@@ -67,7 +67,7 @@ class Rope:
         return table.unsqueeze(2).to(device=self._device, dtype=self._dtype)
 
     def angles(self, positions: torch.Tensor) -> Angles:
-        """What `rotate_` needs of positions `[t]`, once a forward.
+        """The angles that `rotate_` needs of positions `[t]`, once a forward.
 
         Cosines and signed sines, each `[t, 1, head_dim]`; for a kernel that looks them up the
         positions and the table.

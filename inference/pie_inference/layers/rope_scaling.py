@@ -36,7 +36,7 @@ class RopeSpec:
         return found if self.longest is None else min(found, self.longest)
 
     def turning(self) -> tuple[torch.Tensor, float]:
-        """What a position turns further than the one before, `[head_dim / 2]`, float32 radians, and
+        """The turn from a position to the next, `[head_dim / 2]`, float32 radians, and
         the amplitude. Raises `LoadError` if the scaling lacks a parameter.
         """
         return SCALINGS[self.kind](self)
@@ -61,7 +61,7 @@ class RopeSpec:
         return float(value)
 
     def factors(self, name: str) -> torch.Tensor:
-        """What each frequency is divided by, `[head_dim / 2]`, near (`short`) or far (`long`).
+        """The divisor of each frequency, `[head_dim / 2]`, near (`short`) or far (`long`).
         Raises `LoadError` if they lack, or are not as many numbers.
         """
         values = self.parameters.get(f"{name}_factor")

@@ -77,7 +77,7 @@ class _Step(ctypes.Structure):
 
 
 class LayerWatch(Protocol):
-    """What sees a layer's queries before these attend, after the keys and values were stored."""
+    """Sees a layer's queries before these attend, after the keys and values were stored."""
 
     rows: Int64
     """Inputs that do not attend themselves: `see` writes what they find."""
@@ -167,7 +167,7 @@ class DecodeStep:
         self._low_ranks: WeakKeyDictionary[Adapter, Int64] = WeakKeyDictionary()
 
     def _low_ranks_of(self, adapter: Adapter) -> Int64:
-        """What an adapter adds to each product: addresses and rank, `[layers, PRODUCTS, 3]`."""
+        """An adapter's addition to each product: addresses and rank, `[layers, PRODUCTS, 3]`."""
         made = self._low_ranks.get(adapter)
         if made is None:
             added = [adapter.layers.get(of) for products in self._products_of for of in products]
@@ -450,7 +450,7 @@ class RowAttention:
 
 
 def can_attend(heads: int, dim: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether `RowAttention` knows keys of these sizes, and there is a library."""
+    """True if `RowAttention` knows keys of these sizes, and there is a library."""
     known = dtype in (torch.float32, torch.bfloat16) and device.type == "cpu"
     fits = heads <= MOST_HEADS and dim <= MOST_DIM and dim % LANES == 0
     return known and fits and library() is not None

@@ -48,7 +48,7 @@ def compile_library(compiler: str, flags: Sequence[str], source: Path, target: P
 
 
 def variant_flags(name: str) -> tuple[str, ...]:
-    """What the compiler is told for a variant, in place of `FLAGS`, which mean this CPU."""
+    """The compiler's flags for a variant, in place of `FLAGS`, which mean this CPU."""
     named = (re.sub("^(avx.*)_", r"\1", flag).replace("_", "-") for flag in VARIANTS[name])
     kept = (flag for flag in FLAGS if "-march" not in flag)
     return (*kept, "-march=x86-64", *(f"-m{flag}" for flag in named))

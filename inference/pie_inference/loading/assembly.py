@@ -46,7 +46,7 @@ def load_models(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[Se
 
 
 def _memories(loaded: Sequence[LoadedNetwork], ranks: Ranks) -> dict[torch.device, Memory]:
-    """What pools may take on each device that has models, and on the host."""
+    """The memory for pools on each device that has models, and on the host."""
     cpu = torch.device("cpu")
     gpus = {model.device for model in loaded} - {cpu}
     if gpus:

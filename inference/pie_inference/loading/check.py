@@ -1,4 +1,4 @@
-"""Whether a model can be served, as far as its files' heads tell: `python -m ... MODEL`."""
+"""Says if a model can be served, by its files' heads: `python -m ... MODEL`."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _mode(config: dict[str, Any]) -> str | None:
 
 
 def _read(file: Path, kind: type[Any]) -> Any:
-    """What a file holds; nothing if it is damaged. Raises `OSError` if it lacks."""
+    """A file's object; empty if it is damaged. Raises `OSError` if it lacks."""
     with suppress(ValueError):
         found = json.loads(file.read_text(encoding="utf-8"))
         return found if isinstance(found, kind) else kind()

@@ -32,7 +32,7 @@ def compile_for(models: Sequence[LoadedNetwork]) -> None:
 
 
 def pool_memory(device: torch.device, sharing: Sequence[LoadedNetwork]) -> Memory:
-    """What pools of models may take of a GPU: neither their weights nor what computing takes."""
+    """The memory of a GPU for pools of models, without their weights and what computing takes."""
     working = 0
     for model in sharing:
         if model.config.kv_pages is not None or model.config.kv_memory is not None:
@@ -45,7 +45,7 @@ def pool_memory(device: torch.device, sharing: Sequence[LoadedNetwork]) -> Memor
 
 
 def _wanted(loaded: LoadedNetwork) -> Wanted:
-    """What kernels a model needs."""
+    """The kernels that a model needs."""
     network, config = loaded.network, loaded.config.flashinfer
     return Wanted(config, network.shape, loaded.dtype, loaded.stored, network.activation)
 

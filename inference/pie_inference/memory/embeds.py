@@ -51,7 +51,7 @@ class EmbedPool:
         return self.hidden.index_select(0, upload_index(embeds, self._device))
 
     def images(self, embeds: Int32) -> ImageInputs | None:
-        """What inputs have of images in rows and columns; None if none is of one."""
+        """The places of inputs in images, in rows and columns; None if none is of one."""
         if self._places is None:
             return None
         places = self._places[embeds]

@@ -179,7 +179,7 @@ class Decoder:
 
     @property
     def graphable(self) -> bool:
-        """Whether equally large forwards run the same kernels and never wait for the device: the
+        """True if equally large forwards run the same kernels and never wait for the device: the
         host needs row counts of experts that are not grouped.
         """
         blocks = self.spec.feed_forward

@@ -24,7 +24,7 @@ def gated_delta_rule(
     strengths: torch.Tensor,
     state: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What tokens read from a state, each after it has written to it.
+    """The values that tokens read from a state, each after it has written to it.
 
     Token `t` writes `S = exp(d) S + k uᵀ` with `u = s (v - exp(d) Sᵀ k)`: of its value, that which
     the state does not give for its key already. Then it reads `Sᵀ q`. A token of decay 0 and

@@ -22,7 +22,7 @@ _OUTER = re.compile(r"(embed_tokens|lm_head)\.weight$")
 def keeper(
     kept: dict[str, Packed], quantize: str | None, possible: bool
 ) -> Callable[[str, Source], bool]:
-    """What puts weights into `kept` that stay in few bits and are not there yet, for
+    """A function that puts weights into `kept` that stay in few bits and are not there yet, for
     `load_tensors`. Raises `LoadError` if weights are to be rounded and this model, device or
     machine cannot have it.
     """

@@ -73,7 +73,7 @@ def fused_steps(
 
 
 def _plain(spec: DecoderSpec) -> bool:
-    """Whether the layers do nothing but what `step.c` knows."""
+    """True if the layers do nothing but what `step.c` knows."""
     shape, first = spec.shape, spec.feed_forward[0]
     more = spec.parallel or spec.head_norms or spec.whole_norm or spec.output_gate
     return (
@@ -171,7 +171,7 @@ class FusedSteps:
         outputs: Int64,
         watches: Sequence[LayerWatch],
     ) -> StepRows:
-        """What each input sees: what is before it in its sequence, or what its rule says."""
+        """The slots that each input sees: those before it in its sequence, or those of its rule."""
         table, by_page = page_table(s, self._cache.page_size)
         if not by_page.all():
             table = slot_table(s, np.arange(by_page.size))

@@ -89,7 +89,7 @@ def gemma3_within(config: Config) -> DecoderSpec:
 
 
 def gemma3_rename(name: str) -> str | None:
-    """What a stored tensor is called here, or None for those of images."""
+    """The name here of a stored tensor, or None for those of images."""
     name = name.removeprefix("model.")
     if name.startswith(("vision_tower.", "multi_modal_projector.")):
         return None
@@ -97,7 +97,7 @@ def gemma3_rename(name: str) -> str | None:
 
 
 def _gemma(config: Config, **more: Any) -> DecoderSpec:
-    """What all Gemmas have: weights of norms are less one, embeddings scaled, GeGLU."""
+    """The traits of all Gemmas: weights of norms are less one, embeddings scaled, GeGLU."""
     fields = Fields(config)
     if fields.flag("use_bidirectional_attention", False):
         raise LoadError("config.json: use_bidirectional_attention is not supported: an encoder")

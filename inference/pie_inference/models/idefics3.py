@@ -77,7 +77,7 @@ def idefics3_tensors(spec: Idefics3Spec) -> Shapes:
 
 
 def idefics3_rename(name: str) -> str | None:
-    """What a stored tensor is called here, or None for one without use."""
+    """The name here of a stored tensor, or None for one without use."""
     return None if re.search(r"\.embeddings\.position_ids$", name) else name
 
 

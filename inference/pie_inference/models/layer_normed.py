@@ -43,7 +43,7 @@ def phi(config: Config) -> DecoderSpec:
 
 
 def phi_rename(name: str) -> str:
-    """What a stored tensor is called here."""
+    """The name here of a stored tensor."""
     for stored, ours in (
         (".dense.", ".o_proj."),
         ("final_layernorm", "norm"),
@@ -88,7 +88,7 @@ def stablelm(config: Config) -> DecoderSpec:
 
 
 def stablelm_rename(name: str) -> str:
-    """What a stored tensor is called here."""
+    """The name here of a stored tensor."""
     return name.replace("q_layernorm.", "q_norm.").replace("k_layernorm.", "k_norm.")
 
 

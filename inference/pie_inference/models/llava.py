@@ -80,7 +80,7 @@ def llava_tensors(spec: LlavaSpec) -> Shapes:
 
 
 def llava_rename(spec: LlavaSpec, name: str) -> str | None:
-    """What a stored tensor is called here, in one of several layouts; None for one without use."""
+    """The name here of a stored tensor, in one of several layouts; None for one without use."""
     if name.startswith((f"model.{TEXT}", f"model.{VISION}", f"model.{PROJECTOR}")):
         name = name.removeprefix("model.")
     if name.startswith(VISION):

@@ -16,7 +16,7 @@ from pie_inference.models.weights import Weights
 
 
 class Mixer(ABC):
-    """What comes before the product `output`, which leads back to the hidden size."""
+    """The part before the product `output`, which leads back to the hidden size."""
 
     output: Linear
 
@@ -122,7 +122,8 @@ def attended(
     sinks: torch.Tensor | None,
     wanted: torch.Tensor | None,
 ) -> torch.Tensor:
-    """What the wanted rows of queries `[t, heads, head_dim]` attend to, `[o, heads * head_dim]`.
+    """The values to which the wanted rows of queries `[t, heads, head_dim]` attend, `[o, heads *
+    head_dim]`.
 
     All queries are computed, and then chosen among: those of a group lie side by side.
     """

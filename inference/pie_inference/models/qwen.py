@@ -110,7 +110,7 @@ def within(config: Config, defaults: Config) -> Config:
 
 
 def qwen3_5_rename(name: str) -> str | None:
-    """What a stored tensor is called here; None for images, and what predicts several tokens."""
+    """The name here of a stored tensor; None for images, and what predicts several tokens."""
     if name.startswith(("mtp.", "model.visual.")):
         return None
     return name.replace("model.language_model.", "model.", 1)

@@ -58,7 +58,7 @@ class ModelShape:
 
     @property
     def sinks(self) -> bool:
-        """Whether queries see a sink, in some layers."""
+        """True if queries see a sink, in some layers."""
         return any(options.sinks for options in self.attention)
 
 

@@ -13,8 +13,8 @@ from pie_inference.parallel.ranks import Ranks
 
 
 def sharded(spec: DecoderSpec, size: int) -> DecoderSpec:
-    """What each of so many ranks has of a decoder. Raises `LoadError` if heads or inner sizes do
-    not divide among them.
+    """The part of a decoder that each of so many ranks has. Raises `LoadError` if heads or inner
+    sizes do not divide among them.
     """
     shape = spec.shape
     whole = [spec.whole_norm, len(spec.attention_names) == 1, shape.sinks, shape.latent]
@@ -45,7 +45,7 @@ def sharded(spec: DecoderSpec, size: int) -> DecoderSpec:
 
 
 def part_of(spec: DecoderSpec, ranks: Ranks) -> Callable[[str, torch.Tensor], torch.Tensor]:
-    """What a rank takes of a tensor of a whole decoder, by its name.
+    """The part that a rank takes of a tensor of a whole decoder, by its name.
 
     Products whose results are divided take rows, those whose inputs are take columns: their results
     are summed. The bias of a sum is the first rank's.
@@ -76,7 +76,7 @@ def part_of(spec: DecoderSpec, ranks: Ranks) -> Callable[[str, torch.Tensor], to
 
 
 def divides_head(spec: DecoderSpec, size: int) -> bool:
-    """Whether each rank computes a part of the logits; else each computes all."""
+    """True if each rank computes a part of the logits; else each computes all."""
     return spec.shape.vocab_size % size == 0
 
 

@@ -169,7 +169,7 @@ def stacked_experts(names: StackedNames, router: str, **more: Any) -> ExpertsSpe
 
 
 class NormNames(NamedTuple):
-    """What the norms of a layer are called; None where there is none."""
+    """The names of a layer's norms; None where there is none."""
 
     before_attention: str | None = "input_layernorm"
     after_attention: str | None = None

@@ -54,8 +54,8 @@ def text_config(config: Config) -> Config:
 
 
 def text_name(name: str) -> str:
-    """What a tensor of a language model within another, stored in one of several layouts, is called
-    here.
+    """The name of a tensor of a language model within another, stored in one of several
+    layouts, here.
     """
     if name.startswith("lm_head."):
         return TEXT + name

@@ -44,7 +44,7 @@ class Meeting:
         return meeting
 
     def store(self, size: int) -> Store:
-        """What so many ranks find each other by."""
+        """The address at which so many ranks find each other."""
         if self._opened is not None:
             return self._opened
         if self.place.startswith("file://"):
@@ -108,7 +108,7 @@ class Ranks:
         return [int(number) for number in found.tolist()]
 
     def agree(self, opinion: bool, device: torch.device) -> bool:
-        """What the first of them thinks: clocks differ, and all must go the same way."""
+        """The decision of the first of them: clocks differ, and all must go the same way."""
         if self.size == 1:
             return opinion
         found = torch.tensor([opinion], dtype=torch.int32, device=device)

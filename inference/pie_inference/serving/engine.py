@@ -217,7 +217,7 @@ class _Answer:
         self.results = []
 
     def rest(self, idle_ns: int) -> PlanResult:
-        """What was not sent, at the plan's end."""
+        """The results that were not sent, at the plan's end."""
         plan = self._plan
         return PlanResult(plan.id, plan.model, self.results, self._first, idle_ns=idle_ns)
 

@@ -32,7 +32,7 @@ class Flight:
 
     @property
     def has_more(self) -> bool:
-        """Whether a step has not begun."""
+        """True if a step has not begun."""
         return self._left > 0
 
     @property

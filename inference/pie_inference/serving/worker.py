@@ -57,7 +57,7 @@ PR_SET_THP_DISABLE = 41  # Linux's prctl.h
 
 
 class WorkerConfig(BaseModel):
-    """What the control process gives a worker on its command line."""
+    """A worker's command line."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -76,13 +76,13 @@ class WorkerConfig(BaseModel):
 
     @property
     def fixed_threads(self) -> bool:
-        """Whether the number of PyTorch's threads is configured, or ranks share the cores."""
+        """True if the number of PyTorch's threads is configured, or ranks share the cores."""
         configured = self.threads is not None or "OMP_NUM_THREADS" in os.environ
         return configured or self.tensor_parallel_size > 1
 
     @property
     def on_cpu(self) -> bool:
-        """Whether ranks compute on the CPU."""
+        """True if ranks compute on the CPU."""
         return not torch.cuda.is_available() or all(m.device == "cpu" for m in self.models)
 
 
@@ -171,7 +171,7 @@ def follow(endpoint: str, meeting: str, rank: int, config: WorkerConfig) -> int:
 
 
 def _settle(config: WorkerConfig) -> None:
-    """What every process of a worker does first."""
+    """Sets a worker's process up: every one does this first."""
     set_up_logs(config.log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; control decides
     exit_with_parent()
@@ -205,13 +205,13 @@ class _Inbox:
             self._receive()
 
     def is_cut(self, plan: Plan) -> bool:
-        """Whether a plan has been cut, by what is there."""
+        """True if a plan has been cut, by what is there."""
         self.look()
         return self._cut == (plan.model, plan.id)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no message."""
+        """True if there is no message."""
         self.look()
         return not self._read
 

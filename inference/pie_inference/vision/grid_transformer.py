@@ -183,7 +183,7 @@ class GridTransformer:
         return found[0].permute(1, 2, 0).to(self._positions.dtype)
 
     def _angles(self, places: torch.Tensor) -> torch.Tensor:
-        """What patches in rows and columns `[n, 2]` turn by, `[n, head_dim / 2]`, float32: half of
+        """The angles of patches in rows and columns `[n, 2]`, `[n, head_dim / 2]`, float32: half of
         the planes by rows, half by columns.
         """
         half = self._spec.hidden // self._spec.heads // 2

@@ -1,4 +1,4 @@
-"""What the command line lets one choose: alone here, so that `--help` imports little else."""
+"""The choices of the command line: alone here, so that `--help` imports little else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Mode(StrEnum):
 
     @property
     def is_async(self) -> bool:
-        """Whether calls run while the model writes on."""
+        """True if calls run while the model writes on."""
         return self in (Mode.ASYNC, Mode.ASYNC_NAIVE)
 
 
@@ -36,7 +36,7 @@ class Syntax(StrEnum):
 
 
 class Strictness(StrEnum):
-    """What generated blocks are held to."""
+    """The form that generated blocks are held to."""
 
     MARKERS = "markers"  # the blocks' form only
     CALLS = "calls"  # any call with literal arguments

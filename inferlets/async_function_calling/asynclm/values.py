@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, Self, dataclass_transform
 
 
 @dataclass_transform(frozen_default=True)
@@ -30,6 +30,10 @@ class Value:
         fields.update(zip(self._fields, values, strict=False), **named)
         if named or len(values) != len(self._fields):
             self._check(len(values), named)
+
+    def replaced(self, **named: Any) -> Self:
+        """The same with other values of some fields."""
+        return type(self)(**{**{field: getattr(self, field) for field in self._fields}, **named})
 
     def _check(self, count: int, named: dict[str, Any]) -> None:
         rest = self._fields[count:]

@@ -43,7 +43,7 @@ class Call:
         return self._values
 
     async def result(self) -> Any:
-        """What the function returns.
+        """The function's result.
 
         Raises:
             InferletFailed: it was ended: by a limit, or by `cancel`. What the function itself has
@@ -196,7 +196,7 @@ class Sender:
         return await self._client.launch(self._uploaded[1], [request])
 
     async def result(self, args: Any, options: Any) -> Any:
-        """What a call returns; its instance ends with it."""
+        """A call's result; its instance ends with it."""
         instance = await self.begin(args, options)
         try:
             return await Call(instance, self.reach).result()
@@ -261,7 +261,7 @@ async def end(instance: Instance) -> None:
 
 
 def _print(message: str | bytes) -> None:
-    """What a program sends by itself, as `pie-py run` shows it."""
+    """A message that a program sends by itself, as `pie-py run` shows it."""
     text = message if isinstance(message, str) else message.decode(errors="replace")
     print(_shown(text), end="")
 

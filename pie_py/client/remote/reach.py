@@ -120,7 +120,7 @@ class Reach:
 
     @property
     def streams(self) -> bool:
-        """Whether it yields."""
+        """True if it yields."""
         target = self.target
         return inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
 
@@ -142,7 +142,7 @@ class Reach:
         return pack(modules)
 
     def request(self) -> dict[str, Any]:
-        """What the program is told beside the arguments."""
+        """The facts for the program beside the arguments."""
         return {
             "module": self.module,
             "pieces": list(self._pieces()),
@@ -208,7 +208,7 @@ class Reach:
     def _add_value(
         self, name: str, value: Any, user: str, file: str, space: Mapping[str, Any]
     ) -> None:
-        """What a global name stands for."""
+        """The value of a global name."""
         if isinstance(value, Inferlet):
             value = value.target
         if isinstance(value, ModuleType):
@@ -326,7 +326,7 @@ class Reach:
 
 
 def _module_name(home: str) -> str:
-    """What the caller's module is called in the inferlet: the script's name if it is one."""
+    """The name of the caller's module in the inferlet: the script's name if it is one."""
     name = home
     if home == "__main__":
         name = Path(getattr(sys.modules[home], "__file__", None) or "notebook").stem
@@ -348,7 +348,7 @@ def _space(thing: FunctionType | type) -> dict[str, Any]:
 
 
 def _is_full(cell: Any) -> bool:
-    """Whether a variable of a function around has a value yet."""
+    """True if a variable of a function around has a value yet."""
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:
@@ -364,7 +364,7 @@ def _methods(kind: type) -> list[FunctionType]:
 
 
 def _is_mark(decorator: ast.expr, space: Mapping[str, Any]) -> bool:
-    """Whether it is `@inferlet`, in any spelling."""
+    """True if it is `@inferlet`, in any spelling."""
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     path = ast.unparse(called).split(".")
     found = space.get(path[0])
@@ -390,7 +390,7 @@ def _exporter(value: Any) -> str | None:
 
 
 def _binds(node: ast.stmt, name: str) -> bool:
-    """Whether a statement is an assignment to a name."""
+    """True if a statement is an assignment to a name."""
     if isinstance(node, ast.AnnAssign):
         targets: list[ast.expr] = [node.target] if node.value is not None else []
     else:
@@ -412,7 +412,7 @@ def _is_installed(file: Path) -> bool:
 
 
 def _is_pure(top: str) -> bool:
-    """Whether a package has no compiled parts."""
+    """True if a package has no compiled parts."""
     origin = _origin(top)
     if origin is None or origin.name != "__init__.py":
         return True

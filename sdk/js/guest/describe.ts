@@ -15,7 +15,7 @@ export function describe(error: unknown): string {
   return [`${error.name}: ${error.message}${hint(error)}`, ...frames(error.stack ?? ""), ...cause].join("\n");
 }
 
-/** What else there is to say of what an engine says. */
+/** A hint beside an engine's message. */
 function hint({ name, message }: Error): string {
   const method = /\.(\w+) is not a function$/.exec(message);
   if (name === "TypeError" && method) return didYouMean(method[1], methods());

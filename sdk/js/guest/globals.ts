@@ -168,7 +168,7 @@ const LEVELS: [string, raw.LogLevel][] = [
   ["trace", "debug"],
 ];
 
-/** What each instance needs for itself. */
+/** Seeds and clocks of an instance. */
 export function begin(): void {
   seed();
   started.at = raw.monotonicNow();

@@ -44,7 +44,7 @@ export function compile(modules: Modules): Modules {
 
 type Exports = Record<string, unknown>;
 
-/** What else is asked of a module: by `await`, and by what Sucrase makes of imports. */
+/** Names asked of a module by `await`, and by what Sucrase makes of imports. */
 const ASKED = ["then", "default", "__esModule"];
 
 /** The SDK. A name that it does not have is an error, where JavaScript would go on with nothing. */

@@ -1,5 +1,5 @@
 /**
- * What layers read of a context while it is generated: policies of the literature, to be given as
+ * Policies of the literature for what layers read of a context while it is generated, to be given as
  * `context.generate(sampler, { attend: attention.quest(64) })`.
  *
  * Each is a short program of the stage `attend`, whose text the server has

@@ -1,12 +1,6 @@
-/**
- * The model's chat format: messages into tokens, and generated tokens into events.
- *
- * `Context.system`, `user`, `assistant`, `cue` and `seal` use this; the functions here give the same
- * tokens to programs that keep their own buffers.
- */
+/** The messages of a context in the model's chat format. */
 
 import type { Message, Model } from "./model.ts";
-import { TextDecoder } from "./stream.ts";
 
 const EXAMPLE: Message[] = [
   { role: "user", content: "Hi" },
@@ -22,7 +16,7 @@ const EXAMPLE: Message[] = [
  * cut back to where the two part.
  */
 export class Conversation {
-  /** Whether a message is the last thing said, so the assistant is next. */
+  /** True if a message is the last thing said, so the assistant is next. */
   unanswered = false;
   /** Tokens cut off since the template changed its mind about them. */
   recomputed = 0;
@@ -43,7 +37,7 @@ export class Conversation {
     this.#model = model;
   }
 
-  /** Whether messages are not tokens yet. */
+  /** True if messages are not tokens yet. */
   get waiting(): boolean {
     return this.#rendered < this.#messages.length;
   }
@@ -149,106 +143,4 @@ function shared(one: ArrayLike<unknown>, other: ArrayLike<unknown>): number {
   const most = Math.min(one.length, other.length);
   for (let i = 0; i < most; i++) if (one[i] !== other[i]) return i;
   return most;
-}
-
-/** What messages add to the text of those before them. */
-function difference(model: Model, old: Message[], added: Message[], cue: boolean): string {
-  const { tokenizer } = model;
-  const before = tokenizer.applyChatTemplate(old, false);
-  const after = tokenizer.applyChatTemplate([...old, ...added], cue);
-  if (!after.startsWith(before)) {
-    throw new Error(
-      "the model's chat template renders earlier messages in another way when others follow: fill the" +
-        " whole conversation at once, with `context.fill(model.tokenizer.applyChatTemplate(...))`",
-    );
-  }
-  return after.slice(before.length);
-}
-
-function turn(model: Model, role: string, content: string, old: Message[]): number[] {
-  return model.tokenizer.encode(difference(model, old, [{ role, content }], false));
-}
-
-/** Tokens of a conversation that starts with a system message. */
-export function system(model: Model, message: string): number[] {
-  const text = model.tokenizer.applyChatTemplate([{ role: "system", content: message }]);
-  return model.tokenizer.encode(text);
-}
-
-/** Tokens of a user's turn in the middle of a conversation. */
-export function user(model: Model, message: string): number[] {
-  return turn(model, "user", message, EXAMPLE);
-}
-
-/** Tokens of an assistant's turn in the middle of a conversation. */
-export function assistant(model: Model, message: string): number[] {
-  return turn(model, "assistant", message, EXAMPLE.slice(0, 1));
-}
-
-/** Tokens that start the assistant's turn. */
-export function cue(model: Model): number[] {
-  return model.tokenizer.encode(difference(model, EXAMPLE.slice(0, 1), [], true));
-}
-
-/** The token that ends the assistant's turn. */
-export function seal(model: Model): number[] {
-  return model.stopTokens.slice(0, 1);
-}
-
-/** Tokens that end the assistant's turn. */
-export function stopTokens(model: Model): number[] {
-  return model.stopTokens.slice();
-}
-
-/** What a batch of generated tokens means: nothing to show yet; new text, never empty; the end of the
- * turn, with all its text; a special token that is no text. */
-export type Event =
-  | { kind: "idle" }
-  | { kind: "delta"; text: string }
-  | { kind: "done"; text: string }
-  | { kind: "interrupt"; token: number };
-
-/**
- * Turns generated tokens into events. Feed every batch in order.
- *
- * A generator swallows the stop token that ends it, so the end of the turn shows as an empty batch.
- */
-export class Decoder {
-  #model: Model;
-  #special: Set<number>;
-  #decoder: TextDecoder;
-  #text = "";
-
-  constructor(model: Model) {
-    this.#model = model;
-    this.#special = new Set(model.tokenizer.specialTokens().map(([, token]) => token));
-    this.#decoder = newDecoder(model);
-  }
-
-  /** The event that these tokens make; the last one, if a special token is among them. */
-  feed(tokens: number[]): Event {
-    const end = tokens.findIndex((token) => this.#model.stopTokens.includes(token));
-    const shown = end < 0 ? tokens : tokens.slice(0, end);
-    const special = shown.filter((token) => this.#special.has(token));
-    let text = "";
-    for (const token of shown) if (!this.#special.has(token)) text += this.#decoder.feed(token);
-    this.#text += text;
-    if (end >= 0 || !tokens.length) {
-      this.#text += this.#decoder.finish();
-      return { kind: "done", text: this.#text };
-    }
-    const token = special.at(-1);
-    if (token !== undefined) return { kind: "interrupt", token };
-    return text ? { kind: "delta", text } : { kind: "idle" };
-  }
-
-  /** Forgets all that was fed. */
-  reset(): void {
-    this.#decoder = newDecoder(this.#model);
-    this.#text = "";
-  }
-}
-
-function newDecoder(model: Model): TextDecoder {
-  return new TextDecoder((tokens) => model.tokenizer.decode(tokens));
 }

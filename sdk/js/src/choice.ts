@@ -16,32 +16,11 @@ export interface Choice {
   logprob?: number;
 }
 
+/** The distribution where none is known. */
+export const NONE = new Distribution([], []);
+
 /** Chooses the tokens of one generation, each after all that is in the sequence by then. */
-export interface Chooser {
-  /** Whether the text may end here: always without a grammar. */
-  readonly isComplete: boolean;
-  /** The next token, null at the end of the grammar. `most` may be chosen ahead. */
-  nextToken(most: number, stops: Set<number>): Promise<number | null>;
-  /** All tokens at once, if the server goes on by itself; else the next one, or none. */
-  nextTokens(most: number, stops: Set<number>): Promise<number[]>;
-  /** All tokens at once with their text; null if the server does not go on by itself. */
-  wholeText(
-    most: number,
-    stops: Set<number>,
-    ends: string[],
-    toClient: boolean,
-  ): Promise<WholeText | null>;
-  /** As `nextToken`, with what is known about the token. */
-  choose(): Promise<Choice>;
-  /** Refuses tokens that the program has chosen itself, if they are not allowed. */
-  check(tokens: number[]): void;
-  /** Takes note of tokens that the program has chosen itself, after `check`. */
-  note(tokens: number[]): void;
-  /** The program reads no further for now: what the server goes on with is undone. */
-  pause(): void;
-  /** The generation has ended. */
-  close(): void;
-}
+export type Chooser = OwnChoice | DeviceChoice;
 
 /** A program's own rule: a token, of the most likely ones and their probabilities at temperature 1. */
 export type Rule = (tokens: number[], probabilities: number[]) => number;
@@ -58,7 +37,7 @@ export const ATTEND_ALONE =
 export interface Choosing {
   sampler: Sampler | ProgramSampler;
   grammar: Grammar | null;
-  /** Whether tokens that the grammar leaves no choice about are taken without the model. */
+  /** True if tokens that the grammar leaves no choice about are taken without the model. */
   forced: boolean;
   /** Other texts, which get the same tokens; the sampler reads their logits. */
   beside: Sequence[];
@@ -93,8 +72,9 @@ export async function makeChooser(
 }
 
 /** The program's own choice, from the distributions that the server sends. */
-class OwnChoice implements Chooser {
+class OwnChoice {
   readonly isComplete = true;
+  readonly tells = true;
 
   constructor(
     readonly sequence: Sequence,
@@ -128,7 +108,7 @@ class OwnChoice implements Chooser {
   close(): void {}
 }
 
-/** What a sampler's device programs need, as the server tells it. */
+/** The needs of a sampler's device programs, as the server tells them. */
 interface Facts {
   looks_back: boolean;
   counts: boolean;
@@ -139,7 +119,7 @@ interface Facts {
 }
 
 /** The server's choice, within a grammar if there is one. */
-export class DeviceChoice implements Chooser {
+export class DeviceChoice {
   #sequence: Sequence;
   #sampler: Sampler | ProgramSampler;
   #matcher: Matcher | null;
@@ -151,7 +131,7 @@ export class DeviceChoice implements Chooser {
   #waiting: number[] = []; // forced tokens that the matcher has consumed
   #run: Run;
   #given: number; // tokens before the first choice
-  #handle: number;
+  #handle = -1;
   #facts: Facts;
   #state: number | null = null; // a future of a device program's, once the sampler is closed
   #closed = false;
@@ -185,6 +165,7 @@ export class DeviceChoice implements Chooser {
       }
     } catch (error) {
       matcher?.close();
+      sequence.closeSampler(this.#handle);
       throw error;
     }
     this.#feedAll();
@@ -197,16 +178,27 @@ export class DeviceChoice implements Chooser {
     return text === "{}" ? `{${attend}` : `${text.slice(0, -1)}, ${attend}`;
   }
 
+  /** True if the text may end here: always without a grammar. */
   get isComplete(): boolean {
     return this.#matcher === null ? this.#ended : this.#matcher.isAccepting;
   }
 
+  /**
+   * True if choices are taken one by one: more than the token is to be known of each, or a step that is
+   * undone would have been counted, so that the draws that follow were others.
+   */
+  get tells(): boolean {
+    return this.#sampler.logprobs > 0 || this.#facts.counts;
+  }
+
+  /** The next token, null at the end of the grammar. `most` may be chosen ahead. */
   async nextToken(most: number, stops: Set<number>): Promise<number | null> {
     if (!this.#run.goesOn() && !(await this.#start(most, stops))) return (await this.choose()).token;
     const token = await this.#run.next();
     return token === null ? this.nextToken(most, stops) : token;
   }
 
+  /** All tokens at once, if the server goes on by itself; else the next one, or none. */
   async nextTokens(most: number, stops: Set<number>): Promise<number[]> {
     if (this.#run.goesOn() || (await this.#start(most, stops))) {
       const tokens = await this.#run.rest();
@@ -216,6 +208,7 @@ export class DeviceChoice implements Chooser {
     return token === null ? [] : [token];
   }
 
+  /** All tokens at once with their text; null if the server does not go on by itself. */
   async wholeText(
     most: number,
     stops: Set<number>,
@@ -231,25 +224,18 @@ export class DeviceChoice implements Chooser {
   async #start(most: number, stops: Set<number>): Promise<boolean> {
     // Each token's mask depends on the one before; and a run goes on with one text alone.
     if (this.#matcher !== null || this.#beside.length || most < 2) return false;
-    const { drafts } = this.#guessing;
-    if (drafts) {
-      this.#run.retract();
-      await drafts.follow(this.#sequence.knownTokens());
-    }
     await this.#prepare();
-    const needed = this.#attend !== undefined;
-    const started = this.#run.start(this.#handle, most, stops, this.#guessing, needed);
-    if (started) drafts?.start(this.#run, this.#parameters(), this.#guessing.most);
-    return started;
+    return this.#run.start(this.#handle, most, stops, this.#guessing, this.#attend !== undefined);
   }
 
+  /** As `nextToken`, with what is known about the token. */
   async choose(): Promise<Choice> {
     const matcher = this.#matcher;
     if (matcher !== null) {
       if (this.#force(matcher)) {
-        return { token: this.#waiting.shift() as number, distribution: new Distribution([], []) };
+        return { token: this.#waiting.shift() as number, distribution: NONE };
       }
-      if (matcher.isFinished) return { token: null, distribution: new Distribution([], []) };
+      if (matcher.isFinished) return { token: null, distribution: NONE };
     }
     const future = await this.#queueChoice();
     const answer = this.#sequence.outcome(future, raw.takeSample);
@@ -299,7 +285,7 @@ export class DeviceChoice implements Chooser {
     this.#feedAll();
   }
 
-  /** What the device program that chooses was given, with its state after the tokens so far. */
+  /** The values given to the device program that chooses, with its state after the tokens so far. */
   async state(): Promise<State> {
     const { given } = this.#program();
     if (!this.#facts.has_state) return { ...given };
@@ -325,7 +311,7 @@ export class DeviceChoice implements Chooser {
     throw new Error("no device program has chosen a token of this generation");
   }
 
-  /** Whether a forced token waits; asks the grammar for more of them. */
+  /** True if a forced token waits; asks the grammar for more of them. */
   #force(matcher: Matcher): boolean {
     if (!this.#waiting.length && this.#forced) {
       const tokens = matcher.forced();
@@ -338,6 +324,7 @@ export class DeviceChoice implements Chooser {
     return this.#waiting.length > 0;
   }
 
+  /** Refuses tokens that the program has chosen itself, if they are not allowed. */
   check(tokens: number[]): void {
     if (this.#matcher === null) return;
     const allowed = this.#matcher.countAllowed(tokens);
@@ -346,6 +333,7 @@ export class DeviceChoice implements Chooser {
     }
   }
 
+  /** Takes note of tokens that the program has chosen itself, after `check`. */
   note(tokens: number[]): void {
     this.#matcher?.advance(tokens);
     this.#feed(tokens);
@@ -364,11 +352,12 @@ export class DeviceChoice implements Chooser {
     raw.feedSampler(queue, this.#handle, known.slice(this.#given), true);
   }
 
+  /** The program reads no further for now: what the server goes on with is undone. */
   pause(): void {
     this.#run.retract();
-    this.#guessing.drafts?.end(this.#sequence.knownTokens());
   }
 
+  /** The generation has ended. */
   close(): void {
     this.pause();
     if (!this.#closed && this.#facts.has_state) {

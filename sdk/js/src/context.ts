@@ -3,7 +3,6 @@
 import { Conversation } from "./chat.ts";
 import { ATTEND_ALONE, CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
 import { Attend, ProgramSampler } from "./device.ts";
-import { Drafts } from "./drafts.ts";
 import * as edit from "./edit.ts";
 import { isPieError } from "./errors.ts";
 import { Generator, type Stops } from "./generation.ts";
@@ -18,17 +17,17 @@ import { distributions, type Layout, logProbabilities, type Ranges, tree } from 
 
 /** Options of a context. */
 export interface ContextOptions {
-  /** Whether `fill` starts an empty context with the model's beginning-of-sequence token, if its
+  /** True if `fill` starts an empty context with the model's beginning-of-sequence token, if its
    * tokenizer does so; by default so. */
   addBos?: boolean;
   /** LoRA adapter that everything goes through, one of `model.adapters`. */
   adapter?: string;
-  /** Whether to begin with what this user's inferlets have computed of the same text, and to let them
+  /** True to begin with what this user's inferlets have computed of the same text, and to let them
    * find what is computed here; by default so. */
   prefixCache?: boolean;
   /** Position of the first token. */
   firstPosition?: number;
-  /** What else the chat template takes, by its names: `tools`, `enable_thinking`, ... */
+  /** More values for the chat template, by its names: `tools`, `enable_thinking`, ... */
   chat?: Record<string, unknown>;
 }
 
@@ -48,11 +47,11 @@ export interface GenerateOptions {
   stop?: Stops;
   /** Makes the choices repeatable; overrides the sampler's. */
   seed?: number | bigint;
-  /** What the text has to look like; the server then chooses, and ends where the grammar does. */
+  /** A grammar of the text; the server then chooses, and ends where the grammar does. */
   grammar?: Grammar;
-  /** Whether tokens that the grammar leaves no choice of are taken without asking the model. */
+  /** True if tokens that the grammar leaves no choice of are taken without asking the model. */
   forced?: boolean;
-  /** Whether the server may go on before a token has arrived here; the output is the same. */
+  /** True if the server may go on before a token has arrived here; the output is the same. */
   runAhead?: boolean;
   /** Other contexts, which get the same tokens; a device program reads
    * their logits (`device.beside`). */
@@ -66,11 +65,11 @@ export interface GenerateOptions {
   /** Tokens of other texts that this one may repeat, among which `speculate` looks, too: the last of
    * them, as many as the model's context holds beside this one's. */
   like?: Iterable<number>;
-  /** What guesses, if not prompt lookup: a context of a smaller model with the same tokens, whose text
-   * becomes this one's; or "jacobi": what the model said behind its first wrong guess of the step
-   * before. That is for models that were trained for it, and leaves off where it does not pay. */
-  drafter?: Context | "jacobi";
-  /** What layers read of the context, as `attention` and `device.attend` give it. It acts on the tokens
+  /** Another guess than prompt lookup: "jacobi", what the model said behind its first wrong guess of
+   * the step before. That is for models that were trained for it, and leaves off where it does not
+   * pay. */
+  drafter?: "jacobi";
+  /** A program for what layers read of the context, of `attention` or `device.attend`. It acts on tokens
    * that the server goes on with by itself, so not with a grammar, `choose`, `beside`, or a program
    * that reads by steps. */
   attend?: Attend;
@@ -128,7 +127,7 @@ export interface OpenOptions {
  */
 export class Context {
   /**
-   * What lies below the texts: tokens, pages, commands. For programs that combine a context with
+   * The layer below the texts: tokens, pages, commands. For programs that combine a context with
    * functions of `raw`; what it offers may change.
    */
   sequence: Sequence;
@@ -309,12 +308,10 @@ export class Context {
     if (!(Number.isInteger(speculate) && speculate >= 0 && speculate <= MOST_GUESSES)) {
       throw new RangeError(`speculate is ${speculate}: 1 to ${MOST_GUESSES} tokens can be guessed`);
     }
-    const drafts = drafter instanceof Context ? new Drafts(drafter.sequence) : undefined;
-    const guessing = { most: speculate, like: [...like], jacobi: drafter === "jacobi", drafts };
-    if (drafter !== undefined && !drafts && !guessing.jacobi) {
-      throw new TypeError(`drafter is ${drafter}: it is a context, or "jacobi"`);
+    const guessing = { most: speculate, like: [...like], jacobi: drafter === "jacobi" };
+    if (drafter !== undefined && !guessing.jacobi) {
+      throw new TypeError(`drafter is ${drafter}: it is "jacobi"`);
     }
-    if (drafter === this) throw new TypeError("a context can't draft for itself");
     if (drafter && (!speculate || guessing.like.length)) {
       throw new TypeError("a drafter goes with `speculate`, and takes the place of `like`");
     }

@@ -63,7 +63,7 @@ export function asCase<T extends string>(value: T, cases: T[]): T {
   return value;
 }
 
-/** What the bindings throw, as the SDK throws it: a refusal of the server as `PieError`. */
+/** An error of the bindings as the SDK throws it: a refusal of the server as `PieError`. */
 export function called(error: unknown): unknown {
   const payload = (error as { payload?: unknown }).payload;
   return typeof payload === "string" ? new PieError(payload) : error;

@@ -16,7 +16,7 @@
  * `docs/device-programs.md` has examples and the operations.
  */
 
-/** What a program is given by name: a number is a float there, a BigInt an int. */
+/** A value that a program is given by name: a number is a float there, a BigInt an int. */
 export type Given = number | boolean | bigint | PerToken | readonly Given[];
 /** A value that a text names: whole numbers are ints. */
 export type Constant = number | boolean | bigint | string | null | readonly Constant[] | Constants;

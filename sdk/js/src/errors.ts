@@ -19,7 +19,7 @@ export class PieError extends Error {
   }
 }
 
-/** Whether an error is the server's, with one of some codes. */
+/** True if an error is the server's, with one of some codes. */
 export function isPieError(error: unknown, ...codes: string[]): error is PieError {
   return error instanceof PieError && (codes.length === 0 || codes.includes(error.code));
 }

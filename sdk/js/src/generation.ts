@@ -8,6 +8,7 @@ import {
   type Choosing,
   DeviceChoice,
   makeChooser,
+  NONE,
 } from "./choice.ts";
 import type { State } from "./device.ts";
 import { PieError } from "./errors.ts";
@@ -36,8 +37,8 @@ export type Stops = Iterable<number | string> | string;
  * A generated token joins the context; the stop token that ends a generation does not. The text of a
  * stop string is left out of the text, its tokens stay in the context.
  *
- * The server chooses: the same seed gives the same text in all these ways. Where it is not read by
- * steps, it goes on by itself while the program reads (`runAhead`).
+ * However it is read, the same seed gives the same tokens. The server chooses, and goes on by itself
+ * while the program reads (`runAhead`), until the program looks at a step or accepts tokens of its own.
  *
  * A context has one generation at a time. If another one begins, this one can't go on.
  */
@@ -52,6 +53,7 @@ export class Generator {
   #count = 0;
   #done = false;
   #openStep = false; // a step was handed out, and has not been used
+  #byHand = false; // the program looks at steps, or chooses tokens itself
   #decoder: TextDecoder | null = null;
   #stopStrings: StopStrings | null = null;
   #stopTokens = new Set<number>();
@@ -97,12 +99,12 @@ export class Generator {
     return this.#count;
   }
 
-  /** Whether nothing more comes. */
+  /** True if nothing more comes. */
   get isDone(): boolean {
     return this.#done;
   }
 
-  /** Whether the text so far satisfies the grammar; always true without one. */
+  /** True if the text so far satisfies the grammar; always true without one. */
   get isComplete(): boolean {
     return this.#choosing.grammar === null || (this.#chooser?.isComplete ?? false);
   }
@@ -120,7 +122,7 @@ export class Generator {
   }
 
   /**
-   * What the device program that chose was given, by name, with its state after the last token: a
+   * The values given to the device program that chose, by name, with its state after the last token: a
    * later generation goes on with `program(await generation.state())`. It is read once.
    */
   async state(): Promise<State> {
@@ -220,21 +222,25 @@ export class Generator {
 
   /** Steps: each has to be executed, or followed by `accept`. */
   async *[Symbol.asyncIterator](): AsyncGenerator<GenStep, void, void> {
-    for (;;) {
-      this.#start();
-      if (!this.#done && this.#chooser === null) await this.#alone(() => this.#decide(true));
-      if (this.#done) return;
-      if (this.#openStep) {
-        throw new Error(
-          "the step before did nothing, so the loop would never end: in each step, either" +
-            " `await step.execute()` or pass tokens to `generator.accept`",
+    try {
+      for (;;) {
+        this.#start();
+        if (!this.#done && this.#chooser === null) await this.#alone(() => this.#decide(true));
+        if (this.#done) return;
+        if (this.#openStep) {
+          throw new Error(
+            "the step before did nothing, so the loop would never end: in each step, either" +
+              " `await step.execute()` or pass tokens to `generator.accept`",
+          );
+        }
+        this.#openStep = true;
+        yield new GenStep(
+          () => this.#execute(),
+          (k = DISTRIBUTION_SIZE) => this.#look(k),
         );
       }
-      this.#openStep = true;
-      yield new GenStep(
-        () => this.#execute(),
-        (k) => this.#sequence.nextDistribution(k),
-      );
+    } finally {
+      this.#pause();
     }
   }
 
@@ -248,6 +254,7 @@ export class Generator {
     this.#start();
     this.#checkTurn();
     this.#openStep = false;
+    this.#byHand = true;
     const list = [...tokens];
     this.#chooser?.check(this.#wanted(list));
     const accepted: number[] = [];
@@ -390,12 +397,24 @@ export class Generator {
   /** One step, with all that is known of its token. */
   async #execute(): Promise<Output> {
     this.#openStep = false;
-    const choice = await this.#alone(() => (this.#chooser as Chooser).choose());
+    const choice = await this.#alone(async (): Promise<Choice> => {
+      const chooser = this.#chooser as Chooser;
+      if (this.#byHand || chooser.tells) return chooser.choose();
+      // The server goes on by itself.
+      return { token: await chooser.nextToken(this.#ahead(), this.#stopTokens), distribution: NONE };
+    });
     const text = this.#take(choice.token);
     const tokens = choice.token === null || text === null ? [] : [choice.token];
     const rest = this.#done ? this.#rest() : "";
     if (this.#done) this.#chooser?.close();
-    return new Output(tokens, (text ?? "") + rest, choice);
+    return new Output(tokens, (text ?? "") + rest, choice.logprob, () => choice.distribution);
+  }
+
+  /** The distribution of the next token: the program may choose by hand from now on. */
+  #look(k: number): Promise<Distribution> {
+    this.#byHand = true;
+    this.#pause();
+    return this.#sequence.nextDistribution(k);
   }
 
   /**
@@ -439,51 +458,31 @@ export class Generator {
   }
 }
 
-/** What a step gave: its tokens (none, if a stop token came) and the text they complete. */
+/** A step's tokens (none, if a stop token came) and the text they complete. */
 export class Output {
-  /** The token's log-probability at temperature 1, if the server chose it from a distribution. */
-  readonly logprob: number | undefined;
-  #distribution: Distribution;
-
   /** @internal */
   constructor(
     readonly tokens: number[],
     /** Empty unless the generator has stop strings. */
     readonly text: string,
-    choice: Choice,
-  ) {
-    this.logprob = choice.logprob;
-    this.#distribution = choice.distribution;
-  }
-
-  /** The most likely tokens, as many as the sampler's `logprobs` asked for; the 256 that a `choose` of
-   * your own looked at. */
-  distribution(): Distribution {
-    return this.#distribution;
-  }
+    /** The token's log-probability at temperature 1, if the sampler's `logprobs` asked for any. */
+    readonly logprob: number | undefined,
+    /** The most likely tokens, as many as the sampler's `logprobs` asked for; the 256 that a `choose`
+     * of your own looked at. */
+    readonly distribution: () => Distribution,
+  ) {}
 }
 
 /** One step of a generation: `execute` it, or look at `distribution` and `accept` a token. */
 export class GenStep {
-  #execute: () => Promise<Output>;
-  #look: (k: number) => Promise<Distribution>;
-
   /** @internal */
-  constructor(execute: () => Promise<Output>, look: (k: number) => Promise<Distribution>) {
-    this.#execute = execute;
-    this.#look = look;
-  }
-
-  /** Runs the model, samples a token, and appends it to the context. */
-  execute(): Promise<Output> {
-    return this.#execute();
-  }
-
-  /**
-   * Runs the model and returns the `k` most likely tokens, without choosing. Follow it with
-   * `Generator.accept` to continue with a token of your own choice.
-   */
-  distribution(k = DISTRIBUTION_SIZE): Promise<Distribution> {
-    return this.#look(k);
-  }
+  constructor(
+    /** Runs the model, samples a token, and appends it to the context. */
+    readonly execute: () => Promise<Output>,
+    /**
+     * Runs the model and returns the `k` most likely tokens, without choosing. Follow it with
+     * `Generator.accept` to continue with a token of your own choice.
+     */
+    readonly distribution: (k?: number) => Promise<Distribution>,
+  ) {}
 }

@@ -9,18 +9,18 @@ const LONGEST_ADVANCE = 1024; // tokens that the server takes in one call
 
 /** Options of `Grammar.jsonSchema`. */
 export interface SchemaOptions {
-  /** Whether objects and lists have nothing but what is named, where the schema does not say. */
+  /** True if objects and lists have nothing but what is named, where the schema does not say. */
   strict?: boolean;
-  /** Whether there may be any white space; else it is as Python's `json` writes it. */
+  /** True if there may be any white space; else it is as Python's `json` writes it. */
   anyWhitespace?: boolean;
-  /** Whether keys may come in any order, instead of the schema's. */
+  /** True if keys may come in any order, instead of the schema's. */
   anyKeyOrder?: boolean;
 }
 
 const compiled = new Map<string, Promise<number>>();
 
 /**
- * What a text has to look like. Make one with a static method:
+ * A form that texts are held to. Make one with a static method:
  *
  *     const grammar = Grammar.jsonSchema({ type: "object", properties: { n: { type: "integer" } } });
  *     const text = await context.generate(undefined, { grammar }).collectText();
@@ -148,17 +148,17 @@ export class Matcher {
     return raw.grammarMask(this.handle);
   }
 
-  /** Whether a token is allowed next. */
+  /** True if a token is allowed next. */
   allows(token: number): boolean {
     return this.countAllowed([token]) === 1;
   }
 
-  /** Whether the text may end here. */
+  /** True if the text may end here. */
   get isAccepting(): boolean {
     return raw.isAccepting(this.handle);
   }
 
-  /** Whether the text must end here, or has ended with a stop token. */
+  /** True if the text must end here, or has ended with a stop token. */
   get isFinished(): boolean {
     return raw.isFinished(this.handle);
   }

@@ -74,7 +74,7 @@ export class Response {
     this.#body = body;
   }
 
-  /** Whether the status is below 400. */
+  /** True if the status is below 400. */
   get ok(): boolean {
     return this.status < 400;
   }

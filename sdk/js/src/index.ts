@@ -16,7 +16,6 @@
 
 export * as attention from "./attention.ts";
 export { gather, race } from "./branches.ts";
-export * as chat from "./chat.ts";
 export {
   Context,
   type ContextOptions,
@@ -47,4 +46,3 @@ export * as session from "./session.ts";
 export * as store from "./store.ts";
 export { TextDecoder } from "./stream.ts";
 export * as tools from "./tools.ts";
-export * as watermark from "./watermark.ts";

@@ -18,7 +18,7 @@ import { spans } from "./pages.ts";
 import * as raw from "./raw.ts";
 import { UNKNOWN } from "./sequence.ts";
 
-/** What is done with a context during a wait. */
+/** Ways to treat a context during a wait. */
 export type Choice = "preserve" | "discard" | "swap";
 
 /** Options of a wait. */
@@ -74,7 +74,7 @@ export class Interception {
     for (const absence of this.#absences) this.#watch(absence, absence.ask(0));
   }
 
-  /** What was done with each context so far. */
+  /** The choice for each context so far. */
   get choices(): Choice[] {
     return this.#absences.map((absence) => absence.choice);
   }

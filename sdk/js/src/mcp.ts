@@ -2,7 +2,7 @@
 
 import { mcpCallTool, mcpListTools } from "./awaited.ts";
 
-/** What a server says of one of its tools; the schemas are JSON Schemas. */
+/** A server's description of one of its tools; the schemas are JSON Schemas. */
 export interface Tool {
   name: string;
   title: string | null;
@@ -17,7 +17,7 @@ export interface ToolResult {
   content: Record<string, any>[];
   /** The tool itself says that it failed; the content says why. */
   isError: boolean;
-  /** What the tool's output schema describes, or null. */
+  /** The value of the tool's output schema, or null. */
   structured: any;
   /** The text blocks, one after the other. */
   text: string;

@@ -28,7 +28,7 @@ export function subscribe(topic: string): Subscription {
   return new Subscription(topic);
 }
 
-/** What is broadcast to a topic: `for await (const text of subscription)`, or `receive`. */
+/** Messages broadcast to a topic: `for await (const text of subscription)`, or `receive`. */
 export class Subscription {
   #handle: number | null;
 

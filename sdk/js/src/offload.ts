@@ -38,7 +38,7 @@ export function discard(context: Context): void {
 }
 
 /**
- * What keeping, moving and recomputing pages costs; see `kvCosts` in the contract.
+ * The costs of keeping, moving and recomputing pages; see `kvCosts` in the contract.
  *
  * @throws PieError `unsupported` if the server has not measured it.
  */

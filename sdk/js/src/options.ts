@@ -3,7 +3,7 @@
 import { UsageError } from "./errors.ts";
 import { didYouMean } from "./near.ts";
 
-/** What one option is: a value's type, and the value if it is not given. */
+/** An option's type, and its value if it is not given. */
 export interface Option<T> {
   type: (value: string) => T;
   default?: T;

@@ -7,31 +7,27 @@
  * given is undone (`retract`).
  */
 
-import type { Drafts } from "./drafts.ts";
 import { isPieError } from "./errors.ts";
 import { ready } from "./loop.ts";
 import { addresses, spans } from "./pages.ts";
 import * as raw from "./raw.ts";
-import type { Sequence, Tentative } from "./sequence.ts";
+import type { Sequence } from "./sequence.ts";
 
 /** No room. A program that goes step by step would not have asked for it, so it is no error. */
 const SCARCE = ["out-of-resources", "limit-exceeded"];
 
-/** How a run guesses its next tokens: how many at a time, tokens that the text may repeat, whether what
- * steps chose is guessed and nothing looked up, and a smaller model that guesses. */
-export type Guessing = { most: number; like: number[]; jacobi: boolean; drafts?: Drafts };
-
-export const NO_GUESSES: Guessing = { most: 0, like: [], jacobi: false };
+/** How a run guesses its next tokens: how many at a time, tokens that the text may repeat, and whether
+ * what steps chose is guessed and nothing looked up. */
+export type Guessing = { most: number; like: number[]; jacobi: boolean };
 
 /** The tokens of a run with their text, and whether a string has ended it. */
 export type WholeText = { tokens: number[]; text: string; found: boolean };
 
 /** At most one run of a sequence at a time. */
-export class Run implements Tentative {
-  /** Whether choices were undone since it was last set to false. */
+export class Run {
+  /** True if choices were undone since it was last set to false. */
   undone = false;
-  /** Tokens that it may come to. */
-  most = 0;
+  #most = 0; // tokens that it may come to
   #sequence: Sequence;
   #handle: number | null = null;
   #came: number[] = []; // tokens that the program has not been given
@@ -42,7 +38,7 @@ export class Run implements Tentative {
     this.#sequence = sequence;
   }
 
-  /** Whether the next token is the run's; it is undone if other tokens are pending. */
+  /** True if the next token is the run's; it is undone if other tokens are pending. */
   goesOn(): boolean {
     if (this.#handle === null) return false;
     const { pending } = this.#sequence;
@@ -89,35 +85,15 @@ export class Run implements Tentative {
       if (!needed && isPieError(error, ...SCARCE)) return false;
       throw error;
     }
-    if (guessing.most && !guessing.drafts) {
+    if (guessing.most) {
       const known = guessing.jacobi ? [] : sequence.knownTokens();
       const text = [...guessing.like, ...known].slice(-sequence.model.maxPosition);
       raw.speculate(sequence.queue, this.#handle, text, guessing.most);
     }
-    this.most = most;
+    this.#most = most;
     this.#given = 0;
     sequence.tentative = this;
     return true;
-  }
-
-  /** Guesses what another run chooses, so many tokens at a time; both have just begun. */
-  guessFrom(other: Run, guesses: number): void {
-    const { queue } = other.#sequence;
-    const drafting = other.#handle as number;
-    raw.speculateWith(this.#sequence.queue, this.#handle as number, queue, drafting, guesses);
-  }
-
-  /** Ends the run, of which nothing was read: those of its tokens stay that these begin with. */
-  keep(tokens: number[]): void {
-    if (this.#handle === null) return;
-    try {
-      const mine = [...raw.takeTokens(this.#sequence.queue, this.#handle)];
-      const same = alike(mine, tokens);
-      if (same) this.#give(mine.slice(0, same));
-    } catch (error) {
-      if (!isPieError(error)) throw error; // it has failed
-    }
-    this.retract();
   }
 
   /** The next token; null if the run was undone meanwhile. */
@@ -132,7 +108,7 @@ export class Run implements Tentative {
 
   /** All tokens up to the run's end; none if it was undone meanwhile. */
   async rest(): Promise<number[]> {
-    if (!(await this.#wait(Math.max(1, this.most - this.#given - this.#came.length)))) return [];
+    if (!(await this.#wait(Math.max(1, this.#most - this.#given - this.#came.length)))) return [];
     const tokens = this.#came.splice(0);
     this.#give(tokens);
     return tokens;
@@ -204,7 +180,7 @@ export class Run implements Tentative {
     this.#handle = null;
     const sequence = this.#sequence;
     sequence.tentative = null;
-    this.undone = this.#given < this.most;
+    this.undone = this.#given < this.#most;
     this.#came = [];
     try {
       const taken = addresses(raw.endRun(sequence.queue, handle, this.#given));
@@ -213,11 +189,4 @@ export class Run implements Tentative {
       if (!isPieError(error)) throw error; // gone with a lost worker
     }
   }
-}
-
-/** How many of the first tokens are the same. */
-export function alike(one: number[], other: number[]): number {
-  let same = 0;
-  while (same < one.length && one[same] === other[same]) same += 1;
-  return same;
 }

@@ -1,7 +1,6 @@
 /** The server and this instance: names, clocks, random bytes, children. */
 
 import * as awaited from "./awaited.ts";
-import { Model } from "./model.ts";
 import * as raw from "./raw.ts";
 
 export {
@@ -11,16 +10,6 @@ export {
   user as username,
   version,
 } from "./raw.ts";
-
-/** The server's default model. */
-export function getAutoModel(): Model {
-  return Model.load();
-}
-
-/** The model of this name. Throws PieError `unknown-model`. */
-export function getModel(name: string): Model {
-  return Model.load(name);
-}
 
 /** Waits so many seconds; other branches run meanwhile. */
 export function sleep(seconds: number): Promise<void> {

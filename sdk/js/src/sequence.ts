@@ -9,16 +9,11 @@ import { ready } from "./loop.ts";
 import type { Model } from "./model.ts";
 import { addresses, Pages, spans } from "./pages.ts";
 import * as raw from "./raw.ts";
+import type { Run } from "./run.ts";
 import { Distribution } from "./sample.ts";
 
 /** A token whose keys and values are in the pages, but whose number is not known here. */
 export const UNKNOWN = -1;
-
-/** What the server does for a sequence that may turn out not to take it: a run. */
-export interface Tentative {
-  /** Undoes what the sequence does not show. */
-  retract(): void;
-}
 
 /** Places of an image's first token and that behind its last one, and how many positions it takes. */
 export type Image = [first: number, end: number, positions: number];
@@ -35,7 +30,7 @@ export class Sequence {
   embed: number[] = [];
   /** Span of a second embed, for runs; empty before the first. */
   spare: number[] = [];
-  /** Whether `embed` holds the hidden state after the last of `tokens`. */
+  /** True if `embed` holds the hidden state after the last of `tokens`. */
   hasHidden = false;
   /**
    * How many of the first tokens have run for certain. If commands fail, the others are pending
@@ -43,10 +38,10 @@ export class Sequence {
    */
   confirmed = 0;
   /** A run that goes on beyond all this; it is ended before anything else is queued. */
-  tentative: Tentative | null = null;
+  tentative: Run | null = null;
   /** Number of the generation that began last. */
   generation = 0;
-  /** Whether that generation waits for a token. */
+  /** True if that generation waits for a token. */
   choosing = false;
   /** How far the next token's position lies behind its place among `tokens`. */
   shift = 0;
@@ -187,7 +182,7 @@ export class Sequence {
   }
 
   /**
-   * What a future behind all commands so far gives, taken by `take`. If it throws, what has failed to
+   * The value of a future behind all commands so far, taken by `take`. If it throws, what has failed to
    * run is pending again.
    */
   async outcome<T>(future: number, take: (future: number) => T): Promise<T> {

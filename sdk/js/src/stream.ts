@@ -61,11 +61,6 @@ export class TextDecoder {
     return this.#added(this.#decode(this.#tokens));
   }
 
-  /** Whether the newest token's text is not all given out. */
-  get waiting(): boolean {
-    return this.#held > 0;
-  }
-
   /** The text of the tokens that never made a whole character. */
   finish(): string {
     if (!this.#held) return "";

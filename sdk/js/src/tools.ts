@@ -1,18 +1,4 @@
-/**
- * Calls of tools in what a model writes, in the formats of the model families.
- *
- * | family | a call |
- * |---|---|
- * | Hermes, Qwen | `<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>` |
- * | Mistral | `[TOOL_CALLS] [{"name": "add", "arguments": {"a": 1}}]` |
- * | Llama 3 | `<|python_tag|>{"name": "add", "parameters": {"a": 1}}`, or the JSON alone |
- * | Llama 4, pie-tiny | `[add(a=1)]`, `Action: add(1)`, `[CALL]a1[HEAD]add(a=1)[END]` |
- */
-
-import { readArguments } from "./literals.ts";
-
-const MARKS = /<\|?\/?\w+\|?>|\[TOOL_CALLS\]|\[CALL\]\w*|\[HEAD\]|\[END\]|^\s*Action:/gm;
-const CALL = /([A-Za-z_][\w.]*)\(/g;
+/** Calls of tools in what a model writes in JSON: Hermes, Qwen, Mistral, Llama 3. */
 
 /** A call that a model wants. */
 export interface ToolCall {
@@ -20,18 +6,24 @@ export interface ToolCall {
   name: string;
   /** By name. */
   arguments: Record<string, unknown>;
-  /** Arguments without a name, in order. */
-  values: unknown[];
 }
 
 /**
- * The calls in a text, in order. What is no call, and a call that is not complete, is left out. A name
- * with parentheses is a call only where their content reads as literals.
+ * The calls in a text, objects with `name` and `arguments` or `parameters`, in order. What is no call,
+ * and a call that is not complete, is left out.
  */
 export function parse(text: string): ToolCall[] {
-  const plain = text.replace(MARKS, " ");
-  const found = jsonCalls(plain);
-  return found.length ? found : pythonCalls(plain);
+  const calls: ToolCall[] = [];
+  for (let at = 0; (at = text.indexOf("{", at)) >= 0; ) {
+    const end = endOfObject(text, at);
+    const found = end === null ? null : parsed(text.slice(at, end));
+    at = found === null ? at + 1 : (end as number);
+    const given = found?.arguments ?? found?.parameters ?? {};
+    if (typeof found?.name === "string" && typeof given === "object" && !Array.isArray(given)) {
+      calls.push({ name: found.name, arguments: given });
+    }
+  }
+  return calls;
 }
 
 /** A tool of a list: OpenAI's, with `function` around or not, Anthropic's or MCP's. */
@@ -68,20 +60,6 @@ function named(tool: ListedTool): [string, object] {
   return [given.name, given.parameters ?? given.input_schema ?? given.inputSchema ?? { type: "object" }];
 }
 
-function jsonCalls(text: string): ToolCall[] {
-  const calls: ToolCall[] = [];
-  for (let at = 0; (at = text.indexOf("{", at)) >= 0; ) {
-    const end = endOfObject(text, at);
-    const found = end === null ? null : parsed(text.slice(at, end));
-    at = found === null ? at + 1 : (end as number);
-    const given = found?.arguments ?? found?.parameters ?? {};
-    if (typeof found?.name === "string" && typeof given === "object" && !Array.isArray(given)) {
-      calls.push({ name: found.name, arguments: given, values: [] });
-    }
-  }
-  return calls;
-}
-
 function parsed(text: string): Record<string, any> | null {
   try {
     return JSON.parse(text);
@@ -98,18 +76,4 @@ function endOfObject(text: string, start: number): number | null {
     else if (mark === "}" && --depth === 0) return start + index + 1;
   }
   return null;
-}
-
-function pythonCalls(text: string): ToolCall[] {
-  const calls: ToolCall[] = [];
-  let end = 0;
-  for (const match of text.matchAll(CALL)) {
-    if (match.index < end) continue; // within the arguments of the one before
-    const found = readArguments(text, match.index + match[0].length);
-    if (found === null) continue;
-    const [{ named, values }, behind] = found;
-    end = behind;
-    calls.push({ name: match[1], arguments: named, values });
-  }
-  return calls;
 }

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections import deque
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Tokens
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import index
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from inferlet import raw
 from inferlet._drafts import Drafts
 from inferlet._run import NO_GUESSES, Guessing, Run
 from inferlet._sequence import Sequence
+from inferlet._walk import Walk
 from inferlet.device import Attend, ProgramSampler, values_json
 from inferlet.errors import PieError
 from inferlet.grammar import Grammar, Matcher
@@ -44,16 +44,30 @@ class Choice(NamedTuple):
     logprob: float | None = None
 
 
-class Chooser(Protocol):
-    """Chooses the tokens of one generation, each after all that is in the sequence by then."""
+class Chooser:
+    """Chooses the tokens of one generation, each after all that is in the sequence by then: step by
+    step, by `choose`, as far as a subclass has no other way.
+    """
+
+    __slots__ = ("_sequence",)
+
+    def __init__(self, sequence: Sequence) -> None:
+        """Nothing runs yet."""
+        self._sequence = sequence
 
     @property
     def is_complete(self) -> bool:
-        """Whether the text may end here: always without a grammar."""
+        """True if the text may end here: always without a grammar."""
+        return True
 
     @property
     def tells(self) -> bool:
         """True if choices are taken one by one: more than the token is to be known of each."""
+        return True
+
+    async def choose(self) -> Choice:
+        """As `next_token`, with what is known about the token."""
+        raise NotImplementedError
 
     async def next_token(self, most: int, stops: frozenset[int]) -> int | None:
         """The next token, None at the end of the grammar.
@@ -62,9 +76,12 @@ class Chooser(Protocol):
             most: tokens that the server may go on to by itself.
             stops: tokens that end the generation.
         """
+        return (await self.choose()).token
 
     async def next_tokens(self, most: int, stops: frozenset[int]) -> list[int]:
         """All tokens at once, if the server goes on by itself; else the next one, or none."""
+        token = await self.next_token(most, stops)
+        return [] if token is None else [token]
 
     async def whole_text(
         self, most: int, stops: frozenset[int], ends: Tokens[str], *, to_client: bool
@@ -72,9 +89,7 @@ class Chooser(Protocol):
         """All tokens at once with their text, see `Run.text`; None if the server does not go on by
         itself.
         """
-
-    async def choose(self) -> Choice:
-        """As `next_token`, with what is known about the token."""
+        return None
 
     def check(self, tokens: Tokens[int]) -> None:
         """Refuses tokens that the program has chosen itself, if they are not allowed.
@@ -158,52 +173,21 @@ class Choosing:
                 "`attend` acts where the server goes on by itself: read the generation by its"
                 " `collect` and `stream` methods"
             )
-        return DeviceChoice(
-            sequence,
-            self.sampler,
-            None if self.grammar is None else await self.grammar.matcher(sequence.model),
-            forced=self.forced,
-            beside=self.beside,
-            guessing=self.guessing,
-            drafts=self.drafts,
-            attend=self.attend,
-        )
+        matcher = None if self.grammar is None else await self.grammar.matcher(sequence.model)
+        return DeviceChoice(sequence, self, matcher)
 
 
-class OwnChoice:
-    """The program's own choice, from the distributions that the server sends."""
+class OwnChoice(Chooser):
+    """The program's own choice, from the distributions that the server sends. The server does not
+    go on by itself: it does not know the choice.
+    """
 
-    __slots__ = ("_rule", "_sequence")
+    __slots__ = ("_rule",)
 
     def __init__(self, sequence: Sequence, rule: Rule) -> None:
         """Nothing runs yet."""
-        self._sequence = sequence
+        super().__init__(sequence)
         self._rule = rule
-
-    @property
-    def is_complete(self) -> bool:
-        """True: there is no grammar."""
-        return True
-
-    @property
-    def tells(self) -> bool:
-        """True: the distribution."""
-        return True
-
-    async def next_token(self, most: int, stops: frozenset[int]) -> int:
-        """The next token. The server does not go on by itself: it does not know the choice."""
-        token = (await self.choose()).token
-        assert token is not None  # there is no grammar
-        return token
-
-    async def next_tokens(self, most: int, stops: frozenset[int]) -> list[int]:
-        """The next token."""
-        return [await self.next_token(most, stops)]
-
-    async def whole_text(
-        self, most: int, stops: frozenset[int], ends: Tokens[str], *, to_client: bool
-    ) -> None:
-        """None: the server does not go on by itself."""
 
     async def choose(self) -> Choice:
         """The next token, and the distribution that it was chosen from.
@@ -220,71 +204,39 @@ class OwnChoice:
                 f"`choose` returned {token!r}: it must return a token's id, such as one of `tokens`"
             ) from None
 
-    def check(self, tokens: Tokens[int]) -> None:
-        """Does nothing: all tokens are allowed."""
 
-    def note(self, tokens: Tokens[int]) -> None:
-        """Does nothing: a choice depends on the distribution alone."""
-
-    def end(self) -> None:
-        """Does nothing: the server does not go on by itself."""
-
-
-class DeviceChoice:
+class DeviceChoice(Chooser):
     """The server's choice, within a grammar if there is one."""
 
     __slots__ = (
-        "_attend",
-        "_beside",
-        "_drafts",
+        "_choosing",
         "_facts",
-        "_forced",
         "_given",
-        "_guessing",
         "_handle",
-        "_lost",
-        "_matcher",
         "_run",
         "_sampler",
-        "_sequence",
         "_told",
-        "_waiting",
+        "_walk",
     )
 
-    def __init__(
-        self,
-        sequence: Sequence,
-        sampler: Sampler | ProgramSampler,
-        matcher: Matcher | None,
-        *,
-        forced: bool = True,
-        beside: Tokens[Sequence] = (),
-        guessing: Guessing = NO_GUESSES,
-        drafts: Drafts | None = None,
-        attend: Attend | None = None,
-    ) -> None:
+    def __init__(self, sequence: Sequence, choosing: Choosing, matcher: Matcher | None) -> None:
         """Makes the sampler on the server, and feeds it the tokens so far.
 
         Raises:
             PieError: as `Choosing.chooser`.
             ValueError: it reads the logits of more or fewer contexts beside.
         """
-        self._sequence = sequence
-        self._sampler = sampler
-        self._beside = beside
-        self._matcher = matcher
-        self._forced = forced
-        self._guessing = guessing
-        self._drafts = drafts
-        self._attend = attend
-        self._waiting: deque[int] = deque()  # forced tokens that the matcher has consumed
-        self._lost = False  # the matcher may have consumed a token that was not seen here
+        super().__init__(sequence)
+        self._choosing = choosing
+        self._sampler = choosing.sampler
+        self._walk = None if matcher is None else Walk(matcher, forced=choosing.forced)
         self._run = Run(sequence)
         self._given = len(sequence.known_tokens())  # before the first choice
         self._handle = sequence.open_sampler(self._parameters())
         self._facts: dict[str, Any] = json.loads(raw.sampler_facts(sequence.queue, self._handle))
         window = self._facts["window"]
         self._told = 0 if window is None else window or _ALL  # tokens that have to run for it
+        beside = choosing.beside
         if (wanted := self._facts["beside"]) != len(beside):
             sequence.close_sampler(self._handle)
             raise ValueError(
@@ -295,14 +247,15 @@ class DeviceChoice:
 
     def _parameters(self) -> str:
         text = self._sampler.to_json()
-        if self._attend is None:
+        attend = self._choosing.attend
+        if attend is None:
             return text
-        return json.dumps({**json.loads(text), "attend": self._attend.to_dict()})
+        return json.dumps({**json.loads(text), "attend": attend.to_dict()})
 
     @property
     def is_complete(self) -> bool:
-        """Whether the text may end here: always without a grammar, never after a cancelled step."""
-        return self._matcher is None or (not self._lost and self._matcher.is_accepting)
+        """True if the text may end here: always without a grammar, never after a cancelled step."""
+        return self._walk is None or self._walk.is_complete
 
     @property
     def tells(self) -> bool:
@@ -327,8 +280,7 @@ class DeviceChoice:
         runs = self._run.goes_on() or await self._start(most, stops)
         if runs and (tokens := await self._run.rest()):
             return tokens
-        token = await self.next_token(most, stops)
-        return [] if token is None else [token]
+        return await super().next_tokens(most, stops)
 
     async def whole_text(
         self, most: int, stops: frozenset[int], ends: Tokens[str], *, to_client: bool
@@ -342,39 +294,41 @@ class DeviceChoice:
     async def _start(self, most: int, stops: frozenset[int]) -> bool:
         """Starts a run after all that is pending; whether there is one now."""
         # Each token's mask depends on the one before; and a run goes on with one text alone.
-        if self._matcher is not None or self._beside or most < 2:
+        choosing = self._choosing
+        if self._walk is not None or choosing.beside or most < 2:
             return False
-        drafts = self._drafts
+        drafts = choosing.drafts
         if drafts is not None:
             self._run.retract()
             await drafts.follow(self._sequence.known_tokens())
         await self._prepare()
-        needed = self._attend is not None
-        started = self._run.start(self._handle, most, stops, self._guessing, needed=needed)
+        needed = choosing.attend is not None
+        started = self._run.start(self._handle, most, stops, choosing.guessing, needed=needed)
         if started and drafts is not None:
             drafts.start(self._run, self._parameters())
         return started
 
     async def choose(self) -> Choice:
         """The next token, and what the server reports about it. Raises as `next_token`."""
-        matcher = self._matcher
-        if matcher is not None:
-            self._check_place()
-            if self._force(matcher):
-                return Choice(self._waiting.popleft(), Distribution([], []))
-            if matcher.is_finished:
+        walk, beside = self._walk, self._choosing.beside
+        if walk is not None:
+            self._feed(walk.ask())
+            if walk.waiting:
+                return Choice(walk.waiting.popleft(), Distribution([], []))
+            if walk.matcher.is_finished:
                 return Choice(None, Distribution([], []))
         future = await self._queue_choice()
         try:
             answer = await self._sequence.outcome(future, raw.take_sample)
         except PieError as error:
-            for other in self._beside:
+            for other in beside:
                 other.recover(error)
             raise
         except BaseException:
-            self._lost = matcher is not None  # the server may choose, and advance it
+            if walk is not None:
+                walk.lose()
             raise
-        for other in self._beside:
+        for other in beside:
             other.ran(0)
         token, logprob, top, logprobs = answer
         return Choice(token, Distribution(top, [math.exp(one) for one in logprobs]), logprob)
@@ -393,14 +347,13 @@ class DeviceChoice:
     async def _queue_choice(self) -> int:
         """The future of the next token, after all that is pending has been queued."""
         embed = await self._prepare()
-        others = [(other.queue, await other.output_embed()) for other in self._beside]
+        others = [(other.queue, await other.output_embed()) for other in self._choosing.beside]
         for queue, hidden in others:
             raw.mix_logits(queue, hidden, self._sequence.queue, self._handle)
-        if self._matcher is None:
-            return raw.sample(self._sequence.queue, embed, self._handle)
-        return raw.sample_constrained(
-            self._sequence.queue, embed, self._handle, self._matcher.handle
-        )
+        queue = self._sequence.queue
+        if self._walk is None:
+            return raw.sample(queue, embed, self._handle)
+        return raw.sample_constrained(queue, embed, self._handle, self._walk.matcher.handle)
 
     def _renew(self) -> None:
         """Replaces the sampler, which has counted choices that were undone.
@@ -449,53 +402,24 @@ class DeviceChoice:
     def end(self) -> None:
         """Ends the run, if there is one."""
         self._run.retract()
-        if self._drafts is not None:
-            self._drafts.end(self._sequence.known_tokens())
+        if self._choosing.drafts is not None:
+            self._choosing.drafts.end(self._sequence.known_tokens())
 
-    # Grammars
-
-    def _force(self, matcher: Matcher) -> bool:
-        """Whether a forced token waits; asks the grammar for more of them."""
-        if not self._waiting and self._forced:
-            tokens = matcher.forced()
-            if tokens:
-                matcher.advance(tokens)
-                self._feed(tokens)
-                self._waiting.extend(tokens)
-        return bool(self._waiting)
+    # Tokens of the program's own
 
     def check(self, tokens: Tokens[int]) -> None:
-        """Refuses tokens of the program's own that the grammar does not allow.
-
-        Raises:
-            ValueError: one is not allowed.
-            RuntimeError: a step within the grammar was cancelled before.
-        """
-        if self._matcher is None:
-            return
-        self._check_place()
-        allowed = self._matcher.count_allowed(tokens)
-        if allowed < len(tokens):
-            raise ValueError(f"the grammar does not allow token {tokens[allowed]} here")
-
-    def _check_place(self) -> None:
-        """Refuses to go on if the place in the grammar may not be that of the text."""
-        if self._lost:
-            raise RuntimeError(
-                "a step of this generation was cancelled, so its place in the grammar is not known"
-                " any more: begin a new generation"
-            )
-
-    # Penalties
+        """Refuses those that the grammar does not allow. Raises as `Walk.check`."""
+        if self._walk is not None:
+            self._walk.check(tokens)
 
     def note(self, tokens: Tokens[int]) -> None:
         """Takes note of tokens of the program's own choice, after `check`."""
-        if self._matcher is not None:
-            self._matcher.advance(tokens)
+        if self._walk is not None:
+            self._walk.matcher.advance(tokens)
         self._feed(tokens)
 
     def _feed(self, tokens: Tokens[int]) -> None:
-        if self._facts["looks_back"]:
+        if tokens and self._facts["looks_back"]:
             raw.feed_sampler(self._sequence.queue, self._handle, list(tokens), True)
 
     def _feed_all(self) -> None:
@@ -509,8 +433,8 @@ class DeviceChoice:
         """Gives the sampler and the matcher back. A second call does nothing."""
         self.end()
         self._sequence.close_sampler(self._handle)
-        if self._matcher is not None:
-            self._matcher.close()
+        if self._walk is not None:
+            self._walk.matcher.close()
 
     def __del__(self) -> None:
         # Half made, or gone with its context or its worker.

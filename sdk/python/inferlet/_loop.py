@@ -82,11 +82,11 @@ class HostLoop(asyncio.AbstractEventLoop):
         self._stopping = True
 
     def is_running(self) -> bool:
-        """Whether the loop runs."""
+        """True if the loop runs."""
         return self._running
 
     def is_closed(self) -> bool:
-        """Whether the loop is closed."""
+        """True if the loop is closed."""
         return self._closed
 
     def close(self) -> None:
@@ -263,7 +263,7 @@ class HostLoop(asyncio.AbstractEventLoop):
         self._task_factory = factory
 
     def get_task_factory(self) -> Any:
-        """What makes tasks."""
+        """The function that makes tasks."""
         return self._task_factory
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]
@@ -298,7 +298,7 @@ class HostLoop(asyncio.AbstractEventLoop):
             self.default_exception_handler(context)
 
     def get_debug(self) -> bool:
-        """Whether asyncio's debug mode is on."""
+        """True if asyncio's debug mode is on."""
         return self._debug
 
     def set_debug(self, enabled: bool) -> None:
@@ -307,7 +307,7 @@ class HostLoop(asyncio.AbstractEventLoop):
 
 
 def is_alone() -> bool:
-    """Whether nothing else could run before a host future is ready: then the task may wait at once.
+    """True if nothing else could run before a host future is ready: then the task may wait at once.
 
     A task switch through asyncio costs more than the rest of a generation step.
     """

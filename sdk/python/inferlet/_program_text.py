@@ -16,7 +16,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 class Said(NamedTuple):
-    """What a program says.
+    """A program's texts and constants.
 
     Attributes:
         texts: file, number of the first line, and source: its own, then those of functions that it
@@ -61,7 +61,7 @@ def said(function: Any) -> Said:
 
 
 def _named(function: Any) -> Iterator[tuple[str, Any]]:
-    """What a function, or one within it, names of what is around it."""
+    """The values around it that a function, or one within it, names."""
     code = function.__code__
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     for name in dict.fromkeys(_names(code)):

@@ -63,7 +63,7 @@ class Run:
         self._last = 0  # of these
 
     def goes_on(self) -> bool:
-        """Whether the next token is the run's; it is undone if other tokens are pending."""
+        """True if the next token is the run's; it is undone if other tokens are pending."""
         if self._handle is None:
             return False
         if self._sequence.pending != ([self._last] if self._given else []):

@@ -23,7 +23,7 @@ UNKNOWN = -1  # a token whose keys and values are in the pages, but whose number
 
 
 class Tentative(Protocol):
-    """What the server does for a sequence that may turn out not to take it: a run."""
+    """Work of the server for a sequence that may turn out not to take it: a run."""
 
     def retract(self) -> None:
         """Undoes what the sequence does not show."""
@@ -55,12 +55,7 @@ class Sequence:
         tentative: a run that goes on beyond all this; it is ended before anything else is queued.
         generation: number of the generation that began last.
         choosing: whether that generation waits for a token.
-        number: of this sequence, among all of the program.
-        parent: that of the sequence that this one is a fork of, or 0.
-        made: how many sequences the program has made.
     """
-
-    made = 0
 
     __slots__ = (
         "__weakref__",
@@ -76,10 +71,8 @@ class Sequence:
         "hidden",
         "images",
         "model",
-        "number",
         "offered",
         "pages",
-        "parent",
         "pending",
         "prefix_cache",
         "queue",
@@ -95,8 +88,6 @@ class Sequence:
         self.model = model
         self.adapter = adapter
         self.queue = raw.create_queue(model.name)
-        Sequence.made += 1
-        self.number, self.parent = Sequence.made, 0
         self._released = False
         self.pages = Pages(model, self.queue)
         self.tokens: list[int] = []
@@ -258,7 +249,7 @@ class Sequence:
     # What has taken effect
 
     async def outcome(self, future: int, take: Callable[[int], T]) -> T:
-        """What a future behind all commands so far gives, taken by `take`.
+        """The value of a future behind all commands so far, taken by `take`.
 
         Raises:
             PieError: of the server; what has failed to run is pending again.
@@ -362,7 +353,6 @@ class Sequence:
             raise ValueError("the context is released")
         self.confirm()  # the fork would not know of a failure
         other = Sequence(self.model, self.adapter, self.prefix_cache)
-        other.parent = self.number
         self.pages.share_with(other.pages)
         other.tokens = self.tokens[:]
         other.confirmed = self.confirmed

@@ -38,7 +38,7 @@ class Layout:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the tokens are text, as the prefix cache takes it."""
+        """True if the tokens are text, as the prefix cache takes it."""
         return self.positions is None and self.mask is None
 
 

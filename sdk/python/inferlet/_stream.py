@@ -66,7 +66,7 @@ class TextDecoder:
 
     @property
     def waiting(self) -> bool:
-        """Whether the newest token's text is not all given out."""
+        """True if the newest token's text is not all given out."""
         return self._held > 0
 
     def finish(self) -> str:
@@ -129,7 +129,7 @@ class StopStrings:
 
 
 def goes_round(text: str) -> bool:
-    """Whether a text ends with one phrase, again and again: for `ROUND` characters, and at least
+    """True if a text ends with one phrase, again and again: for `ROUND` characters, and at least
     `TIMES` times. Rulers, and tables of zeros, may be twice as long.
     """
     end = text[-(ROUND // TIMES) :]  # a phrase's greatest length: where it came before tells one

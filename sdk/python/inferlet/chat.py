@@ -59,13 +59,8 @@ class Conversation:
 
     @property
     def waiting(self) -> bool:
-        """Whether messages are not tokens yet."""
+        """True if messages are not tokens yet."""
         return self._rendered < len(self._messages)
-
-    @property
-    def answering(self) -> bool:
-        """Whether the assistant's turn has begun."""
-        return self._turn_start is not None
 
     def copy(self) -> Conversation:
         """An independent copy."""
@@ -174,7 +169,7 @@ def _shared(one: Any, other: Any) -> int:
 
 
 def _difference(model: Model, old: list[Message], new: list[Message], cue: bool) -> str:
-    """What messages add to the text of those before them."""
+    """The text that messages add to that of those before them."""
     apply = model.tokenizer.apply_chat_template
     before = apply(old, False)
     after = apply([*old, *new], cue)
@@ -224,7 +219,7 @@ def stop_tokens(model: Model) -> list[int]:
 
 
 class Event:
-    """What a batch of generated tokens means. Match it with `match`."""
+    """The meaning of a batch of generated tokens. Match it with `match`."""
 
     @dataclass(frozen=True, slots=True)
     class Idle:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from dataclasses import replace
 from typing import Any
 
-from inferlet import _one_by_one, session
+from inferlet import session
 from inferlet._choice import Choice, Chooser, Choosing, DeviceChoice
 from inferlet._sequence import Sequence
 from inferlet._stream import ROUND, StopStrings, TextDecoder, goes_round
@@ -144,12 +144,12 @@ class Generator:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more comes."""
+        """True if nothing more comes."""
         return self._done
 
     @property
     def is_complete(self) -> bool:
-        """Whether the text so far satisfies the grammar; always true without one.
+        """True if the text so far satisfies the grammar; always true without one.
 
         False after a step that was cancelled: then the place in the grammar is not known any more.
         """
@@ -161,17 +161,13 @@ class Generator:
 
     async def collect_tokens(self) -> list[int]:
         """All tokens."""
-        with _one_by_one.noticed(self._sequence):
-            return await self._all_tokens()
-
-    async def _all_tokens(self) -> list[int]:
         tokens: list[int] = []
         while part := await self._advance_far():
             tokens += part
         return tokens
 
     async def state(self) -> dict[str, Any]:
-        """What the device program that chose was given, by name, with its state after the last
+        """Values that the device program was given, by name, with its state after the last
         token: a later generation goes on with `program(**state)`.
 
         Raises:
@@ -196,14 +192,13 @@ class Generator:
     async def collect_text(self) -> str:
         """All text."""
         begun = self._number
-        with _one_by_one.noticed(self._sequence):
-            if (whole := await self._whole_text(to_client=False)) is not None:
-                return whole
-            if self._reads_text or begun:
-                return "".join([text async for text in self.stream_text()])
-            # The text is not read before its end: decode it once.
-            decoder = self._make_decoder()
-            return decoder.feed_all(await self._all_tokens())
+        if (whole := await self._whole_text(to_client=False)) is not None:
+            return whole
+        if self._reads_text or begun:
+            return "".join([text async for text in self.stream_text()])
+        # The text is not read before its end: decode it once.
+        decoder = self._make_decoder()
+        return decoder.feed_all(await self.collect_tokens())
 
     async def collect_json(self, schema: Mapping[str, Any] | bool | str | None = None) -> Any:
         """All text, read as JSON.
@@ -387,7 +382,7 @@ class Generator:
 
     @property
     def _reads_text(self) -> bool:
-        """Whether the text says where the generation ends."""
+        """True if the text says where the generation ends."""
         return self._stop_strings is not None or self._round is not None
 
     def _check_turn(self) -> None:
@@ -539,7 +534,7 @@ class Generator:
 
 
 class Output:
-    """What a step gave: its tokens (none, if a stop token came) and the text they complete.
+    """A step's tokens (none, if a stop token came) and the text they complete.
 
     Attributes:
         tokens: one, or none at the end.

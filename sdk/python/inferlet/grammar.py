@@ -22,7 +22,7 @@ LONGEST_ADVANCE = 1024  # tokens that the server takes in one call
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What a text has to look like. Make one with a class method::
+    """A form that a text is held to. Make one with a class method::
 
         grammar = Grammar.json_schema({"type": "object", "properties": {"n": {"type": "integer"}}})
         text = await ctx.generate(grammar=grammar).collect_text()
@@ -174,17 +174,17 @@ class Matcher:
         return raw.grammar_mask(self.handle)
 
     def allows(self, token: int) -> bool:
-        """Whether a token is allowed next."""
+        """True if a token is allowed next."""
         return self.count_allowed([token]) == 1
 
     @property
     def is_accepting(self) -> bool:
-        """Whether the text may end here."""
+        """True if the text may end here."""
         return raw.is_accepting(self.handle)
 
     @property
     def is_finished(self) -> bool:
-        """Whether the text must end here, or has ended with a stop token."""
+        """True if the text must end here, or has ended with a stop token."""
         return raw.is_finished(self.handle)
 
     def close(self) -> None:

@@ -88,7 +88,7 @@ class Response:
 
     @property
     def ok(self) -> bool:
-        """Whether the status is below 400."""
+        """True if the status is below 400."""
         return self.status < 400
 
     def raise_for_status(self) -> Response:

@@ -68,7 +68,7 @@ class interception:  # noqa: N801 - it reads as a verb: `async with interception
 
     @property
     def choices(self) -> list[Choice]:
-        """What was done with each context so far."""
+        """The choice for each context so far."""
         return [absence.choice for absence in self._absences]
 
     async def __aenter__(self) -> interception:

@@ -24,7 +24,7 @@ __all__ = ["Tool", "ToolResult", "call_tool", "list_tools", "servers"]
 
 @dataclass(frozen=True)
 class Tool:
-    """What a server says of one of its tools; the schemas are JSON Schemas."""
+    """A tool as its server describes it; the schemas are JSON Schemas."""
 
     name: str
     title: str | None

@@ -59,7 +59,7 @@ def subscribe(topic: str) -> Subscription:
 
 
 class Subscription:
-    """What is broadcast to a topic. Iterate over it, or call `receive`; close it, or use `with`.
+    """Messages broadcast to a topic. Iterate over it, or call `receive`; close it, or use `with`.
 
     One that is not read makes the broadcasters wait once its box is full. Dropping the last
     reference closes it, too.

@@ -51,7 +51,7 @@ def discard(ctx: Context) -> None:
 
 
 def costs(model: Model) -> dict[str, Any]:
-    """What keeping, moving and recomputing pages costs; see `kv-costs` in the contract.
+    """Costs of keeping, moving and recomputing pages; see `kv-costs` in the contract.
 
     Raises:
         PieError: `unsupported` if the server has not measured it.

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 from inferlet import _awaited, raw
 from inferlet.model import Model
-from inferlet.raw import LogLevel
+from inferlet.raw import LogLevel, instance_id, version
+from inferlet.raw import available_models as models
+from inferlet.raw import get_arg as arguments
+from inferlet.raw import user as username
 
-
-def version() -> str:
-    """The server's version."""
-    return raw.version()
-
-
-def instance_id() -> str:
-    """This instance's identifier, unique on the server."""
-    return raw.instance_id()
-
-
-def username() -> str:
-    """The user who launched this instance."""
-    return raw.user()
-
-
-def arguments() -> list[str]:
-    """The arguments given at launch."""
-    return raw.get_arg()
-
-
-def models() -> list[str]:
-    """Names of the models being served, the default one first."""
-    return raw.available_models()
+__all__ = [
+    "arguments",
+    "get_auto_model",
+    "get_model",
+    "instance_id",
+    "launch",
+    "log",
+    "models",
+    "monotonic",
+    "now",
+    "random_bytes",
+    "sleep",
+    "username",
+    "version",
+]
 
 
 def get_auto_model() -> Model:

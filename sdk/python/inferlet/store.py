@@ -137,7 +137,7 @@ async def update(key: str, change: Callable[[bytes | None], bytes | str | None])
 
 
 def _bytes(value: Any) -> bytes:
-    """What is kept of a value. Raises TypeError if it is neither bytes nor text."""
+    """The bytes that are kept. Raises TypeError if a value is neither bytes nor text."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bytes | bytearray | memoryview):

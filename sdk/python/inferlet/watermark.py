@@ -16,7 +16,7 @@ _WORD = 2**64 - 1
 
 
 def is_green(before: int, token: int, *, key: int = 0, share: float = 0.5) -> bool:
-    """Whether a hash of the key and the token before favours a token."""
+    """True if a hash of the key and the token before favours a token."""
     return _hash(_hash(key, before), token) >> 40 < share * 2**24
 
 

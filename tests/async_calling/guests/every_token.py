@@ -10,8 +10,8 @@ from typing import Any
 
 from asynclm.calling.generation import Generation
 from asynclm.calling.options import Options
-from asynclm.cml.script import Order, Script, ScriptedCall
 from asynclm.tools.tool import Tool
+from benchmarks.async_calls.guests.forced import Order, Script, ScriptedCall
 from inferlet import Model
 
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use inferlet::messaging::{pull, push};
 use inferlet::runtime::{instance_id, launch};
-use inferlet::{join, runtime, select_all, session, Result};
+use inferlet::{join, race, runtime, session, Result};
 
 pub async fn sleep() -> Result<String> {
     runtime::sleep(Duration::from_secs(600)).await?;
@@ -32,7 +32,7 @@ pub async fn family(program: &str, size: usize) -> Result<String> {
         pull(&topic).await?;
     }
     session::send("all there")?;
-    select_all(children).await;
+    let _ = race(children, |_| true).await;
     run(program, &["echo", "one has ended"]).await
 }
 

@@ -1,7 +1,7 @@
 //! Keys and values.
 
-use inferlet::store::{self, Commit};
-use inferlet::{join_all, ErrorCode, Result};
+use inferlet::store::{self, commit};
+use inferlet::{join_all, Result};
 
 pub async fn count(key: &str, times: usize) -> Result<String> {
     let mut value = None;
@@ -55,22 +55,16 @@ pub async fn bulk(count: usize) -> Result<String> {
 
 pub async fn transact() -> Result<String> {
     store::delete("t/c").await?;
-    Commit::new().set("t/a", b"1").set("t/b", b"\0\xff").expect("t/c", None).run().await?;
+    let both = [("t/a", Some(&b"1"[..])), ("t/b", Some(b"\0\xff"))];
+    assert!(commit(&both, &[("t/c", None)]).await?);
     for (key, value) in [("t/b", Some(&b"other"[..])), ("t/b", None), ("t/c", Some(b""))] {
-        let refused = Commit::new().set("t/a", b"9").expect(key, value).run().await;
-        assert_eq!(refused.unwrap_err().code, ErrorCode::Conflict);
+        assert!(!commit(&[("t/a", Some(b"9"))], &[(key, value)]).await?);
     }
     assert_eq!(store::get("t/a").await?.as_deref(), Some(&b"1"[..]));
     store::set("t/a", "ä").await?;
     assert_eq!(store::get_text("t/a").await?.as_deref(), Some("ä"));
     store::set("t/a", b"1").await?;
-    Commit::new()
-        .delete("t/a")
-        .set("t/c", b"2")
-        .expect("t/a", Some(b"1"))
-        .expect("t/b", Some(b"\0\xff"))
-        .run()
-        .await?;
+    assert!(commit(&[("t/a", None), ("t/c", Some(b"2"))], &both).await?);
     let found = store::keys("t/").await?.join(" ");
     assert_eq!(store::update("t/c", |_| None).await?, None);
     Ok(format!("{found} {}", text(store::get("t/c").await?)))

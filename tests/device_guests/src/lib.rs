@@ -2,7 +2,7 @@
 
 use inferlet::device::{self, per_token, Attend, DeviceProgram, Values};
 use inferlet::json::quote;
-use inferlet::{attention, samplers, Context, Error, Model, Result, Rule, Sampler};
+use inferlet::{attention, Context, Error, Model, Result, Rule, Sampler};
 
 #[inferlet::main]
 async fn main(arguments: Vec<String>) -> Result<String> {
@@ -48,24 +48,14 @@ async fn refused(rule: impl Into<Rule>, attend: Option<Attend>) -> Result<String
 }
 
 async fn mistakes() -> Result<String> {
-    let with = |text: &str| device::program(text).with([("x", 1.0)]);
-    let mut found = Vec::new();
-    for text in [
-        "\n  def f(logits):\n      return (logits +  step()).argmax()",
-        "def f(logits, state):\n  state.x = logits\n  return logits.argmax()",
-        "def f(logits, state): return state.y",
-        "def f(logits): return logits.argmx()",
-        "def f(logits): return logits",
-        "def f(logits):\n  return (",
-    ] {
-        found.push(refused(with(text), None).await?);
-    }
+    let kinds = "\n  def f(logits):\n      return (logits +  step()).argmax()";
+    let mut found = vec![refused(device::program(kinds).with(()), None).await?];
     let greedy = device::program("def f(logits): return logits.argmax()");
     found.push(refused(greedy.with([("x", Vec::<f64>::new())]), None).await?);
     found.push(refused(greedy.with([("x", f64::NAN)]), None).await?);
     found.push(refused(Sampler::greedy().with("temprature", 1), None).await?);
-    let wrong = device::attend("def f(scores): return iota(HEADS) >= 0").with(());
-    found.push(refused(Sampler::greedy(), Some(wrong)).await?);
+    let wrong = "def f(scores): return iota(HEADS) >= 0"; // as a literal it would not be built
+    found.push(refused(Sampler::greedy(), Some(device::attend(wrong).with(()))).await?);
     Ok(format!("[{}]", found.join(",")))
 }
 
@@ -79,7 +69,7 @@ async fn ways() -> Result<String> {
         .with("dry_multiplier", 0.5)
         .with("typical_p", 0.9)
         .with("xtc_probability", 0.5);
-    let mirostat = samplers::mirostat([("mu", 10.0), ("tau", 5.0), ("rate", 0.1)]);
+    let mirostat = device::named("mirostat").with([("mu", 10.0), ("tau", 5.0), ("rate", 0.1)]);
     let rules = || [Rule::from(&many), Sampler::top_p(1.0, 0.9).into(), Rule::from(&mirostat)];
     let mut found = Vec::new();
     for number in 0..rules().len() {
@@ -127,7 +117,7 @@ async fn runs() -> Result<String> {
     for seed in [3, 3, 4] {
         let mut fresh = Context::new(&model)?;
         fresh.fill("Once upon a time")?;
-        let rule = samplers::tempered([("temperature", 1.5), ("p", 0.99)]).seed(seed);
+        let rule = device::named("tempered").with([("temperature", 1.5), ("p", 0.99)]).seed(seed);
         drawn.push(fresh.generate(rule).max_tokens(8).stop_tokens([]).collect_tokens().await?);
     }
     let mut plain = context.generate(Sampler::greedy()).max_tokens(1);
@@ -225,14 +215,6 @@ async fn like() -> Result<String> {
     context.fill("one two three one two three one two")?;
     let generation = context.generate(Sampler::greedy()).max_tokens(24).stop_tokens([]);
     found.push(generation.speculate(8).jacobi().collect_tokens().await?);
-    let mut small = Context::new(&model)?;
-    let mut context = Context::new(&model)?;
-    context.fill("one two three one two three one two")?;
-    let generation = context.generate(Sampler::greedy()).max_tokens(10).stop_tokens([]);
-    let mut drafted = generation.speculate(4).drafter(&mut small).collect_tokens().await?;
-    let generation = context.generate(Sampler::greedy()).max_tokens(14).stop_tokens([]);
-    drafted.extend(generation.speculate(4).drafter(&mut small).collect_tokens().await?);
-    found.push(drafted);
     let mistake = context.generate(Sampler::greedy()).jacobi().collect_tokens().await;
     let mistake = quote(&mistake.err().map_or(String::new(), |error| error.to_string()));
     Ok(format!("[{found:?},{mistake}]"))

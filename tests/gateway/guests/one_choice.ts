@@ -1,4 +1,4 @@
-// Texts of samplers, each read whole, by tokens, and step by step.
+// Texts of samplers, each read whole, by tokens, step by step, and with looks at some steps.
 import { Context, Model, Sampler, type SamplerParameters } from "inferlet";
 
 async function texts(prompt: number[], parameters: SamplerParameters): Promise<string[]> {
@@ -10,8 +10,13 @@ async function texts(prompt: number[], parameters: SamplerParameters): Promise<s
   };
   const steps: number[] = [];
   for await (const step of generation()) steps.push(...(await step.execute()).tokens);
+  const looks: number[] = [];
+  for await (const step of generation()) {
+    if (looks.length % 3 === 1) await step.distribution(5);
+    looks.push(...(await step.execute()).tokens);
+  }
   const tokens = await generation().collectTokens();
-  return [await generation().collectText(), tokenizer.decode(tokens), tokenizer.decode(steps)];
+  return [await generation().collectText(), ...[tokens, steps, looks].map((one) => tokenizer.decode(one))];
 }
 
 export async function main([given]: string[]): Promise<string[][]> {

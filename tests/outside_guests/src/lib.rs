@@ -100,7 +100,7 @@ async fn leave(url: &str) -> Result<String> {
 
 async fn tools(server: &str) -> Result<String> {
     let tools = mcp::list_tools(server).await?;
-    let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    let names: Vec<&str> = tools.iter().filter_map(|tool| tool.get("name")?.as_str()).collect();
     Ok(names.join(" "))
 }
 

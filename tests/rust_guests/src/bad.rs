@@ -1,7 +1,6 @@
 //! Programs that do wrong. Each returns, where it gets so far, the error that it was answered with.
 
 use inferlet::allocate::{alloc_emb, alloc_kvpage, dealloc_kvpage, kvpage_used, pool_stats};
-use inferlet::forward::forward;
 use inferlet::runtime::{available_models, create_queue, synchronize};
 use inferlet::text::embed_txt;
 use inferlet::{runtime, session, Error, ErrorCode, Model, Result};
@@ -65,18 +64,6 @@ pub async fn leak(pages: u32) -> Result<String> {
     Ok(pool_stats(queue)?)
 }
 
-pub fn too_many_pages() -> Result<String> {
-    let queue = create_queue(&available_models()[0])?;
-    answer(alloc_kvpage(queue, 1 << 30).map(drop))
-}
-
-pub fn stale_handle() -> Result<String> {
-    let queue = create_queue(&available_models()[0])?;
-    let page = alloc_kvpage(queue, 1)?;
-    dealloc_kvpage(queue, &[page, 1])?;
-    answer(kvpage_used(queue, &[page, 1]).map(drop))
-}
-
 /// Guesses handles of other instances: no number outside its own may be taken.
 pub fn foreign_handle() -> Result<String> {
     let queue = create_queue(&available_models()[0])?;
@@ -103,21 +90,6 @@ fn expect_invalid(answered: Result) -> Result {
     }
 }
 
-/// Runs one token more than a page holds into it.
-pub async fn full_page() -> Result<String> {
-    let model = Model::load()?;
-    let queue = create_queue(model.name())?;
-    let page = [alloc_kvpage(queue, 1)?, 1];
-    let count = model.page_size() + 1;
-    let embeds = [alloc_emb(queue, count)?, count];
-    embed_txt(queue, &vec![1; count as usize], &[0, count], &embeds)?;
-    let refused = forward(queue, &[], &embeds, &page, &[], &[]);
-    // Nothing has run: the page takes as many as it holds.
-    forward(queue, &[], &[embeds[0], count - 1], &page, &[], &[])?;
-    synchronize(queue).await?;
-    answer(refused)
-}
-
 pub fn panic() -> ! {
     panic!("on purpose")
 }
@@ -125,12 +97,4 @@ pub fn panic() -> ! {
 /// Waits for what can't come.
 pub async fn deadlock() -> Result<String> {
     std::future::pending().await
-}
-
-/// The error as the instance's failure; success is a failure of its own kind.
-fn answer(answered: Result) -> Result<String> {
-    match answered {
-        Err(error) => Err(error),
-        Ok(()) => Ok("it was allowed".to_owned()),
-    }
 }

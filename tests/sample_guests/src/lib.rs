@@ -63,7 +63,7 @@ async fn generate(given: &Value) -> Result<String> {
     Ok(format!("{{\"tokens\": {out:?}, \"logprobs\": {logprobs:?}, \"tops\": {tops}}}"))
 }
 
-/// Texts of samplers, each read whole, by tokens, and step by step.
+/// Texts of samplers, each read whole, by tokens, step by step, and with looks at some steps.
 async fn ways(given: &Value) -> Result<String> {
     let model = Model::load()?;
     let prompt: Vec<u32> = numbers(given, "prompt")?.iter().map(|token| *token as u32).collect();
@@ -72,7 +72,7 @@ async fn ways(given: &Value) -> Result<String> {
         let ends = parameters.get("end_tokens").and_then(Value::as_list).unwrap_or_default();
         let ends: Vec<u32> = ends.iter().filter_map(Value::as_u32).collect();
         let mut texts = Vec::new();
-        for way in 0..3 {
+        for way in 0..4 {
             let mut context = Context::new(&model)?;
             context.append(&prompt)?;
             let generation = context.generate(Sampler::from_json(parameters)).max_tokens(24);
@@ -81,9 +81,19 @@ async fn ways(given: &Value) -> Result<String> {
             texts.push(quote(&match way {
                 0 => generation.collect_text().await?,
                 1 => model.tokenizer().decode(&generation.collect_tokens().await?)?,
-                _ => {
+                2 => {
                     while let Some(sampled) = generation.next_sampled().await? {
                         tokens.push(sampled.token);
+                    }
+                    model.tokenizer().decode(&tokens)?
+                }
+                _ => {
+                    generation.distribution(5).await?;
+                    while let Some(token) = generation.next_token().await? {
+                        tokens.push(token);
+                        if tokens.len() % 3 == 1 && !generation.is_done() {
+                            generation.distribution(5).await?;
+                        }
                     }
                     model.tokenizer().decode(&tokens)?
                 }

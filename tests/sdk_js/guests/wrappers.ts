@@ -1,7 +1,6 @@
-// What the SDK has beside generations: edits of contexts, memory, chats by hand, tools, watermarks.
+// What the SDK has beside generations: edits of contexts, memory, tools.
 
 import {
-  chat,
   Context,
   http,
   images,
@@ -12,7 +11,6 @@ import {
   PieError,
   runtime,
   tools,
-  watermark,
 } from "inferlet";
 
 const TEXT = "The capital of Thessel is Argon. It lies on the river Penna. The capital of Draven is";
@@ -157,31 +155,8 @@ const wrappers: Record<string, (given: any) => Promise<unknown>> = {
     };
   },
 
-  async chat() {
-    const model = Model.load();
-    const decoder = new chat.Decoder(model);
-    const tokens = model.tokenizer.encode("Once upon");
-    const events = [tokens, chat.seal(model)].map((each) => decoder.feed(each));
-    decoder.reset();
-    const context = new Context(model, { addBos: false }).system("Be brief.").user("Hi").cue();
-    return {
-      events,
-      again: decoder.feed([]),
-      stops: chat.stopTokens(model).length === model.stopTokens.length,
-      same:
-        JSON.stringify(context.tokens) ===
-        JSON.stringify([...chat.system(model, "Be brief."), ...chat.user(model, "Hi"), ...chat.cue(model)]),
-    };
-  },
-
   async tools(texts: string[]) {
     return texts.map(tools.parse);
-  },
-
-  async watermark(tokens: number[]) {
-    const key = { key: 7, share: 0.25 };
-    const green = tokens.slice(1).map((token, i) => watermark.isGreen(tokens[i], token, key));
-    return [green, watermark.zScore(tokens, key), watermark.zScore(tokens)];
   },
 
   async rest() {

@@ -18,6 +18,7 @@ from pie_control.wasm import SUSPENDED
 from pie_py.config.limits import Limits
 
 MAX_TOKENS = 1024  # of one call
+MATCHERS = 256  # of one instance, open at once
 # A token takes a microsecond as a rule, and some milliseconds in a grammar made for that.
 INLINE_TOKENS = 8
 # Functions that may suspend the guest.
@@ -37,8 +38,8 @@ class GrammarTable:
 
     def check_room(self, kind: type[Grammar | Matcher]) -> None:
         """Raises `limit-exceeded` if there are as many of a kind as there may be."""
-        limits, name = self._limits, _NAMES[kind]
-        most = limits.grammars if kind is Grammar else limits.matchers
+        name = _NAMES[kind]
+        most = self._limits.grammars if kind is Grammar else MATCHERS
         if sum(isinstance(held, kind) for held in self._held.values()) >= most:
             raise ApiError("limit-exceeded", f"{most} {name}s are open; end one first")
 

@@ -12,9 +12,9 @@ import trio
 from llguidance import LLMatcher
 
 from pie_control.api.grammar.vocabulary import Vocabulary
-from pie_control.commands.sample import TokenMask
 from pie_control.errors import ApiError
 from pie_control.fairness import FairThreads, Owner
+from pie_control.scheduler.commands.sample import TokenMask
 from pie_py.wire.plan import Uint32
 
 # Masks take 10 µs as a rule and some milliseconds where a grammar's lexer meets something for the

@@ -37,6 +37,10 @@ log = structlog.get_logger("pie.grammar")
 
 STACK_BYTES = 8 * PROBE_STACK_BYTES
 MOST_CHARACTERS = 256 << 10  # of one grammar
+THREADS = 2  # that compile; a user has one of them at a time
+USER_COMPILATIONS = 64  # under way, of all instances of one user
+KEPT_GRAMMARS = 128  # compiled ones kept for later uses
+KEPT_CHARACTERS = 4 << 20  # of their texts together
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class GrammarService(Service):
     def __init__(self, config: GrammarConfig, confined: ConfinedPool) -> None:
         self._config = config
         self._confined = confined
-        self._threads = FairThreads(config.threads, 1, "grammar-compile", STACK_BYTES)
+        self._threads = FairThreads(THREADS, 1, "grammar-compile", STACK_BYTES)
         self._vocabularies: dict[str, Vocabulary] = {}
         self._cache: OrderedDict[_Key, Grammar] = OrderedDict()
         self._cached_characters = 0
@@ -189,9 +193,10 @@ class GrammarService(Service):
             ApiError: `limit-exceeded`.
         """
         share = self._shares.get(user)
-        most = self._config.user_compilations
-        if share is not None and share.waiting >= most:
-            raise Shortage(f"{most} grammars of this user are being compiled, in all instances")
+        if share is not None and share.waiting >= USER_COMPILATIONS:
+            raise Shortage(
+                f"{USER_COMPILATIONS} grammars of this user are being compiled, in all instances"
+            )
         if share is None:
             share = self._shares[user] = _Share()
         share.waiting += 1
@@ -282,12 +287,11 @@ class GrammarService(Service):
 
     def _keep(self, key: _Key, grammar: Grammar) -> None:
         """Keeps a grammar, within bounds: those not used for longest make room."""
-        config = self._config
         if key not in self._cache:  # two users' threads may have compiled it at once
             self._cached_characters += len(key.text)
         self._cache[key] = grammar
         while self._cache and (
-            len(self._cache) > config.kept or self._cached_characters > config.kept_characters
+            len(self._cache) > KEPT_GRAMMARS or self._cached_characters > KEPT_CHARACTERS
         ):
             oldest, _ = self._cache.popitem(last=False)
             self._cached_characters -= len(oldest.text)

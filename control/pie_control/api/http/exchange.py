@@ -12,11 +12,13 @@ import trio
 
 from pie_control.api.http.network import HeadStream
 from pie_control.api.http.policy import HttpPolicy
-from pie_control.api.http.request import HttpRequest, redirected
+from pie_control.api.http.request import HEADER_BYTES, HttpRequest, redirected
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
-from pie_py.config.http import HttpConfig
 
+MAX_REDIRECTS = 5  # followed in a row
+CONNECT_SECONDS = 10.0  # until a host has answered
+RESPONSE_BYTES = 64 << 20  # of a body, unpacked
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
@@ -104,8 +106,7 @@ class Body:
         if self._count > self._limit:
             raise ApiError(
                 "limit-exceeded",
-                f"the body has more than {self._limit} bytes, the most that this server takes"
-                " (`response_bytes` in [http] of its configuration)",
+                f"the body has more than {self._limit} bytes, the most that a server takes",
             )
         return data
 
@@ -128,7 +129,6 @@ class Exchange:
 
     def __init__(
         self,
-        config: HttpConfig,
         policy: HttpPolicy,
         pool: Callable[[], Awaitable[httpcore2.AsyncConnectionPool]],
         on_over: Callable[[Exchange], None],
@@ -139,7 +139,6 @@ class Exchange:
         """Has sent nothing. All must be over after `timeout` seconds; `on_over` is called once,
         when nothing more can be read; the future is of the `Head`.
         """
-        self._config = config
         self._policy = policy
         self._pool = pool
         self._on_over = on_over
@@ -219,8 +218,7 @@ class Exchange:
 
     async def _follow(self) -> httpcore2.Response:
         """Sends the request and those that redirects ask for; the first answer that is none."""
-        most = self._config.redirects
-        for _ in range(most + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             response = await self._send(self._request)
             location = _header(response, b"location")
             if response.status not in _REDIRECTS or location is None:
@@ -229,7 +227,7 @@ class Exchange:
             self._request = redirected(self._request, self._policy, response.status, location)
         raise ApiError(
             "limit-exceeded",
-            f"more than {most} redirects, the last one to {self._request.url}",
+            f"more than {MAX_REDIRECTS} redirects, the last one to {self._request.url}",
         )
 
     async def _send(self, request: HttpRequest) -> httpcore2.Response:
@@ -246,19 +244,18 @@ class Exchange:
                 ),
                 headers=request.wire_headers(),
                 content=request.body or None,
-                extensions={"timeout": {"connect": self._config.connect_seconds}},
+                extensions={"timeout": {"connect": CONNECT_SECONDS}},
             )
         )
         stream = response.extensions.get("network_stream")
         if isinstance(stream, HeadStream):
             stream.begin_body()
         size = sum(len(name) + len(value) + 4 for name, value in response.headers)
-        if size > self._config.header_bytes:
+        if size > HEADER_BYTES:
             await response.aclose()
             raise ApiError(
                 "limit-exceeded",
-                f"{request.host} answers with {size} bytes of headers;"
-                f" {self._config.header_bytes} at most",
+                f"{request.host} answers with {size} bytes of headers; {HEADER_BYTES} at most",
             )
         return response
 
@@ -276,7 +273,7 @@ class Exchange:
         assert head is not None
         head.resolve(Head(response.status, headers, self))
         async with aclosing(_chunks(response)) as chunks:
-            body = Body(chunks, self._config.response_bytes, gzip=gzip)
+            body = Body(chunks, RESPONSE_BYTES, gzip=gzip)
             while await self._answer(body):
                 pass
 

@@ -19,7 +19,7 @@ import trio
 from pie_control.api.http.exchange import Exchange, Head
 from pie_control.api.http.network import CheckedBackend, Resolve, resolve, tls_context
 from pie_control.api.http.policy import HttpPolicy
-from pie_control.api.http.request import HttpRequest, check_request
+from pie_control.api.http.request import HEADER_BYTES, HttpRequest, check_request
 from pie_control.errors import ApiError, Shortage
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Handles
@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
 
 DEFAULT_TIMEOUT = 60.0  # seconds, of a request that asks for none
+MAX_TIMEOUT = 600.0  # seconds from the request to the body's end, that a program may ask for
+MAX_CONNECTIONS = 512  # of the server; more requests wait
 IDLE_CONNECTIONS = 64
+USER_REQUESTS = 64  # under way, in all instances of one user
+BURST = 100.0  # requests that an instance may make at once after a rest
 MOST_BYTES_A_READ = 1 << 20
 Headers: TypeAlias = list[tuple[str, str]]
 
@@ -51,7 +55,7 @@ class HttpClient(Service):
     def __init__(self, config: HttpConfig, *, resolve: Resolve = resolve) -> None:
         self._config = config
         self._policy = HttpPolicy(config)
-        self._backend = CheckedBackend(self._policy, 2 * config.header_bytes, resolve)
+        self._backend = CheckedBackend(self._policy, 2 * HEADER_BYTES, resolve)
         self._pool: httpcore2.AsyncConnectionPool | None = None
         self._opening = trio.Lock()
         self._shares: dict[Instance, _Share] = {}
@@ -73,7 +77,7 @@ class HttpClient(Service):
             if self._pool is None:
                 self._pool = httpcore2.AsyncConnectionPool(
                     ssl_context=await trio.to_thread.run_sync(tls_context),
-                    max_connections=self._config.connections,
+                    max_connections=MAX_CONNECTIONS,
                     max_keepalive_connections=IDLE_CONNECTIONS,
                     keepalive_expiry=5.0,
                     network_backend=self._backend,
@@ -104,11 +108,12 @@ class HttpClient(Service):
         Raises:
             ApiError: `invalid-argument`, `permission-denied`, `limit-exceeded`.
         """
-        request = check_request(self._policy, self._config, method, url, headers, body)
-        most = self._config.max_timeout_seconds
-        timeout = timeout_ms / 1000 if timeout_ms else min(DEFAULT_TIMEOUT, most)
-        if timeout > most:
-            raise ApiError("invalid-argument", f"a time-out of {timeout:g} s; {most:g} s at most")
+        request = check_request(self._policy, method, url, headers, body)
+        timeout = timeout_ms / 1000 if timeout_ms else DEFAULT_TIMEOUT
+        if timeout > MAX_TIMEOUT:
+            raise ApiError(
+                "invalid-argument", f"a time-out of {timeout:g} s; {MAX_TIMEOUT:g} s at most"
+            )
         share = self._share(instance)
         self._check_limits(instance, share)
         future = instance.futures.create_outside(FutureKind.RESPONSE, f"http {request.host}")
@@ -157,7 +162,7 @@ class HttpClient(Service):
     def _share(self, instance: Instance) -> _Share:
         share = self._shares.get(instance)
         if share is None:
-            share = _Share(float(self._config.burst), trio.current_time())
+            share = _Share(BURST, trio.current_time())
             self._shares[instance] = share
         return share
 
@@ -177,12 +182,10 @@ class HttpClient(Service):
             )
         if len(share.bodies) >= config.bodies:
             raise ApiError("limit-exceeded", f"{config.bodies} bodies are open; close some first")
-        if self._users[instance.user] >= config.user_concurrent:
-            raise Shortage(
-                f"{config.user_concurrent} requests of this user are under way, in all instances"
-            )
+        if self._users[instance.user] >= USER_REQUESTS:
+            raise Shortage(f"{USER_REQUESTS} requests of this user are under way, in all instances")
         now = trio.current_time()
-        share.tokens = min(float(config.burst), share.tokens + (now - share.refilled) * config.rate)
+        share.tokens = min(BURST, share.tokens + (now - share.refilled) * config.rate)
         share.refilled = now
         if share.tokens < 1:
             wait = math.ceil((1 - share.tokens) / config.rate * 1000)
@@ -200,7 +203,7 @@ class HttpClient(Service):
         future: Future,
     ) -> None:
         exchange = Exchange(
-            self._config, self._policy, self._connections, self._release, request, timeout, future
+            self._policy, self._connections, self._release, request, timeout, future
         )
         future.on_cancel = exchange.close
         share.running.add(exchange)

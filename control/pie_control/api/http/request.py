@@ -10,12 +10,14 @@ from pie_control.api.http.policy import HttpPolicy
 from pie_control.errors import ApiError
 from pie_py import __version__
 from pie_py.config.host_rule import canonical_host
-from pie_py.config.http import HttpConfig
 
 if TYPE_CHECKING:
     from httpx2 import URL
 
 Headers = tuple[tuple[str, str], ...]
+
+HEADER_BYTES = 32 << 10  # of the URL and headers of a request; of the headers of an answer
+REQUEST_BYTES = 2 << 20  # of a body; Wasmtime lifts 2.6 MB
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
@@ -72,7 +74,6 @@ class HttpRequest:
 
 def check_request(
     policy: HttpPolicy,
-    config: HttpConfig,
     method: str,
     url: str,
     headers: list[tuple[str, str]],
@@ -88,15 +89,13 @@ def check_request(
             "invalid-argument", f"method {method[:100]!r}; there are {', '.join(_METHODS)}"
         )
     size = sum(len(name) + len(value) + 4 for name, value in headers) + len(url)
-    if size > config.header_bytes:
+    if size > HEADER_BYTES:
         raise ApiError(
             "limit-exceeded",
-            f"URL and headers of {size} bytes; {config.header_bytes} at most",
+            f"URL and headers of {size} bytes; {HEADER_BYTES} at most",
         )
-    if len(body) > config.request_bytes:
-        raise ApiError(
-            "limit-exceeded", f"a body of {len(body)} bytes; {config.request_bytes} at most"
-        )
+    if len(body) > REQUEST_BYTES:
+        raise ApiError("limit-exceeded", f"a body of {len(body)} bytes; {REQUEST_BYTES} at most")
     for name, value in headers:
         _check_header(name, value)
     parsed, host = _parse(url)

@@ -35,6 +35,8 @@ log = structlog.get_logger("pie.mcp")
 # and say nothing to what is deeper.
 MOST_LEVELS = 100
 MAX_TOOL = 256  # characters of a tool's name
+INSTANCE_CALLS = 16  # under way
+USER_CALLS = 64  # under way, of all instances of one user
 
 
 class McpServers(Service):
@@ -49,7 +51,6 @@ class McpServers(Service):
         Raises:
             MissingVariable: the configuration names a variable that is not there.
         """
-        self._config = config
         settings = SettingsFolder(folder, "user", "name", "fields")
         self.registry = McpRegistry(config, http or HttpConfig(), self._start_task, settings)
         self._calls: Counter[str] = Counter()  # under way, by instance
@@ -93,15 +94,14 @@ class McpServers(Service):
     # Calls
 
     def _call(self, instance: Instance, server: McpServer, what: str, action: Action) -> int:
-        config = self._config
-        if self._calls[instance.id] >= config.concurrent:
+        if self._calls[instance.id] >= INSTANCE_CALLS:
             raise ApiError(
-                "limit-exceeded", f"{config.concurrent} calls are under way; wait for some first"
+                "limit-exceeded", f"{INSTANCE_CALLS} calls are under way; wait for some first"
             )
-        if self._user_calls[instance.user] >= config.user_concurrent:
+        if self._user_calls[instance.user] >= USER_CALLS:
             raise ApiError(
                 "limit-exceeded",
-                f"{config.user_concurrent} calls of this user are under way, in all instances",
+                f"{USER_CALLS} calls of this user are under way, in all instances",
             )
         future = instance.futures.create_outside(FutureKind.TEXT, f"mcp {server.name} {what}"[:256])
         self._calls[instance.id] += 1

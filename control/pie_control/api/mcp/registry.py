@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pie_control.api.http.network import CheckedBackend
 from pie_control.api.http.policy import HttpPolicy
-from pie_control.api.http.request import check_request
+from pie_control.api.http.request import HEADER_BYTES, check_request
 from pie_control.api.mcp.server import McpServer
 from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError
@@ -45,9 +45,8 @@ class McpRegistry:
             MissingVariable: the configuration names a variable that is not there.
         """
         self._config = config
-        self._http = http
         self._policy = HttpPolicy(http)
-        self._backend = CheckedBackend(self._policy, 2 * http.header_bytes)
+        self._backend = CheckedBackend(self._policy, 2 * HEADER_BYTES)
         self._start = start
         self._operators = {
             name: McpServer(name, with_secrets(name, server), start)
@@ -163,7 +162,7 @@ class McpRegistry:
             )
         if config.url is not None:
             headers = list(config.headers.items())
-            checked = check_request(self._policy, self._http, "POST", config.url, headers, b"")
+            checked = check_request(self._policy, "POST", config.url, headers, b"")
             return config.model_copy(update={"url": str(checked.url)})
         if not self._config.client_commands:
             raise ApiError(

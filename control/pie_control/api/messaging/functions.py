@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
     from pie_py.config.services import MessagingConfig
 
+IDLE_BYTES = 64 << 20  # in the work queues of all users without an instance
+
 
 @dataclass(slots=True, eq=False)
 class _Subscription:
@@ -76,7 +78,7 @@ class Bus:
         """An instance has ended, and its futures are closed: nothing of it is left afterwards.
 
         What it has pushed stays for the user's other instances. After the user's last instance,
-        queues stay as far as `idle_bytes` goes: those of the user that is idle longest go
+        queues stay as far as `IDLE_BYTES` goes: those of the user that is idle longest go
         first.
         """
         member = self._members.pop(instance, None)
@@ -309,7 +311,7 @@ class Bus:
 
     def _shrink_idle(self) -> None:
         held = sum(user.budget.used for user in self._idle.values())
-        while held > self._config.idle_bytes:
+        while held > IDLE_BYTES:
             name, user = self._idle.popitem(last=False)
             held -= user.budget.used
             self._forget(name)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from asynclm.calling.generation import Generation
-from asynclm.calling.options import GREEDY, Inbox, Options
+from asynclm.calling.options import GREEDY, Inbox, Options, Script
 from asynclm.calling.prompts import adapter_for, style_for
 from asynclm.calling.record import Record
 from asynclm.choices import Mode, Strictness, Style, Syntax
@@ -43,12 +43,13 @@ DEMO_TOOLS = json.dumps(
 )
 
 
-async def answer(options: Namespace, parser: ArgumentParser) -> str:
+async def answer(options: Namespace, parser: ArgumentParser, script: Script | None = None) -> str:
     """Runs one generation; returns nothing, or all about it as JSON.
 
     Args:
         options: of the command line.
         parser: refuses options that are wrong together with others.
+        script: what is written in place of the model's own choice.
     """
     model, mode = Model.load(options.model), Mode(options.mode)
     inbox = Inbox(open=options.interactive)
@@ -57,7 +58,7 @@ async def answer(options: Namespace, parser: ArgumentParser) -> str:
         tools = await load_tools(options.tools or DEMO_TOOLS, link)
         if not options.declared_times:
             tools = await learned(tools)
-        settings = _settings(options, mode, model)
+        settings = _settings(options, mode, model, script)
         generation = Generation(model, tools, settings, inbox=inbox, on_event=_shown(options))
     except (BadTools, ValueError) as error:
         parser.error(str(error))
@@ -77,18 +78,7 @@ async def answer(options: Namespace, parser: ArgumentParser) -> str:
     return ""
 
 
-def _settings(options: Namespace, mode: Mode, model: Model) -> Options:
-    script = None
-    if options.script:
-        from asynclm.cml.script import Script  # for benchmarks only
-
-        try:
-            found = json.loads(options.script)
-        except ValueError as error:
-            raise ValueError(f"--script is not JSON: {error}") from None
-        script = Script.from_json(
-            found, most_a_turn=1 if mode is Mode.SYNC else None, asynchronous=mode.is_async
-        )
+def _settings(options: Namespace, mode: Mode, model: Model, script: Script | None) -> Options:
     adapter = options.adapter or adapter_for(model)
     trained = script is not None or style_for(model, adapter) is Style.COMPACT
     most = 1024 if trained else 256
@@ -148,7 +138,7 @@ async def _hear(topic: str, inbox: Inbox) -> None:
 
 
 def _beginning(request: str, tools: Sequence[Tool], mode: Mode) -> str:
-    """What people are shown before anything happens."""
+    """The lines that people are shown before anything happens."""
     offered = ", ".join(f"{tool.name} ({tool.seconds:.2g} s)" for tool in tools[:MOST_SHOWN])
     more = f" and {len(tools) - MOST_SHOWN} more" if len(tools) > MOST_SHOWN else ""
     return (
@@ -158,7 +148,7 @@ def _beginning(request: str, tools: Sequence[Tool], mode: Mode) -> str:
 
 
 def _ending(record: Record) -> str:
-    """What came of it, in a line."""
+    """The outcome, in a line."""
     ran = [
         c.ended - c.started for c in record.calls if c.ended is not None and c.started is not None
     ]
@@ -178,7 +168,7 @@ def _ending(record: Record) -> str:
 
 
 def _shown(options: Namespace) -> Any:
-    """What tells the client of events: as JSON, or in words as they come."""
+    """The function that tells the client of events: as JSON, or in words as they come."""
     if options.events:
         return session.send
 

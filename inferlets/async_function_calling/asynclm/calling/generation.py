@@ -139,7 +139,7 @@ class Generation:
 
     @property
     def record(self) -> Record:
-        """What it has done so far."""
+        """Its record so far."""
         return self._recorder.record
 
     async def run(self, request: str, before: Sequence[Mapping[str, str]] = ()) -> Record:
@@ -412,7 +412,7 @@ class Generation:
 
     @property
     def _can_wait(self) -> bool:
-        """Whether there is, or will be, anything to wait for."""
+        """True if there is, or will be, anything to wait for."""
         return bool(self._executor.outstanding or self._interrupts.pending or self._inbox.open)
 
     def _room(self) -> int:
@@ -420,7 +420,7 @@ class Generation:
         return self._model.max_position - len(self._ctx) - LEAST_ROOM
 
     def _has_room(self) -> bool:
-        """Whether the model may go on; notes why not."""
+        """True if the model may go on; notes why not."""
         most, room = self._options.max_tokens, self._model.max_position
         if self._recorder.record.generated_tokens >= most:
             self._end("max_tokens", f"it has {most} tokens, the most that were allowed")
@@ -434,5 +434,5 @@ class Generation:
 
     @property
     def _stateless(self) -> bool:
-        """Whether each request to the model computes the whole KV cache."""
+        """True if each request to the model computes the whole KV cache."""
         return self._options.stateless or self._options.mode is Mode.ASYNC_NAIVE

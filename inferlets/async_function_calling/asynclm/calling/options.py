@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from asynclm.choices import Mode, Strictness, Style, Syntax
+from asynclm.cml.dialect import Dialect
 from asynclm.values import Value
 from inferlet.sample import Sampler
 
-if TYPE_CHECKING:
-    from asynclm.cml.script import Script
-
 GREEDY = Sampler(temperature=0.0)
 USER = "user"
+
+
+class Script(Protocol):
+    """Forced tokens: the model runs and chooses at every step, then the script's token takes the
+    place of its choice.
+    """
+
+    def next(self, dialect: Dialect, end: int) -> int:
+        """The next token; `end` is the one that ends a turn."""
+
+    def arrived(self, identifier: str) -> None:
+        """Notes that a call's result is in the context."""
+
+    def task_arrived(self) -> None:
+        """Notes a further task of the user."""
 
 
 class Options(Value):
@@ -54,7 +67,7 @@ class Options(Value):
 
 
 class Inbox:
-    """What comes from outside while the model writes: tasks of the user, messages of other agents.
+    """Messages from outside while the model writes: tasks of the user, words of other agents.
 
     Attributes:
         open: whether more may come, so that the generation waits for it at its end.

@@ -74,7 +74,7 @@ def too_much(style: Style, request: str) -> str:
 
 
 def request_text(style: Style, text: str) -> str:
-    """What the user says, in the form that the model knows: lists of several tasks, one task in a
+    """The user's request, in the form that the model knows: lists of several tasks, one task in a
     sentence. A list of one pie-tiny does twice.
     """
     first, *others = text.strip().split("\n- ")
@@ -82,7 +82,7 @@ def request_text(style: Style, text: str) -> str:
 
 
 def task_text(style: Style, text: str) -> str:
-    """What an interrupt by the user says, in the form that the model knows."""
+    """The text of an interrupt by the user, in the form that the model knows."""
     text = request_text(style, text)
     if style is Style.COMPACT and not text.startswith("also "):
         return f"also {text}"

@@ -1,4 +1,4 @@
-"""What a generation with calls did: for its client, and for benchmarks."""
+"""The record of a generation with calls: for its client, and for benchmarks."""
 
 from __future__ import annotations
 

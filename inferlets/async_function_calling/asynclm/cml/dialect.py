@@ -22,7 +22,7 @@ class Marker(StrEnum):
 
 
 class Codec(Protocol):
-    """What a dialect needs of a tokenizer; `inferlet.Tokenizer` has it."""
+    """A dialect's view of a tokenizer; `inferlet.Tokenizer` is one."""
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, special tokens that are written in it included."""
@@ -58,7 +58,7 @@ class Dialect:
 
     @property
     def is_text(self) -> bool:
-        """Whether markers are plain text."""
+        """True if markers are plain text."""
         return not self.markers
 
     def encode_text(self, text: str) -> list[int]:

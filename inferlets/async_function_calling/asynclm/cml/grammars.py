@@ -20,7 +20,7 @@ LONGEST_IDENTIFIER = 32  # characters
 
 
 class Signature(Value):
-    """What a grammar knows of a function: its name, and its parameters' JSON schemas by name."""
+    """A function in a grammar: its name, and its parameters' JSON schemas by name."""
 
     name: str
     parameters: Mapping[str, Mapping[str, Any]]
@@ -74,7 +74,7 @@ def _marker(dialect: Dialect, marker: Marker) -> str:
 
 
 def _no_marker(dialect: Dialect) -> str:
-    """What keeps a text from holding a marker, where markers are text themselves."""
+    """A rule that keeps a text from holding a marker, where markers are text themselves."""
     if not dialect.is_text:
         return ""
     names = "|".join(marker[1:-1] for marker in Marker)

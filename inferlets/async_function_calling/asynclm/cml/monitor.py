@@ -44,7 +44,7 @@ class Monitor:
 
     @property
     def critical(self) -> bool:
-        """Whether interrupts have to wait: within a block, a marker or a character."""
+        """True if interrupts have to wait: within a block, a marker or a character."""
         return self._parser.critical
 
     def feed(self, token: int) -> list[Block]:
@@ -74,7 +74,7 @@ class Monitor:
         return self._never | {self._trap}
 
     def rejects(self, token: int, *, trap: bool) -> bool:
-        """Whether a token outside of blocks would make the text invalid, where markers are text."""
+        """True if a token outside of blocks would make the text invalid, where markers are text."""
         if not isinstance(self._parser, TextParser) or token in self.stop_tokens:
             return False
         marker, rest = self._parser.preview(token)

@@ -28,7 +28,7 @@ def _tokens() -> re.Pattern[str]:
 
 
 def is_too_deep(text: str) -> bool:
-    """Whether the syntax tree of a Python or JSON text may be more than `DEEPEST` deep.
+    """True if the syntax tree of a Python or JSON text may be more than `DEEPEST` deep.
 
     Counts, at each place, the brackets that are open and the operators and keywords since the last
     comma or line in each of them: no tree is deeper. `elif` counts to the end: each is within the

@@ -143,7 +143,7 @@ class TokenParser:
 
     @property
     def critical(self) -> bool:
-        """Whether nothing may be put in here: within a block, or within a character."""
+        """True if nothing may be put in here: within a block, or within a character."""
         return self.machine.state is not State.BETWEEN or self._held
 
     def feed(self, token: int) -> list[Block]:
@@ -192,17 +192,14 @@ class TextParser:
 
     @property
     def critical(self) -> bool:
-        """Whether nothing may be put in here: within a block, a marker or a character."""
+        """True if nothing may be put in here: within a block, a marker or a character."""
         return self.machine.state is not State.BETWEEN or bool(self._tail) or self._held
 
     def preview(self, token: int) -> tuple[Marker | None, str]:
         """The marker that a token would complete, and the text that would follow it."""
         text = self._tail + self._dialect.codec.decode([token])
-        places = [(text.find(marker), marker) for marker in Marker if marker in text]
-        if not places:
-            return None, text
-        place, marker = min(places)
-        return marker, text[place + len(marker) :]
+        _, marker, rest = _split(text)
+        return marker, rest
 
     def feed(self, token: int) -> list[Block]:
         """Reads a token; the blocks, or the text, that it completes.
@@ -225,20 +222,22 @@ class TextParser:
     def _read(self, new: str) -> list[Block]:
         text = self._tail + new
         blocks: list[Block] = []
-        while True:
-            places = [(text.find(marker), marker) for marker in Marker if marker in text]
-            if not places:
-                break
-            place, marker = min(places)
-            blocks += self._pass(text[:place])
-            blocks += self.machine.marker(marker)
-            text = text[place + len(marker) :]
+        before, marker, text = _split(text)
+        while marker is not None:
+            blocks += self.machine.text(before) + self.machine.marker(marker)
+            before, marker, text = _split(text)
         keep = max(_overlap(text, marker) for marker in Marker)
         self._tail = text[len(text) - keep :]
-        return blocks + self._pass(text[: len(text) - keep])
+        return blocks + self.machine.text(text[: len(text) - keep])
 
-    def _pass(self, text: str) -> list[Block]:
-        return self.machine.text(text)
+
+def _split(text: str) -> tuple[str, Marker | None, str]:
+    """A text at its first marker: what is before it, and behind it, or all where there is none."""
+    places = [(text.find(marker), marker) for marker in Marker if marker in text]
+    if not places:
+        return "", None, text
+    place, marker = min(places)
+    return text[:place], marker, text[place + len(marker) :]
 
 
 def _overlap(text: str, marker: str) -> int:

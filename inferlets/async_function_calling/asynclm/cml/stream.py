@@ -66,7 +66,7 @@ class TokenStream:
         self._walked: list[int] = []  # tokens of the block, which the matcher has consumed
 
     async def next(self, *, trap: bool) -> list[int]:
-        """What comes next: one token, or all those that can't but follow.
+        """The next tokens: one, or all those that can't but follow.
 
         They join the context, unless it is a stop token.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """What becomes of a context's pages during a pause."""
+    """A policy for a context's pages during a pause."""
 
     PRESERVE = "preserve"
     SWAP = "swap"
@@ -25,7 +25,7 @@ class Action(StrEnum):
 
 
 class Arrival(Protocol):
-    """What is waited for; an `InterruptManager` is one."""
+    """A source of events to wait for; an `InterruptManager` is one."""
 
     @property
     def pending(self) -> int:

@@ -34,7 +34,7 @@ class ClientLink:
         self._count = 0
 
     def runner(self, name: str) -> Run:
-        """What runs a function of the client."""
+        """The `Run` of a function of the client."""
         self.used = True
 
         async def run(arguments: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ async def learned(tools: Iterable[Tool]) -> list[Tool]:
     tools = list(tools)
     found = await asyncio.gather(*(_mean(tool.name) for tool in tools))
     return [
-        tool if seconds is None else tool.taking(seconds)
+        tool if seconds is None else tool.replaced(seconds=seconds)
         for tool, seconds in zip(tools, found, strict=True)
     ]
 

@@ -22,7 +22,7 @@ LONGEST_ERROR = 500  # characters of an exception's text that the model gets to 
 
 
 class Outcome(Value):
-    """What came of a call.
+    """A call's outcome.
 
     Attributes:
         number: of the call, as `start` gave it.

@@ -94,7 +94,7 @@ def tool_from_json(entry: Mapping[str, Any], client: ClientLink) -> Tool:
 
 
 def runner(where: Mapping[str, Any], client: ClientLink, name: str) -> Run:
-    """What runs a tool.
+    """A tool's `Run`.
 
     Args:
         where: the `run` of its specification; its `kind` is `client`, `http`, `mcp`, `inferlet`,

@@ -49,20 +49,8 @@ class Tool(Value):
 
     @property
     def signature(self) -> Signature:
-        """What the grammar of calls needs."""
+        """Its part in the grammar of calls."""
         return Signature(self.name, self.parameters, tuple(self.required))
-
-    def taking(self, seconds: float) -> Tool:
-        """The same tool with another expected time."""
-        return Tool(
-            self.name,
-            self.run,
-            self.description,
-            self.parameters,
-            self.required,
-            seconds,
-            self.timeout,
-        )
 
     def arguments(self, call: Call) -> dict[str, Any]:
         """The arguments of a call by name.

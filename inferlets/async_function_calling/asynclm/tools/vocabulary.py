@@ -1,4 +1,4 @@
-"""What a model's program may use: operators, functions, methods, and values up to a size."""
+"""The vocabulary of a model's program: operators, functions, methods, and values up to a size."""
 
 from __future__ import annotations
 

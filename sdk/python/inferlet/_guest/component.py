@@ -43,7 +43,7 @@ symtable sys sysconfig tempfile textwrap threading time timeit token tokenize to
 types typing unicodedata unittest unittest.mock urllib.error urllib.parse urllib.request
 urllib.response urllib.robotparser uuid warnings weakref xml.dom.minidom xml.etree.ElementTree
 xml.sax xml.sax.expatreader xml.sax.saxutils zipfile zipfile._path zlib zoneinfo _compat_pickle
-_markupbase _pydatetime _pydecimal _strptime inferlet.pie04
+_markupbase _pydatetime _pydecimal _strptime
 """.split()  # noqa: SIM905 - a list of 130 lines otherwise
 
 

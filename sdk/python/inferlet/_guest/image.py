@@ -42,7 +42,7 @@ def list_objects() -> None:
 
 
 def _parts(one: Any) -> list[Any]:
-    """What an object refers to; the collector does not look into code."""
+    """The objects that one refers to; the collector does not look into code."""
     if isinstance(one, CodeType):
         names = (one.co_filename, one.co_name, one.co_qualname, one.co_names)
         return [*names, one.co_consts, one.co_linetable, one.co_exceptiontable]

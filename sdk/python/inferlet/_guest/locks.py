@@ -35,7 +35,7 @@ class Lock:
         self._held = False
 
     def locked(self) -> bool:
-        """Whether it is held."""
+        """True if it is held."""
         return self._held
 
     acquire_lock = acquire
@@ -72,7 +72,7 @@ class RLock:
         self._count -= 1
 
     def locked(self) -> bool:
-        """Whether it is held."""
+        """True if it is held."""
         return self._count > 0
 
     def _is_owned(self) -> bool:

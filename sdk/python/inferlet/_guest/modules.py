@@ -109,7 +109,7 @@ class Program:
         return self._sources[path]
 
     def file_of(self, path: str) -> str:
-        """What tracebacks call a module's file: `program/tools/web.py`."""
+        """A module's file in tracebacks: `program/tools/web.py`."""
         return self._folder + path
 
     @cached_property

@@ -55,7 +55,7 @@ def _with_its_type(one: inspect.Parameter, main: Callable[..., Any]) -> inspect.
 
 
 def wants_options(parameters: Sequence[inspect.Parameter]) -> bool:
-    """Whether `main` takes options by name, rather than all arguments as one list of texts.
+    """True if `main` takes options by name, rather than all arguments as one list of texts.
 
     That list is a single parameter `args` without a default; by any other name, it is an option.
     """
@@ -104,7 +104,7 @@ def _module(main: Callable[..., Any]) -> dict[str, Any]:
 
 
 def listed(main: Callable[..., Any]) -> dict[str, Any]:
-    """What a form for the arguments of `main` is made from: its description and its options.
+    """The source of a form for the arguments of `main`: its description and its options.
 
     The options are None of a `main` that takes no options; such a form has one line of words.
     """
@@ -142,7 +142,7 @@ def _with_values_joined(args: Sequence[str], single: set[str]) -> list[str]:
 
 
 def described(doc: str) -> dict[str, str]:
-    """What the `Args:` section of a docstring says of each parameter."""
+    """Each parameter's text in the `Args:` section of a docstring."""
     section = re.search(r"\n\s*Args:\n(.*?)(\n\s*\n|$)", inspect.cleandoc(doc), re.DOTALL)
     found: dict[str, str] = {}
     name = ""
@@ -203,7 +203,7 @@ def _takes_one_word(one: inspect.Parameter) -> bool:
 
 
 def _collection(one: inspect.Parameter) -> Callable[[list[Any]], Any] | None:
-    """What makes a parameter of several words; None if it takes one."""
+    """A function that makes a parameter of several words; None if it takes one."""
     return list if one.kind is SEVERAL else collection(_kind(one))
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from inferlet._guest.modules import ModuleFinder, Program, own_files
 from inferlet._guest.options import SEVERAL, listed, parse, signature, wants_options
-from inferlet._guest.returned import returned
 from inferlet._guest.sandbox import Finished
 from inferlet._json import dumps
 from inferlet._loop import HostLoop
@@ -58,7 +57,7 @@ def run(program: Program, args: list[str]) -> str:
             )
         if args == ASKS_FOR_OPTIONS:
             return json.dumps(listed(main))
-        return as_text(returned(_call(main, args)))
+        return as_text(_call(main, args))
     except ProgramError:
         raise
     except Finished as finished:

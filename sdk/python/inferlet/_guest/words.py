@@ -24,7 +24,7 @@ _LISTS: dict[Any, Callable[[Iterable[Any]], Any]] = {
 
 
 def reader(kind: Any) -> Reader:
-    """What makes a value of a type from a word, and raises ValueError of one that is none.
+    """A reader of words as values of a type; it raises ValueError of a word that is none.
 
     Objects, and lists within lists, are written as JSON. Of another class, as `Path`, it is what
     the class makes of the word. What no word can say, as `Any`, is text.
@@ -76,13 +76,13 @@ def choices(kind: Any) -> dict[str, Any]:
 
 
 def collection(kind: Any) -> Callable[[Iterable[Any]], Any] | None:
-    """What makes a value of several words; None of a type that takes one."""
+    """A function that makes a value of several words; None of a type that takes one."""
     kind = plain(kind)
     return _LISTS.get(get_origin(kind) or kind)
 
 
 def item(kind: Any) -> Any:
-    """What a word of a collection is: its items' type, or one of their types; text by default."""
+    """The type of a collection's word: its items', or one of theirs; text by default."""
     parts = [part for part in get_args(plain(kind)) if part is not Ellipsis]
     return Union[tuple(parts)] if parts else str  # noqa: UP007 - they are known when it runs
 

@@ -30,7 +30,7 @@ pub fn main(attribute: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-/// What the entry point needs to know of the function.
+/// The function as the entry point needs it.
 struct Signature {
     name: Ident,
     takes_arguments: bool,

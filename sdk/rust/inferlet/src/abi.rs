@@ -79,40 +79,26 @@ impl Lift for bool {
     }
 }
 
-impl Lift for u8 {
-    const WORDS: usize = 1;
+macro_rules! number {
+    ($($kind:ty: $of_word:expr;)*) => {
+        $(impl Lift for $kind {
+            const WORDS: usize = 1;
 
-    unsafe fn lift(words: &[usize]) -> u8 {
-        words[0] as u8
-    }
+            unsafe fn lift(words: &[usize]) -> $kind {
+                $of_word(words[0])
+            }
 
-    unsafe fn lift_list(words: &[usize]) -> Vec<u8> {
-        unsafe { adopt(words[0], words[1]) }
-    }
+            unsafe fn lift_list(words: &[usize]) -> Vec<$kind> {
+                unsafe { adopt(words[0], words[1]) }
+            }
+        })*
+    };
 }
 
-impl Lift for u32 {
-    const WORDS: usize = 1;
-
-    unsafe fn lift(words: &[usize]) -> u32 {
-        words[0] as u32
-    }
-
-    unsafe fn lift_list(words: &[usize]) -> Vec<u32> {
-        unsafe { adopt(words[0], words[1]) }
-    }
-}
-
-impl Lift for f32 {
-    const WORDS: usize = 1;
-
-    unsafe fn lift(words: &[usize]) -> f32 {
-        f32::from_bits(words[0] as u32)
-    }
-
-    unsafe fn lift_list(words: &[usize]) -> Vec<f32> {
-        unsafe { adopt(words[0], words[1]) }
-    }
+number! {
+    u8: |word| word as u8;
+    u32: |word| word as u32;
+    f32: |word| f32::from_bits(word as u32);
 }
 
 impl Lift for String {

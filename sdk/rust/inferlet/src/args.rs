@@ -14,7 +14,7 @@ pub struct Args {
 
 /// Spellings of one option: `"--prompt"` or `["-p", "--prompt"]`.
 pub trait Keys: Copy {
-    /// Whether an argument is one of the spellings.
+    /// True if an argument is one of the spellings.
     fn matches(self, argument: &str) -> bool;
     /// The spelling for messages.
     fn name(&self) -> &str;
@@ -46,7 +46,7 @@ impl Args {
         Args { rest: arguments }
     }
 
-    /// Whether a flag is given; takes it out.
+    /// True if a flag is given; takes it out.
     pub fn contains(&mut self, keys: impl Keys) -> bool {
         let found = self.rest.iter().position(|argument| keys.matches(argument));
         found.map(|at| self.rest.remove(at)).is_some()
@@ -76,11 +76,6 @@ impl Args {
             None => Ok(()),
             Some(argument) => Err(Error::usage(format!("unknown argument {argument}"))),
         }
-    }
-
-    /// What has not been taken.
-    pub fn into_rest(self) -> Vec<String> {
-        self.rest
     }
 
     /// Takes an option and its value out.

@@ -1,4 +1,4 @@
-//! What layers read of a context while it is generated: policies of the literature, to be given as
+//! Policies of the literature for what layers read of a context while it is generated, as
 //! `context.generate(sampler).attend(&attention::quest(64, 2))`.
 //!
 //! Each is a short program of the stage `attend`, whose text the server has

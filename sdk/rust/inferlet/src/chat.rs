@@ -16,7 +16,7 @@ use crate::model::Model;
 pub struct Message {
     /// `system`, `user`, `assistant`, or what else the template knows.
     pub role: String,
-    /// What is said.
+    /// Its text.
     pub content: String,
     /// Other members, with their values in JSON.
     pub members: Vec<(String, String)>,
@@ -33,12 +33,12 @@ impl Message {
         Message::new("system", content)
     }
 
-    /// What the user says.
+    /// A turn of the user.
     pub fn user(content: impl Into<String>) -> Message {
         Message::new("user", content)
     }
 
-    /// What the model has said.
+    /// A turn of the model, of the past.
     pub fn assistant(content: impl Into<String>) -> Message {
         Message::new("assistant", content)
     }
@@ -103,12 +103,12 @@ impl Conversation {
         Conversation { arguments, ..Conversation::default() }
     }
 
-    /// Whether messages are not tokens yet.
+    /// True if messages are not tokens yet.
     pub(crate) fn waiting(&self) -> bool {
         self.rendered < self.messages.len()
     }
 
-    /// Whether the assistant's turn is next.
+    /// True if the assistant's turn is next.
     pub(crate) fn unanswered(&self) -> bool {
         self.unanswered
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::context::{Context, Drafts, Guessing, RunHold};
+use crate::context::{Context, Guessing, RunHold};
 use crate::device::{ProgramSampler, Values};
 use crate::error::{invalid, Error, Result};
 use crate::grammar::{sample_constrained, Grammar, Matcher};
@@ -10,7 +10,7 @@ use crate::json::{object, parse, Value};
 use crate::sample::{self, Sampled};
 use crate::sampler::{seed_member, Sampler};
 
-/// What chooses the tokens of a generation: a [`Sampler`], or a device program with what it was given.
+/// A rule for the tokens of a generation: a [`Sampler`], or a device program with what it was given.
 pub struct Rule {
     /// Parameters as members of an object. What formats floats is needed only where one is made.
     members: Vec<String>,
@@ -74,14 +74,13 @@ impl Choice {
         }
     }
 
-    /// Whether the next token is a run's; starts one where it can.
+    /// True if the next token is a run's; starts one where it can.
     pub async fn runs(
         &mut self,
         context: &mut Context,
         most: usize,
         stops: &[u32],
         guessing: &Guessing,
-        drafts: Option<&mut Drafts<'_>>,
     ) -> Result<bool> {
         if let Some(run) = &self.run {
             if context.goes_on(run)? {
@@ -93,19 +92,8 @@ impl Choice {
             return Ok(false);
         }
         let needed = self.attend.is_some();
-        let Some(drafts) = drafts else {
-            let (sampler, embed) = self.queue_input(context).await?;
-            self.run = context.start_run(sampler, embed, most, stops, guessing, needed)?;
-            return Ok(self.run.is_some());
-        };
-        context.retract()?;
-        drafts.follow(&context.known_tokens()).await?;
         let (sampler, embed) = self.queue_input(context).await?;
-        let alone = Guessing::default();
-        self.run = context.start_run(sampler, embed, most, stops, &alone, needed)?;
-        if let Some(run) = &self.run {
-            drafts.start(run, &self.parameters(), guessing.most)?;
-        }
+        self.run = context.start_run(sampler, embed, most, stops, guessing, needed)?;
         Ok(self.run.is_some())
     }
 
@@ -181,7 +169,7 @@ impl Choice {
         Ok((self.made.as_ref().map_or(0, |made| made.sampler), embed))
     }
 
-    /// What the device program was given, with its state after the tokens so far.
+    /// The values given to the device program, with its state after the tokens so far.
     pub async fn state(&mut self, context: &mut Context) -> Result<Values> {
         let (Some(program), Some(made)) = (&self.rule.program, &self.made) else {
             return invalid("no device program has chosen a token of this generation");
@@ -280,7 +268,7 @@ impl Choice {
         })
     }
 
-    /// Whether the text may end here: always, without a grammar.
+    /// True if the text may end here: always, without a grammar.
     pub fn is_complete(&self) -> Result<bool> {
         match (&self.grammar, &self.made) {
             (None, _) => Ok(true),
@@ -290,7 +278,7 @@ impl Choice {
     }
 }
 
-/// What the server holds for it.
+/// The server's part of a choice.
 struct Made {
     queue: u32,
     sampler: u32,

@@ -15,7 +15,6 @@ use crate::stream::MOST_BEFORE;
 use crate::text::Distribution;
 use crate::{allocate, runtime};
 
-mod drafts;
 mod edit;
 mod exports;
 mod messages;
@@ -25,7 +24,6 @@ mod run;
 mod several;
 mod submit;
 
-pub(crate) use drafts::Drafts;
 pub(crate) use pages::spans;
 pub(crate) use run::{Guessing, RunHold};
 pub use several::Forward;
@@ -56,7 +54,7 @@ pub struct Context {
     pub(crate) tokens: Vec<u32>,
     /// Tokens that follow, not in the pages yet.
     pub(crate) pending: Vec<u32>,
-    /// Whether to share what is computed with the user's other inferlets.
+    /// True to share what is computed with the user's other inferlets.
     prefix_cache: bool,
     /// How many of the first pages the prefix cache has been offered.
     offered: usize,
@@ -178,7 +176,7 @@ impl Context {
         self.tokens.len() + self.pending.len()
     }
 
-    /// Whether there are no tokens.
+    /// True if there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -20,7 +20,7 @@
 use crate::error::{Error, Result};
 use crate::json::{self, object, quote};
 
-/// What a program is given by a name, or a value that its text names.
+/// A value that a program is given by name, or that its text names.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Given {
     /// A number that is a float.
@@ -33,7 +33,7 @@ pub enum Given {
     Text(String),
     /// Values of one kind and of the same sizes; of [`Given::Bias`] an object.
     List(Vec<Given>),
-    /// What is added to a token's logit, in the parameter `logit_bias` of a sampler.
+    /// An addition to a token's logit, in the parameter `logit_bias` of a sampler.
     Bias(u32, f64),
     /// A number or bool for each token of the context; see [`per_token`].
     PerToken(Box<Given>),
@@ -123,7 +123,7 @@ impl Given {
     }
 }
 
-/// What a program is given, by name: `[("mu", 10.0), ("tau", 5.0)].into()`, or
+/// The values that a program is given, by name: `[("mu", 10.0), ("tau", 5.0)].into()`, or
 /// `Values::from([("mu", 10.0)]).and("key", 42)`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Values(Vec<(String, Given)>);
@@ -223,7 +223,8 @@ pub fn program(text: &str) -> DeviceProgram {
     DeviceProgram(Source::of_text(text))
 }
 
-/// The program of a name: one of the server's library, or one of yours that was uploaded.
+/// The program of a name: one of the server's library, as `mirostat`, or one of yours that was
+/// uploaded. `pie_py/device_programs/rules/` has the texts of the library.
 pub fn named(name: &str) -> DeviceProgram {
     DeviceProgram(Source::of_name(name))
 }
@@ -269,7 +270,7 @@ impl ProgramSampler {
         ProgramSampler { logprobs: count, ..self }
     }
 
-    /// What it was given.
+    /// The values that it was given.
     pub fn values(&self) -> &Values {
         &self.values
     }

@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-/// What a function of the API returns.
+/// The result of a function of the API.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
 /// An error of the API, or one of the inferlet's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What kind of error it is, for programs.
+    /// The kind of error, for programs.
     pub code: ErrorCode,
-    /// What went wrong, for people.
+    /// The fault, for people.
     pub message: String,
 }
 
@@ -106,7 +106,7 @@ impl Error {
         Error::new(ErrorCode::Usage, message)
     }
 
-    /// Whether there was not enough of something.
+    /// True if there was not enough of something.
     pub(crate) fn is_scarcity(&self) -> bool {
         matches!(self.code, ErrorCode::OutOfResources | ErrorCode::LimitExceeded)
     }

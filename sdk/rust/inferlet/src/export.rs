@@ -64,7 +64,7 @@ pub unsafe fn run<A: FromArguments, F: Future<Output: IntoOutcome>>(
 #[unsafe(no_mangle)]
 extern "C" fn cabi_post_run(_outcome: *const Outcome) {}
 
-/// What a main function may take.
+/// The argument of a main function.
 pub trait FromArguments {
     /// From the arguments given at launch.
     fn from_arguments(arguments: Vec<String>) -> Self;
@@ -106,7 +106,7 @@ impl IntoText for &str {
     }
 }
 
-/// What a main function may return.
+/// The result of a main function.
 pub trait IntoOutcome {
     /// The result's text, or the error's.
     fn into_outcome(self) -> Result<String, String>;

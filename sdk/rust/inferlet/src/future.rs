@@ -111,7 +111,7 @@ pub(crate) async fn when_room<T, F: Future<Output = Result<T>>>(
 struct Reactor {
     handles: Vec<u32>,
     wakers: Vec<Waker>,
-    /// What waits until nothing else of the instance can go on.
+    /// Those that wait until nothing else of the instance can go on.
     idle: Vec<(Rc<dyn Lone>, Waker)>,
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn park() -> Result {
     Ok(())
 }
 
-/// What can wait for the host by itself, in one call, where nothing else waits.
+/// A wait for the host in one call, where nothing else waits.
 pub(crate) trait Lone {
     /// Suspends the instance, and keeps what has come.
     fn wait(&self);

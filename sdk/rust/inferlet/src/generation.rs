@@ -1,7 +1,7 @@
 //! Generating tokens one after the other.
 
 use crate::choice::{Choice, Rule};
-use crate::context::{Context, Drafts, Guessing};
+use crate::context::{Context, Guessing};
 use crate::device::{Attend, Values};
 use crate::error::{invalid, Result};
 use crate::grammar::Grammar;
@@ -29,10 +29,10 @@ const MOST_GUESSES: u32 = 16;
 /// A generated token joins the context; the stop token that ends a generation does not. The text of
 /// a stop string is left out of the text, its tokens stay in the context.
 ///
-/// The server chooses the tokens, and goes on by itself while the program reads; see
-/// [`run_ahead`](Generator::run_ahead). A program that looks at distributions and accepts tokens of its
-/// own, or reads with [`next_sampled`](Generator::next_sampled), goes step by step; the same seed gives
-/// the same text.
+/// However it is read, the same seed gives the same tokens. The server chooses, and goes on by itself
+/// while the program reads ([`run_ahead`](Generator::run_ahead)), but step by step for one that asks
+/// for log-probabilities ([`next_sampled`](Generator::next_sampled)), looks at distributions or accepts
+/// tokens of its own.
 pub struct Generator<'a> {
     context: &'a mut Context,
     /// Contexts that get the same tokens, and whose logits are mixed in.
@@ -41,14 +41,14 @@ pub struct Generator<'a> {
     max_tokens: Option<usize>,
     run_ahead: bool,
     guessing: Guessing,
-    /// A smaller model that guesses.
-    drafts: Option<Drafts<'a>>,
     stop_tokens: Vec<u32>,
     stop_strings: StopStrings,
     decoder: Option<TextDecoder>,
     count: usize,
     started: bool,
     done: bool,
+    /// The program looks at distributions, or chooses tokens itself.
+    by_hand: bool,
 }
 
 impl<'a> Generator<'a> {
@@ -61,13 +61,13 @@ impl<'a> Generator<'a> {
             max_tokens: None,
             run_ahead: true,
             guessing: Guessing::default(),
-            drafts: None,
             stop_tokens,
             stop_strings: StopStrings::new([""; 0]),
             decoder: None,
             count: 0,
             started: false,
             done: false,
+            by_hand: false,
         }
     }
 
@@ -106,14 +106,6 @@ impl<'a> Generator<'a> {
     /// that were trained for that (CLLM). It leaves off where it does not pay.
     pub fn jacobi(mut self) -> Generator<'a> {
         self.guessing.jacobi = true;
-        self
-    }
-
-    /// Has [`speculate`](Generator::speculate) take the guesses of a smaller model with the same
-    /// tokens, whose context gets this one's text. What has been drafted when the generation is over
-    /// stays there.
-    pub fn drafter(mut self, other: &'a mut Context) -> Generator<'a> {
-        self.drafts = Some(Drafts::new(other));
         self
     }
 
@@ -174,18 +166,18 @@ impl<'a> Generator<'a> {
         self.count
     }
 
-    /// Whether the text so far satisfies the grammar; always true without one.
+    /// True if the text so far satisfies the grammar; always true without one.
     pub fn is_complete(&self) -> Result<bool> {
         self.device.is_complete()
     }
 
-    /// Whether it has as many tokens as it may: `max_tokens`, or what the model's longest context
+    /// True if it has as many tokens as it may: `max_tokens`, or what the model's longest context
     /// has room for.
     pub fn is_full(&self) -> bool {
         self.started && self.max_tokens == Some(self.count)
     }
 
-    /// Whether nothing more comes.
+    /// True if nothing more comes.
     pub fn is_done(&self) -> bool {
         self.done
     }
@@ -196,7 +188,7 @@ impl<'a> Generator<'a> {
         if !self.stop_strings.is_empty() {
             self.start_decoder()?;
         }
-        let token = self.advance().await?;
+        let token = self.advance(!self.by_hand).await?;
         if let Some(token) = token {
             self.decode(token)?;
         }
@@ -235,7 +227,7 @@ impl<'a> Generator<'a> {
     pub async fn next_text(&mut self) -> Result<Option<String>> {
         self.start()?;
         self.start_decoder()?;
-        while let Some(token) = self.advance().await? {
+        while let Some(token) = self.advance(true).await? {
             let text = self.decode(token)?;
             if !text.is_empty() {
                 return Ok(Some(text));
@@ -323,11 +315,11 @@ impl<'a> Generator<'a> {
         let (tokens, text, _) = self.context.run_text(&before, ends, to_client).await?;
         self.join(tokens)?;
         self.done = true;
-        self.end()?;
+        self.context.retract()?;
         Ok(Some(text))
     }
 
-    /// What the device program that chooses was given, with its state after the last token: a later
+    /// The values given to the device program that chooses, with its state after the last token: a later
     /// generation goes on with `program.with(values)`.
     ///
     /// Errors: `invalid-argument` if no device program has chosen a token.
@@ -348,6 +340,7 @@ impl<'a> Generator<'a> {
     /// [`accept`](Generator::accept) to continue with a token of your own choice.
     pub async fn distribution(&mut self, k: u32) -> Result<Distribution> {
         self.start()?;
+        self.by_hand = true;
         self.context.next_distribution(k).await
     }
 
@@ -355,6 +348,7 @@ impl<'a> Generator<'a> {
     /// the generation: a stop token, or after the end.
     pub fn accept(&mut self, token: u32) -> Result<bool> {
         self.start()?;
+        self.by_hand = true;
         if !self.done && !self.stop_tokens.contains(&token) {
             self.device.accept(token)?;
         }
@@ -384,12 +378,8 @@ impl<'a> Generator<'a> {
         if self.guessing.most > MOST_GUESSES {
             return invalid(format!("1 to {MOST_GUESSES} tokens can be guessed at a time"));
         }
-        let kinds = [self.guessing.jacobi, self.drafts.is_some(), !self.guessing.like.is_empty()];
-        let given = kinds.iter().filter(|&&kind| kind).count();
-        if (kinds[0] || kinds[1]) && (self.guessing.most == 0 || given > 1) {
-            return invalid(
-                "`jacobi` and `drafter` go with `speculate`; each takes the place of `like`",
-            );
+        if self.guessing.jacobi && (self.guessing.most == 0 || !self.guessing.like.is_empty()) {
+            return invalid("`jacobi` goes with `speculate`, and takes the place of `like`");
         }
         for other in &mut self.beside {
             other.start_turn()?;
@@ -418,11 +408,12 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    async fn advance(&mut self) -> Result<Option<u32>> {
+    /// The next token, a run's where one may be: the server goes on by itself then.
+    async fn advance(&mut self, may_run: bool) -> Result<Option<u32>> {
         if self.done {
             return Ok(None);
         }
-        let token = match self.runs().await? {
+        let token = match may_run && self.runs().await? {
             true => self.context.run_token().await?,
             false => None,
         };
@@ -458,14 +449,13 @@ impl<'a> Generator<'a> {
         Ok(tokens)
     }
 
-    /// Whether the next token is a run's.
+    /// True if the next token is a run's.
     async fn runs(&mut self) -> Result<bool> {
         let most = self.max_tokens.map_or(0, |most| most - self.count);
         if !self.run_ahead {
             return Ok(false);
         }
-        let drafts = self.drafts.as_mut();
-        self.device.runs(self.context, most, &self.stop_tokens, &self.guessing, drafts).await
+        self.device.runs(self.context, most, &self.stop_tokens, &self.guessing).await
     }
 
     /// The next token, chosen step by step; `None` at the end of the grammar.
@@ -491,15 +481,6 @@ impl<'a> Generator<'a> {
         true
     }
 
-    /// Nothing is generated any more: what the server goes on with ends.
-    fn end(&mut self) -> Result {
-        self.context.retract()?;
-        match &mut self.drafts {
-            Some(drafts) => drafts.end(&self.context.known_tokens()),
-            None => Ok(()),
-        }
-    }
-
     /// As `take`; without a token the generation ends, and with it what the server goes on with.
     fn take_or_end(&mut self, token: Option<u32>) -> Result<bool> {
         let taken = match token {
@@ -508,7 +489,7 @@ impl<'a> Generator<'a> {
         };
         self.done |= token.is_none();
         if self.done {
-            self.end()?;
+            self.context.retract()?;
         }
         Ok(taken)
     }
@@ -522,7 +503,7 @@ impl<'a> Generator<'a> {
         if found {
             self.done = true;
             self.decoder = None;
-            self.end()?;
+            self.context.retract()?;
         }
         Ok(text)
     }

@@ -7,7 +7,7 @@ use crate::model::Model;
 
 pub use crate::host::grammar::*;
 
-/// What a text has to look like.
+/// A form that texts are held to.
 ///
 /// ```ignore
 /// let grammar = Grammar::json_schema(r#"{"type": "array", "items": {"type": "integer"}}"#);
@@ -99,7 +99,7 @@ impl Matcher {
         count_allowed(self.handle, tokens).map(|count| count as usize)
     }
 
-    /// Whether a token is allowed next.
+    /// True if a token is allowed next.
     pub fn allows(&self, token: u32) -> Result<bool> {
         Ok(self.count_allowed(&[token])? == 1)
     }
@@ -114,12 +114,12 @@ impl Matcher {
         grammar_mask(self.handle)
     }
 
-    /// Whether the text may end here.
+    /// True if the text may end here.
     pub fn is_accepting(&self) -> Result<bool> {
         is_accepting(self.handle)
     }
 
-    /// Whether the text must end here, or has ended with a stop token.
+    /// True if the text must end here, or has ended with a stop token.
     pub fn is_finished(&self) -> Result<bool> {
         is_finished(self.handle)
     }

@@ -49,7 +49,7 @@ impl Response {
         &self.headers
     }
 
-    /// Whether the status is below 400.
+    /// True if the status is below 400.
     pub fn is_ok(&self) -> bool {
         self.status < 400
     }
@@ -80,12 +80,12 @@ impl Response {
         read.map(|_| None)
     }
 
-    /// What is left of the body, line by line as it arrives (event streams, JSON lines).
+    /// The rest of the body, line by line as it arrives (event streams, JSON lines).
     pub fn lines(self) -> Lines {
         Lines { response: self, data: Vec::new(), start: 0, searched: 0 }
     }
 
-    /// What is left of the body.
+    /// The rest of the body.
     pub async fn bytes(mut self) -> Result<Vec<u8>> {
         let mut data = Vec::new();
         while let Some(chunk) = self.chunk().await? {
@@ -94,12 +94,12 @@ impl Response {
         Ok(data)
     }
 
-    /// What is left of the body, as UTF-8; what is none becomes U+FFFD.
+    /// The rest of the body, as UTF-8; what is none becomes U+FFFD.
     pub async fn text(self) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.bytes().await?).into_owned())
     }
 
-    /// What is left of the body, read as JSON.
+    /// The rest of the body, read as JSON.
     pub async fn json(self) -> Result<Value> {
         json::parse(&self.text().await?)
     }

@@ -200,45 +200,40 @@ impl Reader<'_> {
     }
 
     fn list(&mut self, depth: usize) -> Result<Value> {
-        self.at += 1;
         let mut elements = Vec::new();
-        self.space();
-        if self.accept("]") {
-            return Ok(Value::List(elements));
-        }
-        loop {
-            elements.push(self.value(depth + 1)?);
-            self.space();
-            if self.accept("]") {
-                return Ok(Value::List(elements));
-            }
-            if !self.accept(",") {
-                return Err(self.wrong("a comma or ]"));
-            }
-        }
+        self.items("]", |reader| Ok(elements.push(reader.value(depth + 1)?)))?;
+        Ok(Value::List(elements))
     }
 
     fn object(&mut self, depth: usize) -> Result<Value> {
-        self.at += 1;
         let mut members = Vec::new();
+        self.items("}", |reader| {
+            reader.space();
+            let name = reader.string()?;
+            reader.space();
+            if !reader.accept(":") {
+                return Err(reader.wrong("a colon"));
+            }
+            Ok(members.push((name, reader.value(depth + 1)?)))
+        })?;
+        Ok(Value::Object(members))
+    }
+
+    /// Reads the items between a bracket and the one that closes it, with commas.
+    fn items(&mut self, close: &str, mut item: impl FnMut(&mut Self) -> Result) -> Result {
+        self.at += 1;
         self.space();
-        if self.accept("}") {
-            return Ok(Value::Object(members));
+        if self.accept(close) {
+            return Ok(());
         }
         loop {
+            item(self)?;
             self.space();
-            let name = self.string()?;
-            self.space();
-            if !self.accept(":") {
-                return Err(self.wrong("a colon"));
-            }
-            members.push((name, self.value(depth + 1)?));
-            self.space();
-            if self.accept("}") {
-                return Ok(Value::Object(members));
+            if self.accept(close) {
+                return Ok(());
             }
             if !self.accept(",") {
-                return Err(self.wrong("a comma or }"));
+                return Err(self.wrong("a comma, or what closes it,"));
             }
         }
     }

@@ -14,21 +14,6 @@ use crate::runtime;
 pub use crate::host::mcp::mcp_servers as servers;
 pub use crate::host::mcp::*;
 
-/// What a server says of one of its tools.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tool {
-    /// How it is called.
-    pub name: String,
-    /// Its name for people.
-    pub title: Option<String>,
-    /// What it does.
-    pub description: Option<String>,
-    /// JSON Schema of its arguments.
-    pub input_schema: Value,
-    /// JSON Schema of its structured answer, or `Value::Null`.
-    pub output_schema: Value,
-}
-
 /// A tool's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolResult {
@@ -36,7 +21,7 @@ pub struct ToolResult {
     pub content: Vec<Value>,
     /// The tool itself says that it failed; the content says why.
     pub is_error: bool,
-    /// What the tool's output schema describes, or `Value::Null`.
+    /// The value of the tool's output schema, or `Value::Null`.
     pub structured: Value,
 }
 
@@ -49,8 +34,9 @@ impl ToolResult {
     }
 }
 
-/// The tools of a server.
-pub fn list_tools(server: &str) -> HostFuture<Vec<Tool>> {
+/// The tools of a server: objects with `name`, `title`, `description`, `input_schema` and
+/// `output_schema`, JSON Schemas.
+pub fn list_tools(server: &str) -> HostFuture<Vec<Value>> {
     HostFuture::new(mcp_list_tools(server).into_handle(), take_tools)
 }
 
@@ -60,22 +46,9 @@ pub fn call_tool(server: &str, tool: &str, arguments: &str) -> HostFuture<ToolRe
     HostFuture::new(mcp_call_tool(server, tool, arguments).into_handle(), take_result)
 }
 
-fn take_tools(future: u32) -> Result<Vec<Tool>> {
+fn take_tools(future: u32) -> Result<Vec<Value>> {
     let value = json::parse(&runtime::take_text(future)?)?;
-    let tools = value.as_list().ok_or_else(|| unexpected("a list of tools"))?;
-    tools.iter().map(tool_of).collect()
-}
-
-fn tool_of(value: &Value) -> Result<Tool> {
-    let text = |key| value.get(key).and_then(Value::as_str).map(String::from);
-    let schema = |key| value.get(key).cloned().unwrap_or(Value::Null);
-    Ok(Tool {
-        name: text("name").ok_or_else(|| unexpected("a tool's name"))?,
-        title: text("title"),
-        description: text("description"),
-        input_schema: schema("input_schema"),
-        output_schema: schema("output_schema"),
-    })
+    Ok(value.as_list().ok_or_else(|| unexpected("a list of tools"))?.to_vec())
 }
 
 fn take_result(future: u32) -> Result<ToolResult> {

@@ -47,7 +47,7 @@ pub fn subscribe(topic: &str) -> Result<Subscription> {
     Ok(Subscription { handle: host::subscribe(topic)? })
 }
 
-/// What is broadcast to a topic. Dropped, it unsubscribes and drops what has not been read.
+/// Messages broadcast to a topic. Dropped, it unsubscribes and drops what has not been read.
 ///
 /// An unread one makes the broadcasters wait once its box is full (back-pressure).
 #[derive(Debug)]

@@ -113,7 +113,7 @@ impl Model {
         &self.facts.stop_tokens
     }
 
-    /// Whether messages can be rendered.
+    /// True if messages can be rendered.
     pub fn has_chat_template(&self) -> bool {
         self.facts.has_chat_template
     }

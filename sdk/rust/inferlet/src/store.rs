@@ -8,8 +8,8 @@
 //! store::update("count", |old| Some(next(old))).await?;
 //! ```
 //!
-//! A value is bytes; a text is kept as its bytes in UTF-8. What has been awaited is on disk. Operations take effect in the order in which they are first
-//! polled. [`store_get`] and the others of that form are the contract's own functions: they begin
+//! A value is bytes; a text is kept as its bytes in UTF-8. What has been awaited is on disk. Operations
+//! take effect in the order in which they are first polled. [`store_get`] and the others of that form are the contract's own functions: they begin
 //! when called.
 
 use crate::error::{Error, ErrorCode, Result};
@@ -63,51 +63,29 @@ pub async fn keys(prefix: &str) -> Result<Vec<String>> {
     }
 }
 
-/// Changes that happen together, if what they were derived from is still so.
-#[derive(Clone, Debug, Default)]
-#[must_use = "nothing happens before `run`"]
-pub struct Commit<'a> {
-    expected: Vec<(&'a str, &'a [u8])>,
-    absent: Vec<&'a str>,
-    writes: Vec<(&'a str, &'a [u8])>,
-    deletes: Vec<&'a str>,
+/// Keys, and their values; `None` for a key that is, or must be, absent.
+pub type Values<'a> = [(&'a str, Option<&'a [u8]>)];
+
+/// Changes several keys at once, if others have the values they are expected to have. False if one has
+/// not; nothing has changed then.
+pub async fn commit(changes: &Values<'_>, expected: &Values<'_>) -> Result<bool> {
+    let ((expected, none), (writes, deletes)) = (parted(expected), parted(changes));
+    match when_room(|| store_commit(&expected, &none, &writes, &deletes), store_room).await {
+        Err(error) if error.code == ErrorCode::Conflict => Ok(false),
+        done => done.map(|()| true),
+    }
 }
 
-impl<'a> Commit<'a> {
-    /// No condition and no change yet.
-    pub fn new() -> Commit<'a> {
-        Commit::default()
-    }
-
-    /// On condition that a key has this value still, or that there is none.
-    pub fn expect(mut self, key: &'a str, value: Option<&'a [u8]>) -> Commit<'a> {
+/// Those that have a value, and the keys of the others.
+fn parted<'a>(values: &Values<'a>) -> (Vec<(&'a str, &'a [u8])>, Vec<&'a str>) {
+    let (mut present, mut absent) = (Vec::new(), Vec::new());
+    for &(key, value) in values {
         match value {
-            Some(value) => self.expected.push((key, value)),
-            None => self.absent.push(key),
+            Some(value) => present.push((key, value)),
+            None => absent.push(key),
         }
-        self
     }
-
-    /// Gives a key a value.
-    pub fn set(mut self, key: &'a str, value: &'a (impl AsRef<[u8]> + ?Sized)) -> Commit<'a> {
-        self.writes.push((key, value.as_ref()));
-        self
-    }
-
-    /// Removes a key.
-    pub fn delete(mut self, key: &'a str) -> Commit<'a> {
-        self.deletes.push(key);
-        self
-    }
-
-    /// Does it all. The error is `conflict` if a condition does not hold; nothing has changed then.
-    pub async fn run(&self) -> Result {
-        when_room(
-            || store_commit(&self.expected, &self.absent, &self.writes, &self.deletes),
-            store_room,
-        )
-        .await
-    }
+    (present, absent)
 }
 
 /// Derives a key's value from its old one, atomically. `change` gets `None` if there is no value
@@ -120,14 +98,8 @@ pub async fn update(
     loop {
         let old = get(key).await?;
         let new = change(old.as_deref());
-        let commit = Commit::new().expect(key, old.as_deref());
-        let commit = match &new {
-            Some(value) => commit.set(key, value),
-            None => commit.delete(key),
-        };
-        match commit.run().await {
-            Err(error) if error.code == ErrorCode::Conflict => {}
-            done => return done.map(|()| new),
+        if commit(&[(key, new.as_deref())], &[(key, old.as_deref())]).await? {
+            return Ok(new);
         }
     }
 }

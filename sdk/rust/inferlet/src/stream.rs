@@ -98,7 +98,7 @@ fn whole_characters(text: &str) -> &str {
     whole
 }
 
-/// What a text has more than the one it goes on from, whose last character may have been
+/// The part of a text behind the one it goes on from, whose last character may have been
 /// incomplete.
 pub(crate) fn after<'a>(text: &'a str, before: &str) -> &'a str {
     let mut before = before;
@@ -135,12 +135,12 @@ impl StopStrings {
         self.found.map(|index| self.stops[index].as_str())
     }
 
-    /// What it looks for.
+    /// The strings that it looks for.
     pub(crate) fn strings(&self) -> &[String] {
         &self.stops
     }
 
-    /// Whether there is nothing to look for.
+    /// True if there is nothing to look for.
     pub fn is_empty(&self) -> bool {
         self.stops.is_empty()
     }

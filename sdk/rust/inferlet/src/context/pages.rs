@@ -126,7 +126,7 @@ impl Context {
         }
     }
 
-    /// What a future behind all commands so far gives. If commands have failed, their tokens are
+    /// The value of a future behind all commands so far. If commands have failed, their tokens are
     /// pending again.
     pub(crate) async fn outcome<T>(&mut self, asked: impl Future<Output = Result<T>>) -> Result<T> {
         let found = asked.await;

@@ -21,15 +21,15 @@ pub(crate) struct Guessing {
     pub(crate) most: u32,
     /// Tokens of other texts that this one may repeat.
     pub(crate) like: Vec<u32>,
-    /// What steps chose is guessed; nothing is looked up.
+    /// Tokens that steps chose are guessed; nothing is looked up.
     pub(crate) jacobi: bool,
 }
 
 pub(super) struct Run {
-    pub(super) queue: u32,
-    pub(super) handle: u32,
+    queue: u32,
+    handle: u32,
     /// Tokens that it may come to.
-    pub(super) most: usize,
+    most: usize,
     /// Tokens that the program has not been given.
     came: VecDeque<u32>,
     /// How many it has been given, and the last of these.
@@ -59,10 +59,10 @@ impl Lone for RefCell<Run> {
 }
 
 /// A generation's hold on its run, which ends with it.
-pub(crate) struct RunHold(pub(super) Rc<RefCell<Run>>);
+pub(crate) struct RunHold(Rc<RefCell<Run>>);
 
 impl RunHold {
-    /// Whether it was ended before it had all its tokens, once it is ended.
+    /// True if it was ended before it had all its tokens, once it is ended.
     pub(crate) fn undone(&self) -> bool {
         let run = self.0.borrow();
         run.given < run.most
@@ -76,7 +76,7 @@ impl Drop for RunHold {
 }
 
 impl Context {
-    /// Whether the next token is this run's. It is undone if other tokens are pending.
+    /// True if the next token is this run's. It is undone if other tokens are pending.
     pub(crate) fn goes_on(&mut self, hold: &RunHold) -> Result<bool> {
         match &self.run {
             Some(run) if Rc::ptr_eq(run, &hold.0) => {
@@ -215,7 +215,7 @@ impl Context {
     }
 
     /// The program is given tokens: all but the last are in the context then.
-    pub(super) fn give(&mut self, run: &Rc<RefCell<Run>>, tokens: Vec<u32>) -> Vec<u32> {
+    fn give(&mut self, run: &Rc<RefCell<Run>>, tokens: Vec<u32>) -> Vec<u32> {
         let mut run = run.borrow_mut();
         let [before @ .., last] = &tokens[..] else { return tokens };
         if run.given > 0 {

@@ -1,1 +1,0 @@
-"""Attacks on a server: their catalogue, and what others notice of them."""

@@ -1,1 +1,0 @@
-"""`contexts`: one program with many contexts beside many programs with one each."""

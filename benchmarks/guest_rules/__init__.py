@@ -1,1 +1,0 @@
-"""What it saves that a rule runs where the model does."""

@@ -1,1 +1,0 @@
-"""The logic of programs of the library, each as a client-side script. `main` has their options."""

@@ -1,0 +1,123 @@
+"""Commands that fill embeds: with tokens, an image, or copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from pie_control.errors import Code
+from pie_control.scheduler.commands.command import Command, Numbers, Scrub, Touched, int32
+from pie_py.wire.images import ImageSize
+from pie_py.wire.plan import CopyEmbed, EmbedImage, EmbedText
+
+if TYPE_CHECKING:
+    from pie_control.prefix.provenance import Provenance
+
+
+@dataclass(slots=True, eq=False)
+class EmbedTextCommand(Command):
+    """Embeds tokens."""
+
+    kind: ClassVar[str] = EmbedText.kind
+    counted: ClassVar[str | None] = "tokens"
+    takes_tokens: ClassVar[bool] = True
+    runs_ahead: ClassVar[bool | None] = False
+    tokens: Numbers  # [n]
+    positions: Numbers  # [n]
+    embeds: Numbers  # [n]
+
+    def written(self) -> Touched:
+        """The embeds."""
+        return [], self.embeds
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> EmbedText:
+        """One batch."""
+        tokens: Numbers = []
+        positions: Numbers = []
+        embeds: Numbers = []
+        for command in commands:
+            tokens += command.tokens
+            positions += command.positions
+            embeds += command.embeds
+        return EmbedText(int32(tokens), int32(positions), int32(embeds))
+
+    def trace(self, provenance: Provenance) -> None:
+        """The embeds hold a text now."""
+        provenance.embedded(self.queue, self.embeds, self.positions, self.tokens)
+
+    def scrub(self, scrub: Scrub) -> None:
+        """The embeds."""
+        scrub.embeds.update(self.embeds)
+
+
+@dataclass(slots=True, eq=False)
+class EmbedImageCommand(Command):
+    """Embeds an image."""
+
+    kind: ClassVar[str] = EmbedImage.kind
+    counted: ClassVar[str | None] = "embeds"
+    takes_tokens: ClassVar[bool] = True
+    one_batch_a_plan: ClassVar[bool] = True
+    refused_as: ClassVar[Code] = "invalid-argument"
+    size: ImageSize
+    file: bytes
+    positions: Numbers  # [n]
+    embeds: Numbers  # [n]
+
+    def written(self) -> Touched:
+        """The embeds."""
+        return [], self.embeds
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> EmbedImage:
+        """One batch; the worker's arrays have whole words, so each file is padded to them."""
+        files = [command.file for command in commands]
+        words = b"".join(file + bytes(-len(file) % 4) for file in files)
+        return EmbedImage(
+            sizes=np.array([(c.size.width, c.size.height) for c in commands], np.int32),
+            lengths=int32([len(file) for file in files]),
+            files=np.frombuffer(words, np.uint32),
+            positions=int32([place for command in commands for place in command.positions]),
+            embeds=int32([embed for command in commands for embed in command.embeds]),
+        )
+
+    def scrub(self, scrub: Scrub) -> None:
+        """The embeds."""
+        scrub.embeds.update(self.embeds)
+
+
+@dataclass(slots=True, eq=False)
+class CopyEmbedCommand(Command):
+    """Copies embeds, to positions of their own or as they are."""
+
+    kind: ClassVar[str] = CopyEmbed.kind
+    counted: ClassVar[str | None] = "embeds"
+    takes_tokens: ClassVar[bool] = True
+    sources: Numbers  # [n] embeds
+    positions: Numbers  # [n] of the targets; -1 is the source's
+    embeds: Numbers  # [n] that become copies, no two the same
+
+    def read(self) -> Touched:
+        """The sources."""
+        return [], self.sources
+
+    def written(self) -> Touched:
+        """The copies."""
+        return [], self.embeds
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> CopyEmbed:
+        """One batch."""
+        return CopyEmbed(
+            int32([n for command in commands for n in command.sources]),
+            int32([n for command in commands for n in command.positions]),
+            int32([n for command in commands for n in command.embeds]),
+        )
+
+    def scrub(self, scrub: Scrub) -> None:
+        """The copies."""
+        scrub.embeds.update(self.embeds)

@@ -1,0 +1,187 @@
+"""Commands on pages: slots copied, hidden or turned, and pages swapped to host memory and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from pie_control.resources.host_memory import MAX_SWAP_PAGES
+from pie_control.scheduler.commands.command import (
+    BatchLimits,
+    Command,
+    Scrub,
+    Touched,
+    chain,
+    within,
+)
+from pie_py.wire.plan import CopyKv, Int32, MaskKv, ShiftKv, SwapIn, SwapOut, Uint32
+
+if TYPE_CHECKING:
+    from pie_control.prefix.provenance import Provenance
+
+
+@dataclass(slots=True, eq=False)
+class CopyKvCommand(Command):
+    """Copies slots of one page to another."""
+
+    kind: ClassVar[str] = CopyKv.kind
+    counted: ClassVar[str | None] = "sources"
+    sources: Int32  # [n] KV slots
+    targets: Int32  # [n] KV slots
+    source_page: int
+    target_page: int
+    from_start: bool  # the first slots of the source become the first ones of an empty page
+
+    def read(self) -> Touched:
+        """The source page."""
+        return [self.source_page], []
+
+    def written(self) -> Touched:
+        """The target page."""
+        return [self.target_page], []
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> CopyKv:
+        """One batch."""
+        return CopyKv(chain([c.sources for c in commands]), chain([c.targets for c in commands]))
+
+    def trace(self, provenance: Provenance) -> None:
+        """The target holds the first tokens of the source, or something unknown."""
+        if self.from_start:
+            provenance.copied(self.queue, self.source_page, self.target_page, len(self.sources))
+        else:
+            provenance.overwritten([self.target_page], [])
+
+    def scrub(self, scrub: Scrub) -> None:
+        """The target slots."""
+        scrub.slots.update(self.targets.tolist())
+
+
+@dataclass(slots=True, eq=False)
+class MaskKvCommand(Command):
+    """Sets the mask words of pages: which slots are hidden from attention."""
+
+    kind: ClassVar[str] = MaskKv.kind
+    counted: ClassVar[str | None] = "pages"
+    pages: Int32  # [n]
+    masks: Uint32  # [n]
+
+    def written(self) -> Touched:
+        """The pages."""
+        return self.pages.tolist(), []
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> MaskKv:
+        """One batch."""
+        masks = np.concatenate([c.masks for c in commands])
+        return MaskKv(chain([c.pages for c in commands]), masks)
+
+    def scrub(self, scrub: Scrub) -> None:
+        """Nothing: a slot that is not hidden holds what its owner wrote."""
+
+
+@dataclass(slots=True, eq=False)
+class ShiftKvCommand(Command):
+    """Adds a distance to the positions of slots: turns their keys."""
+
+    kind: ClassVar[str] = ShiftKv.kind
+    counted: ClassVar[str | None] = "slots"
+    pages: Int32  # [p]
+    slots: Int32  # [n] of these pages, filled
+    distance: int
+
+    def read(self) -> Touched:
+        """The pages."""
+        return self.pages.tolist(), []
+
+    def written(self) -> Touched:
+        """The pages."""
+        return self.pages.tolist(), []
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> ShiftKv:
+        """One batch."""
+        distances = [np.full(len(c.slots), c.distance, np.int32) for c in commands]
+        return ShiftKv(chain([c.slots for c in commands]), chain(distances))
+
+    def scrub(self, scrub: Scrub) -> None:
+        """Nothing: the slots hold what their owner wrote."""
+
+
+@dataclass(slots=True, eq=False)
+class SwapOutCommand(Command):
+    """Copies pages to host pages."""
+
+    kind: ClassVar[str] = SwapOut.kind
+    counted: ClassVar[str | None] = "pages"
+    pages: Int32  # [n]
+    hosts: Int32  # [n] host pages
+    first_name: int  # of host pages
+
+    def read(self) -> Touched:
+        """The pages."""
+        return self.pages.tolist(), []
+
+    def written(self) -> Touched:
+        """The host pages."""
+        return (self.hosts + self.first_name).tolist(), []
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> SwapOut:
+        """One batch."""
+        return SwapOut(chain([c.pages for c in commands]), chain([c.hosts for c in commands]))
+
+    @classmethod
+    def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
+        """As many as may be swapped at once."""
+        return within((len(command.pages) for command in commands), MAX_SWAP_PAGES)
+
+    def scrub(self, scrub: Scrub) -> None:
+        """The host pages."""
+        scrub.host_pages.update(self.hosts.tolist())
+
+
+@dataclass(slots=True, eq=False)
+class SwapInCommand(Command):
+    """Copies host pages to pages."""
+
+    kind: ClassVar[str] = SwapIn.kind
+    counted: ClassVar[str | None] = "pages"
+    hosts: Int32  # [n] host pages
+    pages: Int32  # [n]
+    first_name: int  # of host pages
+
+    def read(self) -> Touched:
+        """The host pages."""
+        return (self.hosts + self.first_name).tolist(), []
+
+    def written(self) -> Touched:
+        """The pages."""
+        return self.pages.tolist(), []
+
+    def split(self, count: int) -> SwapInCommand:
+        """Takes the first pages out of the command, which is left with the others; returns a
+        command of them that is to run before this one.
+        """
+        part = SwapInCommand(self.hosts[:count], self.pages[:count], self.first_name)
+        part.is_part, part.queue, part.number = True, self.queue, self.number
+        self.hosts, self.pages = self.hosts[count:], self.pages[count:]
+        return part
+
+    @classmethod
+    def join(cls, commands: Sequence[Self]) -> SwapIn:
+        """One batch."""
+        return SwapIn(chain([c.hosts for c in commands]), chain([c.pages for c in commands]))
+
+    @classmethod
+    def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
+        """As many as may be swapped at once."""
+        return within((len(command.pages) for command in commands), MAX_SWAP_PAGES)
+
+    def scrub(self, scrub: Scrub) -> None:
+        """All slots of the pages."""
+        for page in self.pages.tolist():
+            scrub.slots.update(range(page * scrub.page_size, (page + 1) * scrub.page_size))

@@ -1,0 +1,111 @@
+"""At length: every attack beside a user who generates text, and all that can be damaged or killed.
+
+`pytest -m nightly tests/attacks -k table -s` prints the table that docs/safety.md shows.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from attacks.answers import Found, to_commands, to_sessions
+from attacks.bystander import Bystander
+from attacks.catalogue import ATTACKS, HTTP, acts
+from attacks.checkpoints import wrong_checkpoints
+from attacks.frames import Fuzzer, settled_mb
+from attacks.kills import kill
+from attacks.place import EVE, MALLORY, VICTIM, Place, place
+from attacks.table import all_attacks, clean_up, shown
+from support.servers import Server
+
+from pie_py.client.errors import ClientError
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(0)]
+
+MOST_MS, MOST_TIMES = 300.0, 3.0  # of a bystander's worst gap, and of the median's growth
+MOST_GROWN = 1.5  # of the control process's memory
+ANSWER_MS = 2000.0  # the longest that a client beside an attacker may wait
+POOLS = ("embeds", "samplers", "host_pages")
+SOAK_SECONDS = 600.0
+
+
+def test_table() -> None:
+    outcomes = list(all_attacks(4.0))
+    print("\n" + shown(outcomes))
+    assert {one.word for one in outcomes} == {"contained"}
+    assert max(one.gaps.worst_ms for one in outcomes) <= MOST_MS
+    assert max(one.times for one in outcomes) <= MOST_TIMES
+
+
+def test_frames() -> None:
+    limits = {"detached_seconds": 1.0, "cpu_seconds": 5.0}
+    models = [{"source": "pie-tiny"}]
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as folder,
+        # Spare instances would fill the memory meanwhile.
+        Server(Path(folder), models=models, limits=limits, spare_instances=0) as server,
+    ):
+        found = Fuzzer(server, seed=1).run(100_000)
+    assert not found.wrong
+    assert found.after_mb <= MOST_GROWN * found.before_mb
+    assert found.slowest_ms <= ANSWER_MS
+    assert found.files <= 0
+
+
+def test_answers() -> None:
+    found = Found()
+    to_sessions(100_000, seed=1, found=found)
+    to_commands(200, seed=1, found=found)
+    assert not found.wrong
+
+
+def test_checkpoints() -> None:
+    assert wrong_checkpoints(1000) == ""
+
+
+@pytest.mark.parametrize("replays", [True, False])
+def test_kills(replays: bool) -> None:
+    assert not kill(100, clients=3, seed=1, replays=replays).wrong
+
+
+def test_soak() -> None:
+    """Two users attack at random for some minutes, beside one who generates text; then a rest."""
+    # Spare instances would come after the first look, and be taken for what is left behind.
+    with place(spare_instances=0) as where, Bystander(where.url, where.keys[VICTIM]) as bystander:
+        control = psutil.Process(where.server.process.pid)
+        files, before = control.num_fds(), control.memory_info().rss / 1e6
+        start = time.monotonic()
+        attackers = [
+            threading.Thread(target=_attack, args=(where, user, seed, start + SOAK_SECONDS))
+            for seed, user in enumerate((MALLORY, EVE))
+        ]
+        for attacker in attackers:
+            attacker.start()
+        for attacker in attackers:
+            attacker.join()
+        assert not where.problems()
+        assert not bystander.since(start, time.monotonic()).wrong
+        assert settled_mb(control, before) <= MOST_GROWN * before
+        assert control.num_fds() <= files
+        with where.client(MALLORY) as client:
+            assert not client.instances()
+            for pools in client.stats().values():
+                for pool in POOLS:  # the bystander has some
+                    assert pools[f"{pool}_free"] >= pools[pool] // 2, pool
+
+
+def _attack(where: Place, user: str, seed: int, end: float) -> None:
+    chance = random.Random(seed)
+    inside = [attack for attack in ATTACKS if attack.cause != HTTP]
+    while time.monotonic() < end:
+        try:
+            with where.client(user) as client:
+                acts(chance.choice(inside), client, where, chance.uniform(1, 4))
+            clean_up(where, user)
+        except ClientError:
+            pass  # the server is busy with the other one's
