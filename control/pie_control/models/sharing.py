@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pie_control.resources.parts import Parts
+from pie_control.resources.allotments import Allotments
 from pie_control.resources.pools import EmbedPool, PagePool
 from pie_control.resources.samplers import PROGRAM_BYTES, SamplerPool
 
@@ -92,9 +92,9 @@ class Reclaim:
         ]
         return self._ends.reclaim(ended, lambda: pool.free >= count)
 
-    def page_parts(self) -> Parts:
-        """Users' parts of the pages, by what their instances and exports hold."""
-        return self._parts(self._pages)
+    def page_allotments(self) -> Allotments:
+        """Users' allotments of the pages, by what their instances and exports hold."""
+        return self._allotments(self._pages)
 
     def _reclaim(self, instance: Instance, count: int, pool: PagePool | EmbedPool) -> bool:
         if self.free_ended(count, pool):
@@ -109,27 +109,27 @@ class Reclaim:
     ) -> list[Instance]:
         """The instances that may be ended for another one, the first to end first.
 
-        `Parts.makes_way` has the rule; those of other users come before the user's own.
+        `Allotments.makes_way` has the rule; those of other users come before the user's own.
         """
-        parts = self._parts(pool)
+        allotments = self._allotments(pool)
         found = [
             other
             for other, space in self._spaces.items()
-            if self._held(space, pool) and parts.makes_way(other, instance, count)
+            if self._held(space, pool) and allotments.makes_way(other, instance, count)
         ]
         return sorted(found, key=lambda i: (i.user == instance.user, -i.number))
 
     def _held(self, space: Space, pool: PagePool | EmbedPool) -> int:
         return space.pages_held if pool is self._pages else space.embeds_held
 
-    def _parts(self, pool: PagePool | EmbedPool) -> Parts:
+    def _allotments(self, pool: PagePool | EmbedPool) -> Allotments:
         of_user: Counter[str] = Counter()
         if pool is self._pages:
             of_user.update(self._exports.listed)
         for instance, space in self._spaces.items():
             of_user[instance.user] += self._held(space, pool)
         exactly = self._pages_of if pool is self._pages else of_user.__getitem__
-        return Parts(pool.size, of_user, exactly)
+        return Allotments(pool.size, of_user, exactly)
 
     def _pages_of(self, user: str) -> int:
         """Pages that a user's instances and exports hold, shared ones once."""
