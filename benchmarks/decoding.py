@@ -1,4 +1,4 @@
-"""Work for the inferlet of `guests/`, besides decoding together."""
+"""Work for the inferlet of `guests/` that is not decoding together."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ import torch
 
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
-from inferlet import device, samplers
+from inferlet import Sampler, device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_control.api.device_programs import bound_program, read_parameters
 from pie_control.device_programs.reading import read
@@ -88,8 +88,8 @@ class Settings:
 
 @device.program
 def greedy(logits: Tensor) -> Tensor:
-    """The most likely token."""
-    return logits.argmax()
+    """The most likely token, by a program that no worker has compiled."""
+    return (logits * 1.0).argmax()
 
 
 @device.program
@@ -116,19 +116,14 @@ class _Sequences:
     model: ServedModel
     first: int  # sampler and embed
     count: int
-    programs: list[Bound | None]
-    greedy: bool
+    programs: list[Bound]
     steps: int = 0
 
     def begin(self) -> list[Batch]:
         """Makes the samplers, and has each choose a token."""
-        numbers = np.tile(np.array([TEMPERATURE, TOP_P, 0], np.float32), (self.count, 1))
-        numbers[:, 0] *= not self.greedy
         seeds = np.stack([self._own - self.first, np.zeros_like(self._own)], 1)
         made = SetSampler(
             samplers=self._own,
-            numbers=numbers,
-            top_k=np.zeros(self.count, np.int32),
             seeds=seeds.astype(np.uint32),
             rows=np.full(self.count, -1, np.int32),
             **packed(self.programs),
@@ -243,10 +238,12 @@ def _turns(
         RuntimeError: they chose different tokens.
     """
     model, count = engine.served(NAME), len(programs)
-    nothing: list[Bound | None] = [None] * count
+    drawing = Sampler(temperature=TEMPERATURE, top_p=TOP_P)
+    fields = Sampler(temperature=0.0) if is_greedy else drawing
+    compiled = bound(fields, model.network.shape.vocab_size)
     sides = (
-        _Side(_Sequences(model, 0, count, [*programs], is_greedy), [], []),
-        _Side(_Sequences(model, count, count, nothing, is_greedy), [], []),
+        _Side(_Sequences(model, 0, count, programs), [], []),
+        _Side(_Sequences(model, count, count, [compiled] * count), [], []),
     )
     for side in sides:
         _run(engine, side, side.sequences.begin)
@@ -294,10 +291,9 @@ def _engine(shape: str, folder: Path) -> Engine:
     return Engine([config])
 
 
-def bound(sampler: ProgramSampler, vocabulary: int) -> Bound:
+def bound(sampler: Sampler | ProgramSampler, vocabulary: int) -> Bound:
     """A program with its values as the server reads it, for a model of so many tokens."""
     found = read_parameters(sampler.to_json()).program
-    assert found is not None
     text, places = read(found.key)
     return bound_program(Recorded(text, tuple(places)), found.values, vocabulary)
 

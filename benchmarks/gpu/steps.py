@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.device_programs import bound
+from inferlet import Sampler
 from pie_inference.handlers.base import ServedModel
+from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import (
     Batch,
     EmbedSampled,
@@ -42,11 +45,11 @@ class Decoding:
     def begin(self, temperature: float = 0, top_k: int = 0, top_p: float = 1) -> list[Batch]:
         """Makes the samplers, and has each choose a token."""
         every = np.arange(self.count, dtype=np.int32)
-        numbers = np.tile(np.array([temperature, top_p, 0], np.float32), (self.count, 1))
+        kind = Sampler(temperature=temperature, top_k=top_k, top_p=top_p)
+        program = bound(kind, self.model.description.vocab_size)
         sampler = SetSampler(
             samplers=every,
-            numbers=numbers,
-            top_k=np.full(self.count, top_k, np.int32),
+            **packed([program] * self.count),
             seeds=np.repeat(every.astype(np.uint32), 2).reshape(self.count, 2),
             rows=np.full(self.count, -1, np.int32),
         )

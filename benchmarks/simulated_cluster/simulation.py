@@ -19,7 +19,7 @@ from benchmarks.simulated_cluster.traces import BLOCK, Launch
 from pie_cluster.directory.node import Node
 from pie_cluster.directory.policies import Launch as Placement
 from pie_cluster.directory.policies import Policy
-from pie_cluster.directory.table import ASSUMED_TOKENS, Table
+from pie_cluster.directory.table import Table
 from pie_cluster.wire.messages import prefix_key, program_key
 from pie_py.wire.prefixes import FIRST_TOKENS, MOST_PREFIXES
 
@@ -157,7 +157,7 @@ class Simulation:
         report = node.report(now)
         known = self._table.find(node.name)
         assert known is not None
-        self._table.hint(known, report.cached)
+        self._table.learn(known, report.cached)
         self._table.take(known, report.load, now)
         self._at(now + self._scenario.report_seconds, self._report, node)
 
@@ -166,7 +166,7 @@ class Simulation:
         population.at = (population.at + 1) % len(self._trace)
         self._at(now + self._next_gap(), self._arrive, population)
         key = program_key(f"{population.number}/{launch.user}", launch.program)
-        keys = self._keys(population, launch) or [(key, ASSUMED_TOKENS)]
+        keys = self._keys(population, launch) or [(key, self._table.expected(key))]
         found = self._policy(Placement(keys, now), self._table, self._random)
         found = found or self._table.lightest(self._random)
         assert found is not None  # no simulated node fails

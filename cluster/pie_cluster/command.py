@@ -76,7 +76,6 @@ def up(config_file: Path | None, address: str) -> None:
         token = operate.up(config, say)
     say(f"the token for machines that join: {config.folder.absolute() / 'token.json'}")
     _say_http(config.folder)
-    say(f"relayed clients reach port {token.relay_port} as well")
     click.echo(token.gateway)
     if token.is_encrypted:
         say(f"users need keys: pie-py keys add USER --data-folder {token.server['data_folder']}")
@@ -97,7 +96,7 @@ def up(config_file: Path | None, address: str) -> None:
 @click.option(
     "--room",
     type=click.IntRange(1, 1024),
-    help="For how many, of which the autoscaler starts what is needed.  [default: as --nodes]",
+    help="For how many, those of lost machines too.  [default: as --nodes]",
 )
 @click.option(
     "--host",
@@ -118,7 +117,7 @@ def join(
     from pie_cluster.machines import operate
 
     with _problems_shown(), _terminated_in_order():
-        folder = folder or _default() / "nodes"
+        folder = folder or _default()
         names = operate.join(address, token, folder, nodes, host, say, room, http)
     say(f"joined: {', '.join(names) or 'without nodes'}")
     _say_http(folder)
@@ -150,7 +149,7 @@ def status(folder: Path | None, as_json: bool) -> None:
         for node in nodes
     ]
     table(rows, STATUS, as_json)
-    say(f"clients connect to {token.gateway}, relayed ones to port {token.relay_port} as well")
+    say(f"clients connect to {token.gateway}")
     _say_http(folder)
     say(f"on {'a Ray that was there before' if token.namespace else 'its own Ray'}, {token.ray}")
 

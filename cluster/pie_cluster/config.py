@@ -19,14 +19,9 @@ EXTENSION = "cluster"  # its entry point, and the command
 class FurtherRanks(Section):
     """The ranks of a worker that are on other machines, as many on each as on its own."""
 
-    address: str  # of the worker's machine, for the others
-    hosts: tuple[str, ...] = Field(min_length=1)  # endpoints: they start ranks on their machines
-    keys: Path | None = None  # of the members' file; None on loopback
-
-    @property
-    def machines(self) -> int:
-        """How many there are, the worker's own among them."""
-        return 1 + len(self.hosts)
+    folder: str  # of the worker's machine
+    node: str
+    machines: int  # the worker's own among them
 
 
 class MemberConfig(Section):
@@ -40,7 +35,6 @@ class MemberConfig(Section):
     node: str = Field(default="", pattern=f"^({NODE_NAME})?$")
     incarnation: NonNegativeInt = 0
     policy: str = "cached"  # where a gateway's launches go
-    relay_port: int = Field(default=0, ge=0, le=65535)  # of a gateway; 0: a free one
     keys: Path | None = None  # of the members' file; None where all of the cluster is on loopback
     # Whether the data folder is that of the whole cluster: if not, and without a database, there is
     # no store here.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from starlette.responses import Response
@@ -31,6 +32,7 @@ from pie_gateway.schemas.responses import ResponsesAnswer, ResponsesRequest
 
 Endpoint: TypeAlias = Callable[[Exchange], Awaitable[Response]]
 ANY = dict[str, Any]
+_ERRORS = {"/api/": ollama.OllamaError, "/v1/messages": anthropic.AnthropicError}
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,15 @@ class Operation:
     body: Any = None  # its type; bytes for a file
     query: tuple[tuple[str, dict[str, Any]], ...] = ()  # parameters and their JSON schemas
     status: int = 200
-    error: Any = ErrorBody  # its type
     is_form: bool = False  # the body is multipart
     streams: bool = False  # it may answer with server-sent events
     more: tuple[int, ...] = ()  # statuses, in addition to `statuses`
+
+    @property
+    def error(self) -> Any:
+        """The type of its errors."""
+        found = (kind for begin, kind in _ERRORS.items() if self.path.startswith(begin))
+        return next(found, ErrorBody)
 
     @property
     def statuses(self) -> set[int]:
@@ -60,6 +67,7 @@ class Operation:
         return {*self.more, *({404} if named else ()), *({504} if self.streams else ())}
 
 
+_get, _post, _delete = (partial(Operation, method) for method in ("GET", "POST", "DELETE"))
 _LISTED = (("all", {"type": "boolean", "default": False}),)
 _FORCED = (("force", {"type": "boolean", "default": False}),)
 _AFTER = (("after", {"type": "integer", "minimum": 0, "maximum": 10**15 - 1, "default": 0}),)
@@ -88,138 +96,82 @@ _CARD = inferlets.InstanceCard
 _INSTANCE = "/v1/instances/{instance}"
 
 OPERATIONS = (
-    Operation("GET", "/v1/models", models, ModelList, query=_MOST),
-    Operation("GET", "/v1/models/{model:path}", model, ModelCard),
-    Operation(
-        "POST",
-        "/v1/chat/completions",
-        chat_completions,
-        chat.ChatAnswer,
-        chat.ChatRequest,
-        streams=True,
+    _get("/v1/models", models, ModelList, query=_MOST),
+    _get("/v1/models/{model:path}", model, ModelCard),
+    _post(
+        "/v1/chat/completions", chat_completions, chat.ChatAnswer, chat.ChatRequest, streams=True
     ),
-    Operation(
-        "POST", "/v1/completions", completions, CompletionAnswer, CompletionRequest, streams=True
-    ),
-    Operation("POST", "/v1/responses", responses, ResponsesAnswer, ResponsesRequest, streams=True),
-    Operation(
-        "POST", "/v1/responses/input_tokens", input_tokens, ANY, ResponsesRequest, more=(504,)
-    ),
-    Operation(
-        "GET",
-        "/v1/responses/{response}",
-        stored.response,
-        ResponsesAnswer,
-        query=_AGAIN,
-        streams=True,
-    ),
-    Operation("GET", "/v1/responses/{response}/input_items", stored.input_items, ANY, query=_PAGE),
-    Operation("DELETE", "/v1/responses/{response}", stored.forget_response, ANY),
-    Operation(
-        "POST",
+    _post("/v1/completions", completions, CompletionAnswer, CompletionRequest, streams=True),
+    _post("/v1/responses", responses, ResponsesAnswer, ResponsesRequest, streams=True),
+    _post("/v1/responses/input_tokens", input_tokens, ANY, ResponsesRequest, more=(504,)),
+    _get("/v1/responses/{response}", stored.response, ResponsesAnswer, query=_AGAIN, streams=True),
+    _get("/v1/responses/{response}/input_items", stored.input_items, ANY, query=_PAGE),
+    _delete("/v1/responses/{response}", stored.forget_response, ANY),
+    _post(
         "/v1/messages",
         messages.messages,
         anthropic.MessagesAnswer,
         anthropic.MessagesRequest,
         streams=True,
-        error=anthropic.AnthropicError,
     ),
-    Operation(
-        "POST",
+    _post(
         "/v1/messages/count_tokens",
         messages.count_tokens,
         anthropic.Counted,
         anthropic.CountRequest,
         more=(504,),
-        error=anthropic.AnthropicError,
     ),
-    Operation("POST", "/tokenize", tokens.tokenize, tokens.Tokenized, tokens.TokenizeRequest),
-    Operation(
-        "POST", "/detokenize", tokens.detokenize, tokens.Detokenized, tokens.DetokenizeRequest
+    _post("/tokenize", tokens.tokenize, tokens.Tokenized, tokens.TokenizeRequest),
+    _post("/detokenize", tokens.detokenize, tokens.Detokenized, tokens.DetokenizeRequest),
+    _post(
+        "/v1/embeddings",
+        embeddings,
+        embedding.EmbeddingsAnswer,
+        embedding.EmbeddingsRequest,
+        more=(504,),
     ),
-    *(
-        Operation("POST", path, answer, kind, body, more=(504,))
-        for path, answer, kind, body in (
-            (
-                "/v1/embeddings",
-                embeddings,
-                embedding.EmbeddingsAnswer,
-                embedding.EmbeddingsRequest,
-            ),
-            ("/v1/score", score, embedding.ScoreAnswer, embedding.ScoreRequest),
-            ("/v1/rerank", rerank, embedding.RerankAnswer, embedding.RerankRequest),
-            ("/v2/rerank", rerank, embedding.RerankAnswer, embedding.RerankRequest),
-        )
-    ),
-    Operation(
-        "POST", "/v1/files", batches.upload_file, StoredFile, batches.UploadedFile, is_form=True
-    ),
-    Operation("GET", "/v1/files", batches.files, batches.Listing, query=_FILES),
-    Operation("GET", "/v1/files/{name}", batches.file, StoredFile),
-    Operation("DELETE", "/v1/files/{name}", batches.delete_file, ANY),
-    Operation("GET", "/v1/files/{name}/content", batches.file_content, bytes),
-    Operation(
-        "POST", "/v1/batches", batches.create_batch, Batch, batches.BatchRequest, more=(404,)
-    ),
-    Operation("GET", "/v1/batches", batches.batches, batches.Listing, query=_BATCHES),
-    Operation("GET", "/v1/batches/{name}", batches.batch, Batch),
-    Operation("POST", "/v1/batches/{name}/cancel", batches.cancel_batch, Batch, more=(409,)),
-    Operation("GET", "/tokenizer_info", tokens.tokenizer_info, ANY, query=_MODEL, more=(404,)),
-    Operation(
-        "POST",
-        "/api/chat",
-        generating.chat,
-        ollama.OllamaChunk,
-        ollama.OllamaChatRequest,
-        streams=True,
-        error=ollama.OllamaError,
-    ),
-    Operation(
-        "POST",
+    _post("/v1/score", score, embedding.ScoreAnswer, embedding.ScoreRequest, more=(504,)),
+    _post("/v1/rerank", rerank, embedding.RerankAnswer, embedding.RerankRequest, more=(504,)),
+    _post("/v2/rerank", rerank, embedding.RerankAnswer, embedding.RerankRequest, more=(504,)),
+    _post("/v1/files", batches.upload_file, StoredFile, batches.UploadedFile, is_form=True),
+    _get("/v1/files", batches.files, batches.Listing, query=_FILES),
+    _get("/v1/files/{name}", batches.file, StoredFile),
+    _delete("/v1/files/{name}", batches.delete_file, ANY),
+    _get("/v1/files/{name}/content", batches.file_content, bytes),
+    _post("/v1/batches", batches.create_batch, Batch, batches.BatchRequest, more=(404,)),
+    _get("/v1/batches", batches.batches, batches.Listing, query=_BATCHES),
+    _get("/v1/batches/{name}", batches.batch, Batch),
+    _post("/v1/batches/{name}/cancel", batches.cancel_batch, Batch, more=(409,)),
+    _get("/tokenizer_info", tokens.tokenizer_info, ANY, query=_MODEL, more=(404,)),
+    _post("/api/chat", generating.chat, ollama.OllamaChunk, ollama.OllamaChatRequest, streams=True),
+    _post(
         "/api/generate",
         generating.generate,
         ollama.OllamaChunk,
         ollama.OllamaGenerateRequest,
         streams=True,
-        error=ollama.OllamaError,
     ),
-    Operation(
-        "POST",
-        "/api/show",
-        ollama_models.show,
-        ollama.OllamaShown,
-        ollama.OllamaShowRequest,
-        error=ollama.OllamaError,
+    _post("/api/show", ollama_models.show, ollama.OllamaShown, ollama.OllamaShowRequest),
+    _post(
+        "/api/embed",
+        ollama_embedding.embed,
+        ollama.OllamaEmbeddings,
+        ollama.OllamaEmbedRequest,
+        more=(504,),
     ),
-    *(
-        Operation("POST", path, answer, kind, body, more=(504,), error=ollama.OllamaError)
-        for path, answer, kind, body in (
-            (
-                "/api/embed",
-                ollama_embedding.embed,
-                ollama.OllamaEmbeddings,
-                ollama.OllamaEmbedRequest,
-            ),
-            (
-                "/api/embeddings",
-                ollama_embedding.embed_one,
-                ollama.OllamaEmbedding,
-                ollama.OllamaEmbedOneRequest,
-            ),
-        )
+    _post(
+        "/api/embeddings",
+        ollama_embedding.embed_one,
+        ollama.OllamaEmbedding,
+        ollama.OllamaEmbedOneRequest,
+        more=(504,),
     ),
-    *(
-        Operation("GET", path, answer, kind, error=ollama.OllamaError)
-        for path, answer, kind in (
-            ("/api/tags", ollama_models.tags, ollama.OllamaModels),
-            ("/api/ps", ollama_models.loaded, ollama.OllamaModels),
-            ("/api/version", ollama_models.version, ANY),
-        )
-    ),
-    Operation("GET", "/v1/library", programs.library, inferlets.LibraryList),
-    Operation("GET", "/v1/programs", programs.programs, inferlets.ProgramList),
-    Operation(
-        "POST",
+    _get("/api/tags", ollama_models.tags, ollama.OllamaModels),
+    _get("/api/ps", ollama_models.loaded, ollama.OllamaModels),
+    _get("/api/version", ollama_models.version, ANY),
+    _get("/v1/library", programs.library, inferlets.LibraryList),
+    _get("/v1/programs", programs.programs, inferlets.ProgramList),
+    _post(
         "/v1/programs",
         programs.upload,
         inferlets.ProgramCard,
@@ -228,26 +180,15 @@ OPERATIONS = (
         status=201,
         more=(504,),
     ),
-    Operation("GET", "/v1/programs/{program}", programs.program, inferlets.ProgramCard),
-    Operation(
-        "DELETE",
-        "/v1/programs/{program}",
-        programs.remove,
-        inferlets.Removed,
-        query=_FORCED,
-        more=(409,),
+    _get("/v1/programs/{program}", programs.program, inferlets.ProgramCard),
+    _delete(
+        "/v1/programs/{program}", programs.remove, inferlets.Removed, query=_FORCED, more=(409,)
     ),
-    Operation(
-        "POST",
-        "/v1/inferlets/{program}",
-        running.run,
-        inferlets.Run,
-        inferlets.LaunchRequest,
-        streams=True,
+    _post(
+        "/v1/inferlets/{program}", running.run, inferlets.Run, inferlets.LaunchRequest, streams=True
     ),
-    Operation("GET", "/v1/instances", instances.instances, inferlets.InstanceList, query=_LISTED),
-    Operation(
-        "POST",
+    _get("/v1/instances", instances.instances, inferlets.InstanceList, query=_LISTED),
+    _post(
         "/v1/instances",
         instances.launch,
         inferlets.Launched,
@@ -255,23 +196,22 @@ OPERATIONS = (
         status=201,
         more=(504,),
     ),
-    Operation("GET", _INSTANCE, instances.instance, _CARD),
-    Operation("DELETE", _INSTANCE, instances.kill, inferlets.Killed),
-    Operation("GET", _INSTANCE + "/events", instances.events, bytes, streams=True, more=(409,)),
-    Operation(
-        "POST",
+    _get(_INSTANCE, instances.instance, _CARD),
+    _delete(_INSTANCE, instances.kill, inferlets.Killed),
+    _get(_INSTANCE + "/events", instances.events, bytes, streams=True, more=(409,)),
+    _post(
         _INSTANCE + "/messages",
         instances.send,
         inferlets.Done,
         inferlets.MessageRequest,
         more=(409, 504),
     ),
-    Operation("GET", _INSTANCE + "/result", instances.result, inferlets.Ended, more=(504,)),
-    Operation("GET", _INSTANCE + "/trace", instances.trace, inferlets.Trace, query=_AFTER),
-    Operation("GET", _INSTANCE + "/log", instances.log, inferlets.Log, query=_AFTER),
-    Operation("GET", _INSTANCE + "/inspect", watching.inspect, ANY),
-    Operation("GET", "/v1/live", watching.live, bytes, streams=True),
-    Operation("GET", "/v1/server", instances.server, inferlets.ServerInfo),
-    Operation("GET", "/v1/stats", instances.stats, ANY),
-    Operation("GET", "/metrics", watching.metrics, str),
+    _get(_INSTANCE + "/result", instances.result, inferlets.Ended, more=(504,)),
+    _get(_INSTANCE + "/trace", instances.trace, inferlets.Trace, query=_AFTER),
+    _get(_INSTANCE + "/log", instances.log, inferlets.Log, query=_AFTER),
+    _get(_INSTANCE + "/inspect", watching.inspect, ANY),
+    _get("/v1/live", watching.live, bytes, streams=True),
+    _get("/v1/server", instances.server, inferlets.ServerInfo),
+    _get("/v1/stats", instances.stats, ANY),
+    _get("/metrics", watching.metrics, str),
 )

@@ -58,8 +58,12 @@ def command() -> None:
 
 @command.command("throughput")
 @_measured
-@click.option("--prompt", default=64, type=click.IntRange(1), help="Tokens of each prompt.")
-@click.option("--tokens", default=256, type=click.IntRange(8), help="New tokens of each.")
+@click.option(
+    "--prompt", default=64, show_default=True, type=click.IntRange(1), help="Tokens of each prompt."
+)
+@click.option(
+    "--tokens", default=256, show_default=True, type=click.IntRange(8), help="New tokens of each."
+)
 def throughput_command(
     model: str, at_once: tuple[int, ...], prompt: int, tokens: int, as_json: bool
 ) -> None:

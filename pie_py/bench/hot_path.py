@@ -63,7 +63,7 @@ def calls_a_token(counts: Sequence[Count], window: tuple[int, int]) -> dict[str,
 
 
 def counted(model: ModelConfig, programs: Mapping[str, bytes], at_once: Sequence[int]) -> Counted:
-    """Calls a token of every function by language, count and process, in a server of its own."""
+    """Calls per token of every function by language, count, process, in a server of its own."""
     if model.source == EMBEDDED_MODEL:
         # Whether weights of 16 bits run in one call for all layers depends on the CPU.
         model = model.model_copy(update={"quantize": "int8"})

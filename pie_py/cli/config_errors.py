@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "PIE_PY_"  # of the environment's variables, as ServerConfig has it
 # Variables that are no settings of a server: those of clients, and of parts of pie_py.
-_OTHERS = {"ENDPOINT", "KEY", "RELAY", "KEEP_SERVER", "CLUSTER_FOLDER", "CONFINED_BYTES"}
+_OTHERS = {"ENDPOINT", "KEY", "KEEP_SERVER", "CLUSTER_FOLDER", "CONFINED_BYTES"}
 
 
 @contextmanager
@@ -65,8 +65,8 @@ def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> st
 
 
 def _unknown(loc: tuple[int | str, ...]) -> str:
-    """The hint for an unknown setting: what holds in place of one that was removed, the nearest one,
-    or all of its section.
+    """The hint for an unknown setting: what holds in place of one that was removed, the nearest
+    one, or all of its section.
     """
     from pie_py.config.removed import removed
     from pie_py.config.section import section_of

@@ -32,13 +32,12 @@ class At(NamedTuple):
 
     endpoint: str | None = None
     key: str | None = None
-    relay: bool | None = None
 
     def client(self) -> Client:
         """A plain client, not connected yet."""
         from pie_py.client import sync
 
-        return sync.Client(self.endpoint, self.key, relay=self.relay)
+        return sync.Client(self.endpoint, self.key)
 
 
 def fail(text: object) -> NoReturn:
@@ -48,21 +47,13 @@ def fail(text: object) -> NoReturn:
 
 
 def server_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds `--endpoint`, `--key` and `--relay`, and passes them as `at`."""
+    """Adds `--endpoint` and `--key`, and passes them as `at`."""
 
     @functools.wraps(function)
-    def wrapped(
-        *args: Any, endpoint: str | None, key: str | None, relay: bool | None, **options: Any
-    ) -> None:
-        function(*args, at=At(endpoint, key, relay), **options)
+    def wrapped(*args: Any, endpoint: str | None, key: str | None, **options: Any) -> None:
+        function(*args, at=At(endpoint, key), **options)
 
     for option in (
-        click.option(
-            "--relay",
-            is_flag=True,
-            default=None,
-            help="Through a cluster's gateway alone; PIE_PY_RELAY=1 does so by default.",
-        ),
         click.option(
             "--key",
             type=click.Path(exists=True, dir_okay=False),

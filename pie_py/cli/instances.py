@@ -80,7 +80,7 @@ def launch(
     given = with_files(args)
 
     async def main(interrupt: Interrupt) -> int:
-        async with Client(at.endpoint, at.key, relay=at.relay) as client:
+        async with Client(at.endpoint, at.key) as client:
             with told_of_builds(at):
                 instance = await client.launch(
                     program, given, detached=detach, restart=restart, keep=keep
@@ -108,7 +108,7 @@ def attach(instance: str, at: At) -> None:
     from pie_py.client import Client
 
     async def main(interrupt: Interrupt) -> int:
-        async with Client(at.endpoint, at.key, relay=at.relay) as client:
+        async with Client(at.endpoint, at.key) as client:
             return await show(client, await client.attach(instance), interrupt, leave)
 
     with errors_shown():

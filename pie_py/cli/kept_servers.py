@@ -50,7 +50,7 @@ COLUMNS = {
 }
 # Of the environment: what servers read, but for what says which of them a client uses.
 _READ = ("PIE_PY_", "OMP_", "CUDA_", "HF_", "XDG_", "PYTHON")
-_CLIENT = ("PIE_PY_ENDPOINT", "PIE_PY_KEY", "PIE_PY_RELAY", "PIE_PY_KEEP_SERVER")
+_CLIENT = ("PIE_PY_ENDPOINT", "PIE_PY_KEY", "PIE_PY_KEEP_SERVER")
 
 
 def server_key(options: dict[str, Any]) -> str:

@@ -94,7 +94,7 @@ def command(
         if not use_running(at.endpoint, {**options, "record": record}):
             alone = verbose or record is not None
             kept = None if alone else kept_servers.server_key(options)
-            at = At(None if kept is None else kept_servers.find(kept), None, at.relay)
+            at = At(None if kept is None else kept_servers.find(kept))
             if at.endpoint is None:
                 folder = None if record is None else stack.enter_context(_recording(record))
                 config = server_config(endpoint=None, record=folder, **options)
@@ -178,7 +178,7 @@ def run_program(
     from pie_py.client import Client, ClientError
 
     async def main(interrupt: Interrupt) -> int:
-        async with Client(at.endpoint, at.key, relay=at.relay) as client:
+        async with Client(at.endpoint, at.key) as client:
             launched = name
             with told_of_builds(at):
                 if program is not None:

@@ -22,7 +22,6 @@ def watch_target(target: Target, at: At, args: Sequence[str]) -> int:
     command = python_command("-m", "pie_py", "run")
     for option, value in (("--endpoint", at.endpoint), ("--key", at.key)):
         command += [option, value] if value else []
-    command += ["--relay"] if at.relay else []
     # An exception could come between starting a run and being ready to stop it; and a shell's
     # background jobs ignore Ctrl-C unless they ask for it.
     interrupted = threading.Event()

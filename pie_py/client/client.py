@@ -65,7 +65,6 @@ class Client:
         key: str | Path | ClientKey | None = None,
         *,
         patience: float = 10.0,
-        relay: bool | None = None,
     ) -> None:
         """Nothing is done before `async with`.
 
@@ -75,13 +74,10 @@ class Client:
             key: a key or the path of a key file, for a server that wants one; the environment's
                 PIE_PY_KEY unless given; a server of this machine that takes no key gets none.
             patience: seconds to look for the server when it does not answer.
-            relay: reach a cluster's nodes through its gateway, where only its address is reached;
-                by default if the environment's PIE_PY_RELAY is 1. One server needs no relay.
         """
         self._endpoint = endpoint or os.environ.get("PIE_PY_ENDPOINT") or DEFAULT_ENDPOINT
         self._key = key
         self._patience = patience
-        self._relay = os.environ.get("PIE_PY_RELAY", "") == "1" if relay is None else relay
         self._server: dict[str, Any] | None = None  # what to start unless one runs
         self._found: Route | None = None  # once it is connected
         self._reading: WeakValueDictionary[str, Instance] = WeakValueDictionary()  # by id
@@ -126,7 +122,7 @@ class Client:
         if problem is not None:  # raised outside of the group, which would wrap it
             raise problem
         if connection.session.facts.get("cluster"):
-            self._found = Redirected(connection, key, self._patience, tasks, relay=self._relay)
+            self._found = Redirected(connection, key, self._patience, tasks)
         else:
             self._found = Route(connection)
         return self

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -39,50 +36,32 @@ WATCHED_EVENTS = (
 )
 
 
-@dataclass(frozen=True)
-class Relay:
-    """A cluster's gateway as the way to a node."""
-
-    endpoint: Endpoint
-    ticket: str  # shown on each connection
-
-
 class Connection:
     """Carries one session, and connects again whenever the connection breaks.
 
     All methods belong to the event loop that runs `run`.
     """
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        key: ClientKey | None,
-        patience: float,
-        relay: Relay | None = None,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, key: ClientKey | None, patience: float) -> None:
         """Takes how many seconds to look for the server, at first and whenever it was lost.
-
-        A node that is not reached from here is connected to by way of a relay.
 
         Raises:
             ServerUnreachable: if nothing can be connected to such an endpoint.
         """
         self.endpoint = endpoint
         self._has_key = key is not None
-        self._relay = relay
         self._patience = patience
         self._known = anyio.Event()  # whether the server will serve
         self._flush_due = anyio.Event()
-        way = endpoint if relay is None else relay.endpoint
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
-            self._dealer = _dealer(self._context, way, key)
+            self._dealer = _dealer(self._context, endpoint, key)
             self._events = Socket(self._dealer.get_monitor_socket(int(WATCHED_EVENTS)))
-            self._dealer.connect(way.text)
+            self._dealer.connect(endpoint.text)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise ServerUnreachable(
-                f"{way.text} cannot be connected to: {error.strerror}; give tcp://HOST:PORT"
+                f"{endpoint.text} cannot be connected to: {error.strerror}; give tcp://HOST:PORT"
                 " with a host's name or address, or ipc://PATH"
             ) from None
         self._socket = Socket(self._dealer)
@@ -196,8 +175,6 @@ class Connection:
             events = []
             while (frames := self._events.receive_frames()) is not None:
                 events.append(parse_monitor_message([frame.bytes for frame in frames]))
-            if self._relay is not None and events and events[-1]["event"] == zmq.Event.CONNECTED:
-                _show(self._relay, int(events[-1]["value"]))
             for event in events:
                 await self._connection_event(zmq.Event(event["event"]))
             await self._events.wait()
@@ -210,10 +187,7 @@ class Connection:
             return
         if event == zmq.Event.DISCONNECTED:
             self.session.disconnected()
-        # A server that was there may come back as it was, and so may a relay.
-        if self.session.is_known or (
-            self._relay is not None and event != zmq.Event.HANDSHAKE_FAILED_AUTH
-        ):
+        if self.session.is_known:  # a server that was there may come back as it was
             return
         reason = await handshake.diagnose(self.endpoint, self._has_key, event)
         if reason is not None:
@@ -223,18 +197,6 @@ class Connection:
         while self.session.error is None:
             await anyio.sleep(min(self.session.heartbeat, self._patience) / 4)
             self.session.tick()
-
-
-def _show(relay: Relay, descriptor: int) -> None:
-    """Writes the ticket to a connection of ZeroMQ's, which waits for its peer's first word.
-
-    ZeroMQ may close the descriptor at any time. It tells of that before, so a connection whose
-    newest event is that it is made is still there; whose it is shows by its peer.
-    """
-    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
-        port = int(relay.endpoint.text.rpartition(":")[2])
-        if connection.getpeername()[1] == port:
-            connection.send(relay.ticket.encode() + b"\n")
 
 
 def _dealer(

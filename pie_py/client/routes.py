@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import anyio
 import anyio.abc
 
-from pie_py.client.connection import Connection, Relay
-from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUnreachable
+from pie_py.client.connection import Connection
+from pie_py.client.errors import ClientError, ConnectionLost, RpcError
 from pie_py.config.endpoint import BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey
 from pie_py.wire import methods
@@ -78,18 +78,14 @@ class Redirected(Route):
         key: ClientKey | None,
         patience: float,
         tasks: anyio.abc.TaskGroup,
-        *,
-        relay: bool,
     ) -> None:
         """Has no connection to a node yet. A node of which nothing is known is looked for so many
-        seconds; with `relay` the connections go through the gateway: nodes are not reached from
-        here.
+        seconds.
         """
         super().__init__(gateway)
         self._key = key
         self._patience = patience
         self._tasks = tasks
-        self._relay = relay
         self._nodes: dict[str, Connection] = {}  # by life
         self._connecting: dict[str, anyio.Lock] = {}
 
@@ -236,16 +232,9 @@ class Redirected(Route):
             key = replace(key, server=there["key"])
         return endpoint, None if endpoint.is_loopback else key
 
-    async def _by_relay(self, life: str) -> Relay:
-        """The gateway as the way to a node, at the host by which it is reached from here."""
-        relay = await self._ask(methods.Relay(life))
-        endpoint = parse_endpoint(f"tcp://{self.server.endpoint.host}:{relay['port']}")
-        return Relay(endpoint, relay["ticket"])
-
     async def _connect(self, life: str, there: dict[str, Any]) -> Connection:
         endpoint, key = self._way(there)
-        relay = await self._by_relay(life) if self._relay else None
-        connection = Connection(endpoint, key, self._patience, relay)
+        connection = Connection(endpoint, key, self._patience)
         connection.session.life = life
         await self._tasks.start(connection.run)
         self._tasks.start_soon(self._watch, life, connection)
@@ -253,11 +242,6 @@ class Redirected(Route):
         if problem is not None:
             if isinstance(problem, RpcError):
                 raise problem
-            if relay is not None and self.server.session.error is None:
-                raise ServerUnreachable(
-                    f"node {life} is not reached by way of {relay.endpoint.text}, where the gateway"
-                    f" relays: does a firewall close that port? ({problem})"
-                )
             raise RpcError("node-lost", f"node {life} is not reached: {problem}")
         self._nodes[life] = connection
         return connection

@@ -80,7 +80,9 @@ MORE: dict[str, Field] = {
     "seed": Field("int", None, "Same seed (modulo 2^64), same tokens; without one the server draws"
                   " it."),
 }  # fmt: skip
-BUILT_IN = frozenset({"temperature", "top_k", "top_p", "min_p"})  # of the worker, without a program
+# Fields whose programs workers have compiled, see `compiled.py`: a request with other top-k has the
+# same program.
+COMPILED = frozenset({"temperature", "top_k", "top_p", "min_p"})
 _NOT_AFTER_GREEDY = frozenset(list(FIELDS)[list(FIELDS).index("temperature") :])
 
 
@@ -123,8 +125,8 @@ def highest_tokens(fields: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def rule_of(fields: Mapping[str, Any]) -> Rule | None:
-    """The rule of fields that `checked_fields` gives; None if the worker has all of it built in."""
+def rule_of(fields: Mapping[str, Any]) -> Rule:
+    """The rule of fields that `checked_fields` gives."""
     greedy = fields.get("temperature") == 0
     steps = {
         name: value
@@ -133,8 +135,6 @@ def rule_of(fields: Mapping[str, Any]) -> Rule | None:
         and not (greedy and name in _NOT_AFTER_GREEDY)
         and (name != "min_tokens" or "end_tokens" in fields)
     }
-    if steps.keys() <= BUILT_IN:
-        return None
     for name, field in FIELDS.items():
         if field.of in steps and (value := fields.get(name, field.default)) != []:
             steps[name] = value
@@ -142,6 +142,8 @@ def rule_of(fields: Mapping[str, Any]) -> Rule | None:
     given: dict[str, Any] = {}
     for name, value in steps.items():
         given |= _given(name, value)
+    if steps.keys() <= COMPILED:
+        return Rule(constants, given)
     for name in ("no_repeat_ngram_size", "top_k"):
         if (size := given.get(name, _SORTED + 1)) <= _SORTED:
             constants[f"{name}_of"] = size

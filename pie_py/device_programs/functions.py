@@ -99,6 +99,14 @@ def nucleus(r: Recording, logits: Any, share: Any) -> Tensor:
     return r.add("nucleus", logits, share)
 
 
+def repeats(r: Recording, text: Any, most: int) -> Tensor:
+    """Before each element, how many are the same as the last ones, `most` at most: int `[n]`.
+
+    What is negative is like nothing, and has 0.
+    """
+    return r.add("repeats", text, attributes=(most,))
+
+
 def hash(r: Recording, a: Any, b: Any) -> Tensor:  # noqa: A001
     """64 bits that look random, of two ints: number `b` of the SplitMix64 sequence from `a` on."""
     return r.add("hash", a, b)
@@ -257,7 +265,19 @@ FUNCTIONS: dict[str, Function] = {
     one.__name__: one
     for one in (
         *(iota, step, tokens, layer, shared, newest, counts, beside, given, where, minimum),
-        *(maximum, nucleus, hash, concat, matvec, one_hot, random, uniform, exponential, draw),
+        *(
+            maximum,
+            nucleus,
+            repeats,
+            hash,
+            concat,
+            matvec,
+            one_hot,
+            random,
+            uniform,
+            exponential,
+            draw,
+        ),
         *(sqrt, exp, log),
     )
 }

@@ -20,6 +20,7 @@ HEADS, TOKENS, PAGES = -2, -3, -4  # sizes: of queries in a layer; of the contex
 SIZES = {VOCABULARY: "vocabulary", HEADS: "heads", TOKENS: "tokens", PAGES: "pages"}
 MOST_AXES = 2
 MOST_NEWEST = 4096  # tokens that a program looks back at
+MOST_REPEATED = 64  # elements before each that are compared with the last ones
 MOST_BESIDE = 2  # contexts beside its own whose logits a program reads
 MOST_WINDOW = 1024  # last inputs of a prompt whose weights are added, unless those of all are
 
@@ -156,6 +157,9 @@ OPERATIONS: dict[str, Operation] = {
                 " their order; NaN is below all.", 1, "count"),
     "nucleus": _own("f", "b", 220, "Which of the largest, equal ones in their order, are the fewest"
                     " whose `exp` reach a share, the second operand, of the sum; all with 1.", 2),
+    "repeats": _own("i", "i", 100, "How many before each element are the same as the last ones, the"
+                    " nearest first, `most` at most. What is negative is like nothing, and has 0.",
+                    1, "most"),
     "slice": _own("fib", "", 1, "From `start` up to, without it, `stop`.", 1, "start", "stop"),
     "concat": _own("fib", "", 1, "The second operand behind the first.", 2),
     # Places
@@ -320,6 +324,10 @@ def _own_type(name: str, kind: Kind, operands: Sequence[Type], attributes: tuple
             if share.shape:
                 raise Mistake(f"nucleus takes one share, not {share}")
             return Type(Kind.BOOL, _vector(name, value))
+        case "repeats", [value], [most]:
+            if not 0 <= most <= MOST_REPEATED:
+                raise Mistake(f"repeats of {most} elements: 0 to {MOST_REPEATED}")
+            return Type(kind, _vector(name, value))
         case "slice", [value], [start, stop]:
             *before, size = _with_axis(name, value)
             if not 0 <= start < stop or (size != VOCABULARY and stop > size):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -52,8 +52,6 @@ BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was giv
 _REMEMBERED = 256  # programs that are not read again
 LEAST_COST = 1 << 22  # additions that are left aside: those of short values
 
-
-_LIKELIEST = [("logits", (), ()), ("argmax", (0,), ())]
 # Sizes for which the cost of a program of the stage `attend` is told, and what a value of one that
 # it was given has: axes of heads and tokens are given as one number, for all of them.
 NOMINAL = {HEADS: 32, TOKENS: 4096, PAGES: 256}
@@ -113,15 +111,15 @@ class Program:
         return any(node.operation in operations for node in self.nodes)
 
     @property
-    def takes_likeliest(self) -> bool:
-        """Whether it is `logits.argmax()`."""
-        return [node[:3] for node in self.nodes] == _LIKELIEST and not self.names
-
-    @property
     def beside(self) -> int:
         """How many contexts beside its own it reads the logits of."""
         numbers = [node.attributes[0] for node in self.nodes if node.operation == "beside"]
         return max(numbers, default=-1) + 1
+
+    @property
+    def keeps_pages(self) -> bool:
+        """True for one of the stage `attend` that returns pages, not tokens."""
+        return self.nodes[self.token].type.shape[-1:] == (PAGES,)
 
     @cached_property
     def window(self) -> int | None:
@@ -284,13 +282,15 @@ def _check_stage(
             raise ProgramFault(f"the token is {of}, not int []")
         return
     used = {node.operation for node in nodes}
-    axis = PAGES if "scores" in used else TOKENS
     if {"weights", "scores"} <= used:
         raise ProgramFault("weights and scores: a program takes one of them")
     if sum(node.operation == "weights" for node in nodes) > 1:
         raise ProgramFault("weights of two windows: a program takes one")
-    if of.kind is not Kind.BOOL or of.shape not in ((axis,), (HEADS, axis)):
-        raise ProgramFault(f"what is kept is {of}, not {Type(Kind.BOOL, (axis,))}, or by head")
+    axes = kept_axes(used)
+    if of.kind is not Kind.BOOL or of.shape not in [
+        shape for axis in axes for shape in ((axis,), (HEADS, axis))
+    ]:
+        raise ProgramFault(f"what is kept is {of}, not {Type(Kind.BOOL, axes[:1])}, or by head")
     for name, kind in names:
         fits = kind.shape in ((), (TOKENS,), (HEADS, TOKENS))
         if not fits and (len(kind.shape) > 1 or kind.shape[0] in SIZES):
@@ -298,6 +298,15 @@ def _check_stage(
                 f"{name} is {kind}: one axis at most, of tokens or of a known size, or heads and"
                 " tokens"
             )
+
+
+def kept_axes(operations: Set[str]) -> tuple[int, ...]:
+    """What a program of the stage `attend` with such operations keeps: some of the pages that it
+    was given scores of, of the tokens that it was given weights of, or of either.
+    """
+    if "scores" in operations:
+        return (PAGES,)
+    return (TOKENS,) if "weights" in operations else (TOKENS, PAGES)
 
 
 def _names(given: Any) -> tuple[Name, ...]:

@@ -15,12 +15,22 @@ from typing import Any
 
 from pie_py.device_programs import functions
 from pie_py.device_programs.functions import METHODS, PLAIN
-from pie_py.device_programs.language import HEADS, PAGES, TOKENS, Kind, Mistake, Type
+from pie_py.device_programs.language import HEADS, TOKENS, Kind, Mistake, Type
 from pie_py.device_programs.library import IMPORTED, language, library
 from pie_py.device_programs.plain_functions import BUILT_IN
-from pie_py.device_programs.program import MOST_TEXT, ProgramFault
+from pie_py.device_programs.program import MOST_TEXT, ProgramFault, kept_axes
 from pie_py.device_programs.recording import Recorded, Recording, Tensor
-from pie_py.device_programs.scope import Function, Module, Scope, State, Text, indent, meant, parsed
+from pie_py.device_programs.scope import (
+    Function,
+    Module,
+    Scope,
+    State,
+    Text,
+    expression_of,
+    indent,
+    meant,
+    parsed,
+)
 
 MOST_STEPS = 50_000  # evaluated parts of a text: loops and calls end here
 _MOST_CALLS = 32  # functions within functions
@@ -163,12 +173,12 @@ class _Reader:
                     f"{program.name} returned {result!r:.60}: a program returns a token, int []"
                 )
             return self.recording.finish(result)
-        takes_pages = any(one.arg == "scores" for one in program.node.args.args)
-        axis = PAGES if takes_pages else TOKENS
-        wanted, by_head = Type(Kind.BOOL, (axis,)), Type(Kind.BOOL, (HEADS, axis))
-        if not isinstance(result, Tensor) or result.type not in (wanted, by_head):
-            raise Mistake(f"{program.name} returned {result!r:.60}: what is kept is {wanted}")
-        return self.recording.finish(result)
+        found = self.recording.finish(result) if isinstance(result, Tensor) else None
+        axes = kept_axes(found.operations) if found is not None else (TOKENS,)
+        kinds = [Type(Kind.BOOL, shape) for axis in axes for shape in ((axis,), (HEADS, axis))]
+        if found is None or result.type not in kinds:
+            raise Mistake(f"{program.name} returned {result!r:.60}: what is kept is {kinds[0]}")
+        return found
 
     def _declare(self, node: ast.stmt, scope: Scope) -> Function | None:
         """A statement at the top of a text; the function that it makes, if it makes one."""
@@ -496,6 +506,7 @@ class _Reader:
             line = text.line + getattr(node, "lineno", 1) - 1
             column = getattr(node, "col_offset", 0) + indent(text.text) + 1
             self.recording.place = f"{text.file}:{line}:{column}"
+            self.recording.expression = expression_of(text, node)
 
     def _fault(self, message: str, node: ast.AST, scope: Scope) -> Mistake:
         self._at(node, scope)

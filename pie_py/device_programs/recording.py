@@ -57,11 +57,16 @@ class Recorded(NamedTuple):
 
     Attributes:
         text: canonical, see `program.py`.
-        places: of each node, the place in the source that made it.
+        places: of each node, the place in the source that made it, and the expression there.
     """
 
     text: str
     places: tuple[str, ...]
+
+    @property
+    def operations(self) -> set[str]:
+        """Names of what it does."""
+        return {node[0] for node in json.loads(self.text)["nodes"]}
 
     def explained(self, message: str) -> str:
         """A message that names a node of the program, with the place that made it."""
@@ -76,6 +81,7 @@ class Recording:
 
     Attributes:
         place: of what is read now, in the source.
+        expression: that, as it stands there; empty if it is none.
     """
 
     def __init__(self, names: Mapping[str, Type], *, attends: bool) -> None:
@@ -83,7 +89,7 @@ class Recording:
         self.attends = attends
         self.names = {name: (i, names[name]) for i, name in enumerate(sorted(names))}
         self.changed: dict[str, Tensor] = {}  # state that was assigned
-        self.place = ""
+        self.place = self.expression = ""
         self._nodes: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
         self._places: list[str] = []
         self._known: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Tensor] = {}
@@ -185,7 +191,7 @@ class Recording:
         if len(self._nodes) >= _MOST_RECORDED:
             raise Mistake(f"more than {_MOST_RECORDED} operations; {MOST_NODES} may be needed")
         self._nodes.append(key)
-        self._places.append(self.place)
+        self._places.append(self.place + (f" by `{self.expression}`" if self.expression else ""))
         found = self._known[key] = Tensor(len(self._nodes) - 1, of)
         return found
 

@@ -7,9 +7,12 @@ import textwrap
 import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pie_py.device_programs.program import ProgramFault
+
+_LONGEST = 60  # characters of an expression that is told
 
 
 class Text(NamedTuple):
@@ -65,6 +68,21 @@ def indent(text: str) -> int:
     """Columns that `textwrap.dedent` takes off."""
     line = next((one for one in text.splitlines() if one.strip()), "")
     return len(line) - len(line.lstrip())
+
+
+def expression_of(text: Text, node: ast.AST) -> str:
+    """An expression as it stands in a text, its first line at most; empty for a statement."""
+    if not isinstance(node, ast.expr):
+        return ""
+    line = _lines(text.text)[node.lineno - 1]
+    end = node.end_col_offset if node.end_lineno == node.lineno else None
+    found = line.encode()[node.col_offset : end].decode()
+    return found if len(found) <= _LONGEST else found[:_LONGEST] + "…"
+
+
+@lru_cache(64)
+def _lines(text: str) -> list[str]:
+    return textwrap.dedent(text).splitlines()
 
 
 def parsed(text: Text) -> ast.Module:

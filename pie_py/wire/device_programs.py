@@ -12,55 +12,49 @@ from pie_py.device_programs.program import ProgramFault, program_for
 from pie_py.wire.plan import Int32, SetSampler, States, Uint32, WriteState
 
 
-def packed(programs: Sequence[Bound | None], attend: Sequence[Bound | None] = ()) -> dict[str, Any]:
-    """The programs of samplers `[n]`, and those of the stage `attend` `[n]`; each text once."""
-    if any(attend):
-        programs = [*programs, *attend]
-    elif not any(programs):
-        return {}
+def packed(programs: Sequence[Bound], attends: Sequence[Bound | None] = ()) -> dict[str, Any]:
+    """The programs of samplers `[n]`, and of the stage `attend` `[n]` if some have any; each text
+    once.
+    """
+    both = [*zip(programs, attends or [None] * len(programs), strict=True)]
     numbers: dict[str, int] = {}
-    for bound in programs:
-        if bound is not None:
-            numbers.setdefault(bound.program.text, len(numbers))
+    for bound in (one for pair in both for one in pair if one is not None):
+        numbers.setdefault(bound.program.text, len(numbers))
     texts = [text.encode() for text in numbers]
-    given = [b"" if bound is None else bound.values for bound in programs]
-    which = [-1 if bound is None else numbers[bound.program.text] for bound in programs]
+    given = [b"" if one is None else one.values for pair in both for one in pair]
+    which = [[-1 if one is None else numbers[one.program.text] for one in pair] for pair in both]
     return {
-        "programs": np.array(which, np.int32),
+        "programs": np.array(which, np.int32).reshape(-1, 2),
         "text_lengths": np.array([len(text) for text in texts], np.int32),
         "texts": _words(texts),
-        "given_lengths": np.array([len(values) for values in given], np.int32),
+        "given_lengths": np.array([len(values) for values in given], np.int32).reshape(-1, 2),
         "given": _words(given),
     }
 
 
-def unpacked(batch: SetSampler, vocabulary: int) -> list[Bound | None]:
-    """The programs of a batch's samplers, and behind them perhaps those of the stage `attend`.
+def unpacked(batch: SetSampler, vocabulary: int) -> tuple[list[Bound], list[Bound | None]]:
+    """The programs of a batch's samplers, and those of the stage `attend`.
 
     Raises:
         ProgramFault: the arrays do not go together, or a text is no program that may run.
     """
-    count = batch.samplers.size
-    if not batch.programs.size:
-        return [None] * count
-    arrays = (batch.programs, batch.text_lengths, batch.texts, batch.given_lengths, batch.given)
-    if any(array.ndim != 1 for array in arrays):
-        raise ProgramFault(f"programs in arrays {[array.shape for array in arrays]}")
+    wanted = (batch.samplers.size, 2)
+    shapes = [batch.programs.shape, batch.given_lengths.shape]
+    if shapes != [wanted, wanted] or batch.text_lengths.ndim != 1:
+        raise ProgramFault(f"programs in arrays {shapes} of {wanted[0]} samplers")
     texts = [part.decode(errors="replace") for part in _parts(batch.texts, batch.text_lengths)]
     programs = [program_for(text, vocabulary) for text in texts]
-    given = _parts(batch.given, batch.given_lengths)
-    if batch.programs.size != len(given) or len(given) not in (count, 2 * count):
-        raise ProgramFault(f"{batch.programs.size} programs and {len(given)} values of {count}")
-    if ((batch.programs < -1) | (batch.programs >= len(programs))).any():
+    given = _parts(batch.given, batch.given_lengths.reshape(-1))
+    if ((batch.programs < (0, -1)) | (batch.programs >= len(programs))).any():
         raise ProgramFault(f"a program that is none of {len(programs)}")
-    found: list[Bound | None] = []
-    for i, (number, values) in enumerate(zip(batch.programs.tolist(), given, strict=True)):
+    found: tuple[list[Any], list[Any]] = ([], [])
+    for i, (number, values) in enumerate(zip(batch.programs.flat, given, strict=True)):
         bound = None if number < 0 else Bound(programs[number], values)
-        if bound is not None and bound.program.attends != (i >= count):
+        if bound is not None and bound.program.attends != bool(i % 2):
             raise ProgramFault("a program of the other stage")
         if bound is not None and len(values) != bound.program.given_bytes(vocabulary):
             raise ProgramFault(f"{len(values)} bytes of values for a program that has others")
-        found.append(bound)
+        found[i % 2].append(bound)
     return found
 
 

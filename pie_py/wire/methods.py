@@ -254,15 +254,6 @@ class Where(Method[Facts]):
     lost: bool = False  # the node said `node-lost`
 
 
-class Relay(Method[Facts]):
-    """`port`, at the gateway's host, and `ticket`: what connects there writes the ticket and a line
-    feed, beside ZeroMQ's signature, and is connected to the node
-    ([relay](cluster.md#relay)); `busy` if too many are.
-    """
-
-    life: Life  # of a node that is not reached
-
-
 class Nodes(Method[list[Facts]]):
     """The nodes, as `pie-py cluster status` lists them."""
 
@@ -297,4 +288,4 @@ OF_ALL_NODES: Methods = (
 OF_INSTANCES: Methods = (
     Launch, LaunchAgain, Attach, Detach, Send, Result, Kill, Logs, Trace, Inspect,
 )  # fmt: skip
-OF_GATEWAYS: Methods = (Place, Where, Relay, Nodes, Drain, Program, ProgramBytes)
+OF_GATEWAYS: Methods = (Place, Where, Nodes, Drain, Program, ProgramBytes)

@@ -26,10 +26,6 @@ def _nothing() -> Int32:
     return np.zeros(0, np.int32)
 
 
-def _no_words() -> Uint32:
-    return np.zeros(0, np.uint32)
-
-
 @dataclass(slots=True)
 class EmbedText:
     """Writes the token embedding and the position of `n` tokens into embeds."""
@@ -152,17 +148,14 @@ class SetSampler:
 
     kind: ClassVar[str] = "set_sampler"
     samplers: Int32  # [n] slots
-    numbers: Float32  # [n, 3] temperature, top-p, min-p
-    top_k: Int32  # [n] 0 is all
     seeds: Uint32  # [n, 2] low and high word
     rows: Int32  # [n] rows of the memory of tokens, or -1: no program reads them
-    # Device programs instead, see `pie_py.wire.device_programs`; empty if none is one.
-    # [n] which text, or -1; or [2 * n], then those of the stage `attend`, which are beside
-    programs: Int32 = field(default_factory=_nothing)
-    text_lengths: Int32 = field(default_factory=_nothing)  # [p] bytes of each text
-    texts: Uint32 = field(default_factory=_no_words)  # each padded to whole words
-    given_lengths: Int32 = field(default_factory=_nothing)  # [n] or [2 * n] bytes of their values
-    given: Uint32 = field(default_factory=_no_words)  # each padded to whole words
+    # Their device programs, see `pie_py.wire.device_programs`.
+    programs: Int32  # [n, 2] which text chooses, and which one of the stage `attend`, or -1
+    text_lengths: Int32  # [p] bytes of each text
+    texts: Uint32  # each padded to whole words
+    given_lengths: Int32  # [n, 2] bytes of the programs' values
+    given: Uint32  # each padded to whole words
     freed: Int32 = field(default_factory=_nothing)  # slots whose programs are not needed any more
 
 

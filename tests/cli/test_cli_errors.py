@@ -360,7 +360,7 @@ class Served:
     alive: ClassVar[dict[str, bool]] = {"a": True, "c": False}
     served: ClassVar[list[dict[str, Any]]] = []
 
-    def __init__(self, *address: Any, relay: bool | None) -> None:
+    def __init__(self, *address: Any) -> None:
         self.asked: list[str] = []
 
     def __enter__(self) -> Served:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from pie_py.cli import COMMANDS, main
+from pie_py.cli import COMMANDS, console, main
 from pie_py.cli.names import find_name
 from pie_py.cli.server_config import server_config
 from pie_py.cli.target import BadTarget, find_target
@@ -272,3 +275,22 @@ def test_wrong_options_of_http_and_mcp(args: tuple[str, ...], told: str) -> None
     result = invoke("serve", *args)
     assert result.exit_code == 2
     assert told in result.output
+
+
+def test_a_terminal_is_shown_the_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(console, "LOOK_SECONDS", 0.01)
+    clock = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))  # a second at each look
+    shown, looks = "", 0
+    with console.alive("reads"):
+        while "2 s reads" not in shown:
+            looks += 1
+            assert looks < 1000, shown
+            threading.Event().wait(0.01)
+            shown += capsys.readouterr().err
+    assert "\r" in shown
+    assert "0 s" not in shown

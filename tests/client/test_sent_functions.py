@@ -23,7 +23,7 @@ from support.servers import Server
 from support.travelling import Account, City, Colour, Leaver, Point, Refused
 
 from pie_py.client import CannotTravel, Client, InferletFailed, inferlet, sync
-from pie_py.client.remote.reach import Reach
+from pie_py.client.remote.reach import Reach, _is_pure
 from pie_py.client.remote.values import dumps, loads
 from pie_py.testing.plugin import replaying
 from pie_py.testing.replaying_worker import SCRIPT
@@ -365,3 +365,11 @@ def test_a_script_and_a_local_server(tmp_path: Path, server: Server) -> None:
         timeout=60,
     )
     assert done.stdout == "swapping\nPair(a=2, b=1)\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("top", "pure"), [("typing_extensions", True), ("click", True), ("numpy", False), ("no", True)]
+)
+def test_only_packages_without_compiled_parts_are_pure(top: str, pure: bool) -> None:
+    """A module of one file lies beside others' compiled parts, which are not its own."""
+    assert _is_pure(top) is pure

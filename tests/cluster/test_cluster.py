@@ -55,7 +55,7 @@ from pie_cluster.wire.messages import Fenced, decode_told, encode
 from pie_cluster.wire.sockets import member_dealer
 from pie_py.cli import main
 from pie_py.client import Client as AsyncClient
-from pie_py.client import InferletFailed, RpcError, ServerUnreachable
+from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client, Instance
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.wire import methods
@@ -99,15 +99,6 @@ async def main(args):
 """
 
 
-COUNTS = b"""
-from inferlet import session
-
-
-async def main(args):
-    for number in range(int(args[0])):
-        session.send(str(number))
-    return "done"
-"""
 RUNS = b"""
 from inferlet import runtime, session, store
 
@@ -200,9 +191,11 @@ def client(cluster: Cluster) -> Iterator[Client]:
         yield client
 
 
-def result_of(cluster: Cluster, instance: str) -> str:
-    """Waits for a result as another client."""
+def result_of(cluster: Cluster, instance: str, connected: threading.Semaphore) -> str:
+    """Waits for a result as another client, which connects to the node first."""
     with cluster.client() as client:
+        client.logs(instance)
+        connected.release()
         return client.result(instance)
 
 
@@ -309,14 +302,10 @@ def test_a_killed_control_process_takes_its_own_instances_alone(
     client: Client, cluster: Cluster
 ) -> None:
     victim, other = launched_on(client, "n1"), launched_on(client, "n2")
-    with cluster.client(relay=True) as far:
-        relayed = launched_on(far, "n1")
-        assert echoes(relayed)
-        cluster.control("n1").kill()
-        for one in (victim, relayed):
-            text, seconds = lost(one)
-            assert text.startswith("node-lost: ")
-            assert seconds < 3
+    cluster.control("n1").kill()
+    text, seconds = lost(victim)
+    assert text.startswith("node-lost: ")
+    assert seconds < 3
     assert echoes(other)
     cluster.lives_again(victim.node)
     assert (
@@ -352,40 +341,6 @@ def test_streams_go_on_without_gateway_and_directory(client: Client, cluster: Cl
     cluster.started_again("gateway", former)
     wait_for(lambda: cluster.state("n2") == "ready", 3)  # it has told the new directory of itself
     assert cluster.nodes()["n2"].incarnation == 1
-
-
-def test_a_client_that_reaches_the_gateway_alone_has_all_of_one_server(cluster: Cluster) -> None:
-    """Its streams outlive the gateway that relays them: nothing is lost or comes twice."""
-    nodes = {int(node.endpoint.rpartition(":")[2]) for node in cluster.nodes().values()}
-    with cluster.client(relay=True) as client, cluster.client(relay=True) as other:
-        instance, beside = launched_on(client, "n1"), launched_on(client, "n2")
-        attached = other.attach(instance.id)
-        assert echoes(attached)
-        client.upload(COUNTS, name="counts")
-        counts = client.launch("counts", ["5000"])  # it is held up: more than a window
-        first = [counts.receive() for _ in range(100)]
-        former = cluster.kept("gateway")
-        former.kill()
-        attached.send("sent while there is none")
-        assert attached.receive() == "sent while there is none!"
-        assert first + list(counts) == [str(number) for number in range(5000)]
-        assert counts.result() == "done"
-        cluster.started_again("gateway", former)
-        assert other.logs(beside.id)["lines"] == []
-        assert other.kill(beside.id)
-        assert not nodes & {
-            each.raddr.port for each in psutil.Process().net_connections() if each.raddr
-        }
-
-
-def test_a_port_that_is_closed_to_relayed_clients_is_named(cluster: Cluster) -> None:
-    """They reach the gateway, but at an address where no relay listens."""
-    with (
-        Wire(cluster.endpoint, "127.0.0.2") as wire,
-        Client(wire.endpoint, relay=True, patience=2) as client,
-        pytest.raises(ServerUnreachable, match=r"127\.0\.0\.2:\d+, where the gateway"),
-    ):
-        client.launch("echo")
 
 
 def test_a_stopped_control_process_is_noticed_and_replaced(
@@ -463,7 +418,7 @@ def test_a_node_has_two_connections_to_the_database(
 def test_a_killed_machine_comes_back(client: Client, cluster: Cluster, second: Second) -> None:
     victim = launched_on(client, second.node)
     other = launched_on(client, "n2")
-    keeper = cluster.kept("ray", second.folder)
+    keeper = cluster.kept("agent", second.folder)
     raylets = [p for p in keeper.children() if name_of(p) == "raylet"]
     raylets[0].kill()
     text, seconds = lost(victim)
@@ -530,11 +485,13 @@ def test_restartable_launches_run_again_and_never_twice_at_once(
     assert [one.receive() for one in launches.values()] == ["begun"] * 4
     assert {one.node for one in launches.values()} == {victim.node, plain.node}
     waits = ThreadPoolExecutor(2)
+    connected = threading.Semaphore(0)
     ends = [
-        waits.submit(result_of, cluster, launches[key].id)  # waits through all runs
+        waits.submit(result_of, cluster, launches[key].id, connected)  # waits through all runs
         for key in ("alone", "twice")
     ]
-    time.sleep(1)
+    for _ in ends:
+        assert connected.acquire(timeout=10)
     second.way.cut()
     second.way_to_data.cut()
     cluster.control("n1").kill()
@@ -650,7 +607,7 @@ def test_a_full_disk_is_survived(client: Client, cluster: Cluster) -> None:
 
 def test_a_log_that_cannot_be_written_is_told(client: Client, cluster: Cluster) -> None:
     former = cluster.nodes()["n2"]
-    log = cluster.folder / "nodes/logs/n2.log"
+    log = cluster.folder / "logs/n2.log"
     log.rename(log.with_suffix(".old"))
     log.mkdir()
     cluster.control("n2").kill()
@@ -665,8 +622,7 @@ def test_strangers_are_refused_and_do_no_harm(client: Client, cluster: Cluster) 
     before = cluster.nodes()
     node = before["n1"]
     processes = [cluster.kept("gateway"), cluster.control("n1")]
-    relay = f"tcp://127.0.0.1:{cluster.token.relay_port}"
-    for endpoint in (cluster.token.directory, cluster.endpoint, relay, node.endpoint):
+    for endpoint in (cluster.token.directory, cluster.endpoint, node.endpoint):
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 300):
             host, port = endpoint.removeprefix("tcp://").split(":")
             with socket.create_connection((host, int(port))) as stranger:
@@ -697,8 +653,8 @@ def test_what_clients_are_told_at_random_moments_is_whole(cluster: Cluster) -> N
     ends: list[str] = []
     stop = threading.Event()
 
-    def talk(relay: bool) -> None:
-        with cluster.client(relay=relay) as client:
+    def talk() -> None:
+        with cluster.client() as client:
             while not stop.is_set():
                 try:
                     instance, number = client.launch("echo"), 0
@@ -716,7 +672,7 @@ def test_what_clients_are_told_at_random_moments_is_whole(cluster: Cluster) -> N
                     ends.append(str(error).split(":")[0])
 
     with ThreadPoolExecutor(4) as pool:
-        talks = [pool.submit(talk, number % 2 == 0) for number in range(4)]
+        talks = [pool.submit(talk) for _ in range(4)]
         try:
             for kill in random.sample(["n1", "gateway", "n2"], 3):
                 time.sleep(random.random())
@@ -783,10 +739,7 @@ def test_status_tells_every_node(cluster: Cluster) -> None:
         ("n2", "ready"),
     ]
     assert cluster.token is not None
-    relayed = f"relayed ones to port {cluster.token.relay_port} as well"
-    assert (
-        f"clients connect to {cluster.endpoint}, {relayed}\nHTTP at {cluster.url}\n" in told.stderr
-    )
+    assert f"clients connect to {cluster.endpoint}\nHTTP at {cluster.url}\n" in told.stderr
 
 
 def test_wrong_input_is_told_in_one_line(cluster: Cluster, tmp_path: Path) -> None:
@@ -843,7 +796,7 @@ def test_a_second_cluster_of_the_same_address_is_refused(cluster: Cluster, tmp_p
             config.write_text(config.read_text() + f'[gateway]\nhttp = "{http}"\n')
         told = CliRunner().invoke(main, ["cluster", "up", "--config", str(config)])
         assert (told.exit_code, words in told.output) == (1, True), told.output
-        assert not (folder / "pids.json").exists() or folder == cluster.folder
+        assert not (folder / "processes.json").exists() or folder == cluster.folder
 
 
 def test_a_wrong_token_is_told(cluster: Cluster, tmp_path: Path) -> None:
@@ -862,15 +815,17 @@ def test_a_wrong_token_is_told(cluster: Cluster, tmp_path: Path) -> None:
         assert f"has {name} " in run(*join, str(token)).output
 
 
-def test_one_machine_joins_once(cluster: Cluster) -> None:
+def test_a_copied_folder_is_another_machine(cluster: Cluster) -> None:
     copy = cluster.folder / "copy"
     copy.mkdir()
     (copy / "nodes.json").write_text('["n2"]')
-    token = str(cluster.folder / "token.json")
-    told = run("join", cluster.endpoint, "--token", token, "--nodes", "1", "--folder", str(copy))
-    assert told.exit_code == 1
-    assert "n2 of this folder serves already" in told.output
-    assert not (copy / "pids.json").exists()
+    before = cluster.nodes()["n2"]
+    (name,) = cluster.join(copy)
+    assert name not in ("n1", "n2")
+    assert cluster.serves(name)
+    after = cluster.nodes()["n2"]
+    assert (after.incarnation, after.state) == (before.incarnation, "ready")
+    cluster.leave(copy)
 
 
 def test_a_clock_that_jumps_does_not_hide_what_runs(
@@ -957,7 +912,8 @@ def test_the_commands_of_the_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "begun"), [("up", "keeper.json"), ("up", "pids.json"), ("join", "pids.json")]
+    ("command", "begun"),
+    [("up", "keeper.json"), ("up", "processes.json"), ("join", "processes.json")],
 )
 def test_a_start_that_is_terminated_leaves_nothing(
     cluster: Cluster, tmp_path: Path, command: str, begun: str
@@ -1048,6 +1004,31 @@ def test_quotas_are_counted_by_each_node(cluster: Cluster) -> None:
         assert [user["user"] for user in client.quota(all_users=True)] == ["local"]
 
 
+def kill_machine(folder: Path) -> None:
+    """All that it runs, at once."""
+    kept = keeper(folder)
+    assert kept is not None
+    for process in (kept, *kept.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def test_a_machine_whose_node_has_moved_joins_again_with_another_one(cluster: Cluster) -> None:
+    died, spare = cluster.folder / "rejoins", cluster.folder / "spare"
+    (moved,) = cluster.join(died)
+    token = cluster.folder / "token.json"
+    operate.join(cluster.endpoint, token, spare, 0, "127.0.0.1", print, 1)
+    cluster.others.append(spare)
+    cluster.others.remove(died)
+    kill_machine(died)
+    cluster.lives_again(f"{moved}.1")  # Ray has started it on the other machine
+    (other,) = cluster.join(died)
+    assert other != moved
+    assert [cluster.state(node) for node in (moved, other)] == ["ready", "ready"]
+    cluster.leave(died)
+    cluster.leave(spare)
+
+
 def test_a_machine_that_is_gone_takes_nobodys_place(cluster: Cluster) -> None:
     """Whether it left or died; Ray would start its nodes where there is room for others."""
     left, died, later = (cluster.folder / name for name in ("left", "died", "later"))
@@ -1057,11 +1038,7 @@ def test_a_machine_that_is_gone_takes_nobodys_place(cluster: Cluster) -> None:
     assert cluster.state(dead) == "ready"
     assert cluster.state(gone) not in ("ready", "starting")
     cluster.others.remove(died)
-    kept = keeper(died)
-    assert kept is not None
-    for process in (kept, *kept.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+    kill_machine(died)
     wait_for(lambda: cluster.state(dead) == "gone")
     (node,) = cluster.join(later)
     assert cluster.state(node) == "ready"
@@ -1083,7 +1060,7 @@ def test_a_node_is_started_again_when_it_is_empty(client: Client, cluster: Clust
 
 def test_a_head_whose_keeper_was_killed_starts_again_and_its_nodes_go_on(cluster: Cluster) -> None:
     before = {name: node.incarnation for name, node in cluster.nodes().items()}
-    alive = Names(cluster.folder / "nodes").read()
+    alive = Names(cluster.folder).read()
     assert alive
     kept = keeper(cluster.folder)
     assert kept is not None

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pie_cluster.machines.autoscale import Autoscale
-from pie_cluster.machines.settings import read_config
+from pie_cluster.machines.settings import RankConfig, read_config
 from pie_py.cli import main
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
@@ -25,10 +24,6 @@ CASES = {
     "[ranks]\nmachines = 2": "in the clear",
     "[ranks]\nmachines = 0": "ranks.machines: Input should be greater than 0",
     f"{RANKS}[server]\ntensor_parallel_size = 3": "3 ranks do not divide among 2 machines",
-    f"{RANKS}[autoscale]\nmax = 2\n[server]\ntensor_parallel_size = 2": "2 machines each are not",
-    "[autoscale]\nmin = 3\nmax = 2": "min 3 is more than max 2",
-    "[autoscale]\nmax = 2\npool = 1.5": "autoscale.pool: Input should be less than or equal to 1",
-    "[autoscale]": "autoscale.max: Field required",
     'endpoint = "ipc:///tmp/door"': "give tcp://",
     'endpoint = "nowhere"': "endpoint: ",
     'endpoint = "tcp://0.0.0.0:7743"': "tells nobody where to connect",
@@ -39,7 +34,6 @@ CASES = {
     f'{FREE}[gateway]\ntls_key = "/none"': "gateway.tls_key: /none cannot be read",
     'endpoint = "tcp://10.77.0.9:1"\nhost = "10.77.0.9"': "is none of this machine",
     'ray_address = "auto"\nray_port = 6379': "need a Ray of the cluster's own",
-    'ray_address = "auto"\n[autoscale]\nmax = 2': "need a Ray of the cluster's own",
     'ray_address = "ray://127.0.0.1:10001"': "name the head of Ray instead",
 }
 
@@ -59,7 +53,7 @@ def test_settings_that_are_refused(tmp_path: Path, text: str, words: str) -> Non
     file = tmp_path / "cluster.toml"
     file.write_text(f'folder = "{tmp_path / "cluster"}"\n{text}\n')
     assert words in told(file)
-    assert not (tmp_path / "cluster/pids.json").exists()
+    assert not (tmp_path / "cluster/processes.json").exists()
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -71,5 +65,5 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_settings_that_are_right(tmp_path: Path) -> None:
     file = tmp_path / "cluster.toml"
-    file.write_text("[autoscale]\nmax = 2\npool = 0.5\ninstances = 4\n")
-    assert read_config(file).autoscale == Autoscale(max=2, pool=0.5, instances=4)
+    file.write_text(f"{RANKS}[server]\ntensor_parallel_size = 4\n")
+    assert read_config(file).ranks == RankConfig(machines=2, over_tcp=True)

@@ -113,6 +113,19 @@ def test_launches_of_a_program_stay_together_until_waiting_takes_longer() -> Non
     assert some.place(CHAT, 0.2).life.node != "n7"
 
 
+def test_programs_that_say_nothing_spread_and_those_that_nodes_tell_of_stay() -> None:
+    """What a launch may find is learned from reports, not assumed."""
+    nodes = [f"n{i}" for i in range(20)]
+    some = directory(*nodes)
+    first = [some.place(CHAT, 0.0).life.node for _ in range(len(nodes))]
+    assert max(first.count(node) for node in nodes) <= 3
+    key = program_key("ann", "chat")
+    some.report(report(1, "n7", cached=[(key, 8000)]), KEY, 0.1)
+    for node in nodes:
+        some.report(report(2 if node == "n7" else 1, node), KEY, 0.2)
+    assert {some.place(CHAT, 0.2).life.node for _ in range(3)} == {"n7"}
+
+
 def test_chats_of_one_program_go_where_prompts_went_that_began_alike() -> None:
     nodes = [f"n{i}" for i in range(20)]
     some = directory(*nodes)

@@ -16,7 +16,7 @@ from support.child_processes import ChildProcess
 from support.clusters import SERVER, wait_for
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.directory.asking import Directory
+from pie_cluster.directory.asking import Directory, DirectoryAway
 from pie_cluster.machines.token import free_ports
 from pie_cluster.wire.messages import (
     Fenced,
@@ -93,6 +93,13 @@ def test_a_life_that_is_over_is_so_for_a_directory_that_is_started_again(tmp_pat
         assert isinstance(member.tell(join("n2", drain_ms=500)), Fenced)
         assert isinstance(member.tell(join("n3")), Fenced)  # another life of it has begun
         assert isinstance(member.tell(join("n3", 2)), Renewed)
+
+
+def test_a_head_that_is_down_is_started_by_a_command_for_clusters() -> None:
+    gateway = f"tcp://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
+    with pytest.raises(DirectoryAway, match="`pie-py cluster up` there starts it") as away:
+        Directory(gateway, None).nodes()
+    assert "serve" not in str(away.value)
 
 
 def test_a_signal_ends_one_who_asks_as_it_wants() -> None:

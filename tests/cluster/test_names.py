@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pie_cluster.config import NODE_NAME
-from pie_cluster.directory.lives import Lives
+from pie_cluster.directory.lives import Lives, LivesUnusable
 from pie_cluster.directory.node import Life, life_of
 from pie_cluster.wire.messages import export_key, program_key
 from pie_control.errors import Refusal
@@ -66,15 +66,21 @@ def test_a_refusal_is_one_short_line() -> None:
 
 
 def test_numbers_of_lives_and_drains_outlast_the_directory(tmp_path: Path) -> None:
-    path = tmp_path / "lives.json"
+    path = tmp_path / "lives"
     lives = Lives(path)
     assert lives.allot(2) == ["n1", "n2"]
     assert [lives.next("n1", 0), lives.next("n1", 0)] == [1, 2]
     lives.end("n2")
+    with path.open("a") as file:
+        file.write("life n1 99")  # a line that the machine's end has cut short
     again = Lives(path)
     assert [again.is_drained(node) for node in ("n1", "n2")] == [False, True]
     assert again.next("n1", 0) == 3
     assert again.allot(1) == ["n3"]
+    assert [Lives(path).next("n1", 0), Lives(path).allot(1)] == [4, ["n4"]]
+    path.write_text("life n1 3\nnothing\n")
+    with pytest.raises(LivesUnusable, match="put a copy back"):
+        Lives(path)
 
 
 def test_keys_keep_users_programs_and_exports_apart() -> None:

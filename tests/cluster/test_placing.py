@@ -20,11 +20,12 @@ pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluste
 def test_pauses_grow_while_nodes_cannot_be_placed(tmp_path: Path) -> None:
     token = make_token(ClusterConfig(endpoint="tcp://127.0.0.1:*", folder=tmp_path), tmp_path)
     (tmp_path / "token.json").write_text(token.model_dump_json())
-    machine = Machine(role="nodes", host="127.0.0.1", nodes=1, room=1)
+    machine = Machine(role="nodes", host="127.0.0.1", room=1)
     (tmp_path / "machine.json").write_text(machine.model_dump_json())
     keeper = MachineKeeper(tmp_path)
     (tmp_path / "token.json").unlink()  # so that each try fails
-    ray = keeper.keep("ray", partial(Child, "json.tool", reports=False))  # waits for its input
+    (tmp_path / "nodes.json").write_text("[]")
+    agent = keeper.keep("agent", partial(Child, "json.tool", reports=False))  # waits for its input
     placing = keeper.keep("placing", keeper._placer)
     pauses = []
     for _ in range(2):
@@ -33,7 +34,7 @@ def test_pauses_grow_while_nodes_cannot_be_placed(tmp_path: Path) -> None:
         ended = time.monotonic()
         wait_for(lambda: placing.child is not None)
         pauses.append(time.monotonic() - ended)
-    assert ray.starts == 1
+    assert agent.starts == 1
     assert pauses[1] > 0.1
     placing.stop(0)
-    ray.stop(0)
+    agent.stop(0)

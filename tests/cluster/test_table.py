@@ -111,15 +111,16 @@ def test_a_decision_looks_at_a_few_nodes(policy: Policy) -> None:
     assert 0 < sum(Watched.looks.values()) <= 6
 
 
-def test_two_gateways_with_one_table_and_one_seed_agree() -> None:
-    def placed() -> list[str]:
+def test_two_gateways_with_one_table_and_one_seed_agree_and_heed_the_load() -> None:
+    def placed() -> list[int]:
         directory = Directory(load_policy("cached"), Random(5), 0.0)
         for i in range(50):
-            directory.join(join(f"n{i}", load=Load(0, i * 100)), KEY, 0.0)
+            directory.join(join(f"n{i}", load=Load(0, i * 10_000)), KEY, 0.0)
         lives = [directory.place(PlacementRequest(f"u{i % 9}", "p"), 0.0).life for i in range(99)]
-        return [str(life) for life in lives]
+        return [int(life.node[1:]) for life in lives]
 
     assert placed() == placed()
+    assert max(placed()) < 25  # where less waits than on half of the nodes
 
 
 def test_policies_are_found_by_name_and_by_import_path() -> None:

@@ -73,7 +73,7 @@ def test_machines_that_have_joined_find_the_cluster_again(tmp_path: Path) -> Non
         assert network.on("head", make_token, other, tmp_path).member_secret != first.member_secret
 
 
-@pytest.mark.parametrize("name", ["relay_port", "directory_port", "ray_port"])
+@pytest.mark.parametrize("name", ["directory_port", "ray_port"])
 def test_a_port_in_use_is_named(tmp_path: Path, name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

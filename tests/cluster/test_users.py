@@ -107,6 +107,7 @@ async def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(no
         ("place-child", {"user": "bob", "program": "", "parent": "", "avoid": []}),
         ("user-of", {"key": ""}),
         ("users", {"changes": 0}),
+        ("settings", {}),
     ],
 )
 async def test_a_user_asks_for_nothing_of_members(
@@ -136,7 +137,6 @@ def test_a_machine_that_serves_http_has_a_copy_of_the_users(node: Node, tmp_path
     assert node.pair is not None
     token = Token(
         gateway=node.member.gateway,
-        relay_port=1,
         directory=node.member.directory,
         ray="",
         ray_token="",

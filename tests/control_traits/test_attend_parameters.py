@@ -6,16 +6,17 @@ import json
 from dataclasses import replace
 
 import pytest
-from support.programs_read import bound_by, text_of
+from support.programs_read import bound_by, chosen_by, text_of
 from support.scheduler_fixtures import MODEL
 
-from inferlet import attention
+from inferlet import Sampler, attention
 from inferlet.device import Attend
 from pie_control.api.device_programs import check_attends, read_parameters
 from pie_control.device_programs.reading import read
 from pie_control.errors import ApiError
 from pie_control.resources.samplers import SamplerPool, Samplers
-from pie_py.device_programs.program import Program, read_program
+from pie_py.device_programs.program import read_program
+from pie_py.device_programs.recording import Recorded
 
 H2O = attention.h2o(heavy=4, recent=4)
 
@@ -26,7 +27,7 @@ def parameters(policy: Attend, **more: object) -> str:
 
 def test_the_rest_is_a_samplers() -> None:
     wanted = read_parameters(parameters(H2O))
-    assert (wanted.numbers, wanted.program) == ((0.5, 1.0, 0.0), None)
+    assert wanted.program == chosen_by(Sampler(temperature=0.5))
     bound = bound_by(H2O, MODEL.vocab_size)
     assert (bound.program.attends, bound.values) == (True, bytes(4))
 
@@ -65,9 +66,10 @@ def test_what_is_wrong_is_named(text: str, message: str) -> None:
 )
 def test_how_far_a_sampler_goes_back(policy: Attend | None, undone: int) -> None:
     """As far as the worker keeps what was kept after each step, if there is any of it."""
-    program: Program | None = None if policy is None else read_program(text_of(policy))
+    program = None if policy is None else read_program(text_of(policy))
+    greedy = bound_by(Sampler(temperature=0.0), MODEL.vocab_size).program
     _, sampler = Samplers(SamplerPool(4, 4, 0), 4).create(
-        remembers=False, mixes=0, top=0, attend=program
+        program=greedy, source=Recorded(greedy.text, ()), top=0, attend=program
     )
     assert sampler.is_memoryless is (policy is None)
     sampler.go_back(20_000 - undone, 20_000)

@@ -30,6 +30,7 @@ def test_policies_alone_together_and_of_forks(server: Server, guests: Path) -> N
     assert found["forked"] == [alone["tova"], alone["h2o"], alone["whole"]]
     assert found["flushed"] == {name: alone[name] for name in ("h2o", "snapkv", "tova")}
     assert found["parts"] == alone["tova"][:7]
+    assert found["steps"] == alone["h2o"][:7]
     texts = {tuple(tokens) for tokens in alone.values()}
     assert len(texts) == len(alone) - 1  # each policy makes a difference
 
@@ -62,6 +63,7 @@ def test_what_is_refused(server: Server, guests: Path) -> None:
             "20 of them have run before, and they can't run again",
             "needs `run_ahead`",
             "not with `choose`, a grammar",
+            "`step.execute()` tells tokens there, without",
         ),
         strict=True,
     ):

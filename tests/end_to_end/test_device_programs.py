@@ -61,7 +61,7 @@ def test_state_steps_grammars_and_what_is_refused(server: Server, guests: Path) 
         (found["too_wide"], "1000000 elements", "device.iota(1000).reshape(1000, 1)"),
     ):
         assert told in error
-        place = re.search(r", made at device_sampling\.py:(\d+):\d+$", error)
+        place = re.search(r", made at device_sampling\.py:(\d+):\d+ by `.*`$", error)
         assert place is not None
         assert line in lines[int(place[1]) - 1]
     for told, wanted in zip(

@@ -13,6 +13,9 @@ import pytest
 from support.gateways import Gateway
 from support.servers import Server
 
+from pie_gateway.batches.store import Store
+from pie_gateway.problems import Problem
+
 CHAT = "/v1/chat/completions"
 
 
@@ -119,6 +122,19 @@ def test_what_there_is_not(client: openai.OpenAI) -> None:
             client.files.retrieve(name)
     with pytest.raises(openai.BadRequestError, match="purpose"):
         client.files.create(file=b"x", purpose="fine-tune")
+
+
+def test_the_files_of_a_user_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pie_gateway.batches.store.MOST_BYTES", 10)
+    store = Store(tmp_path)
+    first = store.add("ann", "a", "batch", b"1234567")
+    store.add("ann", "b", "batch", b"890")
+    with pytest.raises(Problem) as refused:
+        store.add("ann", "c", "batch", b"1")
+    assert (refused.value.status, refused.value.code) == (413, "files_too_large")
+    store.add("bob", "a", "batch", b"1234567890")
+    store.remove("ann", first.id)
+    store.add("ann", "c", "batch", b"1234567")
 
 
 def test_a_batch_is_given_up_or_left_by_its_server(server: Server) -> None:

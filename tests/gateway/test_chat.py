@@ -198,21 +198,6 @@ def test_roles_and_parts(client: openai.OpenAI) -> None:
     assert plain.choices[0].message.content == ask(client).choices[0].message.content
 
 
-def test_fields_that_change_nothing_are_taken(client: openai.OpenAI) -> None:
-    fields: dict[str, Any] = {
-        "user": "ann",
-        "prompt_cache_key": "a",
-        "metadata": {"a": "b"},
-        "store": False,
-        "service_tier": "auto",
-        "modalities": ["text"],
-        "safety_identifier": "x",
-    }
-    assert (
-        ask(client, **fields).choices[0].message.content == ask(client).choices[0].message.content
-    )
-
-
 def test_an_unknown_model_is_not_found(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="pie-tiny") as raised:
         client.chat.completions.create(model="gpt-9", messages=HI)

@@ -17,7 +17,12 @@ from support.servers import Server
 
 from pie_control.errors import NoRoom, Shortage
 from pie_gateway.http.answers import EventStream
-from pie_gateway.problems import headers_of, of_text
+from pie_gateway.http.reading import parse
+from pie_gateway.ollama.requests import chat_request
+from pie_gateway.problems import Problem, headers_of, of_text
+from pie_gateway.schemas.completions import CompletionRequest
+from pie_gateway.schemas.ollama import OllamaChatRequest, OllamaMessage
+from pie_gateway.schemas.sampling import StructuredOutputs
 from pie_py.config.gateway import GatewayConfig
 
 CHAT = "/v1/chat/completions"
@@ -48,6 +53,10 @@ HI: dict[str, Any] = {
         ({"structured_outputs": {"regex": "a", "grammar": "b"}}, "structured_outputs"),
         ({"reasoning_effort": "high"}, "reasoning_effort"),
         ({"a`b": 1}, "a`b"),
+        ({"guided_choice": [""]}, "guided_choice[0]"),
+        ({"repeat_penalty": 0}, "repeat_penalty"),
+        ({"n_predict": -2}, "n_predict"),
+        ({"grammar": "a", "json_schema": {}}, "grammar"),
     ],
     ids=str,
 )
@@ -58,6 +67,35 @@ def test_a_wrong_field_is_named(gateway: Gateway, fields: dict[str, Any], param:
     error = answer.json()["error"]
     assert error["param"] == param, error
     assert error["type"] == "invalid_request_error"
+
+
+def test_our_names_come_before_those_of_other_servers() -> None:
+    body = {"prompt": "a", "repeat_penalty": 2, "n_predict": 5, "guided_json": "", "grammar": "g"}
+    asked = parse(json.dumps(body).encode(), CompletionRequest)
+    assert (asked.repetition_penalty, asked.max_tokens) == (2, 5)  # type: ignore[attr-defined]
+    assert asked.structured_outputs == StructuredOutputs(grammar="g")
+    both = {**body, "repetition_penalty": 3, "max_tokens": 4, "structured_outputs": {"json": None}}
+    asked = parse(json.dumps(both).encode(), CompletionRequest)
+    assert (asked.repetition_penalty, asked.max_tokens) == (3, 4)  # type: ignore[attr-defined]
+    assert asked.structured_outputs == StructuredOutputs(grammar="g")
+
+    none = parse(json.dumps({"prompt": "a", "grammar": ""}).encode(), CompletionRequest)
+    assert none.structured_outputs is None
+
+
+@pytest.mark.parametrize(("given", "bound"), [(-2, None), (0, None), (1, 1), (9, 9)])
+def test_ollama_has_no_bound_below_one(given: int, bound: int | None) -> None:
+    messages = [OllamaMessage("user", "Hi")]
+    asked = OllamaChatRequest(messages=messages, options={"num_predict": given})
+    assert chat_request(asked).max_tokens == bound
+
+
+@pytest.mark.parametrize("options", [{"repeat_penalty": 0}, {"top_k": -2}, {"foo": 1}], ids=str)
+def test_a_wrong_option_of_ollama_s_is_named(options: dict[str, Any]) -> None:
+    asked = OllamaChatRequest(messages=[OllamaMessage("user", "Hi")], options={**options})
+    with pytest.raises(Problem) as refused:
+        chat_request(asked)
+    assert (refused.value.status, refused.value.param) == (400, f"options.{next(iter(options))}")
 
 
 BEYOND: list[tuple[str, dict[str, Any], str]] = [
@@ -332,8 +370,9 @@ def test_a_header_tells_what_clamped_tokens_are(gateway: Gateway, stream: bool) 
             answer.read()
             left = int(answer.headers["x-pie-max-tokens"])
             assert 0 < longest - left < 40
-        fitting = http.post("/v1/messages", json={**body, "max_tokens": 2})
-        assert "x-pie-max-tokens" not in fitting.headers
+        for most, told in ((left, None), (left + 1, str(left))):
+            fitting = http.post("/v1/messages", json={**body, **ended, "max_tokens": most})
+            assert fitting.headers.get("x-pie-max-tokens") == told
 
 
 def test_what_can_never_work_is_no_reason_to_try_again(gateway: Gateway) -> None:

@@ -148,14 +148,19 @@ def test_an_answer_of_others_goes_back_in(gateway: Gateway, fields: dict[str, An
 
 def test_a_message_of_chat_goes_back_in(client: openai.OpenAI) -> None:
     messages = list(HI)
+    lengths = []
     for dumped in (True, False):
         ask: Any = {"model": "pie-tiny", "messages": messages, "temperature": 0}
-        message = client.chat.completions.create(**ask).choices[0].message
+        answer = client.chat.completions.create(**ask)
+        lengths.append(answer.usage.prompt_tokens)
+        message = answer.choices[0].message
         messages += [message.model_dump() if dumped else message, *HI]
         with client.chat.completions.stream(**ask) as stream:
             last = stream.get_final_completion().choices[0].message
         messages += [last.model_dump() if dumped else last, *HI]
-    client.chat.completions.create(model="pie-tiny", messages=messages, max_tokens=2)
+    last_one = client.chat.completions.create(model="pie-tiny", messages=messages, max_tokens=2)
+    lengths.append(last_one.usage.prompt_tokens)  # type: ignore[union-attr]
+    assert lengths[0] < lengths[1] < lengths[2]
 
 
 @pytest.mark.parametrize("dumped", [True, False])
@@ -172,7 +177,9 @@ def test_items_of_a_response_go_back_in(client: openai.OpenAI, dumped: bool) -> 
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"},
         {"type": "message", "role": "assistant", "content": [refused], "phase": "commentary"},
     ]
-    client.responses.create(model="pie-tiny", input=[*said, *others, *HI], max_output_tokens=4)
+    tokens = client.responses.input_tokens.count
+    less = tokens(model="pie-tiny", input=said).input_tokens
+    assert tokens(model="pie-tiny", input=[*said, *others, *HI]).input_tokens > less
 
 
 @pytest.mark.parametrize("dumped", [True, False])
@@ -182,6 +189,11 @@ def test_blocks_of_a_message_go_back_in(gateway: Gateway, dumped: bool) -> None:
         answer = claude.messages.create(messages=HI, **ask)
         content: list[Any] = [each.model_dump() if dumped else each for each in answer.content]
         content = [*content, {"type": "redacted_thinking", "data": "x"}]
-        claude.messages.create(
+        again = claude.messages.create(
             messages=[*HI, {"role": "assistant", "content": content}, *HI], **ask
         )
+    read = [
+        each.usage.input_tokens + (each.usage.cache_read_input_tokens or 0)
+        for each in (answer, again)
+    ]
+    assert read[0] < read[1]

@@ -9,6 +9,7 @@ from pie_gateway.schemas.anthropic import CountRequest, MessagesRequest
 from pie_gateway.schemas.chat import ChatRequest
 from pie_gateway.schemas.completions import CompletionRequest
 from pie_gateway.schemas.responses import ResponsesRequest
+from pie_gateway.schemas.sampling import ALIASES
 
 PAGE = Path(__file__).parents[2] / "docs/http.md"
 GIVEN = {"model", "messages", "prompt", "input", "max_tokens"}  # of every example
@@ -29,5 +30,7 @@ def test_the_table_of_chat_and_completions_names_fields_alone() -> None:
     named = {name for row in rows for name in re.findall(r"`(\w+)[^`]*`", row)}
     assert len(named) > 30
     named.remove("usage")  # of answers
-    unknown = named - {*ChatRequest.__struct_fields__, *CompletionRequest.__struct_fields__}
+    fields = {*ChatRequest.__struct_fields__, *CompletionRequest.__struct_fields__}
+    assert named > ALIASES.keys()
+    unknown = named - fields - ALIASES.keys()
     assert not unknown, f"docs/http.md names {sorted(unknown)}, which no request has"

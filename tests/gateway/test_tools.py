@@ -548,29 +548,6 @@ def test_responses_with_tools(client: openai.OpenAI) -> None:
     assert again.usage.input_tokens > answer.usage.input_tokens
 
 
-def test_the_agents_sdk(client: openai.OpenAI) -> None:
-    """The requests of OpenAI's Agents SDK, and the items that it sends back."""
-    tool: Any = {
-        "type": "function",
-        "name": "weather",
-        "parameters": CITY,
-        "strict": True,
-        "description": "",
-    }
-    body: dict[str, Any] = {"model": "tools", "include": [], "tools": [tool], "stream": False}
-    body |= {"instructions": "Be kind.", "max_output_tokens": 60, "temperature": 0}
-    item: Any = {"role": "user", "content": "How is the weather in Argon?"}
-    answer: Any = client.post(
-        "/responses", body={**body, "input": [item], "tool_choice": "required"}, cast_to=object
-    )
-    items = [item, *answer["output"]]
-    for call in answer["output"]:
-        told = [{"type": "input_text", "text": "rain"}]
-        items.append({"type": "function_call_output", "call_id": call["call_id"], "output": told})
-    again: Any = client.post("/responses", body={**body, "input": items}, cast_to=object)
-    assert again["usage"]["input_tokens"] > answer["usage"]["input_tokens"]
-
-
 def test_thoughts_go_back_in(client: openai.OpenAI) -> None:
     """A reasoning item is what the template is told that the next message, or call, came of."""
     said: Any = {"type": "message", "role": "assistant", "content": "Hello", "phase": None}

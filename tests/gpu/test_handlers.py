@@ -10,7 +10,9 @@ import pytest
 from support.checkpoints import make_adapter, make_llama
 from support.engine_plans import BUILT_IN, NONE, begin, decoding, forward, landed, sample, samplers
 from support.model_rig import ints
+from support.programs_read import set_samplers
 
+from inferlet import Sampler
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import (
@@ -25,7 +27,6 @@ from pie_py.wire.plan import (
     MaskKv,
     NextDist,
     Plan,
-    SetSampler,
     SwapIn,
     SwapOut,
 )
@@ -184,13 +185,7 @@ def test_many_plans_in_flight(folder: Path, dtype: str) -> None:
     settings = {"source": str(folder), "name": "m", "device": "cuda", "kv_pages": 64}
     sizes = {"embeds": 2048, "dtype": dtype, "graph_batch": 8}
     engine = Engine([ModelConfig.model_validate({**settings, **sizes})])
-    chosen = SetSampler(
-        samplers=ints([0, 1, 2]),
-        numbers=np.tile(np.array([0.0, 1.0, 0.0], np.float32), (3, 1)),
-        top_k=ints([0] * 3),
-        seeds=np.zeros((3, 2), np.uint32),
-        rows=ints([-1] * 3),
-    )
+    chosen = set_samplers([Sampler(temperature=0.0)] * 3, 512)
     texts = []
     for most in (0, 2, 10):
         begin(engine, chosen)

@@ -17,18 +17,16 @@ import pytest
 import torch
 from support.device_reference import AttendRow, run_attend
 from support.families import make_family
-from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, ints, tokens_of
-from support.programs_read import bound_by, text_of, values_of
+from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, tokens_of
+from support.programs_read import set_samplers, text_of, values_of
 
-from inferlet import attention, device
+from inferlet import Sampler, attention, device
 from inferlet.device import Attend, State, Tensor
 from pie_inference import handlers
 from pie_inference.attention import AttentionBackend, AttentionOptions, PreparedAttention, observed
 from pie_inference.attention.sequences import Sequences
 from pie_inference.errors import BadBatch
 from pie_py.device_programs.program import Program, program_for
-from pie_py.wire.device_programs import packed
-from pie_py.wire.plan import SetSampler
 
 VOCABULARY = 300
 TOKENS = tokens_of(240, seed=9)
@@ -50,6 +48,13 @@ def by_place_and_head() -> Tensor:
     return (place % 4 == head % 4) | (place >= device.tokens() - 5)
 
 
+@device.attend
+def pages_by_place(scores: Tensor) -> Tensor:
+    """What it is given it does not read."""
+    place = device.iota(device.PAGES)
+    return (place == 0) | (place % 2 == device.layer() % 2)
+
+
 @device.attend(window=8)
 def heads_forget(weights: Tensor, state: State) -> Tensor:
     """State of both kinds, by head and for all of them."""
@@ -69,6 +74,7 @@ POLICIES: dict[str, Callable[[], Attend]] = {
     "tova": lambda: attention.tova(budget=20),
     "sinks": lambda: attention.sinks(first=3, window=21),
     "by place and head": by_place_and_head,
+    "pages by place": pages_by_place,
     "heads forget": lambda: heads_forget(
         faded=device.per_token(0.0, by_head=True), seen=device.per_token(0)
     ),
@@ -82,17 +88,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
     return lambda family: make_family(folder / family, family)
 
 
-def set_samplers(rig: Rig, programs: dict[int, Attend]) -> None:
+def put(rig: Rig, programs: dict[int, Attend]) -> None:
     """Greedy samplers with programs of the stage `attend`."""
-    count = len(programs)
-    bound = [bound_by(one, VOCABULARY) for one in programs.values()]
-    batch = SetSampler(
-        samplers=ints(list(programs)),
-        numbers=np.zeros((count, 3), np.float32),
-        top_k=ints([0] * count),
-        seeds=np.zeros((count, 2), np.uint32),
-        rows=ints([-1] * count),
-        **packed([None] * count, bound),
+    batch = set_samplers(
+        [Sampler(temperature=0.0)] * len(programs),
+        VOCABULARY,
+        slots=list(programs),
+        attends=list(programs.values()),
     )
     with torch.inference_mode():
         handlers.samplers.set_sampler(rig.model, batch)
@@ -154,7 +156,9 @@ class PlainAttention(PreparedAttention):
             kept = self._run(layer, torch.stack(bounds, 1).float().tolist(), count, pages)
             heads = np.array(kept)
             heads[:, -1] = True
-            left = [row[np.arange(count) // page] if uses("scores") else row for row in heads]
+            left = [
+                row[np.arange(count) // page] if plain.program.keeps_pages else row for row in heads
+            ]
         seen = torch.tensor(np.array(left))
         weights = self._weights(layer, queries, seen[:, None], sinks)[:, 0]
         if uses("weights"):
@@ -280,7 +284,7 @@ def test_a_policy_is_as_in_plain_numbers(
 ) -> None:
     folder = checkpoint(family)
     rig = Rig(folder)
-    set_samplers(rig, {0: POLICIES[policy]()})
+    put(rig, {0: POLICIES[policy]()})
     found = decode(rig, begun(rig), 24)
     for own, wanted in zip(found, decode_plainly(folder, POLICIES[policy](), 24), strict=True):
         assert_close(own, wanted)
@@ -294,7 +298,7 @@ def test_a_policy_without_the_compiled_kernel(
     rig = Rig(folder)
     assert rig.model.row_attention is not None
     object.__setattr__(rig.model, "row_attention", None)
-    set_samplers(rig, {0: POLICIES[policy]()})
+    put(rig, {0: POLICIES[policy]()})
     for own, wanted in zip(
         decode(rig, begun(rig), 24), decode_plainly(folder, POLICIES[policy](), 24), strict=True
     ):
@@ -306,7 +310,7 @@ def test_policies_change_what_is_read(checkpoint: Callable[[str], Path]) -> None
     whole = expected_logits(folder, TOKENS[: PROMPT + 12])[-1]
     for name, make in POLICIES.items():
         rig = Rig(folder)
-        set_samplers(rig, {0: make()})
+        put(rig, {0: make()})
         differs = (decode(rig, begun(rig), 12)[-1][0] - whole).abs().max().item()
         assert (differs < 1e-4) is (name == "quest, more than there are"), name
 
@@ -325,7 +329,7 @@ def test_a_prompt_that_comes_in_parts(
     monkeypatch.setattr(observed, "MAX_SCORES", 4 * PROMPT * 7)
     folder = checkpoint(family)
     rig = Rig(folder)
-    set_samplers(rig, {0: POLICIES[policy]()})
+    put(rig, {0: POLICIES[policy]()})
     found = decode(rig, begun(rig, parts=parts), 12)
     for own, wanted in zip(found, decode_plainly(folder, POLICIES[policy](), 12), strict=True):
         assert_close(own, wanted)
@@ -334,7 +338,7 @@ def test_a_prompt_that_comes_in_parts(
 def test_a_prompt_that_begins_again(checkpoint: Callable[[str], Path]) -> None:
     """Nothing of what ran before counts: of another place, or of a sampler that has chosen."""
     rig = Rig(checkpoint("llama"))
-    set_samplers(rig, {0: POLICIES["h2o"]()})
+    put(rig, {0: POLICIES["h2o"]()})
     text = begun(rig)
     wanted = decode(rig, text, 6)
     for parts in ((30,), (70, 20), (PROMPT,)):
@@ -346,7 +350,7 @@ def test_a_prompt_that_begins_again(checkpoint: Callable[[str], Path]) -> None:
 def test_a_prompt_reads_all(checkpoint: Callable[[str], Path]) -> None:
     folder = checkpoint("mistral")
     rig = Rig(folder)
-    set_samplers(rig, {0: POLICIES["h2o"]()})
+    put(rig, {0: POLICIES["h2o"]()})
     text = rig.sequence(200)
     for first in (0, 50):
         step = Step(text, TOKENS[first : first + 50], outputs=50, attends=0)
@@ -356,7 +360,7 @@ def test_a_prompt_reads_all(checkpoint: Callable[[str], Path]) -> None:
 def test_what_hidden_tokens_are_given(checkpoint: Callable[[str], Path]) -> None:
     """Nothing, of the inputs behind their being hidden; each input gives 1 in all."""
     rig = Rig(checkpoint("llama"))
-    set_samplers(rig, {0: POLICIES["h2o"]()})
+    put(rig, {0: POLICIES["h2o"]()})
     text = begun(rig, parts=(60,))
     (before,) = sums_of(rig, 0)
     hidden = [0, 7, 31]
@@ -380,7 +384,7 @@ def test_rows_beside_each_other(checkpoint: Callable[[str], Path]) -> None:
     folder = checkpoint("mistral")
     rig = Rig(folder, pages=128)
     names = ["quest", "h2o", "sinks"]
-    set_samplers(rig, {7 + i: POLICIES[name]() for i, name in enumerate([*names, "h2o"])})
+    put(rig, {7 + i: POLICIES[name]() for i, name in enumerate([*names, "h2o"])})
     texts = [begun(rig, told=7 + i) for i in range(3)]
     plain, other, told = begun(rig, told=-1), rig.sequence(80), rig.sequence(200)
     wanted = [decode_plainly(folder, POLICIES[name](), 9) for name in names]
@@ -416,7 +420,7 @@ def test_between_two_halves_of_each_layer(
         assert rig.model.fused_steps is not None
         if not is_fused:
             object.__setattr__(rig.model, "fused_steps", None)
-        set_samplers(rig, {0: POLICIES[policy]()})
+        put(rig, {0: POLICIES[policy]()})
         text, other = begun(rig, parts=(57, 43)), begun(rig, told=-1)
         found = []
         for step in range(12):
@@ -444,7 +448,7 @@ def poison(rig: Rig, slots: list[int]) -> None:
 
 def test_pages_that_are_not_chosen_are_not_read(checkpoint: Callable[[str], Path]) -> None:
     rig = Rig(checkpoint("llama"))
-    set_samplers(rig, {0: first_and_fourth_page()})
+    put(rig, {0: first_and_fourth_page()})
     text = begun(rig)
     decode(rig, text, 1)  # which finds the bounds of keys
     (wanted,) = rig.forward(Step(text, [5], attends=0, attend_step=2, keep=True))
@@ -462,7 +466,7 @@ def test_tokens_that_were_dropped_are_not_read(
     checkpoint: Callable[[str], Path], policy: str
 ) -> None:
     def last(rig: Rig, *, poisoned: bool) -> torch.Tensor:
-        set_samplers(rig, {0: POLICIES[policy]()})
+        put(rig, {0: POLICIES[policy]()})
         text = begun(rig)
         decode(rig, text, 3)
         slots = np.array(text.slots(0, text.used))
@@ -491,7 +495,7 @@ def test_tokens_that_were_dropped_are_not_read(
 @pytest.mark.parametrize("policy", POLICIES)
 def test_undone_steps_leave_nothing_behind(checkpoint: Callable[[str], Path], policy: str) -> None:
     rig = Rig(checkpoint("llama"))
-    set_samplers(rig, {0: POLICIES[policy]()})
+    put(rig, {0: POLICIES[policy]()})
     text = begun(rig)
     wanted = decode(rig, text, 20)
     text.used -= 13
@@ -503,7 +507,7 @@ def test_undone_steps_leave_nothing_behind(checkpoint: Callable[[str], Path], po
 def test_a_context_that_moves(checkpoint: Callable[[str], Path], policy: str) -> None:
     """As one that was swapped out, or forked."""
     rig = Rig(checkpoint("llama"))
-    set_samplers(rig, {0: POLICIES[policy](), 1: POLICIES[policy]()})
+    put(rig, {0: POLICIES[policy](), 1: POLICIES[policy]()})
     text = begun(rig)
     wanted = decode(rig, text, 12)
     text = begun(rig, told=1)
@@ -519,14 +523,14 @@ def test_a_context_that_moves(checkpoint: Callable[[str], Path], policy: str) ->
 def test_bounds_follow_keys_that_are_written(checkpoint: Callable[[str], Path]) -> None:
     folder = checkpoint("llama")
     rig = Rig(folder)
-    set_samplers(rig, {0: POLICIES["quest"](), 1: POLICIES["quest"]()})
+    put(rig, {0: POLICIES["quest"](), 1: POLICIES["quest"]()})
     text, other = begun(rig), rig.sequence(200)
     decode(rig, text, 5)
     rig.forward(Step(other, TOKENS[100:200]))
     decode(rig, other, 5, sampler=1)
     rig.copy(text.slots(0, PROMPT), other.slots(0, PROMPT))  # other's bounds are stale
     other.used = PROMPT
-    set_samplers(rig, {1: POLICIES["quest"]()})
+    put(rig, {1: POLICIES["quest"]()})
     wanted = decode_plainly(folder, POLICIES["quest"](), 5)
     for own, each in zip(decode(rig, other, 5, sampler=1), wanted, strict=True):
         assert_close(own, each)
@@ -535,7 +539,7 @@ def test_bounds_follow_keys_that_are_written(checkpoint: Callable[[str], Path]) 
 @pytest.mark.parametrize("policy", ["quest", "h2o", "sinks"])
 def test_masked_slots_are_not_seen(checkpoint: Callable[[str], Path], policy: str) -> None:
     rig = Rig(checkpoint("llama"))
-    set_samplers(rig, {0: POLICIES[policy]()})
+    put(rig, {0: POLICIES[policy]()})
     text = begun(rig)
     hidden = [0, 1, 90, 95, 98]
     rig.mask(text, hidden)
@@ -572,7 +576,7 @@ def test_masked_slots_are_not_seen(checkpoint: Callable[[str], Path], policy: st
 )
 def test_what_no_row_may_be(checkpoint: Callable[[str], Path], step: dict[str, Any]) -> None:
     rig = Rig(checkpoint("llama"))
-    set_samplers(rig, {0: POLICIES["sinks"](), 1: POLICIES["tova"]()})
+    put(rig, {0: POLICIES["sinks"](), 1: POLICIES["tova"]()})
     text = begun(rig)
     with pytest.raises(BadBatch, match="attend"):
         rig.forward(Step(text, **step))

@@ -15,16 +15,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.checkpoints import make_llama
 from support.model_rig import Rig, ints, offsets
-from support.programs_read import bound_by
+from support.programs_read import bound_by, set_samplers
 
 from inferlet import Sampler
-from pie_control.api.device_programs import read_parameters
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.embeds import UNKNOWN
 from pie_inference.sampling.pool import SamplerPool
-from pie_py.device_programs.bound import Bound
-from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import (
     Clear,
     EmbedSampled,
@@ -32,7 +29,6 @@ from pie_py.wire.plan import (
     FeedSampler,
     Sample,
     Samples,
-    SetSampler,
 )
 
 GREEDY: dict[str, Any] = {"temperature": 0.0}
@@ -52,32 +48,17 @@ def logits_of(rig: Rig, embed: int) -> NDArray[np.float64]:
     return rig.model.network.logits(rig.model.embeds.hidden[embed : embed + 1])[0].double().numpy()
 
 
-def bound(sampler: Sampler, vocabulary: int) -> Bound | None:
-    """The device program that a sampler needs."""
-    if read_parameters(sampler.to_json()).program is None:
-        return None
-    return bound_by(sampler, vocabulary)
-
-
 @torch.inference_mode()
 def put(
     rig: Rig, slot: int, temperature: float = 1.0, seed: int = 0, row: int = -1, **fields: Any
 ) -> None:
     """Puts a `Sampler` with these fields into a slot."""
     sampler = Sampler(temperature=temperature, **fields)
-    said = read_parameters(sampler.to_json())
-    numbers = (temperature, *said.numbers[1:])
-    handlers.samplers.set_sampler(
-        rig.model,
-        SetSampler(
-            samplers=ints([slot]),
-            numbers=np.array([numbers], np.float32),
-            top_k=ints([said.top_k]),
-            seeds=np.array([[seed & 0xFFFFFFFF, seed >> 32]], np.uint32),
-            rows=ints([row]),
-            **packed([bound(sampler, rig.model.description.vocab_size)]),
-        ),
+    seeds = [[seed & 0xFFFFFFFF, seed >> 32]]
+    made = set_samplers(
+        [sampler], rig.model.description.vocab_size, slots=[slot], seeds=seeds, rows=[row]
     )
+    handlers.samplers.set_sampler(rig.model, made)
 
 
 @torch.inference_mode()
@@ -194,15 +175,22 @@ def test_what_a_step_asks_of_its_samplers_is_what_they_were_set_to(
     pool = SamplerPool(300, torch.device("cpu"), 4)
     by_program, draws = [False] * 4, [False] * 4
     for slot, temperature, top_p, top_k, row, biased in made:
-        numbers = np.array([[temperature, top_p, 0]], np.float32)
-        sampler = Sampler(logit_bias={3: 1.0} if biased else {}, presence_penalty=0.5 * (row >= 0))
+        sampler = Sampler(
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            logit_bias={3: 1.0} if biased else {},
+            presence_penalty=0.5 * (row >= 0),
+        )
         seeds = np.zeros((1, 2), np.uint32)
-        pool.set(ints([slot]), numbers, ints([top_k]), seeds, ints([row]), [bound(sampler, 300)])
+        pool.set(ints([slot]), seeds, ints([row]), [bound_by(sampler, 300)])
         by_program[slot] = biased or row >= 0
         draws[slot] = temperature > 0 and top_p > 0 and top_k != 1
-    some = ints(sorted(asked))
-    assert pool.device_programs.has[some].any() == any(by_program[slot] for slot in asked)
-    assert pool.drawing[some].any() == any(draws[slot] for slot in asked)
+    some = sorted(asked)
+    compiled = pool.device_programs.compiled
+    assert compiled.has[some].tolist() == [not by_program[slot] for slot in some]
+    for slot in asked:
+        assert by_program[slot] or compiled.drawing[slot] == draws[slot]
 
 
 def test_masks(rig: Rig) -> None:

@@ -20,12 +20,11 @@ from transformers import LogitsProcessorList, generation
 
 from inferlet import Sampler, device, samplers
 from inferlet.device import ProgramSampler
-from pie_control.api.device_programs import read_parameters
-from pie_inference.sampling.choose import choose
 from pie_inference.sampling.noise import coins
 from pie_inference.sampling.pool import Choices, SamplerPool
 from pie_inference.sampling.remembered import SavedLogits
 from pie_py.device_programs.bound import Bound
+from pie_py.device_programs.compiled import is_compiled
 
 VOCABULARY = 64
 CPU = torch.device("cpu")
@@ -315,8 +314,8 @@ class Bench:
 
     def set(self, slot: int, sampler: ProgramSampler) -> None:
         """Makes a sampler whose seed is its slot."""
-        numbers, seeds = np.array([[1, 1, 0]], np.float32), np.array([[slot, 0]], np.uint32)
-        self.pool.set(ints([slot]), numbers, ints([0]), seeds, ints([slot]), [bound(sampler)])
+        seeds = np.array([[slot, 0]], np.uint32)
+        self.pool.set(ints([slot]), seeds, ints([slot]), [bound(sampler)])
 
     def seen(self, logits: torch.Tensor, steps: list[int]) -> list[Row]:
         """What the programs of the first slots make of logits."""
@@ -327,9 +326,9 @@ class Bench:
             np.array([[slot % 3, -1] for slot in range(count)], np.int32),
             self.kept,
         )
-        self.pool.choose_by_program(choices, logits)
+        self.pool.choose(choices, logits)
         found = [self.pool.device_programs.state(slot, at + 1) for slot, at in enumerate(steps)]
-        return [values[0].double().numpy() for values in found if values is not None]
+        return [values[0].double().numpy() for values in found]
 
 
 @st.composite
@@ -415,7 +414,7 @@ def test_sets_of_fields_are_those_of_transformers() -> None:
                 fields[name] = value
                 theirs.append(FIELDS[name][1](value))
         sampler = Sampler(**fields)
-        programs += read_parameters(sampler.to_json()).program is not None
+        programs += not is_compiled(bound(sampler).program)
         kept = theirs(torch.tensor([tokens]), logits.clone())
         for seed in range(4):
             assert drawn(bench, sampler, tokens, logits, seed) == drawn(
@@ -436,15 +435,10 @@ def drawn(
 ) -> int:
     """The token that a sampler chooses of logits `[1, vocabulary]`."""
     pool, slot, first = bench.pool, ints([0]), np.zeros(1, np.uint32)
-    said = read_parameters(sampler.to_json())
-    program = None if said.program is None else bound(sampler)
-    numbers, top_k = np.array([said.numbers], np.float32), ints([said.top_k])
-    pool.set(slot, numbers, top_k, np.array([[seed, 0]], np.uint32), slot, [program])
-    if program is None:
-        return int(choose(logits, pool.parameters(slot, first))[0])
+    pool.set(slot, np.array([[seed, 0]], np.uint32), slot, [bound(sampler)])
     bench.feed(0, tokens)
     choices = Choices(slot, first, np.zeros((0, 2), np.int32), bench.kept)
-    return int(pool.choose_by_program(choices, logits)[0])
+    return int(pool.choose(choices, logits)[0])
 
 
 def test_a_text_that_was_cut_back_has_forgotten_the_rest() -> None:

@@ -21,7 +21,6 @@ from pie_py.wire.plan import (
     Plan,
     PlanResult,
     Sample,
-    SetSampler,
 )
 from pie_py.wire.steps import count_steps, steps_of
 
@@ -104,24 +103,13 @@ def begin(engine: Engine) -> None:
     """Three prompts, and the first token of each."""
     for s in range(3):
         engine.run(Plan(s, "m", forward(s, 40, 8 * s, output=1000 + s)))
-    every = samplers(8)
-    three = SetSampler(
-        every.samplers[:3],
-        every.numbers[:3],
-        every.top_k[:3],
-        every.seeds[:3],
-        every.rows[:3],
-        ints([0] * 4),
-        ints([]),
-        np.zeros(0, np.float32),
-    )
     first = replace(
         sample(3, 0, 1000),
         embeds=ints([1000, 1001, 1002]),
         masked=ints([-1] * 3),
         top=ints([0] * 3),
     )
-    engine.run(Plan(4, "m", [three, first]))
+    engine.run(Plan(4, "m", [samplers(3), first]))
 
 
 def tokens(results: list[BatchResult]) -> list[list[int]]:

@@ -7,52 +7,41 @@ import pytest
 import torch
 from support.checkpoints import make_llama
 from support.model_rig import Rig, ints
-from support.programs_read import bound_by
+from support.programs_read import set_samplers
 
-from inferlet import device, samplers
+from inferlet import Sampler, device, samplers
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
-from pie_py.wire.device_programs import packed
-from pie_py.wire.plan import EmbedSampled, EmbedText, Forward, Sample, SetSampler
+from pie_py.wire.plan import EmbedSampled, EmbedText, Forward, Sample
 
 PROMPT = [5, 17, 101, 9, 30, 31, 8]
 STEPS = 24
 SCRATCH = 600
-SAMPLERS = (  # temperature, top-p, min-p; top-k
-    ((0.0, 1.0, 0.0), 0),
-    ((1.0, 1.0, 0.0), 0),
-    ((0.8, 0.9, 0.05), 40),
-    None,  # a device program
-)
 
 
 @device.program
 def nucleus(logits: device.Tensor) -> device.Tensor:
-    """What one of them is draws from the nucleus by itself."""
     return device.draw(samplers.top_p(logits / 0.8, 0.9))
+
+
+SAMPLERS = (
+    Sampler(temperature=0.0),
+    Sampler(),
+    Sampler(temperature=0.8, top_p=0.9, min_p=0.05, top_k=40),
+    nucleus(),
+)
 
 
 class Text:
     """A text that goes on by steps of one input or of several."""
 
     def __init__(self, rig: Rig, slot: int, sampler: int) -> None:
-        numbers, top_k = SAMPLERS[sampler] or SAMPLERS[0]
-        bound = None
-        if SAMPLERS[sampler] is None:
-            vocabulary = rig.model.description.vocab_size
-            bound = bound_by(nucleus(), vocabulary)
         self.rig, self.slot, self.own = rig, slot, slot
         self.stream = rig.sequence(128)
         self.chosen = 0
-        set_ = SetSampler(
-            samplers=ints([slot]),
-            numbers=np.array([numbers], np.float32),
-            top_k=ints([top_k]),
-            seeds=np.array([[7, 0]], np.uint32),
-            rows=ints([-1]),
-            **packed([bound]),
-        )
-        handlers.samplers.set_sampler(rig.model, set_)
+        vocabulary = rig.model.description.vocab_size
+        made = set_samplers([SAMPLERS[sampler]], vocabulary, slots=[slot], seeds=[[7, 0]])
+        handlers.samplers.set_sampler(rig.model, made)
         self._embed_text(PROMPT, list(range(SCRATCH, SCRATCH + len(PROMPT))))
         self._forward(list(range(SCRATCH, SCRATCH + len(PROMPT))), [self.own])
         self.last = self.choose([self.own], [])[0]

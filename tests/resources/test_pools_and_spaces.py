@@ -10,7 +10,9 @@ import pytest
 import trio
 import trio.testing
 from hypothesis import given
+from support.programs_read import bound_by
 
+from inferlet import Sampler
 from pie_control.errors import ApiError
 from pie_control.resources import addresses as addresses_module
 from pie_control.resources import exports as exports_module
@@ -24,6 +26,7 @@ from pie_control.resources.space import Space
 from pie_control.shares import Shares
 from pie_control.timers import Timers
 from pie_py.config.limits import Quota, Quotas
+from pie_py.device_programs.recording import Recorded
 
 SHARES = Shares(Quotas(Quota(share=1.0), {}))
 
@@ -301,11 +304,16 @@ def test_what_is_freed_and_still_taken_has_a_limit_too() -> None:
         while later:
             later.pop()()
         allocate(4, lambda count: False)
+    greedy = bound_by(Sampler(temperature=0.0), 300).program
+
+    def create() -> int:
+        return samplers.create(program=greedy, source=Recorded(greedy.text, ()), top=0)[0]
+
     for _ in range(8):
-        samplers.free(samplers.create(remembers=False, mixes=0, top=0)[0], defer)
+        samplers.free(create(), defer)
     with pytest.raises(ApiError, match="8 destroyed samplers"):
-        samplers.create(remembers=False, mixes=0, top=0)
+        create()
     while later:
         later.pop()()
     for _ in range(4):
-        samplers.create(remembers=False, mixes=0, top=0)
+        create()

@@ -21,6 +21,7 @@ from pie_control.api import allocate, sample, text
 from pie_control.api.device_programs import read_parameters
 from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError
+from pie_control.instances.futures import FutureKind
 from pie_control.scheduler.commands.sample import TokenMask
 from pie_py.device_programs.bound import Bound
 from pie_py.wire.plan import Sample, SetSampler
@@ -252,23 +253,23 @@ def test_seeds_are_the_guests_or_differ(server: Server, guest: Guest) -> None:
     for parameters in ("", "", '{"seed": 9}', '{"seed": 9}'):
         guest.sampler(parameters)
     server.drain()
-    seeds = [sampler.facts[2] for sampler in server.worker.samplers.values()]
+    seeds = [sampler.facts[0] for sampler in server.worker.samplers.values()]
     assert seeds[0] != seeds[1]
     assert seeds[2:] == [9, 9]
     assert all(isinstance(sampler, Sampler) for sampler in server.worker.samplers.values())
 
 
-def test_numbers_and_programs_with_their_values_reach_the_worker(
-    server: Server, guest: Guest
-) -> None:
-    guest.sampler('{"temperature": 0.5, "top_k": 4, "top_p": 0.75, "min_p": 0.25}')
-    guest.sampler(biased({7: None, 9: -1.5}).to_json())
+def test_programs_with_their_values_reach_the_worker(server: Server, guest: Guest) -> None:
+    kinds = [
+        biased({7: None, 9: -1.5}),
+        inferlet.Sampler(temperature=0.5, top_k=4, top_p=0.75, min_p=0.25),
+    ]
+    for one in kinds:
+        guest.sampler(one.to_json())
     server.drain()
-    plain, programmed = server.worker.samplers.values()
-    assert plain.facts[:2] == ((0.5, 0.75, 0.25), 4)
-    assert plain.facts[3] is None
-    assert programmed.facts[3] == program_facts(bound(biased({7: None, 9: -1.5})))
-    assert programmed.facts[3] != program_facts(bound(biased({7: None, 9: 1.5})))
+    found = [sampler.facts[1] for sampler in server.worker.samplers.values()]
+    assert found == [program_facts(bound(one)) for one in kinds]
+    assert found[0] != program_facts(bound(biased({7: None, 9: 1.5})))
 
 
 @pytest.mark.parametrize(
@@ -408,10 +409,11 @@ def test_a_text_read_again_stands_for_the_same() -> None:
     text = json.dumps({"temperature": 0.5, "top_k": 3})
     first, again = read_parameters(text), read_parameters(text)
     assert first == again
-    assert (first.numbers, first.top_k) == ((0.5, 1, 0), 3)
+    assert first.program.values == {"temperature": 0.5, "top_k": 3}
     assert read_parameters(text + " " * 4096) == first
     assert read_parameters("") == read_parameters("{}")
-    assert read_parameters('{"top_k": 2147483647, "top_p": 0}').numbers == (1, 0, 0)
+    most = read_parameters('{"top_k": 2147483647, "top_p": 0}').program
+    assert most.values == {"top_k": 2147483647, "top_p": 0.0}
     with pytest.raises(ApiError, match="2097152 at most"):
         read_parameters(text + " " * 2**21)
 
@@ -464,3 +466,20 @@ def test_samplers_of_one_text_without_a_seed_have_seeds_of_their_own(
         for seed in batch.seeds.tolist()
     ]
     assert len(set(seeds)) == 2
+
+
+def test_samplers_of_compiled_fields_have_no_state_to_read(guest: Guest) -> None:
+    def read(parameters: str) -> int:
+        return sample.read_state(guest.instance, guest.queue, guest.sampler(parameters))
+
+    with refused("invalid-argument"):
+        read('{"temperature": 0.5}')
+    futures = [read(one) for one in (PENALIZED, likeliest().to_json())]
+    guest.server.drain()
+    found = [guest.instance.futures.take(future, FutureKind.TEXT) for future in futures]
+    assert found == ["{}", "{}"]
+
+
+@device.program
+def likeliest(logits: device.Tensor) -> device.Tensor:
+    return logits.argmax()

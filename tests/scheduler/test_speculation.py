@@ -7,11 +7,12 @@ from collections.abc import Callable
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from scheduler.test_runs import SAMPLERS, Runner
+from scheduler.test_runs import SAMPLERS, Runner, chosen
 from support.scheduler_fixtures import Server, refused
 
 from pie_control.scheduler.prompt_lookup import MOST_MATCHED, PAIR, Found, PromptLookup
 from pie_control.scheduler.speculation import LONGEST_PAUSE, Jacobi, Lookup, Price
+from pie_py.wire.plan import Plan, PlanResult, Sample
 
 
 def slow_lookup(tokens: list[int]) -> Found | None:
@@ -232,6 +233,36 @@ def test_a_step_that_fails_ends_the_run_that_guesses_in_it() -> None:
             guest.tokens(run)
         server.drain()
         assert not server.scheduler._runs.guesses
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_choice_that_is_refused_among_right_guesses_ends_the_run_there(
+    monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    server = Server(kv_pages=200, max_batch_tokens=100, max_batch_commands=50, draft_embeds=20)
+    guest = Runner(server)
+    server.drain()
+    run = guest.start(guest.sampler(SAMPLERS[0]), 30)
+    expected = chosen(3, SAMPLERS[0])
+    guest.speculate(run, expected, 16)
+    whole, before = server.worker.run, []
+
+    def refusing(plan: Plan) -> PlanResult:
+        result = whole(plan)
+        for batch, answer in zip(plan.batches, result.results, strict=True):
+            if isinstance(batch, Sample) and batch.drafts.size and not before:
+                assert answer.samples is not None
+                before.append(len(guest.instance.queues[guest.queue].runs[run].tokens))
+                answer.samples.tokens = answer.samples.tokens.copy()
+                answer.samples.tokens[at] = -1
+                answer.refused = {at: "ruled out"}
+        return result
+
+    monkeypatch.setattr(server.worker, "run", refusing)
+    server.drain()
+    assert guest.tokens(run) == expected[: before[0] + at]
+    with refused("invalid-argument"):
+        guest.tokens(run)
 
 
 def test_a_run_that_does_not_guess_goes_along_and_gets_its_own_tokens() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -12,10 +13,10 @@ import torch
 from support.checkpoints import make_llama
 from support.engine_plans import forward, sample
 from support.model_rig import ints
-from support.programs_read import bound_by
+from support.programs_read import set_samplers
 from support.random_device_programs import SIZE, random_program, random_row, random_state
 
-from inferlet import device, samplers
+from inferlet import Sampler, device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference.sampling.device_programs import DevicePrograms, Some
 from pie_inference.sampling.remembered import RememberedTokens
@@ -25,7 +26,6 @@ from pie_py.config.model import ModelConfig
 from pie_py.device_programs.bound import ARRAYS, Bound
 from pie_py.device_programs.language import OPERATIONS
 from pie_py.device_programs.program import Program
-from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import Batch, BatchResult, Plan, SetSampler
 from simulated_gpu.driver import device as gpu
 
@@ -77,25 +77,21 @@ def results(worker: Engine, *batches: Batch) -> list[BatchResult]:
     return found.results
 
 
-def made(programs: list[ProgramSampler | None]) -> SetSampler:
+BUILT = Sampler(temperature=0.7, top_p=0.9)
+
+
+def made(programs: Sequence[Sampler | ProgramSampler]) -> SetSampler:
     count = len(programs)
-    bound = [None if one is None else bound_by(one, VOCABULARY) for one in programs]
-    return SetSampler(
-        samplers=ints(range(count)),
-        numbers=np.tile(np.array([0.7, 0.9, 0], np.float32), (count, 1)),
-        top_k=ints([0] * count),
-        seeds=np.arange(2 * count, dtype=np.uint32).reshape(count, 2),
-        rows=ints(range(count)),
-        **packed(bound),
-    )
+    seeds = np.arange(2 * count).reshape(count, 2)
+    return set_samplers(programs, VOCABULARY, seeds=seeds, rows=range(count))
 
 
 def test_programs_choose_what_they_choose_on_a_cpu_and_nothing_waits(tmp_path: Path) -> None:
     told = []
     for where in ("cpu", "cuda"):
         worker = engine(tmp_path, where)
-        programs = [greedy(), careful(heat=0.8), None, above_zero(), careful(heat=1.2)]
-        results(worker, *forward(0, 40, 0, output=1000), made(programs))
+        programs = made([greedy(), careful(heat=0.8), BUILT, above_zero(), careful(heat=1.2)])
+        results(worker, *forward(0, 40, 0, output=1000), programs)
         for step in range(3):
             choice = sample(5, step, 1000)
             choice.samplers = ints(range(5))

@@ -9,13 +9,24 @@ import numpy as np
 import pytest
 import torch
 from support.checkpoints import make_adapter, make_llama
-from support.engine_plans import BUILT_IN, begin, decoding, forward, landed, sample, samplers
+from support.engine_plans import (
+    BUILT_IN,
+    VOCABULARY,
+    begin,
+    decoding,
+    forward,
+    landed,
+    sample,
+    samplers,
+)
 from support.families import make_family
 from support.image_batches import embed_image
 from support.image_checkpoints import make_image_checkpoint
 from support.llava_checkpoints import as_file, picture
 from support.model_rig import Rig, ints
+from support.programs_read import set_samplers
 
+from inferlet import Sampler
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
 from pie_py.config.model import ModelConfig
@@ -84,14 +95,8 @@ def waits(engine: Engine, *batches: Batch) -> list[str]:
 
 
 def alike(count: int, temperature: float = 0, top_p: float = 1, top_k: int = 0) -> SetSampler:
-    chosen: Any = samplers(8)
-    return SetSampler(
-        samplers=ints(range(count)),
-        numbers=np.tile(np.array([temperature, top_p, 0], np.float32), (count, 1)),
-        top_k=ints([top_k] * count),
-        seeds=chosen.seeds[:count],
-        rows=ints([-1] * count),
-    )
+    kind = Sampler(temperature=temperature, top_p=top_p, top_k=top_k)
+    return set_samplers([kind] * count, VOCABULARY, seeds=np.arange(2 * count).reshape(count, 2))
 
 
 def test_prompts_and_distributions(engine: Engine) -> None:
@@ -145,8 +150,7 @@ def test_a_step_that_decodes_is_few_launches(engine: Engine, how: dict[str, Any]
 @pytest.mark.parametrize("top_p", [0.1, 0.7])
 def test_sampling_of_every_kind(engine: Engine, top_p: float) -> None:
     landed(engine, Plan(1, "m", forward(0, 40, 0, output=1000)))
-    chosen = samplers(8)
-    chosen.numbers[3, 1] = top_p  # the second is of more tokens than a CPU sorts
+    chosen = samplers(8, top_p)  # the second is of more tokens than a CPU sorts
     assert not waits(engine, chosen)
     for step in range(2):
         fed = FeedSampler(ints([5]), ints([0]), np.zeros(1, np.uint32), ints([0, 1]), ints([7]))

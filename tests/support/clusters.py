@@ -18,6 +18,7 @@ from typing import Any, Self
 import psutil
 
 from pie_cluster.machines import operate
+from pie_cluster.machines.keepers import processes_of as kept_processes
 from pie_cluster.machines.settings import ClusterConfig, Token
 from pie_cluster.wire.messages import NodeFacts
 from pie_py.client.sync import Client, Instance
@@ -143,16 +144,15 @@ class Cluster:
         raise AssertionError(f"no control process of {node} runs")
 
     def kept(self, name: str, folder: Path | None = None) -> psutil.Process:
-        """A process of a machine's keeper: "gateway", "http", "ray"."""
-        pids = json.loads(((folder or self.folder) / "pids.json").read_text())
-        return psutil.Process(pids[name])
+        """A process of a machine's keeper: "gateway", "http", "ray", "agent"."""
+        return psutil.Process(kept_processes(folder or self.folder)[name]["pid"])
 
     def started_again(self, name: str, former: psutil.Process) -> None:
         """Waits until a keeper has started another process."""
 
         def again() -> bool:
-            pids = json.loads((self.folder / "pids.json").read_text())
-            return bool(pids.get(name, former.pid) != former.pid)
+            pid = kept_processes(self.folder).get(name, {}).get("pid", former.pid)
+            return bool(pid != former.pid)
 
         wait_for(again)
         if name == "gateway":  # those that connect for the first time do not wait for one

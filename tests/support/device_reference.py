@@ -213,6 +213,8 @@ def _own(
             return (order + [-1] * attributes[0])[: attributes[0]]
         case "nucleus":
             return _nucleus(first, operands[1])
+        case "repeats":
+            return [_same_as_last(first[: i + 1], first, attributes[0]) for i in range(len(first))]
         case "slice":
             return _rows(first, axes, lambda row: row[attributes[0] : attributes[1]])
         case "concat":
@@ -379,6 +381,16 @@ def _log_softmax(row: list[float]) -> list[float]:
         return [math.nan] * len(row)
     whole = math.log(math.fsum(math.exp(x - highest) for x in row))
     return [x - highest - whole for x in row]
+
+
+def _same_as_last(begin: list[int], text: list[int], most: int) -> int:
+    *before, own = begin
+    found = 0
+    while own >= 0 and found < min(most, len(before)):
+        if not 0 <= before[-1 - found] == text[-1 - found]:
+            break
+        found += 1
+    return found
 
 
 def _nucleus(row: list[float], share: float) -> list[bool]:

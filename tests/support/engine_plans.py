@@ -13,7 +13,6 @@ from inferlet import Sampler, device
 from inferlet import samplers as rules
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference.serving.engine import Engine
-from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import (
     Batch,
     BatchResult,
@@ -26,7 +25,7 @@ from pie_py.wire.plan import (
     SetSampler,
 )
 from support.model_rig import ints, offsets, tokens_of
-from support.programs_read import bound_by
+from support.programs_read import set_samplers
 
 NONE = ints([])
 VOCABULARY = 512
@@ -86,32 +85,22 @@ def forward(
     return [embed, Forward(**{**fields, **options})]
 
 
-def samplers(count: int) -> SetSampler:
+def samplers(count: int, top_p: float = 0.7) -> SetSampler:
     """Eight or more, of every kind: greedy, free, top-k, top-p, min-p, and device programs."""
-    numbers = np.tile(np.array([1.0, 1.0, 0.0], np.float32), (count, 1))
-    numbers[0, 0] = 0.0
-    numbers[3, 1] = 0.7
-    numbers[4, 2] = 0.1
-    top_k = np.zeros(count, np.int32)
-    top_k[2] = 5
-    rows = np.full(count, -1, np.int32)
-    rows[5], rows[7] = 0, 1
-    programs: dict[int, Sampler | ProgramSampler] = {
+    kinds: dict[int, Sampler | ProgramSampler] = {
+        0: Sampler(temperature=0.0),
+        2: Sampler(top_k=5),
+        3: Sampler(top_p=top_p),
+        4: Sampler(min_p=0.1),
         5: _PENALIZED,
         6: Sampler(logit_bias={9: 50.0, 11: 49.0}),
         7: odd_order(tokens=[9], values=[5.0]),
     }
-    bound = [
-        bound_by(one, VOCABULARY) if (one := programs.get(i)) is not None else None
-        for i in range(count)
-    ]
-    return SetSampler(
-        samplers=ints(range(count)),
-        numbers=numbers,
-        top_k=top_k,
-        seeds=np.arange(2 * count, dtype=np.uint32).reshape(count, 2),
-        rows=rows,
-        **packed(bound),
+    return set_samplers(
+        [kinds.get(i, Sampler()) for i in range(count)],
+        VOCABULARY,
+        seeds=np.arange(2 * count).reshape(count, 2),
+        rows=[{5: 0, 7: 1}.get(i, -1) for i in range(count)],
     )
 
 

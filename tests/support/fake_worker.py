@@ -142,11 +142,11 @@ def distribution(value: Value, k: int, vocab: int) -> list[int]:
     return [(abs(value) + i) % vocab for i in range(k)]
 
 
-def program_facts(bound: Bound | None) -> tuple[int, int] | None:
+def program_facts(bound: Bound) -> tuple[int, int]:
     """A device program's text and values, as far as its choices are concerned: another program,
     or other values, make other choices.
     """
-    return bound and (zlib.crc32(bound.program.text.encode()), zlib.crc32(bound.values))
+    return zlib.crc32(bound.program.text.encode()), zlib.crc32(bound.values)
 
 
 @dataclass
@@ -391,11 +391,9 @@ class FakeWorker:
         rows = [row for row in batch.rows.tolist() if row >= 0]
         assert len(set(rows)) == len(rows)
         assert all(row < self.facts.count_rows for row in rows)
-        programs = unpacked(batch, self.facts.vocab_size)
+        programs, _ = unpacked(batch, self.facts.vocab_size)
         for i, slot in enumerate(batch.samplers.tolist()):
             facts = (
-                tuple(batch.numbers[i].tolist()),
-                int(batch.top_k[i]),
                 int(batch.seeds[i, 0]) + (int(batch.seeds[i, 1]) << 32),
                 program_facts(programs[i]),
             )

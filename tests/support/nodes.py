@@ -111,10 +111,6 @@ class Nodes:
         """Of a user, of one node, for which it waits; to be used in a `with`."""
         return Client(node.endpoint, key=self._users[user], patience=PATIENCE_SECONDS)
 
-    def relayed(self, user: str) -> Client:
-        """Of a user, through the gateway alone; to be used in a `with`."""
-        return Client(self.gateway, self._users[user], relay=True)
-
     def key(self, user: str) -> ClientKey:
         """Of a user."""
         return self._users[user]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import linecache
 import re
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from inferlet import Sampler
 from inferlet.device import Attend, ProgramSampler
@@ -16,6 +19,9 @@ from pie_control.device_programs.reading import read
 from pie_control.instances.instance import Instance
 from pie_py.device_programs.bound import Bound, bind
 from pie_py.device_programs.program import program_for
+from pie_py.wire.device_programs import packed
+from pie_py.wire.plan import SetSampler
+from support.model_rig import ints
 
 _known = KnownPrograms(None)  # type: ignore[arg-type] # read here
 
@@ -54,6 +60,28 @@ def create_sampler(instance: Instance, queue: int, parameters: str) -> int:
 def bound_by(sampler: Sampler | ProgramSampler | Attend, vocabulary: int) -> Bound:
     """A sampler's program with its values, for a model of so many tokens."""
     return bind(program_for(text_of(sampler), vocabulary), values_of(sampler), vocabulary)
+
+
+def set_samplers(
+    samplers: Sequence[Sampler | ProgramSampler],
+    vocabulary: int,
+    *,
+    slots: Sequence[int] = (),
+    seeds: Any = None,
+    rows: Sequence[int] = (),
+    attends: Sequence[Attend] = (),
+) -> SetSampler:
+    """A worker's message of these samplers: in the first slots, with seeds `[n, 2]` of zeros, and
+    without rows of remembered tokens, unless others are named.
+    """
+    count = len(samplers)
+    bound = [bound_by(one, vocabulary) for one in samplers]
+    return SetSampler(
+        samplers=ints(slots or range(count)),
+        seeds=np.zeros((count, 2), np.uint32) if seeds is None else np.asarray(seeds, np.uint32),
+        rows=ints(rows or [-1] * count),
+        **packed(bound, [bound_by(one, vocabulary) for one in attends]),
+    )
 
 
 def line_named(message: str) -> str:

@@ -95,7 +95,7 @@ def _attributes(chance: Random, name: str, operands: list[Tensor]) -> list[int]:
             return [kind, chance.randrange(2) if kind is Kind.BOOL else chance.randrange(-70, 70)]
         case "beside":
             return [chance.randrange(2)]
-        case "newest" | "top":
+        case "newest" | "top" | "repeats":
             return [chance.randint(1, 5)]
         case "iota":
             return [chance.choice([VOCABULARY, 1, 3, 4])]

@@ -534,8 +534,7 @@ class Programs(RuleBasedStateMachine):
         handle, error = outcome(create_sampler, lane.instance, lane.queue, made.to_json())
         assert error == ("out-of-resources" if full else None)
         if error is None:
-            bound = bound_by(made, vocab) if presence or bias else None
-            facts = ((1.0, 1.0, 0.0), 0, seed, program_facts(bound))
+            facts = (seed, program_facts(bound_by(made, vocab)))
             lane.samplers[handle] = [Sampler(facts, presence != 0), 0, top]
 
     @rule(data=st.data())

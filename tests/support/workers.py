@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import zmq
 
+from inferlet import Sampler
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     BatchResult,
@@ -25,12 +26,12 @@ from pie_py.wire.plan import (
     Plan,
     PlanResult,
     Sample,
-    SetSampler,
     Stop,
     SwapIn,
     SwapOut,
 )
 from support.model_rig import ints, offsets, tokens_of
+from support.programs_read import set_samplers
 
 SECONDS = 100
 NONE = ints([])
@@ -39,9 +40,7 @@ NONE = ints([])
 class Worker:
     """A worker process on a socket."""
 
-    def __init__(
-        self, sources: Sequence[Path], ranks: int, further: Any = None, **config: Any
-    ) -> None:
+    def __init__(self, sources: Sequence[Path], ranks: int, **config: Any) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="pie-")
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
@@ -56,13 +55,9 @@ class Worker:
             "threads": 1,
             "tensor_parallel_size": ranks,
         }
-        module = "pie_inference"
-        if further is not None:
-            options["extension"] = {"ranks": further}
-            module = "pie_cluster.ranks.worker"
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", module, "--connect", endpoint),
+                *(sys.executable, "-m", "pie_inference", "--connect", endpoint),
                 *("--config", json.dumps(options)),
             ],
             stdin=subprocess.PIPE,
@@ -113,13 +108,8 @@ def plans(model: str) -> Iterator[Plan]:
         mask=NONE,
     )
     positions = ints([*range(21), *range(9)])
-    sampler = SetSampler(
-        samplers=ints([0, 1]),
-        numbers=np.array([[0, 1, 0], [1, 0.9, 0]], np.float32),
-        top_k=ints([0, 20]),
-        seeds=np.array([[1, 2], [3, 4]], np.uint32),
-        rows=ints([-1, -1]),
-    )
+    kinds = [Sampler(temperature=0.0), Sampler(top_p=0.9, top_k=20)]
+    sampler = set_samplers(kinds, 512, seeds=[[1, 2], [3, 4]])
     yield Plan(
         0, model, [EmbedText(ints(tokens_of(count)), positions, ints(range(count))), forward]
     )

@@ -74,8 +74,14 @@ class Directory:
             except RpcError as error:
                 raise DirectoryRefuses(error.code, error.message) from None
             except ClientError as error:
-                raise DirectoryAway(str(error)) from None
-        raise DirectoryAway(
-            f"no directory of a cluster answers at {self._gateway} within {ASK_SECONDS:g} s; is"
-            " the address right, and does `pie-py cluster up` run there?"
+                raise DirectoryAway(self._why(error)) from None
+        raise DirectoryAway(self._why(None))
+
+    def _why(self, error: ClientError | None) -> str:
+        """Why nothing answers; what a client says of that is advice for a single server."""
+        if error is not None and "starts one" not in str(error):
+            return str(error)
+        return (
+            f"no gateway of a cluster answers at {self._gateway}: is the address right, and does"
+            " its head run? `pie-py cluster up` there starts it again"
         )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pie_cluster.directory.leases import SILENT_SECONDS, Leases
 from pie_cluster.directory.node import Life, Node, State, life_of
 from pie_cluster.directory.policies import Launch, Policy, choose
-from pie_cluster.directory.table import ASSUMED_TOKENS, MOST_NODES, Table
+from pie_cluster.directory.table import MOST_NODES, Table
 from pie_cluster.wire.messages import (
     ACCEPTED_PROTOCOLS,
     CLUSTER_PROTOCOL,
@@ -93,6 +93,7 @@ class Directory:
 
     def __init__(self, policy: Policy, random: Random, now: float) -> None:
         self.keys = 0  # another number whenever users' keys may have been removed; its owner says
+        self.settings = 0  # the version of the cluster's settings; its owner says
         self._policy = policy
         self._random = random
         self._began = now
@@ -164,10 +165,10 @@ class Directory:
         if start is not None and start.life <= node.life:
             del self._starting[message.node]
         self._table.add(node, now)
-        self._table.hint(node, message.cached)
+        self._table.learn(node, message.cached)
         self._table.export(node, message.exports)
         self._leases.renew(node, now)
-        return Renewed(0, _milliseconds(node, now), self.keys, node.again)
+        return self._renewed(node, now)
 
     def report(self, message: Report, sender: bytes, now: float) -> ToNode:
         """A life tells what has changed; its lease is renewed."""
@@ -183,16 +184,26 @@ class Directory:
         if message.number != node.report + 1:
             return JoinAgain()
         node.report = message.number
+        node.settings = message.settings
         node.silent = False
         if message.drain_ms is not None and node.drain_until is None:
             self._drain(node, now + message.drain_ms / 1000)
-        self._table.hint(node, message.cached)
+        self._table.learn(node, message.cached)
         self._table.export(node, message.exported, message.released)
         self._table.take(node, message.load, now)
         self._leases.renew(node, now)
         if message.drain_ms is not None and not message.load.instances:
             self._end(node, _after(node))
-        return Renewed(message.number, _milliseconds(node, now), self.keys, node.again)
+        return self._renewed(node, now)
+
+    def _renewed(self, node: Node, now: float) -> Renewed:
+        until = _milliseconds(node, now)
+        return Renewed(node.report, until, self.keys, node.again, self.settings)
+
+    def have_old_settings(self) -> bool:
+        """True if a node that answers has not reported the present version of the settings."""
+        states = State.READY, State.DRAINING
+        return any(n.settings != self.settings for n in self._table if n.state in states)
 
     def drain(self, name: str, seconds: float, now: float, again: bool = False) -> None:
         """A node takes no more; it is removed when it is empty, or `seconds` from now; or has
@@ -262,7 +273,7 @@ class Directory:
         mean; `starting` while a directory that was just started knows of no room.
         """
         self._look(now)
-        launch = Launch(_keys(request), now, self._beside(request, now))
+        launch = Launch(self._keys(request), now, self._beside(request, now))
         node = choose(self._policy, launch, self._table, self._random)
         if node is not None and str(node.life) in request.avoid:
             node = self._table.lightest_but(request.avoid)
@@ -287,6 +298,14 @@ class Directory:
                 "node-lost", f"{instance}: node {node.life} answers neither you nor the directory"
             )
         return _location(node)
+
+    def _keys(self, request: PlacementRequest) -> list[tuple[int, int]]:
+        """What a launch may find cached: of its program, if nothing of its prompt is known."""
+        if not request.prefixes:
+            key = program_key(request.user, request.program)
+            return [(key, self._table.expected(key))]
+        keys = [prefix_key(request.user, digest) for digest in request.prefixes]
+        return [(key, FIRST_TOKENS << doublings) for doublings, key in enumerate(keys)][::-1]
 
     def _beside(self, request: PlacementRequest, now: float) -> Sequence[Node]:
         """The nodes that a launch asks for, or that of its parent."""
@@ -396,14 +415,6 @@ class Directory:
 def _after(node: Node) -> Over:
     """What follows when this life ends."""
     return Over(node.life, node.drain_until is not None and not node.again)
-
-
-def _keys(request: PlacementRequest) -> list[tuple[int, int]]:
-    """What a launch may find cached: of its program, if nothing of its prompt is known."""
-    if not request.prefixes:
-        return [(program_key(request.user, request.program), ASSUMED_TOKENS)]
-    keys = [prefix_key(request.user, digest) for digest in request.prefixes]
-    return [(key, FIRST_TOKENS << doublings) for doublings, key in enumerate(keys)][::-1]
 
 
 def _location(node: Node) -> Location:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import os
 from pathlib import Path
-
-from pie_py.config.whole_files import write_whole
 
 
 class LivesUnusable(Exception):
@@ -13,22 +11,23 @@ class LivesUnusable(Exception):
 
 
 class Lives:
-    """Per node the number of its last life, and how many nodes were named, in one small file."""
+    """Per node the number of its last life, whether it is drained, and how many nodes were named:
+    a file to which each change is a line.
+    """
 
     def __init__(self, path: Path) -> None:
         """Reads the file, if it is there. Raises `LivesUnusable` if it cannot be read."""
         self._path = path
         self._last: dict[str, int] = {}
         self._named = 0
-        self._drained: list[str] = []
+        self._drained: set[str] = set()
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            self._named = int(found["named"])
-            self._last = {str(node): int(number) for node, number in found["lives"].items()}
-            self._drained = [str(node) for node in found.get("drained", [])]
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            # A line without an end was not acknowledged: the disk was full, or the machine died.
+            self._whole = len(text[: text.rfind("\n") + 1].encode())
+            for line in text.splitlines()[: text.count("\n")]:
+                self._take(line)
+        except (OSError, ValueError) as error:
             raise LivesUnusable(
                 f"{path} tells which numbers of lives were given out, and cannot be read ({error});"
                 " put a copy back. Without it names of instances could be used twice"
@@ -39,7 +38,7 @@ class Lives:
         is on disk when this returns. Raises `LivesUnusable` if it cannot be written.
         """
         number = max(self._last.get(node, 0), above) + 1
-        self._write(self._named, {**self._last, node: number}, self._drained)
+        self._note(f"life {node} {number}")
         return number
 
     def end(self, node: str) -> None:
@@ -47,28 +46,45 @@ class Lives:
         `LivesUnusable` as `next`.
         """
         if node not in self._drained:
-            self._write(self._named, self._last, [*self._drained, node])
+            self._note(f"drained {node} 0")
 
     def is_drained(self, node: str) -> bool:
-        """Whether `end` was called for it."""
+        """True if `end` was called for it."""
         return node in self._drained
 
     def is_over(self, node: str, incarnation: int) -> bool:
-        """Whether a life is none any more: a later one was given out, or its node is drained."""
+        """True if a later life was given out, or the node is drained."""
         return incarnation < self._last.get(node, 0) or self.is_drained(node)
 
     def allot(self, count: int) -> list[str]:
         """Names for nodes, which none has had before. Raises `LivesUnusable` as `next`."""
         first = self._named + 1
-        self._write(self._named + count, self._last, self._drained)
+        self._note(f"named n {self._named + count}")
         return [f"n{number}" for number in range(first, first + count)]
 
-    def _write(self, named: int, last: dict[str, int], drained: list[str]) -> None:
-        text = json.dumps({"named": named, "lives": last, "drained": drained})
+    def _take(self, line: str) -> None:
+        kind, node, number = line.split()
+        match kind:
+            case "life":
+                self._last[node] = int(number)
+            case "drained":
+                self._drained.add(node)
+            case "named":
+                self._named = int(number)
+            case _:
+                raise ValueError(f"{line[:80]!r} is no line of it")
+
+    def _note(self, line: str) -> None:
+        data = f"{line}\n".encode()
         try:
-            write_whole(self._path, text.encode(), durable=True)
+            with self._path.open("ab") as file:
+                file.truncate(self._whole)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as error:
             raise LivesUnusable(
                 f"{self._path} cannot be written ({error.strerror}): make room on the disk"
             ) from None
-        self._named, self._last, self._drained = named, last, drained
+        self._whole += len(data)
+        self._take(line)

@@ -89,6 +89,7 @@ class Node:
         "life",
         "report",
         "sender",
+        "settings",
         "silent",
         "token_seconds",
         "used_tokens",
@@ -103,6 +104,7 @@ class Node:
         self.cached: dict[int, int] = {}
         self.exports: dict[int, None] = {}
         self.report = 0  # number of the last one
+        self.settings = -1  # the version that it has reported
         self.heard = now
         self.silent = False
         self.drain_until: float | None = None

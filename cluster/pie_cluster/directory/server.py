@@ -99,7 +99,7 @@ class DirectoryServer:
         member.folder.mkdir(parents=True, exist_ok=True)
         self._models = member.models
         self._clock = clock
-        self._lives = Lives(member.folder / "lives.json")
+        self._lives = Lives(member.folder / "lives")
         self._directory = Directory(load_policy(member.policy), random.Random(), clock())
         self._users = None if pair is None else KnownUsers(KeyStore(data_folder))
         self._first = secrets.randbits(32)  # as told by no directory before this one
@@ -152,6 +152,19 @@ class DirectoryServer:
     def drain(self, node: str, seconds: float, again: bool) -> None:
         """As `Directory.drain`."""
         self._directory.drain(node, seconds, self._clock(), again)
+
+    @property
+    def settings(self) -> int:
+        """The version of the cluster's settings, of which nodes are told."""
+        return self._directory.settings
+
+    @settings.setter
+    def settings(self, version: int) -> None:
+        self._directory.settings = version
+
+    def have_old_settings(self) -> bool:
+        """As `Directory.have_old_settings`."""
+        return self._directory.have_old_settings()
 
     def nodes(self) -> list[NodeFacts]:
         """All nodes, by name."""

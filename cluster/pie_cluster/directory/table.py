@@ -7,6 +7,7 @@ of about the same load lie in one bucket. Hints of a node and holders of a key a
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from random import Random
@@ -18,7 +19,7 @@ from pie_cluster.wire.messages import MOST_HINTS, Load
 MOST_NODES = 16384
 MOST_HOLDERS = 64  # nodes that one key leads to; what more have it are found by chance
 OWN_TOKENS = 512  # that a launch is expected to compute beside what is cached
-ASSUMED_TOKENS = 2048  # of a program's prompt, until a node tells what it has cached
+MOST_LEARNED = 1 << 16  # programs of users of which nodes have told what they cache
 BUCKETS = 32  # the last one: nodes without room
 LIGHT_SECONDS = (
     0.02  # the width of the first bucket; each is sqrt(2) times as far as the one before
@@ -76,6 +77,7 @@ class Table:
         self._buckets: list[RandomSet[Node]] = [RandomSet() for _ in range(BUCKETS)]
         self._holders: dict[int, RandomSet[Node]] = {}
         self._exporters: dict[int, RandomSet[Node]] = {}
+        self._learned: OrderedDict[int, int] = OrderedDict()  # tokens by key
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -117,6 +119,12 @@ class Table:
         """A node that has something of this key cached, and takes launches."""
         holders = self._holders.get(key)
         return holders.draw(random) if holders else None
+
+    def expected(self, key: int) -> int:
+        """The tokens that a launch of a key may find: as many as nodes have told last; 0 if none
+        has.
+        """
+        return self._learned.get(key, 0)
 
     def exporters(self, key: int) -> Sequence[Node]:
         """Nodes that have an export, MOST_HOLDERS at most, also those that take no launches."""
@@ -166,6 +174,17 @@ class Table:
         if new:
             self.hint(node, new)
         self.refresh(node, now)
+
+    def learn(self, node: Node, cached: Iterable[tuple[int, int]]) -> None:
+        """A node tells what it has cached, 0 tokens: nothing any more."""
+        cached = list(cached)
+        for key, tokens in cached:
+            if tokens:
+                self._learned[key] = tokens
+                self._learned.move_to_end(key)
+        while len(self._learned) > MOST_LEARNED:
+            self._learned.popitem(last=False)
+        self.hint(node, cached)
 
     def hint(self, node: Node, cached: Iterable[tuple[int, int]]) -> None:
         """What a node has cached by key, 0 tokens: nothing. The oldest hints give way."""

@@ -15,7 +15,6 @@ from pie_cluster.config import member_of
 from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.gateway.everywhere import ClusterSettings
 from pie_cluster.gateway.methods import GatewayMethods
-from pie_cluster.gateway.relay import Relay
 from pie_cluster.node.links import NodeLinks
 from pie_cluster.wire.requests import member_key
 from pie_control.confined.pool import ConfinedPool
@@ -70,7 +69,6 @@ class Gateway:
 
             self._restarts = Restarts(config.store, self._directory, self._links, clock)
         self._everywhere = ClusterSettings(config.data_folder, self._directory, self._links)
-        self._relay = Relay(self._directory, config, member.relay_port)
         shares = Shares.of(config)
         methods = partial(
             GatewayMethods,
@@ -83,7 +81,6 @@ class Gateway:
             prepare,
             self._restarts,
             self._everywhere,
-            self._relay,
             clock,
         )
         pair = member.pair()
@@ -98,9 +95,7 @@ class Gateway:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._directory.run)
                 await nursery.start(self._links.run)
-                await nursery.start(self._relay.run)
                 endpoint = await nursery.start(self._rpc.run)
-                nursery.start_soon(self._everywhere.run)
                 if self._restarts is not None:
                     nursery.start_soon(self._restarts.run)
                 task_status.started(endpoint)

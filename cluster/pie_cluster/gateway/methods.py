@@ -17,7 +17,6 @@ import structlog
 from pie_cluster.directory.directory import PlacementRequest
 from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.gateway.everywhere import ClusterSettings
-from pie_cluster.gateway.relay import Relay
 from pie_cluster.node.links import NodeLinks
 from pie_cluster.wire.messages import NodeFacts
 from pie_cluster.wire.requests import check_member
@@ -60,7 +59,6 @@ class GatewayMethods:
         prepare: Callable[[Program], Awaitable[None]],
         restarts: Restarts | None,
         everywhere: ClusterSettings,
-        relay: Relay,
         clock: Callable[[], float],
         sessions: Sessions,
     ) -> None:
@@ -73,12 +71,13 @@ class GatewayMethods:
         self._links = links
         self._restarts = restarts
         self._everywhere = everywhere
-        self._relays = relay
         self._clock = clock
         self._started = clock()
         self._kept = ProgramRequests(config, shares, programs, prepare, confined)
         known = methods.OF_ALL_NODES + methods.OF_GATEWAYS
-        self._handlers = Handlers(known, self._kept, self, more=directory.methods)
+        self._handlers = Handlers(
+            known, self._kept, self, more={**directory.methods, **everywhere.methods}
+        )
 
     def answer(self, session: Session, request: Request) -> Any:
         """Does what a request asks; what may have to wait is returned as a coroutine. Raises
@@ -116,9 +115,6 @@ class GatewayMethods:
                 raise
             return await self._restarts.where(asked.instance, session.scope, refusal)
         return there.described()
-
-    def _relay(self, session: Session, asked: methods.Relay) -> Any:
-        return self._relays.ticket(asked.life, session.user)
 
     def _nodes(self, session: Session, asked: methods.Nodes) -> Any:
         return [msgspec.structs.asdict(node) for node in self._all()]

@@ -1,5 +1,5 @@
-"""Ray's actors: one per node, which keeps its control process; and where a node's ranks
-are on several machines, one for each of the others, which keeps the host of the ranks there.
+"""Ray's actors: one per node, which keeps its control process. Where a node's ranks are on several
+machines, it has a place on all of them or on none.
 
 `python -m pie_cluster.machines.actors FOLDER` has Ray place the nodes of a machine's folder that
 it does not have yet, and with `forget` behind it end those that are on the machine, which leaves.
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import ray
+from ray._private import utils
 from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import (
@@ -26,7 +27,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from pie_cluster.directory.asking import DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.node_keeper import NodeKeeper, RankKeeper, no_hosts
+from pie_cluster.machines.node_keeper import NodeKeeper, always
 from pie_cluster.machines.settings import (
     Machine,
     Names,
@@ -39,18 +40,17 @@ from pie_cluster.machines.settings import (
 from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_ready
 
 log = logging.getLogger("pie.actors")
+_ray_utils: Any = utils
 
 NAMESPACE = "pie"
 PREFIX = "node-"
-RANKS_PREFIX = "ranks-"
 PLACE_SECONDS = 2.0  # for an actor to say where it is
 ROOM_SECONDS = 60.0  # for a machine's nodes to be placed on it, before that is tried anew
-HOST_SECONDS = 10.0  # without an answer, after which an actor's machine is taken for lost
-AGAIN_SECONDS = 1.0  # between two questions to it
-NODE_ROOM = {"pie_node": 1}
+LOOK_SECONDS = 0.5  # between two looks whether a node has all of its machines
+NODE_ROOM = {"pie_node": 1.0}
 ACTOR_ENDED = "its actor has ended; the system's log and ray/session_latest/logs tell why"
 
-Strategy: TypeAlias = NodeAffinitySchedulingStrategy | PlacementGroupSchedulingStrategy | str
+Strategy: TypeAlias = NodeAffinitySchedulingStrategy | PlacementGroupSchedulingStrategy
 
 
 class NodeActor:
@@ -60,11 +60,11 @@ class NodeActor:
         """Starts keeping; the directory tells when the node serves."""
         self._folder = Path(os.environ["PIE_PY_CLUSTER_FOLDER"])
         self._node = node
-        self._machines = Token.read(self._folder / "token.json").rank_machines
-        hosts = [_AskedHost(_ranks_name(node, n)) for n in range(1, self._machines)]
-        find = (lambda: _endpoints(hosts)) if hosts else no_hosts
+        is_whole = always
+        if Token.read(self._folder / "token.json").rank_machines > 1:
+            is_whole = _Machines(node).are_there
         is_another = ray.get_runtime_context().was_current_actor_reconstructed
-        self._keeper = NodeKeeper(node, self._folder, find, ACTOR_ENDED if is_another else "")
+        self._keeper = NodeKeeper(node, self._folder, is_whole, ACTOR_ENDED if is_another else "")
         threading.Thread(target=self._keep, daemon=True).start()
 
     def folder(self) -> str:
@@ -82,7 +82,7 @@ class NodeActor:
         # It is drained: the actor goes, and must not be started again, by Ray or by its machine.
         while not self._dropped():
             time.sleep(1.0)
-        _end_others(self._node, self._machines)
+        _give_back(self._node)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
     def _dropped(self) -> bool:
@@ -94,46 +94,24 @@ class NodeActor:
         return True
 
 
-class RanksActor:
-    """Keeps the host of a node's ranks, on a machine where the first rank is not."""
+class _Machines:
+    """Watches the machines of a node."""
 
     def __init__(self, node: str) -> None:
-        """Starts keeping."""
-        self._keeper = RankKeeper(node, Path(os.environ["PIE_PY_CLUSTER_FOLDER"]))
+        self._group = machines_of(node)
+        self._there = True  # else its actor would not be placed
+        threading.Thread(target=self._watch, daemon=True).start()
 
-    def endpoint(self) -> str:
-        """Where the host listens; empty until it does."""
-        return self._keeper.endpoint
+    def are_there(self) -> bool:
+        """True if none is lost, as far as is known while Ray's head is away."""
+        return self._there
 
-
-class _AskedHost:
-    """What such an actor answers, asked again and again."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._answer, self._answered = "", 0.0
-        threading.Thread(target=self._ask, daemon=True).start()
-
-    def endpoint(self) -> str:
-        """Where its host listens; empty if it does not, or its machine is lost."""
-        return self._answer if time.monotonic() - self._answered < HOST_SECONDS else ""
-
-    def _ask(self) -> None:
-        actor: Any = None  # found once: Ray's head may be away later
+    def _watch(self) -> None:
         while True:
-            try:
-                actor = actor or ray.get_actor(self._name, namespace=NAMESPACE)
-                self._answer = ray.get(actor.endpoint.remote(), timeout=HOST_SECONDS)
-                self._answered = time.monotonic()
-            except (ValueError, RayError) as error:  # not placed, or its process has ended
-                log.info("%s does not answer: %s", self._name, error)
-            time.sleep(AGAIN_SECONDS)
-
-
-def _endpoints(hosts: list[_AskedHost]) -> tuple[str, ...] | None:
-    """Where all of them listen; None if one does not."""
-    endpoints = tuple(host.endpoint() for host in hosts)
-    return endpoints if all(endpoints) else None
+            with suppress(RayError):
+                table = ray.util.placement_group_table(self._group)
+                self._there = table["state"] == "CREATED"
+            time.sleep(LOOK_SECONDS)
 
 
 def connect(
@@ -145,6 +123,8 @@ def connect(
     """
     # Ray's actors import from their driver's working directory, too: only we write to this one.
     os.chdir(folder)
+    # Ray tells its head, in the clear, the command line, where a worker has its configuration.
+    _ray_utils.get_entrypoint_name = lambda: "pie_cluster"
     ray.init(
         address=address,
         _node_ip_address=host,
@@ -216,46 +196,50 @@ def placed_nodes() -> set[str]:
 
 def place_on_machines(names: list[str], gpus: int, machines: int) -> None:
     """Has Ray place nodes that it does not have, each on so many machines at once, or none of it,
-    with so many GPUs on each.
+    with so many GPUs on each. Its worker has Ray start ranks on all but the first.
     """
     named = placed_nodes()
     for name in names:
-        if name in named:
-            continue
-        group = _group(name) or ray.util.placement_group(
-            [{**NODE_ROOM, **({"GPU": gpus} if gpus else {})}] * machines,
-            strategy="STRICT_SPREAD",
-            name=PREFIX + name,
-            lifetime="detached",
-        )
-        for number in range(machines):
-            where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
-            if number == 0:
-                place_node(name, gpus, where)
-            else:
-                _start(RanksActor, _ranks_name(name, number), name, gpus, where)
+        if name not in named:
+            try:
+                group = machines_of(name)
+            except ValueError:  # there is none yet
+                group = ray.util.placement_group(
+                    [bundle(gpus)] * machines,
+                    strategy="STRICT_SPREAD",
+                    name=PREFIX + name,
+                    lifetime="detached",
+                )
+            place_node(name, gpus, PlacementGroupSchedulingStrategy(group, 0))
 
 
-def _group(node: str) -> PlacementGroup | None:
-    """The machines of a node; None if its ranks are on one."""
-    with suppress(ValueError):
-        group: PlacementGroup = ray.util.get_placement_group(PREFIX + node)
-        return group
-    return None
+def bundle(gpus: int) -> dict[str, float]:
+    """What Ray counts of a machine for its part of a node."""
+    return {**NODE_ROOM, **({"GPU": gpus} if gpus else {})}
 
 
-def _ranks_name(node: str, number: int) -> str:
-    return f"{RANKS_PREFIX}{node}-{number}"
+def machines_of(node: str) -> PlacementGroup:
+    """The machines of a node whose ranks are on several. Raises `ValueError` if it has none."""
+    group: PlacementGroup = ray.util.get_placement_group(PREFIX + node)
+    return group
 
 
 def give_up_node(name: str) -> None:
     """A node that was asked for is not wanted any more."""
-    _end(PREFIX + name)
+    with suppress(ValueError):  # Ray does not know it any more
+        ray.kill(ray.get_actor(PREFIX + name, namespace=NAMESPACE), no_restart=True)
+    _give_back(name)
 
 
-def forget_nodes(names: list[str], folder: Path, machines: int) -> None:
-    """Ends the nodes of a machine that leaves, each of so many machines: Ray would keep them, and
-    start them where there is room for others. Those that are elsewhere stay.
+def _give_back(node: str) -> None:
+    """The machines of a node are free for others."""
+    with suppress(ValueError):  # its ranks are on one
+        ray.util.remove_placement_group(machines_of(node))
+
+
+def forget_nodes(names: list[str], folder: Path) -> None:
+    """Ends the nodes of a machine that leaves: Ray would keep them, and start them where there is
+    room for others. Those that are elsewhere stay.
     """
     folders = _folders(names)
     here = [name for name in names if folders.get(name) == str(folder)]
@@ -263,7 +247,6 @@ def forget_nodes(names: list[str], folder: Path, machines: int) -> None:
     for name in names:
         if name in here or name not in folders:
             give_up_node(name)
-            _end_others(name, machines)
 
 
 def end_in_order(actors: list[Any]) -> None:
@@ -273,29 +256,10 @@ def end_in_order(actors: list[Any]) -> None:
         ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
 
 
-def _end_others(node: str, machines: int) -> None:
-    """What a node has beside its own actor."""
-    for number in range(1, machines):
-        _end(_ranks_name(node, number))
-    if (group := _group(node)) is not None:
-        ray.util.remove_placement_group(group)
-
-
-def _end(name: str) -> None:
-    with suppress(ValueError):  # Ray does not know it any more
-        ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
-
-
-def place_node(name: str, gpus: int, where: Strategy = "DEFAULT") -> None:
-    """Has Ray place a node, on whatever machine has room if none is named. Until one has, Ray's
-    autoscaler sees what is missing.
-    """
-    _start(NodeActor, PREFIX + name, name, gpus, where)
-
-
-def _start(kind: type[Any], name: str, node: str, gpus: int, where: Strategy) -> None:
-    actor = ray.remote(kind).options(
-        name=name,
+def place_node(name: str, gpus: int, where: Strategy) -> None:
+    """Has Ray place a node, which it keeps until it is given up."""
+    actor = ray.remote(NodeActor).options(
+        name=PREFIX + name,
         namespace=NAMESPACE,
         lifetime="detached",
         get_if_exists=True,
@@ -306,7 +270,7 @@ def _start(kind: type[Any], name: str, node: str, gpus: int, where: Strategy) ->
         resources=NODE_ROOM,
         scheduling_strategy=where,
     )
-    actor.remote(node)
+    actor.remote(name)
 
 
 def wanted_nodes(token: Token, machine: Machine, folder: Path) -> list[str]:
@@ -334,7 +298,7 @@ def main() -> int:
     gpus = token.local_ranks if machine.gpus else 0
     connect(token.ray, machine.host, folder)
     if sys.argv[2:] == ["forget"]:
-        forget_nodes(Names(folder).read(), folder, token.rank_machines)
+        forget_nodes(Names(folder).read(), folder)
         return 0
     try:
         if token.rank_machines > 1:

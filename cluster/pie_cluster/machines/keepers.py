@@ -1,4 +1,6 @@
-"""The process that keeps a machine's part of a cluster, started and found again by its folder."""
+"""Processes of a machine that outlive who has started them, found again by its folder: its keeper,
+and its agent of Ray.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,16 @@ import json
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Self
 
 import psutil
 
 from pie_cluster.machines.settings import ClusterProblem, write_private
-from pie_py.config.processes import python_command
+from pie_py.config.processes import STOP_SECONDS, Child, python_command
 
 KEPT_LOGS = 3  # of former starts
+KEEPER, AGENT = "keeper.json", "agent.json"  # records
+PROCESSES = "processes.json"  # of a keeper, as it sees them
 
 
 def start_keeper(folder: Path) -> None:
@@ -21,7 +26,8 @@ def start_keeper(folder: Path) -> None:
     """
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    for old in logs.glob("*.log"):  # what they say of a start is to be of this one
+    (folder / PROCESSES).unlink(missing_ok=True)
+    for old in logs.glob("*.log"):
         for number in range(KEPT_LOGS, 0, -1):
             with suppress(FileNotFoundError):
                 _older(old, number - 1).replace(_older(old, number))
@@ -33,8 +39,7 @@ def start_keeper(folder: Path) -> None:
             stderr=log,
             start_new_session=True,
         )
-    told = {"pid": process.pid, "began": _birth(process.pid)}
-    write_private(folder / "keeper.json", json.dumps(told))
+    _note(folder / KEEPER, process.pid)
     assert process.stdin is not None
     with suppress(BrokenPipeError), process.stdin:  # one that has ended is told of by its log
         process.stdin.write(b"!")
@@ -53,16 +58,113 @@ def _birth(pid: int) -> str:
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {ticks}"
 
 
-def keeper(folder: Path) -> psutil.Process | None:
-    """The process that keeps a folder's part, if it runs."""
+def _note(record: Path, pid: int) -> None:
+    write_private(record, json.dumps({"pid": pid, "began": _birth(pid)}))
+
+
+def _noted(record: Path) -> psutil.Process | None:
+    """The process of a record, if it runs."""
     try:
-        told = json.loads((folder / "keeper.json").read_text())
+        told = json.loads(record.read_text())
         if _birth(told["pid"]) != told["began"]:
             return None
         process = psutil.Process(told["pid"])
         return process if process.status() != psutil.STATUS_ZOMBIE else None
     except (OSError, ValueError, KeyError, psutil.NoSuchProcess):
         return None
+
+
+def keeper(folder: Path) -> psutil.Process | None:
+    """The process that keeps a folder's part, if it runs."""
+    return _noted(folder / KEEPER)
+
+
+def kill_keeper(folder: Path) -> None:
+    """Ends a keeper with all that it keeps, but for its agent of Ray and the nodes."""
+    if (process := keeper(folder)) is not None:
+        process.kill()
+        process.wait()
+
+
+def processes_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """Of each process of a folder's keeper: `pid`, and `ready` or `error` if it has said so; none
+    if no keeper has run.
+    """
+    with suppress(OSError, ValueError):
+        told: dict[str, dict[str, Any]] = json.loads((folder / PROCESSES).read_text())
+        return told
+    return {}
+
+
+def forget_processes(folder: Path) -> None:
+    """A machine runs nothing any more."""
+    for name in (KEEPER, AGENT, PROCESSES):
+        (folder / name).unlink(missing_ok=True)
+
+
+class LeftProcess(Child):
+    """A process that a killed keeper has left, as a `Supervisor` keeps it."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        """Takes a process that is no child of this one."""
+        self._left = process
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        pid: int = self._left.pid
+        return pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop(0)
+
+    def wait(self, seconds: float | None = None) -> int:
+        """Waits for its end; its exit status is not known. Raises `psutil.TimeoutExpired`."""
+        self._left.wait(seconds)
+        return 0
+
+    def ask_to_end(self) -> None:
+        """Sends SIGTERM."""
+        with suppress(psutil.NoSuchProcess):
+            self._left.terminate()
+
+    def stop(self, seconds: float = STOP_SECONDS) -> int:
+        """Has it end in order, and kills it after so long."""
+        self.ask_to_end()
+        try:
+            return self.wait(seconds)
+        except psutil.TimeoutExpired:
+            return self.kill()
+
+    def kill(self) -> int:
+        """Ends it at once."""
+        with suppress(psutil.NoSuchProcess):
+            self._left.kill()
+        return self.wait()
+
+
+def end_agent(agent: Child) -> None:
+    """Ends an agent of Ray at once, with all that it has started, some of which would write on."""
+    with suppress(psutil.NoSuchProcess):
+        started = psutil.Process(agent.pid).children(recursive=True)
+        agent.kill()
+        for process in psutil.wait_procs(started, STOP_SECONDS)[1]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def note_agent(folder: Path, pid: int) -> None:
+    """Notes a machine's agent of Ray down, so that it is found again. Raises `OSError`."""
+    _note(folder / AGENT, pid)
+
+
+def left_agent(folder: Path) -> LeftProcess | None:
+    """The agent of Ray that runs, with its nodes, though its keeper may have been killed."""
+    found = _noted(folder / AGENT)
+    return None if found is None else LeftProcess(found)
 
 
 def check_keeper(folder: Path) -> None:

@@ -1,8 +1,9 @@
-"""`python -m pie_cluster.machines.machine FOLDER`: keeps what a machine runs beside its nodes.
+"""`python -m pie_cluster.machines.machine FOLDER`: keeps what a machine runs of a cluster.
 
-On the head that is Ray's head and the gateway; elsewhere one Ray agent, or in a Ray that was there
-before what has it start nodes (`foreign.py`); on either, HTTP. What has ended is started again.
-Nodes are Ray's to start: see `actors.py`.
+On the head that is the store of Ray's head, and the gateway; where nodes are, an agent of Ray, or
+in a Ray that was there before what has it start nodes (`foreign.py`); on either, HTTP. What has
+ended is started again. Nodes are Ray's to start: see `actors.py`. An agent outlives a keeper that
+is killed, with its nodes, and the next keeper takes it over.
 """
 
 from __future__ import annotations
@@ -20,10 +21,19 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.machines.settings import Token, machine_resource, member_keys_file, read_folder
+from pie_cluster.machines.keepers import PROCESSES, LeftProcess, end_agent, left_agent, note_agent
+from pie_cluster.machines.settings import (
+    Names,
+    machine_resource,
+    member_keys_file,
+    ray_environment,
+    read_folder,
+)
 from pie_cluster.machines.users import CopiedUsers
+from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.processes import Backoff, Child, Supervisor
 from pie_py.config.server import ServerConfig
 from pie_py.config.whole_files import write_whole
@@ -47,8 +57,8 @@ class MachineKeeper:
         self._keys = member_keys_file(folder, self._token)
         self._stopping = False
         self._kept: dict[str, Supervisor[Child]] = {}
+        self._said: dict[str, dict[str, Any]] = {}  # by process: that it is ready, or an error
         self._placed = 0  # starts of Ray after which nodes were placed
-        self._placing: Child | None = None
         self._users: CopiedUsers | None = None
         if self._machine.gateway and self._machine.role != "head" and self._token.is_encrypted:
             self._users = CopiedUsers(self._token, folder / "http")
@@ -59,36 +69,55 @@ class MachineKeeper:
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
         for name, start in self._starts().items():
-            self.keep(name, start)
+            self.keep(name, start, left_agent(self._folder) if name == "agent" else None)
         while not self._stopping:
-            self._write_pids()
+            self._write_processes()
             time.sleep(LOOK_SECONDS)
         end = time.monotonic() + STOP_SECONDS
         for name, kept in reversed(self._kept.items()):
-            if name == "ray" and self._machine.role != "head":
+            if name == "agent":
                 self._forget_nodes()
-                kept.stop(0)  # Ray's agent would wait for actors, and dies with it
             kept.ask_to_end()
+            if name == "agent" and kept.child is not None:
+                end_agent(kept.child)  # it would wait for actors, and they die with it
         for kept in self._kept.values():
             kept.stop(max(0.1, end - time.monotonic()))
 
-    def keep(self, name: str, start: Callable[[], Child]) -> Supervisor[Child]:
-        """Keeps another process."""
+    def keep(
+        self, name: str, start: Callable[[], Child], left: LeftProcess | None = None
+    ) -> Supervisor[Child]:
+        """Keeps another process, of which one may be left."""
         backoff = Backoff(first=FIRST_PAUSE, most=MOST_PAUSE)
-        self._kept[name] = Supervisor(name, start, partial(_on_lost, name), backoff=backoff)
+        self._kept[name] = Supervisor(
+            name,
+            start,
+            partial(_on_lost, name),
+            attend=partial(self._hear, name),
+            child=left,
+            backoff=backoff,
+        )
         return self._kept[name]
+
+    def _hear(self, name: str, child: Child) -> None:
+        """Hears of a process whether it serves, until it ends."""
+        with suppress(EOFError):
+            while name not in ("ray", "agent") and (said := child.next_line()) is not None:
+                if said.keys() & {"ready", "error"}:
+                    self._said[name] = said
+        child.wait()
 
     def _starts(self) -> dict[str, Callable[[], Child]]:
         """How each of its processes is started, Ray's first."""
         starts: dict[str, Callable[[], Child]] = {}
-        if not self._token.namespace:
+        has_own_ray, is_head = not self._token.namespace, self._machine.role == "head"
+        if is_head and has_own_ray:
             starts["ray"] = self._ray
-        if self._machine.role != "head":
-            starts["placing"] = self._foreign if self._token.namespace else self._placer
-        else:
+        if is_head:
             starts["gateway"] = self._gateway
-            if self._machine.autoscale is not None:
-                starts["scaler"] = self._scaler
+        if self._machine.room and has_own_ray:
+            starts["agent"] = self._agent
+        if self._machine.room:
+            starts["placing"] = self._placer if has_own_ray else self._foreign
         if self._machine.gateway is not None:
             starts["http"] = self._http
         return starts
@@ -96,16 +125,20 @@ class MachineKeeper:
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
 
-    def _placer(self) -> Child:
-        """Has Ray place this machine's nodes, once per start of its agent."""
-        placed = self._placed if self._placing is not None and not self._placing.status else 0
-        while placed == self._kept["ray"].starts:
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        while not condition():
             if self._stopping:
                 raise InterruptedError
             time.sleep(LOOK_SECONDS)
-        self._placed = self._kept["ray"].starts
-        self._placing = self._of_ray("placing", "pie_cluster.machines.actors", str(self._folder))
-        return self._placing
+
+    def _placer(self) -> Child:
+        """Has Ray place this machine's nodes, once per start of its agent."""
+        agent = self._kept["agent"]
+        if self._said.get("placing", {}).get("ready"):
+            self._wait(lambda: self._placed != agent.starts)
+        self._wait(lambda: agent.starts > 0 and Names(self._folder).are_given)
+        self._placed = agent.starts
+        return self._of_ray("placing", "pie_cluster.machines.actors", str(self._folder))
 
     def _forget_nodes(self) -> None:
         """Has Ray end this machine's nodes, if its head is there."""
@@ -116,42 +149,50 @@ class MachineKeeper:
                 time.sleep(LOOK_SECONDS)
             leaving.kill()
 
-    def _write_pids(self) -> None:
-        """Writes which processes run, for `pie-py cluster` and for tests."""
-        kept = self._kept.values()
-        pids = {each.name: child.pid for each in kept if (child := each.child) is not None}
-        text = json.dumps(pids)
-        path = self._folder / "pids.json"
+    def _write_processes(self) -> None:
+        """Writes which processes run, and what they have said of their start."""
+        told = {}
+        for name, kept in self._kept.items():
+            pid = {"pid": child.pid} if (child := kept.child) is not None else {}
+            told[name] = {**pid, **self._said.get(name, {})}
+        text = json.dumps(told)
+        path = self._folder / PROCESSES
         if not path.exists() or path.read_text() != text:
             with suppress(OSError):  # a full disk: it is written once there is room
                 write_whole(path, text.encode())
 
     def _ray(self) -> Child:
-        machine, host = self._machine, self._machine.host
-        options = ["--disable-usage-stats", f"--node-ip-address={host}"]
-        options += ["--include-log-monitor=false"]  # it sends to drivers; ours do not listen
-        if machine.role == "head":
-            port = self._token.ray.rpartition(":")[2]
-            options += ["--head", f"--port={port}", "--include-dashboard=false", "--num-cpus=0"]
-            options += ["--num-gpus=0", f"--temp-dir={ray_folder(self._folder)}"]
-            if machine.ray_autoscaling is not None:
-                options += [f"--autoscaling-config={machine.ray_autoscaling}"]
-            (self._folder / "gcs").mkdir(exist_ok=True)
-            # Left by a head that was killed; Ray would take an agent of ours for it.
-            (ray_folder(self._folder) / "ray_current_cluster").unlink(missing_ok=True)
-        else:
-            options += [f"--address={self._token.ray}", "--num-cpus=1"]
-            options += [f"--num-gpus={machine.gpus}"]
-            room = {"pie_node": machine.room, machine_resource(self._folder): 1}
-            options += [f"--resources={json.dumps(room)}"]
-        options += [f"--object-store-memory={100 << 20}"]
-        return self._of_ray("ray", "pie_cluster.machines.ray_start", "start", "--block", *options)
+        port = self._token.ray.rpartition(":")[2]
+        (self._folder / "gcs").mkdir(exist_ok=True)
+        # Left by a head that was killed; Ray would take an agent of ours for it.
+        (ray_folder(self._folder) / "ray_current_cluster").unlink(missing_ok=True)
+        return self._ray_start("ray", "--head", f"--port={port}")
+
+    def _agent(self) -> Child:
+        self._wait(lambda: answers(parse_endpoint(f"tcp://{self._token.ray}")))
+        room = {"pie_node": self._machine.room, machine_resource(self._folder): 1}
+        child = self._ray_start(
+            "agent",
+            f"--address={self._token.ray}",
+            "--num-cpus=1",
+            f"--num-gpus={self._machine.gpus}",
+            f"--resources={json.dumps(room)}",
+            "--include-log-monitor=false",  # it sends to drivers; ours do not listen
+            f"--object-store-memory={100 << 20}",
+        )
+        with suppress(OSError):  # a full disk
+            note_agent(self._folder, child.pid)
+        return child
+
+    def _ray_start(self, name: str, *options: str) -> Child:
+        always = ("--block", "--disable-usage-stats", f"--node-ip-address={self._machine.host}")
+        folder = ("--temp-dir", str(ray_folder(self._folder)))
+        module, env = "pie_cluster.machines.ray_start", self._ray_environment()
+        return self._child(name, env, module, "start", *always, *folder, *options, reports=False)
 
     def _foreign(self) -> Child:
+        self._wait(lambda: Names(self._folder).are_given)
         return self._child("placing", None, "pie_cluster.machines.foreign", str(self._folder))
-
-    def _scaler(self) -> Child:
-        return self._of_ray("scaler", "pie_cluster.machines.scaler", str(self._folder))
 
     def _gateway(self) -> Child:
         member = MemberConfig(
@@ -159,7 +200,6 @@ class MachineKeeper:
             folder=self._folder,
             models=self._token.models,
             policy=self._machine.policy,
-            relay_port=self._token.relay_port,
             keys=self._keys,
         )
         config = ServerConfig.model_validate(self._token.server).model_copy(
@@ -179,10 +219,8 @@ class MachineKeeper:
         }
         if self._users is not None:
             update["data_folder"] = self._folder / "http"
-            while not self._users.known:
-                if self._stopping:
-                    raise InterruptedError
-                time.sleep(LOOK_SECONDS)
+            users = self._users
+            self._wait(lambda: users.known)
         config = ServerConfig.model_validate(self._token.server).model_copy(update=update)
         return self._module("http", "pie_gateway", config.model_dump_json())
 
@@ -190,12 +228,22 @@ class MachineKeeper:
         return self._child(name, None, module, "--with-parent", "--config", config)
 
     def _of_ray(self, name: str, module: str, *arguments: str) -> Child:
-        return self._child(name, ray_environment(self._folder, self._token), module, *arguments)
+        return self._child(name, self._ray_environment(), module, *arguments)
 
-    def _child(self, name: str, env: dict[str, str] | None, module: str, *arguments: str) -> Child:
+    def _ray_environment(self) -> dict[str, str]:
+        return ray_environment(self._folder, self._token, os.environ)
+
+    def _child(
+        self,
+        name: str,
+        env: dict[str, str] | None,
+        module: str,
+        *arguments: str,
+        reports: bool = True,
+    ) -> Child:
         logs = self._folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        return Child(module, *arguments, log=logs / f"{name}.log", env=env, reports=False)
+        return Child(module, *arguments, log=logs / f"{name}.log", env=env, reports=reports)
 
 
 def _on_lost(name: str, reason: str, pause: float) -> None:
@@ -216,35 +264,6 @@ def ray_folder(folder: Path) -> Path:
     if short.lstat().st_uid != os.getuid():
         raise PermissionError(f"{short} is another user's: set a `folder` with a shorter path")
     return short / "ray"  # which Ray opens to everybody
-
-
-def ray_environment(folder: Path, token: Token) -> dict[str, str]:
-    """Of Ray's processes, and of those that talk to them."""
-    host = token.ray.rpartition(":")[0]
-    env = {
-        **os.environ,
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": token.ray_token,
-        "RAY_USAGE_STATS_ENABLED": "0",
-        # Ray's own storage: a head that comes back knows its nodes.
-        "RAY_gcs_storage": "rocksdb",
-        "RAY_gcs_storage_path": str(folder / "gcs"),
-        # A machine that is gone is noticed after 1.5 s, not 12.
-        "RAY_health_check_initial_delay_ms": "1000",
-        "RAY_health_check_period_ms": "500",
-        "RAY_health_check_timeout_ms": "1000",
-        "RAY_health_check_failure_threshold": "3",
-        "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
-        # A full machine ends what the kernel chooses: Ray would end all nodes, and tell nobody.
-        "RAY_memory_monitor_refresh_ms": "0",
-        # A node serves as a server does, which is not nice to others on its machine: Ray's is 15.
-        "RAY_worker_niceness": "0",
-        "PIE_PY_CLUSTER_FOLDER": str(folder),
-    }
-    if host.startswith("127."):
-        # Else Ray takes the machine's address instead, where other machines reach it.
-        env["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    return env
 
 
 if __name__ == "__main__":

@@ -1,31 +1,29 @@
-"""Keeps one node alive: a control process, and another one under a new number when it has ended;
-and on machines where its first rank is not, the host of its ranks.
+"""Keeps one node alive: a control process, and another one under a new number when it has ended.
 
-Actors run them; nothing here knows of Ray.
+An actor runs it; nothing here knows of Ray.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from pie_cluster.config import FurtherRanks, MemberConfig
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
 from pie_cluster.machines.settings import (
     directory_of,
     member_keys_file,
+    ray_environment,
     read_folder,
     waiting,
     without_ray,
 )
 from pie_py.config.child import LEAVE_SECONDS
-from pie_py.config.processes import LOAD_SECONDS, Backoff, Child, Supervisor
+from pie_py.config.processes import LOAD_SECONDS, Backoff, Child
 from pie_py.config.server import ServerConfig
 
 log = logging.getLogger("pie.node")
@@ -38,9 +36,9 @@ END_SECONDS = 2.0  # for a process to end that has closed its standard output
 COUNTS = Path("/proc/vmstat")
 
 
-def no_hosts() -> tuple[str, ...]:
-    """The hosts of a node whose ranks are all on its machine."""
-    return ()
+def always() -> bool:
+    """True: a node whose ranks are all on its machine needs no other one."""
+    return True
 
 
 class NodeKeeper:
@@ -50,18 +48,18 @@ class NodeKeeper:
         self,
         node: str,
         folder: Path,
-        find_hosts: Callable[[], tuple[str, ...] | None] = no_hosts,
+        is_whole: Callable[[], bool] = always,
         reason: str = "",
     ) -> None:
         """Nothing runs before `run`. The reason is why another keeper of the node has ended, if one
         has.
 
-        `find_hosts` tells at once where the hosts are of its ranks on other machines; None if one
-        is missing. A life ends with its hosts.
+        `is_whole` tells at once whether the node has all of its machines. A life ends when one is
+        lost.
         """
         self.left = False
         self._child: Child | None = None
-        self._find_hosts = find_hosts
+        self._is_whole = is_whole
         self._reason = reason
         self._node = node
         self._folder = folder
@@ -74,8 +72,7 @@ class NodeKeeper:
         directory = directory_of(self._token)
         while True:
             # That a life has ended is told at once, whatever the next one waits for.
-            hosts = self._await_hosts(0 if reason else 10.0)
-            waits = waiting(self._token, self._machine) if hosts is None else ""
+            waits = "" if self._is_whole() else waiting(self._token, self._machine)
             try:
                 incarnation = self._begin(directory, waits or reason)
             except DirectoryRefuses as error:
@@ -86,11 +83,12 @@ class NodeKeeper:
                 continue
             if incarnation is None:
                 continue
-            if hosts is None:  # which the directory shows from now on
-                self._await_hosts(None)
+            if waits:  # which the directory shows from now on
+                while not self._is_whole():
+                    time.sleep(LOOK_SECONDS)
                 continue
             backoff.start()
-            reason = self._live(incarnation, hosts)
+            reason = self._live(incarnation)
             if self.left:
                 return reason
             log.warning("%s.%s has ended: %s", self._node, incarnation, reason)
@@ -109,35 +107,28 @@ class NodeKeeper:
             log.warning("%s", error)
             return None
 
-    def _await_hosts(self, seconds: float | None) -> tuple[str, ...] | None:
-        """Where its hosts are; None if one is missing after so long."""
-        end = None if seconds is None else time.monotonic() + seconds
-        while (hosts := self._find_hosts()) is None:
-            if end is not None and time.monotonic() > end:
-                return None
-            time.sleep(LOOK_SECONDS)
-        return hosts
-
-    def _live(self, incarnation: int, hosts: tuple[str, ...]) -> str:
+    def _live(self, incarnation: int) -> str:
         """One life. Returns why it has ended; whether another one follows the directory tells."""
         log_file = self._folder / "logs" / f"{self._node}.log"
         try:
             log_file.parent.mkdir(parents=True, exist_ok=True)
-            config = self._config(incarnation, hosts)
+            config = self._config(incarnation)
             options = ("--with-parent", "--config", config.model_dump_json())
-            child = self._child = Child("pie_control", *options, log=log_file, env=without_ray())
+            child = self._child = Child(
+                "pie_control", *options, log=log_file, env=self._environment()
+            )
         except OSError as error:
             return f"its control process cannot be started: {error}"
         with child:
             try:
-                return self._listen(child, hosts)
+                return self._listen(child)
             finally:
                 child.kill()
 
-    def _listen(self, child: Child, hosts: tuple[str, ...]) -> str:
+    def _listen(self, child: Child) -> str:
         patience, heard, left, kills = LOAD_SECONDS, time.monotonic(), "", memory_kills()
         while True:
-            if self._find_hosts() != hosts:
+            if not self._is_whole():
                 return "a machine of its ranks is lost"
             try:
                 said = child.next_line(LOOK_SECONDS)
@@ -158,9 +149,18 @@ class NodeKeeper:
             if "alive" in said:
                 patience = STILL_SECONDS
 
-    def _config(self, incarnation: int, hosts: tuple[str, ...]) -> ServerConfig:
-        token, machine = self._token, self._machine
-        ranks = FurtherRanks(address=machine.host, hosts=hosts, keys=self._keys) if hosts else None
+    def _environment(self) -> dict[str, str]:
+        """Without Ray, unless the worker has Ray start its further ranks."""
+        if self._token.rank_machines > 1:
+            return ray_environment(self._folder, self._token, without_ray())
+        return without_ray()
+
+    def _config(self, incarnation: int) -> ServerConfig:
+        token, machine, ranks = self._token, self._machine, None
+        if token.rank_machines > 1:
+            ranks = FurtherRanks(
+                folder=str(self._folder), node=self._node, machines=token.rank_machines
+            )
         member = MemberConfig(
             directory=token.directory,
             gateway=token.gateway,
@@ -176,53 +176,11 @@ class NodeKeeper:
             "endpoint": f"tcp://{machine.host}:*",
             "extension": member.extension(),
         }
-        if hosts:
+        if ranks is not None:
             changes["worker_module"] = "pie_cluster.ranks.worker"
         if not machine.shares_data:
             changes["data_folder"] = self._folder / "data"
         return config.model_copy(update=changes)
-
-
-class RankKeeper:
-    """A host of ranks, and another one at its address when it has ended."""
-
-    def __init__(self, node: str, folder: Path) -> None:
-        """Starts the first one, for ranks of that node."""
-        self.endpoint = ""  # where the host listens; empty until it does
-        self._node = node
-        self._folder = folder
-        self._token, self._machine = read_folder(folder)
-        Supervisor("ranks", self._start, self._on_lost, attend=self._attend)
-
-    def _start(self) -> Child:
-        log_file = self._folder / "logs" / f"{self._node}-ranks.log"
-        log_file.parent.mkdir(parents=True, exist_ok=True)
-        options = ("--with-parent", "--config", self._config())
-        return Child("pie_cluster.ranks.host", *options, log=log_file, env=without_ray())
-
-    def _attend(self, child: Child) -> None:
-        with suppress(EOFError):
-            while (report := child.next_line()) is not None:
-                if "endpoint" in report:
-                    self.endpoint = report["endpoint"]
-                elif "error" in report:
-                    log.error("%s", report["error"])
-
-    def _on_lost(self, reason: str, pause: float) -> None:
-        log.error("the host of ranks of %s was lost: %s", self._node, reason)
-
-    def _config(self) -> str:
-        """Of `pie_cluster.ranks.host`, as JSON."""
-        keys = member_keys_file(self._folder, self._token)
-        config: dict[str, Any] = {
-            "endpoint": self.endpoint or f"tcp://{self._machine.host}:*",
-            "address": self._machine.host,
-            "folder": str(self._folder),
-            "node": self._node,
-            "keys": None if keys is None else str(keys),
-            "log": self._token.server.get("log", {}),
-        }
-        return json.dumps(config, separators=(",", ":"))
 
 
 def memory_kills(counts: Path = COUNTS) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import signal
 import socket
@@ -12,14 +11,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Any
 
 import psutil
 from packaging.requirements import Requirement
-from pydantic import ValidationError
 
 from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.keepers import check_keeper, keeper, start_keeper
+from pie_cluster.machines.keepers import (
+    check_keeper,
+    end_agent,
+    forget_processes,
+    keeper,
+    kill_keeper,
+    left_agent,
+    processes_of,
+    start_keeper,
+)
 from pie_cluster.machines.settings import (
     STATE_FILE,
     TOKEN_FILE,
@@ -46,32 +52,45 @@ FORGET_SECONDS = 4.0  # in which the directory notices that a machine was ended
 
 def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
     """Starts a cluster on this machine, with its first nodes; those that run already, for their
-    head has died, go on. Raises `ClusterProblem` if it cannot; then nothing of it runs but what ran
-    before.
+    keeper has died, go on. Raises `ClusterProblem` if it cannot; then nothing of it runs but what
+    ran before.
     """
     _check_ray()
     folder = config.folder.absolute()
     with _locked(folder):
-        nodes, settings = folder / "nodes", config.model_dump_json()
+        settings = config.model_dump_json()
         _check_none_runs(folder, settings)
-        new = [part for part in (nodes, folder) if keeper(part) is None]
-        token = make_token(config, folder) if folder in new else Token.read(folder / TOKEN_FILE)
-        if nodes not in new and Token.read(nodes / TOKEN_FILE) != token:
+        runs, left = keeper(folder) is not None, left_agent(folder) is not None
+        token = Token.read(folder / TOKEN_FILE) if runs else make_token(config, folder)
+        if left and Token.read(folder / TOKEN_FILE) != token:
             raise ClusterProblem(
                 "nodes of the cluster that was here run still, and it had another address or other"
                 f" settings; `pie-py cluster down --folder {folder}` ends them"
             )
-        machine = _first_machine(config, token)
-        if folder in new:
-            _write_head(config, folder, token, settings, say)
+        if not runs:
+            names = Names(folder).read()
+            machine = _head(config, token, settings)
+            _write_head(folder, token, machine, say)
+        else:
+            machine = Machine.read(folder)
         try:
-            if folder in new:
+            if not runs:
                 start_keeper(folder)
             _wait_for_head(folder, token)
-            if config.nodes or nodes not in new:
-                _add_nodes(nodes, token, machine, say)
+            with _directory(token) as directory:
+                if runs:
+                    say(f"{', '.join(Names(folder).read()) or 'the head'} runs already")
+                else:
+                    if not left:
+                        names = _names(directory, names, config.nodes, token)
+                    Names(folder).write(names)
+                    say(f"starting {', '.join(names) or 'no node'}")
+                _wait_for_nodes(folder, directory, token, machine, say)
         except BaseException:
-            _end(new)
+            if not runs and left:
+                kill_keeper(folder)
+            elif not runs:
+                down(folder)
             raise
     return token
 
@@ -92,7 +111,7 @@ def join(
     Without a number of nodes there are as many as the GPUs make up, or none where nodes are on
     several machines: then it makes room for them. The host is this machine's address, by which the
     others reach it; without one, the one by which it reaches the cluster. There is `room` for so
-    many nodes, which the autoscaler may start; by default for those that start now. With `http`,
+    many nodes, those of lost machines too; by default for those that start now. With `http`,
     HOST:PORT, it serves HTTP there as the head does.
     """
     _check_ray()
@@ -125,17 +144,26 @@ def join(
         machine = Machine(
             role="nodes",
             host=host,
-            nodes=nodes,
             room=room,
             shares_data=False,
             gpus=gpus,
             gateway=_chosen(_served_at(http, token.http)),
         )
         try:
-            return _add_nodes(folder, token, machine, say)
+            with _directory(token) as directory:
+                names = Names(folder).read()
+                if left_agent(folder) is None:
+                    names = _names(directory, names, nodes, token)
+                Names(folder).write(names)
+                write_private(folder / TOKEN_FILE, token.model_dump_json(indent=1))  # it is let in
+                write_private(folder / STATE_FILE, machine.model_dump_json(indent=1))
+                start_keeper(folder)
+                say(f"starting {', '.join(names) or 'without nodes'}")
+                _wait_for_nodes(folder, directory, token, machine, say)
         except BaseException:
             down(folder)
             raise
+    return names
 
 
 def nodes_of(token: Token) -> list[NodeFacts]:
@@ -157,43 +185,36 @@ def down(folder: Path) -> bool:
     """Ends what this machine runs of a cluster. Returns whether anything ran. Raises
     `ClusterProblem` if something does not end.
     """
-    return _end([folder / "nodes", folder])
-
-
-def _end(parts: list[Path]) -> bool:
-    ran = False
-    for each in parts:
-        kept = keeper(each)
-        if kept is None:
-            continue
-        ran = True
+    kept, agent = keeper(folder), left_agent(folder)
+    if kept is not None:
         kept.send_signal(signal.SIGTERM)
         try:
             kept.wait(STOP_SECONDS)
         except psutil.TimeoutExpired:
             raise ClusterProblem(
-                f"process {kept.pid} does not end within {STOP_SECONDS:g} s; see {each / 'logs'}"
+                f"process {kept.pid} does not end within {STOP_SECONDS:g} s; see {folder / 'logs'}"
             ) from None
-        (each / "keeper.json").unlink(missing_ok=True)
-        _await_nodes(each)
-    return ran
+    elif agent is not None:
+        end_agent(agent)  # its keeper was killed
+    else:
+        return False
+    forget_processes(folder)
+    _await_nodes(folder)
+    return True
 
 
 def _await_nodes(folder: Path) -> None:
-    """Waits for a machine's nodes and hosts of ranks, which end when they see that their actors
-    have.
-    """
+    """Waits for a machine's nodes, which end when they see that their actors have."""
     with suppress(ClusterProblem):
-        token = Token.read(folder / "token.json")
+        token = Token.read(folder / TOKEN_FILE)
         named = f'"directory":"{token.directory}"'
         ours = [f'"node":"{name}"' for name in Names(folder).read()]
         ours.append(f'"data_folder":"{folder / "data"}"')  # those that other machines brought
-        host = f'"folder":"{folder}"'
         nodes = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 line = " ".join(process.cmdline())
-                if host in line or (named in line and any(each in line for each in ours)):
+                if named in line and any(each in line for each in ours):
                     nodes.append(process)
         for process in psutil.wait_procs(nodes, NODE_SECONDS)[1]:
             with suppress(psutil.NoSuchProcess):
@@ -202,11 +223,8 @@ def _await_nodes(folder: Path) -> None:
 
 def http_url(folder: Path) -> str | None:
     """Where the machine of a folder serves HTTP; None if it does not."""
-    with suppress(OSError, ValidationError):
-        if Machine.read(folder).gateway is not None:
-            url: str | None = _told(folder / "logs" / "http.log").get("endpoint")
-            return url
-    return None
+    url: str | None = processes_of(folder).get("http", {}).get("endpoint")
+    return url
 
 
 def advice(node: NodeFacts) -> str:
@@ -309,8 +327,8 @@ def _free(address: str) -> str:
 # Parts
 
 
-def _first_machine(config: ClusterConfig, token: Token) -> Machine:
-    """Where the first nodes are: the head's own machine. Raises `ClusterProblem` if it has not what
+def _head(config: ClusterConfig, token: Token, settings: str) -> Machine:
+    """The head's own machine, where the first nodes are. Raises `ClusterProblem` if it has not what
     they need.
     """
     nodes, gpus = config.nodes, 0
@@ -318,67 +336,67 @@ def _first_machine(config: ClusterConfig, token: Token) -> Machine:
     if nodes and (token.rank_machines > 1 or token.namespace):
         gpus = _gpus()
         check_room(nodes, token.local_ranks, token.rank_machines, gpus)
-    return Machine(role="nodes", host=config.host, nodes=nodes, room=nodes, gpus=gpus)
-
-
-def _write_head(
-    config: ClusterConfig, folder: Path, token: Token, settings: str, say: Callable[[str], None]
-) -> None:
-    """Writes what the head's keeper reads."""
-    head = Machine(
+    return Machine(
         role="head",
         host=config.host,
+        room=nodes,
         policy=config.policy,
+        gpus=gpus,
         gateway=_chosen(config.gateway),
-        autoscale=config.autoscale,
-        ray_autoscaling=config.ray_autoscaling and config.ray_autoscaling.absolute(),
         settings=settings,
     )
+
+
+def _write_head(folder: Path, token: Token, machine: Machine, say: Callable[[str], None]) -> None:
+    """Writes what the head's keeper reads; it places no nodes before they are named."""
     say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
     if token.is_encrypted:
         also = " and what ranks compute" if token.rank_machines > 1 else ""
         say(f"Ray's own ports{also} are not encrypted: keep them among the cluster's machines")
+    Names(folder).forget()
     write_private(folder / TOKEN_FILE, token.model_dump_json(indent=1))
-    write_private(folder / STATE_FILE, head.model_dump_json(indent=1))
+    write_private(folder / STATE_FILE, machine.model_dump_json(indent=1))
 
 
-def _add_nodes(
-    folder: Path, token: Token, machine: Machine, say: Callable[[str], None]
-) -> list[str]:
-    """Starts this machine's part, and waits until its nodes serve."""
-    with _directory(token) as directory:
-        names = Names(folder).read()
-        runs = keeper(folder) is not None
-        if not runs and len(names) == machine.nodes:
-            _check_not_elsewhere(directory, names)
-        elif not runs:
-            names = directory.allot(machine.nodes, token.models)
-            Names(folder).write(names)
-        write_private(folder / "token.json", token.model_dump_json(indent=1))  # it is let in
-        if runs:
-            say(f"{', '.join(names) or 'an agent of Ray'} runs already")
-        else:
-            write_private(folder / STATE_FILE, machine.model_dump_json(indent=1))
-            start_keeper(folder)
-            say(f"starting {', '.join(names) or 'an agent of Ray'}")
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
-            time.sleep(LOOK_SECONDS)
-            check_keeper(folder)
-            _check_let_in(folder)
-            starting = _starting(folder, ["placing"] + ["http"] * (machine.gateway is not None))
-            found = {node.node: node for node in directory.nodes()}
-            for name in names:
-                if name in found and (reason := _failure(found[name])):
-                    raise ClusterProblem(f"node {name} does not start: {reason}")
-            if "http" in starting or (starting and not names):
-                continue
-            if token.rank_machines > 1 and all(name in found for name in names):
-                for name in names:  # they start when there are machines
-                    say(f"{name} {advice(found[name]) or 'serves'}")
-                return names
-            if all(name in found and found[name].state == "ready" for name in names):
-                return names
+def _names(directory: Directory, former: list[str], count: int, token: Token) -> list[str]:
+    """Names of a machine's nodes: those that it had, or new ones where these serve elsewhere: on a
+    machine where Ray has started them meanwhile, or in the folder of which this is a copy.
+    """
+    end = time.monotonic() + FORGET_SECONDS
+    while len(former) == count:
+        states = "ready", "draining", "no-worker"
+        if not any(n.node in former and n.state in states for n in directory.nodes()):
+            return former
+        if time.monotonic() > end:
+            break
+        time.sleep(LOOK_SECONDS)
+    return directory.allot(count, token.models) if count else []
+
+
+def _wait_for_nodes(
+    folder: Path, directory: Directory, token: Token, machine: Machine, say: Callable[[str], None]
+) -> None:
+    """Waits until this machine's nodes serve, or wait for other machines."""
+    parts = ["placing"] * (machine.room > 0) + ["http"] * (machine.gateway is not None)
+    names = Names(folder).read()
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        time.sleep(LOOK_SECONDS)
+        check_keeper(folder)
+        _check_let_in(folder)
+        starting = _starting(folder, parts)
+        found = {node.node: node for node in directory.nodes()}
+        for name in names:
+            if name in found and (reason := _failure(found[name])):
+                raise ClusterProblem(f"node {name} does not start: {reason}")
+        if "http" in starting or (starting and not names):
+            continue
+        if token.rank_machines > 1 and all(name in found for name in names):
+            for name in names:  # they start when there are machines
+                say(f"{name} {advice(found[name]) or 'serves'}")
+            return
+        if all(name in found and found[name].state == "ready" for name in names):
+            return
     raise ClusterProblem(f"no nodes after {START_SECONDS:g} s; see {folder / 'logs'}")
 
 
@@ -391,27 +409,11 @@ def _failure(node: NodeFacts) -> str:
 def _check_let_in(folder: Path) -> None:
     """Ray tries again without end, and tells its log alone why."""
     with suppress(FileNotFoundError):
-        if "InvalidAuthToken" in (folder / "logs" / "ray.log").read_text(errors="replace"):
+        if "InvalidAuthToken" in (folder / "logs" / "agent.log").read_text(errors="replace"):
             raise ClusterProblem(
                 f"the cluster refuses the token: copy {TOKEN_FILE} again, from the folder of"
                 " `pie-py cluster up`"
             )
-
-
-def _check_not_elsewhere(directory: Directory, names: list[str]) -> None:
-    """Nodes of a folder that serve while nothing runs in it are those of a copy of the folder."""
-    end = time.monotonic() + FORGET_SECONDS
-    while True:
-        states = "ready", "draining", "no-worker"
-        serve = [n.node for n in directory.nodes() if n.node in names and n.state in states]
-        if not serve:
-            return
-        if time.monotonic() > end:
-            raise ClusterProblem(
-                f"{', '.join(serve)} of this folder serves already, from the folder of which this"
-                " is a copy: join with an empty folder"
-            )
-        time.sleep(LOOK_SECONDS)
 
 
 def _wait_for_head(folder: Path, token: Token) -> None:
@@ -432,21 +434,12 @@ def _starting(folder: Path, names: list[str]) -> list[str]:
     their addresses may be another cluster's that was started meanwhile. Raises `ClusterProblem` if
     one says why it cannot.
     """
-    told = {name: _told(folder / "logs" / f"{name}.log") for name in names}
-    for name, said in told.items():
-        if "error" in said:
+    told = processes_of(folder)
+    for name in names:
+        if error := told.get(name, {}).get("error"):
             of = "" if name == "placing" else f"the {name} does not start: "
-            raise ClusterProblem(of + said["error"])
-    return [name for name, said in told.items() if "ready" not in said]
-
-
-def _told(log: Path) -> dict[str, Any]:
-    """What a process has said last of its start: "ready" or "error"; nothing yet if it is empty."""
-    with suppress(OSError):
-        for line in reversed(log.read_text(errors="replace").splitlines()):
-            if line.startswith(('{"error"', '{"ready"')):
-                return dict(json.loads(line))
-    return {}
+            raise ClusterProblem(of + error)
+    return [name for name in names if "ready" not in told.get(name, {})]
 
 
 @contextmanager

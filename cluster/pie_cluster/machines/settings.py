@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +23,6 @@ from pydantic import (
 
 from pie_cluster.directory.asking import Directory
 from pie_cluster.directory.policies import load_policy
-from pie_cluster.machines.autoscale import Autoscale
 from pie_cluster.wire.messages import WAITS
 from pie_cluster.wire.requests import MEMBER
 from pie_py.config.gateway import GatewayConfig
@@ -75,20 +75,16 @@ class ClusterConfig(BaseModel):
     ray_address: str = ""  # of a Ray that is there already, or `auto`; empty: one of its own
     ray_port: int = Field(default=0, ge=0, le=65535)  # 0: a free one
     directory_port: int = Field(default=0, ge=0, le=65535)
-    relay_port: int = Field(default=0, ge=0, le=65535)  # at the gateway's address
-    autoscale: Autoscale | None = None
-    ray_autoscaling: Path | None = None  # a file of Ray's autoscaler: machines, and who lends them
     gateway: GatewayConfig | None = None  # HTTP is served beside it
     ranks: RankConfig = RankConfig()
     server: dict[str, Any] = {}  # each node's, as in a server's configuration
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        of_own_ray = self.ray_port or self.ray_autoscaling or self.autoscale
-        if self.ray_address and (of_own_ray or self.ranks.machines > 1):
+        if self.ray_address and (self.ray_port or self.ranks.machines > 1):
             raise ValueError(
-                "ray_port, autoscale, ray_autoscaling and nodes on several machines need a Ray of"
-                " the cluster's own: leave them out, or --address and ray_address"
+                "ray_port and nodes on several machines need a Ray of the cluster's own: leave them"
+                " out, or --address and ray_address"
             )
         return self
 
@@ -99,7 +95,6 @@ class Token(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     gateway: str
-    relay_port: int  # at the gateway's address
     directory: str
     ray: str  # HOST:PORT
     ray_token: str
@@ -150,6 +145,11 @@ class Names:
     def __init__(self, folder: Path) -> None:
         self._path = folder / "nodes.json"
 
+    @property
+    def are_given(self) -> bool:
+        """True if the directory has named them."""
+        return self._path.exists()
+
     def read(self) -> list[str]:
         """Their names; none if the file is not there."""
         try:
@@ -161,6 +161,10 @@ class Names:
     def write(self, names: list[str]) -> None:
         """Keeps other names from now on."""
         write_private(self._path, json.dumps(names))
+
+    def forget(self) -> None:
+        """None is named until others are written."""
+        self._path.unlink(missing_ok=True)
 
     def drop(self, name: str) -> None:
         """One is drained, and must not come back."""
@@ -174,10 +178,7 @@ class Machine(BaseModel):
 
     role: str  # "head" or "nodes"
     host: str
-    nodes: int = 0  # that it was started with
-    room: int = 0  # for so many, those of the autoscaler too
-    autoscale: Autoscale | None = None  # on the head
-    ray_autoscaling: Path | None = None  # likewise
+    room: int = 0  # for so many nodes, those of lost machines too
     policy: str = "cached"
     shares_data: bool = True  # the head's data folder is this machine's
     gpus: int = 0
@@ -227,11 +228,6 @@ def _check_ranks(path: Path | None, config: ClusterConfig, server: ServerConfig)
         raise WrongSettings(
             f"{path}: server.tensor_parallel_size: {size} ranks do not divide among"
             f" {machines} machines; take a multiple of ranks.machines"
-        )
-    if machines > 1 and config.autoscale is not None:
-        raise WrongSettings(
-            f"{path}: autoscale: nodes on {machines} machines each are not scaled: leave it out,"
-            " or ranks.machines"
         )
 
 
@@ -286,3 +282,32 @@ def directory_of(token: Token) -> Directory:
 def without_ray() -> dict[str, str]:
     """This process's environment, without what Ray adds for processes of its own."""
     return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+
+
+def ray_environment(folder: Path, token: Token, base: Mapping[str, str]) -> dict[str, str]:
+    """An environment with that of Ray's processes, and of those that talk to them."""
+    host = token.ray.rpartition(":")[0]
+    env = {
+        **base,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": token.ray_token,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # Ray's own storage: a head that comes back knows its nodes.
+        "RAY_gcs_storage": "rocksdb",
+        "RAY_gcs_storage_path": str(folder / "gcs"),
+        # A machine that is gone is noticed after 1.5 s, not 12.
+        "RAY_health_check_initial_delay_ms": "1000",
+        "RAY_health_check_period_ms": "500",
+        "RAY_health_check_timeout_ms": "1000",
+        "RAY_health_check_failure_threshold": "3",
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
+        # A full machine ends what the kernel chooses: Ray would end all nodes, and tell nobody.
+        "RAY_memory_monitor_refresh_ms": "0",
+        # A node serves as a server does, which is not nice to others on its machine: Ray's is 15.
+        "RAY_worker_niceness": "0",
+        "PIE_PY_CLUSTER_FOLDER": str(folder),
+    }
+    if host.startswith("127."):
+        # Else Ray takes the machine's address instead, where other machines reach it.
+        env["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    return env

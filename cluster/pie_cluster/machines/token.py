@@ -1,4 +1,4 @@
-"""The token of a cluster: made by `up`, checked by who joins with it."""
+"""The token of a cluster: made by `up`, checked by a joining machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
     server = ServerConfig.model_validate(config.server)
     if "data_folder" not in config.server:
         server = server.model_copy(update={"data_folder": folder / "data"})
-    ports = iter(free_ports(config.host, 4))
+    ports = iter(free_ports(config.host, 3))
     gateway_text = config.endpoint
     if gateway_text.endswith(":*"):
         gateway_text = f"{gateway_text[:-1]}{next(ports)}"
@@ -41,7 +41,6 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
         raise ClusterProblem(f"{gateway_text} is in use; choose another endpoint")
     token = Token(
         gateway=gateway_text,
-        relay_port=config.relay_port or next(ports),
         directory=f"tcp://{config.host}:{config.directory_port or next(ports)}",
         **_ray(config, next(ports)),
         versions=versions(),
@@ -52,10 +51,7 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
     if is_encrypted:
         token = token.model_copy(update=_keys(server.data_folder))
     token = token.model_copy(update=_kept(token, config, folder))
-    used = [
-        ("relay_port", f"tcp://{gateway.host}:{token.relay_port}"),
-        ("directory_port", token.directory),
-    ]
+    used = [("directory_port", token.directory)]
     used += [] if token.namespace else [("ray_port", f"tcp://{token.ray}")]
     for name, text in used:
         if answers(parse_endpoint(text)):
@@ -204,8 +200,6 @@ def _kept(token: Token, config: ClusterConfig, folder: Path) -> dict[str, Any]:
     kept: dict[str, Any] = {"namespace": former.namespace}
     if "RAY_AUTH_TOKEN" not in os.environ:
         kept["ray_token"] = former.ray_token
-    if not config.relay_port:
-        kept["relay_port"] = former.relay_port
     if not config.ray_port and not token.namespace:
         kept["ray"] = former.ray
     if not config.directory_port:

@@ -46,12 +46,6 @@ class LaunchParams(msgspec.Struct):
     fence: tuple[str, int, int] | None = None
 
 
-class ChildParams(msgspec.Struct):
-    """Of `child-end` and `child-kill`."""
-
-    instance: Text
-
-
 class ChildHost:
     """Children here whose parents are on other nodes."""
 
@@ -69,21 +63,20 @@ class ChildHost:
         self._programs = programs
         self._fetch = fetch
         self._clock = clock
-        self._children: dict[Session, dict[str, Instance]] = {}
-        self.methods: dict[str, Method] = {
-            "child-launch": (LaunchParams, self._launch),
-            "child-end": (ChildParams, self._end),
-            "child-kill": (ChildParams, self._kill),
-        }
+        self._children: dict[Session, set[Instance]] = {}
+        self.methods: dict[str, Method] = {"child-launch": (LaunchParams, self._launch)}
 
     async def run(self) -> None:
         """Ends children of nodes that are lost, until cancelled."""
         while True:
             await trio.sleep(LOOK_SECONDS)
-            for session in list(self._children):
+            for session, children in list(self._children.items()):
                 if self._is_lost(session):
-                    for child in self._children.pop(session).values():
+                    for child in children:
                         self._registry.kill(child, "its parent's node is lost")
+                children -= {child for child in children if child.ended is not None}
+                if not children:
+                    del self._children[session]
 
     def _is_lost(self, session: Session) -> bool:
         away = session.away_since
@@ -104,31 +97,8 @@ class ChildHost:
         if gone or self._is_lost(session):
             self._registry.kill(child, "its parent gave it up")
             raise ApiError("cancelled", "the request was given up")
-        self._children.setdefault(session, {})[child.id] = child
+        self._children.setdefault(session, set()).add(child)
         return {"instance": child.id}
-
-    async def _end(self, session: Session, asked: ChildParams) -> dict[str, str]:
-        """Answers now and then though it runs: an answer that does not arrive tells that the
-        parent's node is gone.
-        """
-        child = self._child(session, asked)
-        with trio.move_on_after(4.0):
-            await child.ended_event.wait()
-        if child.ended is None:
-            return {"state": InstanceState.RUNNING.value, "text": ""}
-        self._children.get(session, {}).pop(child.id, None)
-        return {"state": child.ended.state.value, "text": child.ended.text}
-
-    def _kill(self, session: Session, asked: ChildParams) -> None:
-        child = self._child(session, asked)
-        self._registry.kill(child, "its parent gave it up")
-        self._children[session].pop(child.id, None)
-
-    def _child(self, session: Session, asked: ChildParams) -> Instance:
-        child = self._children.get(session, {}).get(asked.instance)
-        if child is None:
-            raise ApiError("not-found", f"{asked.instance} is no child that you have launched")
-        return child
 
 
 class ChildrenElsewhere:
@@ -223,9 +193,7 @@ class _ChildElsewhere:
     async def end(self) -> InstanceEnded | ApiError:
         """As `Child.end`."""
         try:
-            told = {"state": InstanceState.RUNNING.value}
-            while told["state"] == InstanceState.RUNNING.value:
-                told = await self._ask("child-end", instance=self._instance)
+            told = await self._ask("result", instance=self._instance)
         except ClientError as error:
             return _lost(self._instance, self._life, error)
         return InstanceEnded(InstanceState(told["state"]), told["text"])
@@ -236,7 +204,7 @@ class _ChildElsewhere:
 
     async def _tell_killed(self) -> None:
         try:
-            await self._ask("child-kill", instance=self._instance)
+            await self._ask("kill", instance=self._instance)
         except ClientError as error:  # with its node, or with our session, it ends as well
             log.info("a child is not there to be ended", child=self._instance, reason=str(error))
 

@@ -15,6 +15,7 @@ from pie_cluster.config import MemberConfig, member_of
 from pie_cluster.node.facts import NodeFacts
 from pie_cluster.node.links import GatewayLink
 from pie_cluster.node.membership import Membership
+from pie_cluster.node.settings import NodeSettings
 from pie_cluster.node.users import ClusterUsers
 from pie_control.errors import ApiError
 from pie_control.extension import Extension, Role
@@ -111,13 +112,15 @@ class ClusterNode(Role):
         self._gateway = GatewayLink(member)
         users = self.users = ClusterUsers(member, self._gateway, wiring.clock)
         facts = NodeFacts(wiring.models, wiring.registry)
+        self._settings = NodeSettings(member, self._gateway, self._public)
         self._membership = Membership(
             member,
             facts,
             wiring.registry,
             self._public,
             wiring.clock,
-            users.renewed,
+            users,
+            self._settings,
         )
         self.fetch = ProgramFetcher(self._gateway, programs).fetch
         self.shared: Shared | None = None
@@ -153,6 +156,7 @@ class ClusterNode(Role):
 
         async with trio.open_nursery() as nursery:
             await nursery.start(self._gateway.run)
+            nursery.start_soon(self._settings.run, endpoint)
             if self.shared is not None:
                 nursery.start_soon(self.shared.run)
             await self._membership.run(endpoint, leave)

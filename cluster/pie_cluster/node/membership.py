@@ -14,6 +14,8 @@ import zmq
 
 from pie_cluster.config import MemberConfig
 from pie_cluster.node.facts import NodeFacts
+from pie_cluster.node.settings import NodeSettings
+from pie_cluster.node.users import ClusterUsers
 from pie_cluster.wire.messages import (
     CLUSTER_PROTOCOL,
     Fenced,
@@ -45,11 +47,11 @@ class Membership:
         registry: Registry,
         public_key: str,
         clock: Callable[[], float],
-        on_renewed: Callable[[int], None],
+        users: ClusterUsers,
+        settings: NodeSettings,
     ) -> None:
         """Nothing is sent before `run`. The public key is of the endpoint that clients connect to,
-        empty on loopback; `on_renewed` is told the number of changes of users' keys. Raises
-        `KeyProblem` if the members' keys cannot be read.
+        empty on loopback. Raises `KeyProblem` if the members' keys cannot be read.
         """
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._directory = Socket(member_dealer(self._context, config.directory, config.pair()))
@@ -58,7 +60,7 @@ class Membership:
         self._registry = registry
         self._public_key = public_key
         self._clock = clock
-        self._on_renewed = on_renewed
+        self._users, self._settings = users, settings
         self._leave: Callable[[str, bool], None] = lambda reason, drained: None  # until `run`
         self._number: int | None = None  # of the last report; None: it has to join
         self._drain_until: float | None = None
@@ -126,6 +128,7 @@ class Membership:
                 exported,
                 released,
                 drain,
+                self._settings.version,
             )
         sent = self._directory.send(encode(message)) is None
         if sent and isinstance(message, Report):
@@ -133,9 +136,10 @@ class Membership:
 
     def _take(self, message: ToNode) -> None:
         match message:
-            case Renewed(number, drain_ms, keys, again):
+            case Renewed(number, drain_ms, keys, again, settings):
                 self._again = again
-                self._on_renewed(keys)
+                self._users.renewed(keys)
+                self._settings.renewed(settings)
                 if number == 0:
                     self._number = self._number or 0
                 self._take_drain(drain_ms)

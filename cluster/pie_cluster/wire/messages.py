@@ -21,8 +21,8 @@ import msgspec
 
 from pie_cluster.config import NODE_NAME
 
-CLUSTER_PROTOCOL = 3  # grows with every incompatible change
-ACCEPTED_PROTOCOLS = (3,)  # of nodes, so that a cluster can be upgraded node by node
+CLUSTER_PROTOCOL = 4  # grows with every incompatible change
+ACCEPTED_PROTOCOLS = (4,)  # of nodes, so that a cluster can be upgraded node by node
 MOST_AVOIDED = 8  # lives where one launch may not go
 NO_WORKER = 1 << 53  # `used_tokens` of a node whose worker is away: it has no room
 WAITS = "waits for "  # begins the reason of a node that needs other machines
@@ -83,6 +83,7 @@ class Report(Frame, tag="report", frozen=True):
     exported: Keys = []
     released: Keys = []
     drain_ms: Count | None = None
+    settings: Count = 0  # the version of the cluster's settings that it has
 
 
 # Directory to node
@@ -95,6 +96,7 @@ class Renewed(Frame, tag="renewed", frozen=True):
     drain_ms: Count | None = None  # drain until then
     keys: Count = 0  # another number whenever users' keys may have been removed
     again: bool = False  # another life is to begin after the drain
+    settings: Count = 0  # the version of the cluster's settings that there is
 
 
 class JoinAgain(Frame, tag="join-again", frozen=True):

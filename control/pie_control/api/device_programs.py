@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pie_control.device_programs.reading import OF_FIELDS, key_of
 from pie_control.errors import ApiError, first_fault
 from pie_py.device_programs.bound import Bound, bind, bind_some, types_of
-from pie_py.device_programs.fields import FIELDS, checked_fields, highest_tokens, rule_of
+from pie_py.device_programs.fields import checked_fields, highest_tokens, rule_of
 from pie_py.device_programs.program import Program, ProgramFault, program_for
 from pie_py.device_programs.recording import Recorded
 from pie_py.wire.plan import ModelDescription
@@ -71,25 +71,21 @@ class SamplerWanted(NamedTuple):
     Attributes:
         seed: None for one by chance.
         logprobs: most likely tokens reported with each sample.
-        numbers: temperature, top-p and min-p, where no program chooses.
-        top_k: likewise.
-        program: which chooses instead.
+        program: which chooses.
         attend: which chooses what layers read.
         tokens: the highest token id of each field that has any.
     """
 
     seed: int | None
     logprobs: int
-    numbers: tuple[float, float, float]
-    top_k: int
-    program: Chosen | None
+    program: Chosen
     attend: Chosen | None
     tokens: dict[str, int]
 
     @property
     def keys(self) -> list[str]:
         """What its programs are read from."""
-        return [one.key for one in (self.program, self.attend) if one is not None]
+        return [self.program.key] + ([] if self.attend is None else [self.attend.key])
 
 
 def read_parameters(text: str) -> SamplerWanted:
@@ -115,14 +111,7 @@ def _read(text: str) -> SamplerWanted:
         raise ApiError("invalid-argument", f"sampler parameters: {first_fault(error)}") from None
     except (ProgramFault, RecursionError) as error:
         raise ApiError("invalid-argument", f"sampler parameters: {error}") from None
-    temperature, top_k, top_p, min_p = (
-        FIELDS[name].default if program is not None else fields.get(name, FIELDS[name].default)
-        for name in ("temperature", "top_k", "top_p", "min_p")
-    )
-    return SamplerWanted(
-        *(given.seed, given.logprobs, (temperature, top_p, min_p), top_k, program, attend),
-        highest_tokens(fields),
-    )
+    return SamplerWanted(given.seed, given.logprobs, program, attend, highest_tokens(fields))
 
 
 _short = lru_cache(256)(
@@ -130,14 +119,12 @@ _short = lru_cache(256)(
 )  # most generations have one of a few texts, which take longest to read
 
 
-def _program(given: Parameters, fields: Mapping[str, Any]) -> Chosen | None:
+def _program(given: Parameters, fields: Mapping[str, Any]) -> Chosen:
     """The program that chooses: one that is given, or that of some fields."""
     if given.program is None:
         if given.given or given.constants:
             raise ProgramFault("values and constants are those of a `program`")
         rule = rule_of(fields)
-        if rule is None:
-            return None
         return _chosen(Wanted(program=OF_FIELDS, constants=rule.constants, given=rule.given))
     if given.program == OF_FIELDS:
         raise ProgramFault("`sampler` is the program of the fields: give those")

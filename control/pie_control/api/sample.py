@@ -22,7 +22,7 @@ from pie_control.api.device_programs import (
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.text import check_distribution, written_embed
 from pie_control.device_programs.known import KnownPrograms
-from pie_control.device_programs.reading import name_of, with_text
+from pie_control.device_programs.reading import is_of_fields, name_of, with_text
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
 from pie_control.instances.futures import Future, FutureKind
@@ -45,6 +45,7 @@ from pie_control.scheduler.commands.sampler import (
 )
 from pie_control.wasm import SUSPENDED
 from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS, Bound
+from pie_py.device_programs.compiled import is_compiled
 from pie_py.device_programs.language import REMEMBERED
 from pie_py.device_programs.program import Program
 from pie_py.device_programs.recording import Recorded
@@ -67,10 +68,7 @@ class SamplerCalls:
     def create_sampler(self, instance: Instance, queue: int, parameters: str) -> Any:
         """Makes a sampler and returns its handle; the guest is suspended while a text is read."""
         queue_of(instance, queue, "sample")
-        wanted = read_parameters(parameters)
-        if wanted.program is wanted.attend is None:  # most samplers
-            return make_sampler(instance, queue, wanted)
-        wanted = self._with_text(wanted, instance.user)
+        wanted = self._with_text(read_parameters(parameters), instance.user)
         unknown = [key for key in wanted.keys if self._programs.find(key) is None]
         if not unknown:
             return self._make(instance, queue, wanted)
@@ -87,7 +85,7 @@ class SamplerCalls:
     def _with_text(self, wanted: SamplerWanted, user: str) -> SamplerWanted:
         """With the text of an uploaded sampler in the place of its name."""
         chosen = wanted.program
-        if chosen is None or not (name := name_of(chosen.key)):
+        if not (name := name_of(chosen.key)):
             return wanted
         key = with_text(chosen.key, self._uploaded(name, user))
         return wanted._replace(program=chosen._replace(key=key))
@@ -97,71 +95,62 @@ class SamplerCalls:
         check_tokens(wanted, facts.vocab_size)
         if wanted.attend is not None:
             check_attends(facts)
-        program, attend = (self._bound(one, facts) for one in (wanted.program, wanted.attend))
-        source = None if wanted.program is None else self._programs.find(wanted.program.key)
-        return make_sampler(instance, queue, wanted, program, attend, source)
+        source, program = self._bound(wanted.program, facts)
+        attend = None if wanted.attend is None else self._bound(wanted.attend, facts)[1]
+        return make_sampler(instance, queue, wanted, source, program, attend)
 
-    def _bound(self, chosen: Chosen | None, facts: ModelDescription) -> Bound | None:
-        if chosen is None:
-            return None
+    def _bound(self, chosen: Chosen, facts: ModelDescription) -> tuple[Recorded, Bound]:
         found = self._programs.find(chosen.key)
         if found is None:
             raise ApiError("out-of-resources", "more device programs are read than are kept; retry")
-        return bound_program(found, chosen.values, facts.vocab_size)
+        return found, bound_program(found, chosen.values, facts.vocab_size)
 
 
 def make_sampler(
     instance: Instance,
     queue: int,
     wanted: SamplerWanted,
-    bound: Bound | None = None,
-    attend: Bound | None = None,
-    source: Recorded | None = None,
+    source: Recorded,
+    bound: Bound,
+    attend: Bound | None,
 ) -> int:
     """Makes a sampler whose programs were read and returns its handle."""
     target = queue_of(instance, queue, "sample")
     facts, model = target.model.description, target.model
-    vocabulary = facts.vocab_size
     if wanted.logprobs:
         check_distribution(instance, wanted.logprobs)
     target.queue.check_room()
-    program = None if bound is None else bound.program
-    remembers = program is not None and program.uses(*REMEMBERED)
-    attends = None if attend is None else attend.program
-    program_bytes, cost = 0, FREE
-    if program is not None or attends is not None:
-        program_bytes, cost = _price(facts, program, attends)
+    program, attends = bound.program, None if attend is None else attend.program
+    program_bytes, cost = _price(facts, program, attends)
     pool = model.samplers
     model.shares.samplers.check(instance.user, 1, pool.slots.free)
-    if remembers:
+    if program.uses(*REMEMBERED):
         model.shares.remembering.check(instance.user, 1, pool.rows.free)
     if program_bytes:
         model.shares.program_bytes.check(instance.user, program_bytes, pool.free_bytes)
     handle, sampler = target.space.samplers.create(
-        remembers=remembers,
-        mixes=0 if program is None else program.beside,
-        top=min(wanted.logprobs, vocabulary),
-        program_bytes=program_bytes,
         program=program,
+        source=source,
+        top=min(wanted.logprobs, facts.vocab_size),
+        program_bytes=program_bytes,
         attend=attends,
         cost=cost,
-        source=source,
     )
+    sampler.is_built_in = is_of_fields(wanted.program.key) and is_compiled(program)
     if attends is not None and attends.window is not None:
         target.queue.prompt_observer = handle
     seed = int.from_bytes(os.urandom(8)) if wanted.seed is None else wanted.seed
-    numbers, top_k = wanted.numbers, wanted.top_k
-    command = SetSamplerCommand(sampler, numbers, top_k, seed, bound, attend, pool.freed)
+    command = SetSamplerCommand(sampler, seed, bound, attend, pool.freed)
     target.scheduler.enqueue(target.queue, command)
     return handle
 
 
 def _price(
-    facts: ModelDescription, program: Program | None, attend: Program | None
+    facts: ModelDescription, program: Program, attend: Program | None
 ) -> tuple[int, StepCost]:
     """The bytes that the worker keeps of programs, and what a step of them costs."""
     vocabulary, kept, cost = facts.vocab_size, 0, FREE
-    if program is not None:
+    if not is_compiled(program):
         kept, cost = program.given_bytes(vocabulary, VERSIONS), step_cost(program, vocabulary)
     if attend is not None:
         longest = min(facts.max_position, facts.kv_pages * facts.page_size)
@@ -180,7 +169,7 @@ def sampler_facts(instance: Instance, queue: int, sampler: int) -> str:
     return json.dumps(
         {
             "looks_back": found.counts != NO_COUNTS,
-            "counts": program is not None and program.uses("counts", "given"),
+            "counts": program.uses("counts", "given"),
             "has_state": found.has_state,
             "beside": found.mixes,
             "window": None if attend is None else attend.window,
@@ -190,35 +179,33 @@ def sampler_facts(instance: Instance, queue: int, sampler: int) -> str:
 
 def read_state(instance: Instance, queue: int, sampler: int) -> int:
     """Queues a look at the state of a device program and opens a future of it."""
-    target, found, program = _with_program(instance, queue, sampler)
+    target, found = _with_state(instance, queue, sampler)
     check_distribution(instance, math.inf)
     future = instance.futures.create(FutureKind.TEXT)
     vocabulary = target.model.description.vocab_size
-    command = ReadStateCommand(found, program, found.steps, vocabulary, future)
+    command = ReadStateCommand(found, found.steps, vocabulary, future)
     target.scheduler.enqueue(target.queue, command)
     return future.handle
 
 
 def write_state(instance: Instance, queue: int, sampler: int, state: str) -> None:
     """Gives a device program other values of some names, from its next choice on."""
-    target, found, program = _with_program(instance, queue, sampler)
-    values = read_values(program, state, target.model.description.vocab_size)
+    target, found = _with_state(instance, queue, sampler)
+    values = read_values(found.program, state, target.model.description.vocab_size)
     if values:
         target.scheduler.enqueue(target.queue, WriteStateCommand(found, found.steps, values))
 
 
-def _with_program(
-    instance: Instance, queue: int, sampler: int
-) -> tuple[OpenQueue, Sampler, Program]:
-    """A queue that has room, a sampler, and the device program that it is."""
+def _with_state(instance: Instance, queue: int, sampler: int) -> tuple[OpenQueue, Sampler]:
+    """A queue that has room, and a sampler whose program has its state."""
     target = queue_of(instance, queue, "sample")
     found = target.space.samplers.find(sampler)
-    if found.program is None:
+    if found.is_built_in:
         raise ApiError("invalid-argument", f"sampler {sampler} is no device program")
     if found.is_lost:
         raise found.lost_state()
     target.queue.check_room()
-    return target, found, found.program
+    return target, found
 
 
 def destroy_sampler(instance: Instance, queue: int, sampler: int) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pie_control.errors import ApiError, Shortage
 from pie_control.resources.pools import Defer, FreeList
 from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS
+from pie_py.device_programs.language import REMEMBERED
 from pie_py.device_programs.program import Program
 from pie_py.device_programs.recording import Recorded
 from pie_py.device_programs.step_cost import FREE, StepCost
@@ -56,18 +57,19 @@ class Sampler:
     mixes: int  # logits that each choice mixes into its own
     top: int  # most likely tokens reported with each sample
     program_bytes: int  # what the worker keeps of its device program
-    program: Program | None  # the device program that it is
-    cost: StepCost  # of the program
-    source: Recorded | None = None  # of the program
+    program: Program  # the device program that it is
+    source: Recorded  # of the program
+    cost: StepCost = FREE  # of the programs
     attend: Program | None = None  # the one of the stage `attend` that it has beside
     steps: int = 0  # tokens asked for so far
     mixing: list[LogitRow] = field(default_factory=list)  # for the next choice
+    is_built_in: bool = False  # made of fields that workers have compiled: has no state to read
     is_lost: bool = False  # it went back further than its program's state is kept
 
     @property
     def has_state(self) -> bool:
-        """Whether it is a device program with state that changes from step to step."""
-        return self.program is not None and bool(self.program.next)
+        """True if its device program has state that changes from step to step."""
+        return bool(self.program.next)
 
     @property
     def is_memoryless(self) -> bool:
@@ -92,7 +94,7 @@ class Sampler:
 
     def explained(self, message: str) -> str:
         """What the worker says of its device program, with the place in the source."""
-        return message if self.source is None else self.source.explained(message)
+        return self.source.explained(message)
 
     def lost_state(self) -> ApiError:
         """What is said if `is_lost`."""
@@ -161,21 +163,19 @@ class Samplers:
     def create(
         self,
         *,
-        remembers: bool,
-        mixes: int,
+        program: Program,
+        source: Recorded,
         top: int,
         program_bytes: int = 0,
-        program: Program | None = None,
         attend: Program | None = None,
         cost: StepCost = FREE,
-        source: Recorded | None = None,
     ) -> tuple[int, Sampler]:
         """Takes a slot, and a row if the sampler remembers tokens; returns its handle, too.
 
         Raises:
             ApiError: `limit-exceeded`, `out-of-resources`.
         """
-        pool = self._pool
+        pool, remembers = self._pool, program.uses(*REMEMBERED)
         if len(self._live) >= self._limit:
             raise ApiError("limit-exceeded", f"{self._limit} samplers are open; destroy one first")
         if len(self._live) + self._leaving >= 2 * self._limit:
@@ -204,8 +204,8 @@ class Samplers:
         handle = self._next
         self._next += 1
         sampler = self._live[handle] = Sampler(
-            *(slot, pool.first_name + slot, counts, mixes, top, program_bytes, program, cost),
-            *(source, attend),
+            *(slot, pool.first_name + slot, counts, program.beside, top, program_bytes),
+            *(program, source, cost, attend),
         )
         return handle, sampler
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
-from pie_control.scheduler.commands.command import NOTHING, Command, Mark, QueueOwner
+from pie_control.scheduler.commands.command import Command, Mark, QueueOwner
 from pie_control.scheduler.commands.forward import NO_ADAPTER, NO_SAMPLER, ForwardCommand
 from pie_control.scheduler.commands.pages import SwapInCommand, SwapOutCommand
 from pie_control.scheduler.runs import Steps
@@ -89,71 +90,43 @@ class PlanBatch:
         self.ready = self._part = self.steps = None
 
 
+# Columns that a batch may leave out, and what stands there for a row that has nothing to say.
+_LEFT_OUT = {
+    "adapters": NO_ADAPTER,
+    "attends": NO_SAMPLER,
+    **dict.fromkeys(("observed", "detail", "attend_steps"), 0),
+    **dict.fromkeys(("mixed", "drafts"), -1),
+}
+
+
 def joined(commands: Batch, steps: EmbedSampled | Forward | Sample) -> Batch:
     """One batch of a batch of commands and of one of the same kind of runs, in this order."""
-    match commands, steps:
-        case EmbedSampled() as first, EmbedSampled() as second:
-            return EmbedSampled(
-                np.concatenate([first.samplers, second.samplers]),
-                np.concatenate([first.positions, second.positions]),
-                np.concatenate([first.embeds, second.embeds]),
-            )
-        case Sample() as first, Sample() as second:
-            return Sample(
-                np.concatenate([first.embeds, second.embeds]),
-                np.concatenate([first.samplers, second.samplers]),
-                np.concatenate([first.steps, second.steps]),
-                np.concatenate([first.top, second.top]),
-                np.concatenate([first.masked, second.masked]),
-                first.masks,
-                _mixed(first.mixed, second.samplers.size),
-                _drafts(first.samplers.size, second.drafts),
-            )
-        case Forward() as first, Forward() as second:
-            return _joined_forwards(first, second)
-    raise TypeError(f"{commands.kind} and {steps.kind} are not one batch")
+    if type(commands) is not type(steps):
+        raise TypeError(f"{commands.kind} and {steps.kind} are not one batch")
+    found = {}
+    for field_ in fields(commands):
+        name, both = field_.name, [getattr(one, field_.name) for one in (commands, steps)]
+        if name.endswith("_starts"):
+            both = [both[0], both[1][1:] + both[0][-1]]
+        elif name in _LEFT_OUT:
+            both = _filled(both, [_rows(one) for one in (commands, steps)], _LEFT_OUT[name])
+        elif name == "masks":  # runs have none
+            both = both[:1]
+        found[name] = np.concatenate(both)
+    return type(commands)(**found)
 
 
-def _joined_forwards(first: Forward, second: Forward) -> Forward:
-    before, after = first.has_masked.size, second.has_masked.size
-
-    def each(one: Int32, two: Int32, absent: int) -> Int32:
-        if not one.size and not two.size:
-            return NOTHING
-        parts = (one, before), (two, after)
-        filled = [part if part.size else np.full(n, absent, np.int32) for part, n in parts]
-        return np.concatenate(filled)
-
-    return Forward(
-        input_starts=_starts(first.input_starts, second.input_starts),
-        inputs=np.concatenate([first.inputs, second.inputs]),
-        page_starts=_starts(first.page_starts, second.page_starts),
-        pages=np.concatenate([first.pages, second.pages]),
-        page_used=np.concatenate([first.page_used, second.page_used]),
-        has_masked=np.concatenate([first.has_masked, second.has_masked]),
-        output_slots=np.concatenate([first.output_slots, second.output_slots]),
-        output_starts=_starts(first.output_starts, second.output_starts),
-        outputs=np.concatenate([first.outputs, second.outputs]),
-        mask_starts=_starts(first.mask_starts, second.mask_starts),
-        mask=np.concatenate([first.mask, second.mask]),
-        adapters=each(first.adapters, second.adapters, NO_ADAPTER),
-        observed=each(first.observed, second.observed, 0),
-        detail=each(first.detail, second.detail, 0),
-        attends=each(first.attends, second.attends, NO_SAMPLER),
-        attend_steps=each(first.attend_steps, second.attend_steps, 0),
-    )
+def _rows(batch: Any) -> int:
+    """Rows of a batch."""
+    return len(batch.has_masked if isinstance(batch, Forward) else batch.samplers)
 
 
-def _mixed(first: Int32, runs: int) -> Int32:
-    """What commands mix in, and so many runs, which mix nothing in."""
-    return np.pad(first, ((0, runs), (0, 0)), constant_values=-1) if first.size else NOTHING
-
-
-def _drafts(commands: int, runs: Int32) -> Int32:
-    """What is guessed of runs, behind so many commands, of which nothing is."""
-    return np.pad(runs, (commands, 0), constant_values=-1) if runs.size else NOTHING
-
-
-def _starts(first: Int32, second: Int32) -> Int32:
-    """Offsets of both, one after the other."""
-    return np.concatenate([first, second[1:] + first[-1]])
+def _filled(both: list[Int32], rows: list[int], absent: int) -> list[Int32]:
+    """A column of both batches: where one leaves it out, as if it said nothing of each row."""
+    shape = next((one.shape[1:] for one in both if one.size), None)
+    if shape is None:
+        return both
+    return [
+        one if one.size else np.full((count, *shape), absent, np.int32)
+        for one, count in zip(both, rows, strict=True)
+    ]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pie_inference.device import DeviceFuture, completed, upload, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths, require_offsets
-from pie_inference.sampling.choose import NO_NUMBER, NOTHING, choose, top_tokens
+from pie_inference.sampling.choose import NO_NUMBER, NOTHING, top_tokens
 from pie_inference.sampling.pool import Choices, SamplerPool
 from pie_py.device_programs.language import MOST_BESIDE
 from pie_py.wire.plan import (
@@ -45,16 +45,15 @@ def sample(model: ServedModel, batch: Sample) -> DeviceFuture[BatchResult]:
     count = batch.embeds.size
     rows_at_once = max(1, MAX_CELLS // model.network.shape.vocab_size)
     parts = [slice(i, min(i + rows_at_once, count)) for i in range(0, count, rows_at_once)]
-    by_program = [np.flatnonzero(pool.device_programs.has[batch.samplers[p]]) for p in parts]
     try:
-        found = [_sample_rows(model, batch, *each) for each in zip(parts, by_program, strict=True)]
+        found = [_sample_rows(model, batch, part) for part in parts]
     except BaseException:
         pool.forget(batch.samplers)  # no older token must pass for the one that was not chosen
         raise
     if batch.drafts.size:
         _settle(pool, batch, [part[0] for part in found])
     tensors = [tensor for part in found for tensor in part]
-    return DeviceFuture(tensors, lambda arrays: _answer(pool, batch, parts, by_program, arrays))
+    return DeviceFuture(tensors, lambda arrays: _answer(pool, batch, parts, arrays))
 
 
 def _settle(pool: SamplerPool, batch: Sample, chosen: list[torch.Tensor]) -> None:
@@ -79,11 +78,7 @@ def _firsts(batch: Sample) -> NDArray[np.intp]:
 
 
 def _answer(
-    pool: SamplerPool,
-    batch: Sample,
-    parts: list[slice],
-    by_program: list[NDArray[np.intp]],
-    arrays: list[NDArray[Any]],
+    pool: SamplerPool, batch: Sample, parts: list[slice], arrays: list[NDArray[Any]]
 ) -> BatchResult:
     """Joins the parts of a batch: tokens, log-probabilities, and perhaps the most likely tokens."""
     count, width = batch.embeds.size, int(batch.top.max(initial=0))
@@ -93,32 +88,30 @@ def _answer(
         top_tokens=np.zeros((count, width), np.int32),
         top_logprobs=np.zeros((count, width), np.float32),
     )
+    chosen = np.full(count, NOTHING, np.int64)  # by programs, whether it was taken or not
     each = iter(arrays)
-    by_programs: dict[int, int] = {}  # what was chosen in their rows, whether it was taken or not
-    for rows, programmed in zip(parts, by_program, strict=True):
+    for rows in parts:
         first = next(each)
-        # What is fused comes as one array, log-probabilities by their bits.
-        both = (first[0], first[1].view(np.float32)) if first.ndim == 2 else (first, next(each))
-        answer.tokens[rows], answer.logprobs[rows] = both
-        if programmed.size:
-            found = zip((programmed + rows.start).tolist(), next(each).tolist(), strict=True)
-            by_programs.update(found)
+        if first.ndim == 2:  # what is fused comes as one array, log-probabilities by their bits
+            answer.tokens[rows], answer.logprobs[rows] = first[0], first[1].view(np.float32)
+        else:
+            answer.tokens[rows], answer.logprobs[rows], chosen[rows] = first, next(each), next(each)
         asking = np.flatnonzero(batch.top[rows])
         if asking.size:
             some, at = slice(int(batch.top[rows].max())), asking + rows.start
             answer.top_tokens[at, some], answer.top_logprobs[at, some] = next(each), next(each)
     none = np.flatnonzero(answer.tokens < 0).tolist()
-    nodes = [pool.device_programs.token_node(batch.samplers[row]) for row in none]
+    nodes = [pool.device_programs.told(batch.samplers.item(row)) for row in none]
     refused = {
-        row: _why_not(by_programs.get(row), node, pool.vocabulary)
+        row: _why_not(chosen.item(row), node, pool.vocabulary)
         for row, node in zip(none, nodes, strict=True)
     }
     return BatchResult(samples=answer, refused=refused)
 
 
-def _why_not(token: int | None, node: int, vocabulary: int) -> str:
-    """Why there is no token; a device program's node may have chosen one that was not taken."""
-    if token is None:
+def _why_not(token: int, node: str | None, vocabulary: int) -> str:
+    """Why there is no token; a program's node may have chosen one that was not taken."""
+    if node is None:
         return RULED_OUT
     if 0 <= token < vocabulary:
         why = "which the grammar or mask rules out"
@@ -128,42 +121,42 @@ def _why_not(token: int | None, node: int, vocabulary: int) -> str:
         why = "which is none: it rules out all that the grammar or mask allows"
     else:
         why = f"which is not in the vocabulary (0 to {vocabulary - 1})"
-    return f"the device program chose token {token}, {why}: node {node}, int []"
+    return f"the device program chose token {token}, {why}: {node}"
 
 
-def _sample_rows(
-    model: ServedModel, batch: Sample, rows: slice, programmed: NDArray[np.intp]
-) -> list[torch.Tensor]:
-    """Tokens and log-probabilities, what those of the rows that have device programs have chosen,
-    and the most likely tokens and theirs if a row wants any.
+def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.Tensor]:
+    """Tokens, log-probabilities, what was chosen whether it is a token or not, and the most likely
+    tokens and theirs if a row wants any; of what is fused the first two as one.
     """
     pool, samplers = model.samplers, batch.samplers[rows]
     choices = Choices(samplers, batch.steps[rows], batch.mixed[rows], model.saved_logits)
-    if model.fused_sampling is not None and not programmed.size:
+    compiled = pool.device_programs.compiled
+    if model.fused_sampling is not None and compiled.has[samplers].all():
         return _sample_fused(model, model.fused_sampling, batch, rows)
     raw = model.network.logits(model.embeds.read(batch.embeds[rows]))
     on_cpu = model.device.type == "cpu"
-    wants_no_more = not (programmed.size or len(batch.masks) or batch.top[rows].any())
-    if on_cpu and wants_no_more and not pool.drawing[samplers].any():
+    masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
+    is_plain = not (masked.size or batch.top[rows].any())
+    if on_cpu and is_plain and not (compiled.drawing | ~compiled.has)[samplers].any():
         likeliest = _likeliest(raw)
         if likeliest is not None:
             pool.note(samplers, choices.steps, likeliest[0])
-            return list(likeliest)
-    masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
+            return [*likeliest, likeliest[0]]
     # Programs see what the model says, not only the differences.
-    logits, whole = _normalized(raw) if on_cpu else _on_gpu(raw, programmed.size > 0)
+    logits, whole = _normalized(raw) if on_cpu else _on_gpu(raw, not compiled.has[samplers].all())
     wanted = logits
     if masked.size:
         may = _allowed(batch.masks[batch.masked[rows][masked]], pool)
         index = upload_index(masked, model.device)
         wanted = logits.clone()
         wanted[index] = wanted[index].masked_fill_(~may, -torch.inf)
-    tokens, by_programs = _chosen(pool, wanted, choices, programmed)
+    chosen = pool.choose(choices, wanted)
+    tokens = _possible(chosen, wanted)
     logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
     if whole is not None:
         logprobs = logprobs - whole
     pool.note(samplers, choices.steps, tokens)
-    return [tokens, logprobs, *by_programs, *_top(batch.top[rows], logits, whole)]
+    return [tokens, logprobs, chosen, *_top(batch.top[rows], logits, whole)]
 
 
 def _allowed(words: NDArray[np.uint32], pool: SamplerPool) -> torch.Tensor:
@@ -172,29 +165,6 @@ def _allowed(words: NDArray[np.uint32], pool: SamplerPool) -> torch.Tensor:
     shifts = torch.arange(8, dtype=torch.uint8, device=pool.device)
     bits = (octets[:, :, None] >> shifts) & 1
     return bits.flatten(1)[:, : pool.vocabulary].bool()
-
-
-def _chosen(
-    pool: SamplerPool,
-    wanted: torch.Tensor,
-    choices: Choices,
-    programmed: NDArray[np.intp],
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Tokens `[n]`, -1 for none, and in a list what device programs chose, if rows have any."""
-    if not programmed.size:
-        return choose(wanted, pool.parameters(choices.samplers, choices.steps)), []
-    samplers, steps = choices.samplers, choices.steps
-    if programmed.size == samplers.size:
-        found = pool.choose_by_program(choices, wanted)
-        return _possible(found, wanted), [found]
-    others = np.delete(np.arange(samplers.size), programmed)
-    some, rest = upload_index(programmed, pool.device), upload_index(others, pool.device)
-    seen = wanted[some]
-    found = pool.choose_by_program(choices.some(programmed), seen)
-    tokens = torch.empty(samplers.size, dtype=torch.int64, device=pool.device)
-    tokens[some] = _possible(found, seen)
-    tokens[rest] = choose(wanted[rest], pool.parameters(samplers[others], steps[others]))
-    return tokens, [found]
 
 
 def _possible(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:

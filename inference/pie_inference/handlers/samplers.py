@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from pie_inference.device import DeviceFuture
@@ -21,24 +20,23 @@ def set_sampler(model: ServedModel, batch: SetSampler) -> None:
     """Puts new samplers into slots; whatever was there is forgotten."""
     pool = model.samplers
     count = batch.samplers.size
-    require_lengths("set_sampler", batch.samplers, batch.top_k, batch.rows)
+    require_lengths("set_sampler", batch.samplers, batch.rows)
     require_below("set_sampler: sampler", batch.samplers, pool.size)
     require_below("set_sampler: row + 1", batch.rows + 1, pool.count_rows + 1)
-    if batch.numbers.shape != (count, 3) or batch.seeds.shape != (count, 2):
-        raise BadBatch("set_sampler: numbers are not [n, 3], or seeds not [n, 2]")
+    if batch.seeds.shape != (count, 2):
+        raise BadBatch("set_sampler: seeds are not [n, 2]")
     require_lengths("set_sampler: freed", batch.freed)
     require_below("set_sampler: freed", batch.freed, pool.size)
     pool.device_programs.drop(batch.freed.tolist())
     pool.attend_programs.drop(batch.freed.tolist())
     try:
-        both = unpacked(batch, pool.vocabulary)
+        bound, attend = unpacked(batch, pool.vocabulary)
     except ProgramFault as error:
         raise BadBatch(f"set_sampler: {error}") from None
-    bound, attend = both[:count], both[count:] or [None] * count
-    remembering = [one is not None and one.program.uses(*REMEMBERED) for one in bound]
-    if (np.array(remembering, np.bool_) & (batch.rows < 0)).any():
+    remembering = np.array([one.program.uses(*REMEMBERED) for one in bound], np.bool_)
+    if (remembering & (batch.rows < 0)).any():
         raise BadBatch("set_sampler: a device program needs a row of remembered tokens")
-    pool.set(batch.samplers, batch.numbers, batch.top_k, batch.seeds, batch.rows, bound)
+    pool.set(batch.samplers, batch.seeds, batch.rows, bound)
     pool.attend_programs.set(batch.samplers.tolist(), attend)
 
 
@@ -46,12 +44,9 @@ def read_state(model: ServedModel, batch: ReadState) -> DeviceFuture[BatchResult
     """Reads what changes of device programs' state."""
     require_lengths("read_state", batch.samplers, batch.steps)
     require_below("read_state: sampler", batch.samplers, model.samplers.size)
-    found: list[list[torch.Tensor]] = []
-    for sampler, step in zip(batch.samplers.tolist(), batch.steps.tolist(), strict=True):
-        values = model.samplers.device_programs.state(sampler, step)
-        if values is None:
-            raise BadBatch(f"read_state: sampler {sampler} is no device program")
-        found.append(values)
+    programs = model.samplers.device_programs
+    both = zip(batch.samplers.tolist(), batch.steps.tolist(), strict=True)
+    found = [programs.state(sampler, step) for sampler, step in both]
     counts = [len(values) for values in found]
     tensors = [value for values in found for value in values]
 

@@ -216,7 +216,7 @@ class AttendStep:
         program = attender.executable.program
         self.window = program.window
         self.wants_weights = program.window is not None
-        self.wants_scores = program.uses("scores")
+        self.wants_scores = program.keeps_pages
         # What later parts of a prompt need, which is kept if this one comes to its end.
         self.so_far = attender.prompt
         if self.wants_weights and step and not program.next:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Protocol, TypeAlias
 
@@ -12,11 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.device import Int32, Int64, upload, upload_index
+from pie_inference.sampling.choose import NO_NUMBER, choose
+from pie_inference.sampling.compiled import CompiledSamplers
 from pie_inference.sampling.device_operations import DTYPES
 from pie_inference.sampling.executable import Executable
 from pie_inference.sampling.noise import starts
 from pie_inference.sampling.remembered import GIVEN, TIMES, RememberedTokens
 from pie_py.device_programs.bound import ARRAYS, VERSIONS, Bound
+from pie_py.device_programs.compiled import is_compiled
 from pie_py.device_programs.language import VOCABULARY
 from pie_py.device_programs.program import Program, ProgramFault, sizes_of
 
@@ -83,6 +86,8 @@ class _Values:
 
     def give(self, row: int, step: int, name: int, value: bytes) -> None:
         """A name of a row has another value from a step on."""
+        if not 0 <= name < len(self.program.names):
+            raise ProgramFault(f"the program has no name {name}")
         of, table = self.program.names[name], self._tables[name][row]
         if name in self.program.next:
             table = table[step % VERSIONS]
@@ -184,32 +189,33 @@ class _Rows:
 
 
 class DevicePrograms:
-    """Which samplers of a pool have programs, and their values."""
+    """The programs of a pool's samplers, and their values."""
 
     def __init__(self, vocabulary: int, device: torch.device, size: int) -> None:
-        """None has one yet."""
-        self.has = np.zeros(size, np.bool_)
+        """All take the most likely token so far."""
+        self.compiled = CompiledSamplers(size)
+        self._nan: dict[int, int] = {}  # of samplers that have chosen no number, the nodes
         self._vocabulary = vocabulary
         self._device = device
         self._by_text: dict[str, _Values] = {}
         self._places: list[tuple[_Values, int] | None] = [None] * size
 
-    def set(self, samplers: Sequence[int], programs: Sequence[Bound | None]) -> None:
+    def set(self, samplers: Sequence[int], programs: Sequence[Bound]) -> None:
         """Gives samplers their programs; those that they had are forgotten."""
-        self.drop(samplers)
         for sampler, bound in zip(samplers, programs, strict=True):
-            if bound is None:
-                continue
-            self.drop([sampler])  # a slot may be in a batch twice
+            self.drop([sampler])
             text = bound.program.text
+            if is_compiled(bound.program):
+                self.compiled.put(sampler, bound)
+                continue
             if text not in self._by_text:
                 self._by_text[text] = _Values(bound.program, self._vocabulary, self._device)
             values = self._by_text[text]
             self._places[sampler] = values, values.put(sampler, bound.values)
-            self.has[sampler] = True
+            self.compiled.has[sampler] = False
 
     def drop(self, samplers: Sequence[int]) -> None:
-        """Forgets the programs of samplers; one without is none."""
+        """Forgets the programs of samplers."""
         for sampler in samplers:
             place = self._places[sampler]
             if place is None:
@@ -218,32 +224,40 @@ class DevicePrograms:
             if (moved := values.drop(row)) is not None:
                 self._places[moved] = values, row
             self._places[sampler] = None
-            self.has[sampler] = False
+            self.compiled.has[sampler] = True
         if len(self._by_text) > _UNUSED:
             self._by_text = {t: values for t, values in self._by_text.items() if values.samplers}
 
-    def token_node(self, sampler: int) -> int:
-        """The node that is the token, in a sampler's program; -1 without one."""
-        place = self._places[sampler]
-        return -1 if place is None else place[0].program.token
-
-    def state(self, sampler: int, step: int) -> list[torch.Tensor] | None:
-        """The values that change, of the step that comes after so many; None without a program."""
+    def told(self, sampler: int) -> str | None:
+        """The node of a sampler's program that an error is to name: the one that has made NaN, or
+        the token; None for one that is compiled.
+        """
         place = self._places[sampler]
         if place is None:
             return None
+        number = self._nan.pop(sampler, place[0].program.token)
+        return f"node {number}, {place[0].program.nodes[number].type}"
+
+    def state(self, sampler: int, step: int) -> list[torch.Tensor]:
+        """The values that change, of the step that comes after so many."""
+        place = self._places[sampler]
+        if place is None:
+            return []
         values, row = place
         index = [upload_index(np.array([one]), self._device) for one in (row, step)]
         return [values.read(name, *index)[0] for name in values.program.next]
 
     def give(self, sampler: int, step: int, name: int, value: bytes) -> None:
         """A name of a sampler's program has another value from a step on, packed as in `Bound`.
-        Raises `ProgramFault` if there is no such program, name or value.
+
+        Raises:
+            ProgramFault: there is no such name or value.
         """
         place = self._places[sampler]
-        if place is None or not 0 <= name < len(place[0].program.names):
-            raise ProgramFault(f"sampler {sampler} has no program with a name {name}")
-        place[0].give(place[1], step, name, value)
+        if place is None:
+            self.compiled.give(sampler, name, value)
+        else:
+            place[0].give(place[1], step, name, value)
 
     def choose(
         self,
@@ -258,7 +272,7 @@ class DevicePrograms:
         """Tokens int64 `[n]` that the programs of samplers `[n]` choose, whatever they are.
 
         Args:
-            samplers: all of which have programs.
+            samplers: that choose.
             steps: how many tokens each has chosen before, `[n]`.
             seeds: `[n]`.
             logits: float32 `[n, vocabulary]`, none NaN; they are left alone.
@@ -267,32 +281,51 @@ class DevicePrograms:
             others: gives the logits of contexts beside, float32 `[m, vocabulary]`, by their number
                 and which of the samplers are asked for.
         """
-        alike: dict[int, tuple[_Values, list[int], list[int]]] = {}
-        for i, sampler in enumerate(samplers.tolist()):
-            place = self._places[sampler]
-            assert place is not None
-            group = alike.setdefault(id(place[0]), (place[0], [], []))
-            group[1].append(i)
-            group[2].append(place[1])
         tokens = torch.empty(len(logits), dtype=torch.int64, device=self._device)
-        for values, places, own in alike.values():
+        for values, places, own in self._alike(samplers):
             every = len(places) == len(logits)
             some = slice(None) if every else np.array(places)
             index = None if isinstance(some, slice) else upload_index(some, self._device)
-            rows = _Rows(
-                values,
-                np.array(own),
-                logits if index is None else logits[index],
-                seeds[some],
-                steps[some],
-                remembered,
-                (memory[0][some], memory[1][some]),
-                partial(others, rows=some),
-            )
-            chosen, following = values.executable.run(rows)
-            if following:
-                values.write(following, rows.own, rows.steps)
+            seen = logits if index is None else logits[index]
+            if values is None:
+                parameters = self.compiled.parameters(samplers[some], seeds[some], steps[some])
+                chosen = choose(seen, parameters)
+            else:
+                rows = _Rows(
+                    values,
+                    np.array(own),
+                    seen,
+                    seeds[some],
+                    steps[some],
+                    remembered,
+                    (memory[0][some], memory[1][some]),
+                    partial(others, rows=some),
+                )
+                chosen, following = values.executable.run(rows)
+                if self._device.type == "cpu":  # the host would wait for a GPU
+                    self._find_nan(values, rows, chosen, samplers[some])
+                if following:
+                    values.write(following, rows.own, rows.steps)
             if index is None:
                 return chosen
             tokens[index] = chosen
         return tokens
+
+    def _find_nan(
+        self, values: _Values, rows: _Rows, chosen: torch.Tensor, samplers: Int32
+    ) -> None:
+        """Notes which nodes have made NaN of choices that are none."""
+        for row in np.flatnonzero(chosen.numpy() == NO_NUMBER).tolist():
+            self._nan[samplers.item(row)] = values.executable.origin_of_nan(rows, row)
+
+    def _alike(self, samplers: Int32) -> Iterable[tuple[_Values | None, list[int], list[int]]]:
+        """Which of some samplers have each program, and its rows of values; of all compiled
+        programs together.
+        """
+        found: dict[int, tuple[_Values | None, list[int], list[int]]] = {}
+        for i, sampler in enumerate(samplers.tolist()):
+            values, row = self._places[sampler] or (None, sampler)
+            group = found.setdefault(id(values), (values, [], []))
+            group[1].append(i)
+            group[2].append(row)
+        return found.values()

@@ -116,6 +116,20 @@ class Executable:
                 values[each] = None
         return values
 
+    def origin_of_nan(self, rows: Rows, row: int) -> int:
+        """The node that has made what is no number, or infinite, in a row whose token is none: all
+        is computed once more, and followed from the token back.
+        """
+        values: list[Any] = [None] * len(self.program.nodes)
+        for number, action, _ in self._actions:
+            values[number] = action(rows, values)
+        number, guilty = self.program.token, self._compared
+        while guilty:
+            number = guilty[0]
+            operands = self._operands_of(self.program.nodes[number])
+            guilty = [each for each in operands if not _is_number(values[each], row)]
+        return number
+
     def _action(self, node: Node) -> Action:
         name, operands = node.operation, node.operands
         if not operands:
@@ -165,6 +179,8 @@ class Executable:
         match node.operation:
             case "nucleus":
                 return operations.nucleus
+            case "repeats":
+                return lambda text: operations.repeats(text, attributes[0])
             case "cast":
                 return lambda x: operations.cast(x, Kind(attributes[0]))
             case "top":
@@ -207,6 +223,12 @@ class Executable:
 
     def _size(self, size: int) -> int:
         return self._vocabulary if size == VOCABULARY else size
+
+
+def _is_number(x: torch.Tensor, row: int) -> bool:
+    """True if all of a row is, or minus infinity."""
+    own = x[row if len(x) > 1 else 0]
+    return not own.dtype.is_floating_point or bool((own < torch.inf).all())
 
 
 def _unary(function: operations.Function, operand: int) -> Action:

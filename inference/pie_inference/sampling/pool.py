@@ -16,7 +16,6 @@ from pie_inference.sampling.device_programs import DevicePrograms, Some
 from pie_inference.sampling.remembered import RememberedTokens, SavedLogits
 from pie_py.device_programs.bound import Bound
 from pie_py.device_programs.language import MOST_NEWEST
-from pie_py.wire.plan import Float32
 
 SAMPLERS = 1 << 14
 COUNT_MEMORY = 256 << 20  # bytes at most for the token counts of device programs
@@ -38,15 +37,6 @@ class Choices:
         lost = upload(np.ascontiguousarray(places < 0), device)
         return found.masked_fill(lost[:, None], torch.nan)
 
-    def some(self, rows: NDArray[np.intp]) -> Choices:
-        """Some of them."""
-        return Choices(
-            self.samplers[rows],
-            self.steps[rows],
-            self.mixed[rows] if self.mixed.size else self.mixed,
-            self.saved,
-        )
-
 
 class SamplerPool:
     """Slots of samplers. What a command asks for lies on the host, what the model computes on the
@@ -67,11 +57,8 @@ class SamplerPool:
         self.rows: Int32 = np.full(size, -1, np.int32)
         self.given: Int64 = np.zeros(size, np.int64)  # tokens not chosen
         self.seeds: NDArray[np.uint64] = np.zeros(size, np.uint64)
-        self._numbers: Float32 = np.zeros((size, 3), np.float32)
-        self._top_k: Int64 = np.zeros(size, np.int64)
-        # What a step asks of all its samplers at once: whether each does not just take the most
-        # likely token, counts tokens, and remembers the last ones.
-        self.drawing: Bool = np.zeros(size, np.bool_)
+        # What a step asks of all its samplers at once: whether each counts tokens, and remembers
+        # the last ones.
         self._counting: Bool = np.zeros(size, np.bool_)
         self._looking_back: Bool = np.zeros(size, np.bool_)
         self.device_programs = DevicePrograms(vocabulary, device, size)
@@ -80,29 +67,19 @@ class SamplerPool:
     def set(
         self,
         samplers: Int32,
-        numbers: Float32,
-        top_k: Int32,
         seeds: NDArray[np.uint32],
         rows: Int32,
-        programs: Sequence[Bound | None],
+        programs: Sequence[Bound],
     ) -> None:
         """Puts new samplers into slots; the parameters are those of `SetSampler`."""
-        self._numbers[samplers] = numbers
-        self._top_k[samplers] = top_k
         self.seeds[samplers] = seeds[:, 0] | seeds[:, 1].astype(np.uint64) << np.uint64(32)
         self.rows[samplers] = rows
         self.given[samplers] = 0
         self.forget(samplers)
-        self._counting[samplers] = self._looking_back[samplers] = False
         self.device_programs.set(samplers.tolist(), programs)
         for sampler, bound in zip(samplers.tolist(), programs, strict=True):
-            if bound is not None:
-                self._counting[sampler] = bound.program.uses("counts", "given")
-                self._looking_back[sampler] = bound.program.uses("newest")
-                if bound.program.takes_likeliest:  # as the built-in sampler does, which is quicker
-                    self.device_programs.has[sampler] = False
-                    self._numbers[sampler] = (0, 1, 0)
-        self.drawing[samplers] = self.parameters(samplers, np.zeros(0, np.uint32)).drawn
+            self._counting[sampler] = bound.program.uses("counts", "given")
+            self._looking_back[sampler] = bound.program.uses("newest")
         self.remembered.forget(rows[rows >= 0])
 
     def feed(
@@ -131,16 +108,11 @@ class SamplerPool:
             )
 
     def parameters(self, samplers: Int32, steps: NDArray[np.uint32]) -> Parameters:
-        """The parameters of samplers, for `choose`."""
-        temperature, top_p, min_p = self._numbers[samplers].T
-        return Parameters(
-            temperature, self._top_k[samplers], top_p, min_p, self.seeds[samplers], steps
-        )
+        """The parameters of samplers whose programs are compiled."""
+        return self.device_programs.compiled.parameters(samplers, self.seeds[samplers], steps)
 
-    def choose_by_program(self, choices: Choices, logits: torch.Tensor) -> torch.Tensor:
-        """Tokens int64 `[n]` of samplers with device programs, of float32 logits `[n, vocabulary]`;
-        whatever the programs say.
-        """
+    def choose(self, choices: Choices, logits: torch.Tensor) -> torch.Tensor:
+        """Tokens int64 `[n]`, of float32 logits `[n, vocabulary]`; whatever the programs say."""
         samplers, steps = choices.samplers, choices.steps
         memory = self.rows[samplers], self.given[samplers] + steps
         return self.device_programs.choose(

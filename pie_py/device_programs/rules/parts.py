@@ -33,17 +33,9 @@ def repeated(most, look_back, breakers=None):
     """
     text = newest(look_back + most)
     tokens = text[most:]
-    closed = text < 0
     if breakers is not None:
-        closed = closed | nothing().scatter_max(breakers, True)[text]
-    open_text = where(closed, -2, text)
-    alike, lengths = ~closed[most:], iota(look_back) * 0
-    for i in range(most):  # the tokens before each, the nearest first
-        before = open_text[most - 1 - i : most - 1 - i + look_back]
-        last = look_back + most - 1 - i
-        alike = alike & (before == text[last : last + 1])
-        lengths = where(alike, i + 1, lengths)
-    return tokens, lengths
+        text = where(nothing().scatter_max(breakers, True)[text], -1, text)
+    return tokens, repeats(text, most)[most:]
 
 
 def cooled(logits, temperature):

@@ -155,12 +155,8 @@ class Choosing:
             or not isinstance(self.sampler, Sampler)
         )
 
-    async def chooser(self, sequence: Sequence, *, by_steps: bool) -> Chooser:
-        """Makes the chooser of a generation.
-
-        Args:
-            sequence: what the tokens continue.
-            by_steps: whether the program reads step by step.
+    async def chooser(self, sequence: Sequence) -> Chooser:
+        """Makes the chooser of a generation that continues a text.
 
         Raises:
             PieError: `invalid-argument` for wrong parameters or a wrong grammar, `unsupported`,
@@ -168,11 +164,6 @@ class Choosing:
         """
         if self.choose is not None:
             return OwnChoice(sequence, self.choose)
-        if self.attend is not None and by_steps:
-            raise ValueError(
-                "`attend` acts where the server goes on by itself: read the generation by its"
-                " `collect` and `stream` methods"
-            )
         matcher = None if self.grammar is None else await self.grammar.matcher(sequence.model)
         return DeviceChoice(sequence, self, matcher)
 
@@ -271,7 +262,7 @@ class DeviceChoice(Chooser):
             RuntimeError: a step within a grammar was cancelled before.
         """
         if not (self._run.goes_on() or await self._start(most, stops)):
-            return (await self.choose()).token
+            return (await self._choose()).token
         token = await self._run.next()
         return await self.next_token(most, stops) if token is None else token
 
@@ -309,7 +300,17 @@ class DeviceChoice(Chooser):
         return started
 
     async def choose(self) -> Choice:
-        """The next token, and what the server reports about it. Raises as `next_token`."""
+        """The next token, and what the server reports about it. Raises as `next_token`, and
+        ValueError for a program of layers, which acts in runs: those tell tokens alone.
+        """
+        if self._choosing.attend is not None:
+            raise ValueError(
+                "`attend` acts where the server goes on by itself: `step.execute()` tells tokens"
+                " there, without `logprobs` or counts of tokens, and after no other step"
+            )
+        return await self._choose()
+
+    async def _choose(self) -> Choice:
         walk, beside = self._walk, self._choosing.beside
         if walk is not None:
             self._feed(walk.ask())

@@ -258,7 +258,7 @@ class Generator:
         self._check_turn()
         self._sequence.choosing = True  # keeps other generations of the context out
         try:
-            chooser = await self._decide(by_steps=False)
+            chooser = await self._decide()
             whole = await chooser.whole_text(
                 self._most(), self._stop_tokens, ends, to_client=to_client
             )
@@ -304,7 +304,7 @@ class Generator:
             self._check_turn()
             self._sequence.choosing = True
             try:
-                await self._decide(by_steps=True)
+                await self._decide()
             finally:
                 self._sequence.choosing = False
         if self._done:
@@ -398,9 +398,9 @@ class Generator:
                 " generate on `ctx.fork()` where both are wanted"
             )
 
-    async def _decide(self, *, by_steps: bool) -> Chooser:
+    async def _decide(self) -> Chooser:
         """Makes the chooser, for the first token."""
-        chooser = await self._choosing.chooser(self._sequence, by_steps=by_steps)
+        chooser = await self._choosing.chooser(self._sequence)
         self._chooser = chooser
         return chooser
 
@@ -415,7 +415,7 @@ class Generator:
             self._check_turn()
         sequence.choosing = True  # keeps other generations of the context out
         try:
-            chooser = self._chooser or await self._decide(by_steps=False)
+            chooser = self._chooser or await self._decide()
             token = await chooser.next_token(self._most(), self._stop_tokens)
         finally:
             sequence.choosing = False
@@ -434,7 +434,7 @@ class Generator:
         sequence = self._sequence
         sequence.choosing = True  # keeps other generations of the context out
         try:
-            chooser = self._chooser or await self._decide(by_steps=False)
+            chooser = self._chooser or await self._decide()
             tokens = await chooser.next_tokens(self._most(), self._stop_tokens)
         finally:
             sequence.choosing = False

@@ -63,6 +63,24 @@ async def read_in_parts(model, prompt):
     return tokens
 
 
+async def read_by_steps(model, prompt):
+    ctx = Context(model)
+    ctx.append(prompt)
+    generator = ctx.generate(max_tokens=7, stop=[], attend=POLICIES["h2o"])
+    return [token async for step in generator for token in (await step.execute()).tokens]
+
+
+async def a_look(model):
+    ctx = Context(model)
+    ctx.append([5, 6, 7])
+    try:
+        async for step in ctx.generate(max_tokens=3, attend=POLICIES["sinks"]):
+            await step.distribution()
+            await step.execute()
+    except ValueError as error:
+        return str(error)
+
+
 def refusal(queue, attend):
     try:
         raw.create_sampler(queue, json.dumps({"attend": attend}))
@@ -83,11 +101,12 @@ async def refusals(model):
             one = one.descending().to_float()
         return (weights.transpose().argsort().sum() + one.to_int()) > 0
 
+    pages = "def rule(weights): return iota(PAGES) < weights.max().sum().to_int()"
     found = [
         refusal(queue, {**sinks, "given": {"x": "text"}}),
         refusal(queue, {"program": [["own.py", 1, "def rule(logits): return logits.argmax()"]]}),
         refusal(queue, {**sinks, "seed": 1}),
-        refusal(queue, {"program": [["own.py", 1, "def rule(): return iota(PAGES) < 3"]]}),
+        refusal(queue, {"program": [["own.py", 1, pages]]}),
         refusal(queue, wide().to_dict()),
     ]
     try:
@@ -106,7 +125,7 @@ async def refusals(model):
             Context(model).generate(attend=POLICIES["sinks"], **options)
         except ValueError as error:
             found.append(str(error))
-    return found
+    return [*found, await a_look(model)]
 
 
 async def main(args):
@@ -131,5 +150,6 @@ async def main(args):
             "flushed": await flushed(model, prompt),
             "forked": await forked(model, prompt),
             "parts": await read_in_parts(model, prompt),
+            "steps": await read_by_steps(model, prompt),
         }
     )

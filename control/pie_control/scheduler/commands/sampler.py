@@ -21,7 +21,7 @@ from pie_control.scheduler.commands.command import (
 )
 from pie_control.scheduler.commands.sample import Question
 from pie_py.device_programs.bound import Bound, state_json
-from pie_py.device_programs.program import MOST_NODES, Program
+from pie_py.device_programs.program import MOST_NODES
 from pie_py.wire import device_programs
 from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler, WriteState
 
@@ -35,10 +35,8 @@ class SetSamplerCommand(Command):
 
     kind: ClassVar[str] = SetSampler.kind
     sampler: Sampler
-    numbers: tuple[float, float, float]  # temperature, top-p, min-p
-    top_k: int
     seed: int  # 64 bits
-    program: Bound | None  # which chooses instead of all that
+    program: Bound  # which chooses
     attend: Bound | None  # which chooses what is read
     freed: set[int]  # slots of the pool whose device programs are over
 
@@ -52,8 +50,6 @@ class SetSamplerCommand(Command):
         seeds = [(command.seed & 0xFFFFFFFF, command.seed >> 32) for command in commands]
         return SetSampler(
             samplers=int32([command.sampler.slot for command in commands]),
-            numbers=np.array([command.numbers for command in commands], np.float32),
-            top_k=int32([command.top_k for command in commands]),
             seeds=np.array(seeds, np.uint32),
             rows=int32([command.sampler.counts for command in commands]),
             **device_programs.packed(
@@ -67,8 +63,8 @@ class SetSamplerCommand(Command):
         """As many as have programs that the worker has soon read; of equal ones it reads one."""
         total, texts = 0, set()
         for i, command in enumerate(commands):
-            program = None if command.program is None else command.program.program
-            if program is None or program.text in texts:
+            program = command.program.program
+            if program.text in texts:
                 continue
             texts.add(program.text)
             total += len(program.nodes)
@@ -101,7 +97,6 @@ class ReadStateCommand(Question):
 
     kind: ClassVar[str] = ReadState.kind
     sampler: Sampler
-    program: Program
     step: int  # tokens that the sampler has chosen before
     vocabulary: int
     future: Future
@@ -127,7 +122,7 @@ class ReadStateCommand(Question):
         for command, values in zip(commands, states, strict=True):
             if command.queue.failure is None:
                 command.future.on_cancel = None
-                text = state_json(command.program, values, command.vocabulary)
+                text = state_json(command.sampler.program, values, command.vocabulary)
                 command.future.resolve(text)
 
 
