@@ -139,8 +139,8 @@ FOLDERS: dict[str, dict[str, str]] = {
         "database": "",
         "node": "config wire database",
         "gateway": "config wire directory database node",
-        "ranks": "config wire machines",
         "machines": "config wire directory",
+        "ranks": "config wire machines",
         "command": "machines",
     },
     "asynclm": {
