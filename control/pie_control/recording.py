@@ -191,7 +191,7 @@ class _Tape:
         try:
             # Written now: the function may keep the arguments, and change them.
             self._asked = (name, text_of(args), ms)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  a record that fails ends, not its program
             self._give_up(error)
 
     def answer(self, value: Any, *, failed: bool = False) -> None:
@@ -213,7 +213,7 @@ class _Tape:
         if self._asked is not None:
             try:
                 self._write(call_line(*self._asked, what, value))
-            except Exception as error:  # a value without a form is our fault, not the program's
+            except Exception as error:  # noqa: BLE001  not the program's fault
                 self._give_up(error)
             self._asked = None
 

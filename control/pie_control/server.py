@@ -162,7 +162,7 @@ class _Server:
         """
         await self._idle(seconds)
         if (path := parse_endpoint(endpoint).path) is not None:
-            Path(path).unlink(missing_ok=True)
+            Path(path).unlink(missing_ok=True)  # noqa: ASYNC240  one call of the system, at the end
         await self._idle(1.0)  # from a client's look at a socket to its session
         log.info("idle: stopping", seconds=seconds)
         stop.set()

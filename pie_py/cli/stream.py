@@ -179,7 +179,7 @@ async def show(
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             with anyio.CancelScope(shield=True):
                 await on_interrupt(instance)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  raised below, once the terminal is restored
             problem = error
         finally:
             if interrupt.came:

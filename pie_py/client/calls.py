@@ -35,7 +35,7 @@ class Call:
         if not isinstance(answer, Exception) and self.read is not None:
             try:
                 answer = self.read(answer)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  a hostile answer is this call's error
                 answer = unreadable("this answer", error)
         self.answer = answer
         self.done.set()

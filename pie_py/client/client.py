@@ -333,7 +333,7 @@ class Client:
         else:
             read = Path.read_bytes if sampler else read_program
             data = await anyio.to_thread.run_sync(read, Path(program))
-            name = name or Path(program).absolute().stem
+            name = name or Path(program).absolute().stem  # noqa: ASYNC240  it looks at no file
         data = samplers.pack(data) if sampler else data
         limit = connection.session.facts["program_bytes"]
         if len(data) > limit:

@@ -162,7 +162,7 @@ def _words(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception:
+    except Exception:  # noqa: BLE001  raised below, outside of the group
         text = ""
     return f"{name}: {text}" if text else name
 
@@ -248,7 +248,7 @@ async def _answered(
     async def tell(tasks: AsyncIterable[str]) -> None:
         try:
             await _tell(instance, tasks)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  raised below, outside of the group
             problems.append(error)
             group.cancel_scope.cancel()
 
@@ -265,7 +265,7 @@ async def _answered(
                 if on_event is not None:
                     on_event(event)
             found = _object(await instance.result(), instance)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  raised below, outside of the group
             problems.append(error)
         finally:
             group.cancel_scope.cancel()

@@ -242,7 +242,7 @@ class Session:
         """Handles a message's frame; whatever else it is ends the session by a named error."""
         try:
             self.receive(decode(frame))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  a hostile frame ends its session
             problem = ConnectionLost(f"{self._server} does not speak as agreed: {printable(error)}")
             problem.__cause__ = error
             self.die(problem)

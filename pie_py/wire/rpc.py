@@ -206,7 +206,7 @@ def decode(frame: bytes | memoryview) -> Message:
         return _decoder.decode(frame)
     except msgspec.ValidationError as error:
         text = f"not a message of protocol {PROTOCOL}: {_short(error)}"
-    except Exception as error:  # nesting, UTF-8, an end too soon; a hostile frame may find others
+    except Exception as error:  # noqa: BLE001  nesting, UTF-8, its end, or others
         text = f"not msgpack: {_short(error)}"
     raise NotAMessage(text, _request_number(frame))
 
@@ -227,6 +227,6 @@ def _request_number(frame: bytes | memoryview) -> int | None:
     try:
         head.read_array_header()
         kind, number = head.unpack(), head.unpack()
-    except Exception:
+    except Exception:  # noqa: BLE001  a hostile frame has no number
         return None
     return number if kind == "request" and type(number) is int else None

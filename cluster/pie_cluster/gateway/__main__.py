@@ -119,7 +119,7 @@ def main() -> int:
         exit_with_parent(LEAVE_SECONDS)
     try:
         trio.run(_serve, config, with_parent)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  every fault ends it, in a line
         first: BaseException = error
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]

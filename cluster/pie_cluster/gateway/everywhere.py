@@ -105,7 +105,7 @@ class ClusterSettings:
 
     async def _until_all_have(self) -> None:
         with trio.move_on_after(ASK_SECONDS):
-            while self._directory.have_old_settings():
+            while self._directory.have_old_settings():  # noqa: ASYNC110  no event
                 await trio.sleep(LOOK_SECONDS)
 
     def _document(self) -> list[Setting]:

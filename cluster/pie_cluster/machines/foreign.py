@@ -60,7 +60,7 @@ def find_ray(address: str) -> str:
             get_cluster_metadata(GcsClient(address=address))
         with ray.init(address, log_to_driver=False, logging_level=logging.ERROR) as driver:
             return str(driver.address_info["gcs_address"])
-    except Exception as error:  # Ray raises what it likes
+    except Exception as error:  # noqa: BLE001  Ray raises what it likes
         raise ClusterProblem(
             f"the Ray at {address} does not take this machine: is it one, with the same versions"
             f" of Ray and Python, and is this machine a node of it? {error}"

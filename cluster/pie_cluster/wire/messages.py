@@ -158,7 +158,7 @@ def encode(message: ToDirectory | ToNode) -> bytes:
 def _decode(decoder: msgspec.msgpack.Decoder[Message], what: str, frame: bytes) -> Message:
     try:
         return decoder.decode(frame)
-    except Exception as error:  # hostile frames find more than msgspec's own errors
+    except Exception as error:  # noqa: BLE001  hostile frames find more than msgspec's own errors
         raise NotOfCluster(f"no {what}: {error}") from None
 
 

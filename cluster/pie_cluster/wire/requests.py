@@ -33,7 +33,7 @@ async def connected(endpoint: str, key: ClientKey | None) -> AsyncIterator[Conne
             if problem is not None:
                 raise problem
             yield connection
-        except Exception as error:  # the nursery would wrap it
+        except Exception as error:  # noqa: BLE001  the nursery would wrap it
             raised = error
         nursery.cancel_scope.cancel()
     if raised is not None:

@@ -70,7 +70,7 @@ def _answer(module: str, name: str, arguments: list[Any], seconds: float) -> tup
         return "rejected", str(error)
     except (RecursionError, MemoryError):
         return "memory", ""
-    except BaseException as error:  # a panic in a library of Rust's is no Exception
+    except BaseException as error:  # noqa: BLE001  a panic in a library of Rust's is no Exception
         return "internal", f"{type(error).__name__}: {error}"
 
 

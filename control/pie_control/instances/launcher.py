@@ -253,7 +253,7 @@ class Launcher(Service):
                 self._over(child, error)
             else:
                 self._wait_for(child, partial(self._launch_remotely, self.launch_remotely, error))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  a child's end, whatever it is
             self._over(child, _refusal(child, error))
         else:
             child.instance = instance
@@ -268,7 +268,7 @@ class Launcher(Service):
         with child.scope:
             try:
                 await wait(child)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  a child's end, whatever it is
                 self._over(child, _refusal(child, error))
 
     async def _prepare(self, child: _Child) -> None:

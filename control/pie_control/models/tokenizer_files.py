@@ -51,7 +51,7 @@ def reading(what: object) -> Iterator[None]:
         raise
     except BadFile as error:
         raise UnusableTokenizer(str(error)) from None
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  Rust's panics are no Exception
         said = printable(error, 300)
         raise UnusableTokenizer(f"{what} cannot be read: {type(error).__name__}: {said}") from None
 

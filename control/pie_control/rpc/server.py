@@ -265,7 +265,7 @@ class RpcServer:
     def _do(self, session: Session, request: Request, nursery: trio.Nursery) -> None:
         try:
             value = self._requests.answer(session, request)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  a fault of ours is this request's answer
             self.sessions.answer(session, _failure(request.number, error))
             return
         if isinstance(value, Awaitable):
@@ -282,7 +282,7 @@ class RpcServer:
             with scope:
                 try:
                     answer: Response | Failure = Response(number, await value)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001  a fault of ours is this request's answer
                     answer = _failure(number, error)
                 self.sessions.answer(session, answer)
         finally:

@@ -149,7 +149,7 @@ class Linker:
             try:
                 write(results, call(guest.state, *read(args)))
                 return 0 if not guest.closing else symbols.error_new(CLOSED)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  nothing may be raised through Wasmtime
                 trap = fail(guest, results, error)
                 return 0 if trap is None else int(symbols.error_new(trap))
 
@@ -180,7 +180,7 @@ class Linker:
                 write(results, value)
                 if guest.closing:
                     _set_address(error_slot, symbols.error_new(CLOSED))
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  nothing may be raised through Wasmtime
                 trap = fail(guest, results, error)
                 if trap is not None:
                     _set_address(error_slot, symbols.error_new(trap))
@@ -233,7 +233,7 @@ class Failure:
                 write_failure(results, text, self._scratch)
                 return None
             return text.encode(errors="replace").replace(b"\0", b"?")  # a C string
-        except Exception:  # such as an exception whose text cannot be made
+        except Exception:  # noqa: BLE001  such as an exception whose text cannot be made
             return f"internal: {self._name} failed".encode()
 
 
@@ -276,7 +276,7 @@ class PendingCall:
             if isinstance(answer, ApiError):
                 raise answer
             self._write(self._results, answer)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  nothing may be raised through Wasmtime
             return self._fail(guest, self._results, error)
         return None
 

@@ -185,7 +185,8 @@ class Backends:
             self._open[key] = backend
             task_status.started()
             try:
-                while client.is_alive and not (key is not None and self._is_idle(backend)):
+                # To be idle sets no event.
+                while client.is_alive and not (key is not None and self._is_idle(backend)):  # noqa: ASYNC110
                     await anyio.sleep(IDLE_SECONDS / 20)
             finally:
                 if self._open.get(key) is backend:  # it may have a successor

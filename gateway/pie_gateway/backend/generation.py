@@ -178,7 +178,7 @@ async def merged(
                 async for event in generation.events():
                     await queue.put((number, event))
             await queue.put((number, None))
-        except Exception as error:  # raised by the reader
+        except Exception as error:  # noqa: BLE001  raised by the reader
             await queue.put((number, error))
 
     tasks = [asyncio.create_task(read(at, each)) for at, each in enumerate(generations)]

@@ -60,7 +60,7 @@ async def while_asked(exchange: Exchange, work: Callable[[], Awaitable[Value]]) 
         with anyio.move_on_after(seconds):
             try:
                 result.append(await work())
-            except Exception as error:  # raised outside of the group, which would wrap it
+            except Exception as error:  # noqa: BLE001  not to be wrapped by the group
                 problem.append(error)
         tasks.cancel_scope.cancel()
     if gone:
@@ -133,7 +133,7 @@ class EventStream(Response):
                     await self._send(send, data)
             except Problem as problem:
                 await self._fail(send, problem)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  a fault of ours is this request's answer
                 await self._fail(send, fault(error))
             else:
                 await self._send(send, b"", more=False)

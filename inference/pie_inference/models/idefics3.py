@@ -130,7 +130,7 @@ class _Layout:
         """
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as error:  # the library raises no class of its own
+        except Exception as error:  # noqa: BLE001  the library raises no class of its own
             raise LoadError(f"{folder / 'tokenizer.json'} cannot be read: {error}") from None
         self._tile_embeds = tile_embeds
         token = self._tokenizer.token_to_id(IMAGE)

@@ -116,7 +116,7 @@ def run(
         except LoadError as error:
             send(socket, Failed(str(error)))
             return 1
-        except Exception as error:  # control must learn why, whatever it is
+        except Exception as error:  # noqa: BLE001  control must learn why, whatever it is
             traceback.print_exc()
             send(socket, Failed(f"{type(error).__name__}: {error}"))
             return 1

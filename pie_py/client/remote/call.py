@@ -223,7 +223,7 @@ async def map_calls(
                 for number, args in numbered:
                     try:
                         results[number] = await sender.result(args, {})
-                    except Exception as error:
+                    except Exception as error:  # noqa: BLE001  it goes to the caller
                         if not return_exceptions:
                             problem = problem or error
                             tasks.cancel_scope.cancel()

@@ -65,7 +65,7 @@ def rebuilt(
 def _error(report: dict[str, Any], types: Mapping[str, type]) -> Exception:
     try:
         value = loads(report["value"], lambda name: _exception(name, types))
-    except Exception:  # of whatever an inferlet has written
+    except Exception:  # noqa: BLE001  of whatever an inferlet has written
         value = None
     if isinstance(value, Exception):
         return value

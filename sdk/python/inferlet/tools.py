@@ -111,7 +111,7 @@ def _python_calls(text: str) -> Iterator[ToolCall]:
                     continue  # words behind it, such as `and`, make more of it than a call
                 named = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
                 values = tuple(ast.literal_eval(value) for value in node.args)
-            except Exception:  # whatever ends it, this is no call
+            except Exception:  # noqa: BLE001  whatever ends it, this is no call
                 continue
             end = match.end() + close
             yield ToolCall(match[1], named, values)

@@ -86,7 +86,7 @@ def _lark_of_gbnf(text: str) -> str:
         return str(gbnf_to_lark(_ESCAPE.sub(_unescaped, text)))
     except RecursionError:
         raise ApiError("invalid-argument", "the grammar: nested too deep") from None
-    except Exception as error:  # the converter has several errors of its own, and some of Python's
+    except Exception as error:  # noqa: BLE001  the converter has several
         raise ApiError("invalid-argument", f"the grammar: {error}") from None
 
 

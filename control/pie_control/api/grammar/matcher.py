@@ -109,7 +109,7 @@ class Matcher:
                 answers.append(work())
             except ApiError as error:
                 answers.append(error)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  a fault of ours is this call's error
                 answers.append(ApiError("internal", f"{type(error).__name__}: {error}"))
             mask.finish(self._vocabulary.stop_mask)
 
@@ -288,7 +288,7 @@ def _compute(
             forced.append(_forced_of(walk, vocabulary))
         words = vocabulary.words(walk.compute_bitmask())
         error = walk.get_error() if walk.is_error() else None
-    except Exception as failure:  # it must not leave a sample waiting forever
+    except Exception as failure:  # noqa: BLE001  it must not leave a sample waiting forever
         words, error = nothing, f"{type(failure).__name__}: {failure}"
     if error:
         mask.finish(nothing, f"the grammar: {first_lines(error)}")

@@ -191,7 +191,7 @@ class Exchange:
                     await response.aclose()
             except ApiError as caught:
                 error = caught
-            except Exception as caught:
+            except Exception as caught:  # noqa: BLE001  whatever a server does is an error value
                 error = _translated(caught, self._request)
         if self._scope.cancelled_caught:
             error = ApiError(

@@ -87,7 +87,7 @@ class McpConnection:
                     await self._over.wait()
             if starting.cancelled_caught:
                 self.drop(f"it did not start within {self._config.start_seconds:g} s")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever a server does is an error value
             if isinstance(first := first_error(error), ApiError):
                 self.code = first.code
             self.drop(self._reason(error))
@@ -126,7 +126,7 @@ class McpConnection:
             try:
                 page = await self._connected.list_tools(cursor=cursor)
                 tools += map(_described, page.tools)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  whatever a server does is an error value
                 raise self._translated(error) from None
             size += sum(map(len, tools[len(tools) - len(page.tools) :]))
             most = self._config.message_bytes
@@ -163,7 +163,7 @@ class McpConnection:
                     "structured": result.structured_content,
                 }
             )
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever a server does is an error value
             raise self._translated(error) from None
 
     @property

@@ -148,7 +148,7 @@ async def _carry_out(
                 )
         except ApiError as caught:
             error = caught
-        except Exception as caught:
+        except Exception as caught:  # noqa: BLE001  whatever a server does is an error value
             trace = redacted("".join(traceback.format_exception(caught)), server.config)
             log.error("an MCP call failed", name=server.name, trace=trace)
             text = redacted(f"{type(caught).__name__}: {caught}", server.config)

@@ -190,7 +190,7 @@ class _Pipes:
             value = json.loads(line.decode(errors="replace") if whole else "")
             parts = value if isinstance(value, list) else [value]
             named = {_number(each.get("id")) for each in parts if "method" not in each}
-        except Exception:  # no JSON, or no objects
+        except Exception:  # noqa: BLE001  no JSON, or no objects
             found = _ID.search(line, 0, _HEAD_BYTES)
             named = {int(found[1])} if found else set()
         if not named & self._open and len(self._open) == 1 and b"jsonrpc" in line:

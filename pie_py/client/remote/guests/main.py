@@ -163,7 +163,7 @@ async def main(args: list[str]) -> str:
     sys.stdout, sys.stderr = Output("out"), Output("err")
     try:
         entry = getattr(load(asked), asked["entry"])
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001  it goes to the caller
         tell("raise", n=0, **raised(error))
         return ""
     made = await call(entry, asked["args"], 0)

@@ -49,7 +49,7 @@ def _with_its_type(one: inspect.Parameter, main: Callable[..., Any]) -> inspect.
     while isinstance(kind, str):  # of `from __future__ import annotations`, or in quotes
         try:
             kind = eval(kind, _module(main))
-        except Exception:
+        except Exception:  # noqa: BLE001  an annotation may be anything
             kind = Any
     return one if kind is one.annotation else one.replace(annotation=kind)
 

@@ -68,7 +68,7 @@ def run(program: Program, args: list[str]) -> str:
         if isinstance(leaving.code, str):
             raise ProgramError(leaving.code) from None
         raise ProgramError(f"SystemExit: the program exited with status {leaving.code}") from None
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  every fault is the program's
         raise ProgramError(describe(error)) from None
 
 
