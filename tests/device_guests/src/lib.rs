@@ -250,11 +250,40 @@ async fn attending() -> Result<String> {
         }
         found.push(generation.collect_tokens().await?);
     }
+    let mut ways = Vec::new();
+    for attend in policies[3..].iter().flatten() {
+        ways.push(attended_ways(&model, attend).await?);
+    }
     let mut context = Context::new(&model)?;
     context.fill("Once")?;
-    let attend = attention::tova(9);
-    let steps = context.generate(Sampler::greedy()).attend(&attend).next_sampled().await;
-    let alone = context.generate(Sampler::greedy()).attend(&attend).run_ahead(false);
-    let refused = format!("{},{}", told(steps), told(alone.collect_tokens().await));
-    Ok(format!(r#"{{"tokens":{found:?},"refused":[{refused}]}}"#))
+    let mut generation = context.generate(Sampler::greedy()).attend(&attention::tova(9));
+    generation.distribution(1).await?;
+    let refused = told(generation.accept(5));
+    Ok(format!(r#"{{"tokens":{found:?},"ways":{ways:?},"refused":{refused}}}"#))
+}
+
+/// Tokens by a policy, read in ways between which the server can't go on by itself.
+async fn attended_ways(model: &Model, attend: &Attend) -> Result<Vec<Vec<u32>>> {
+    let mut found = Vec::new();
+    for way in ["run", "steps", "grammar", "sampled", "looks"] {
+        let mut context = Context::new(model)?;
+        context.fill("The quick brown fox jumps over the lazy dog, and runs on. ")?;
+        let mut generation = context.generate(Sampler::top_p(0.8, 0.95)).seed(7).attend(attend);
+        generation = generation.max_tokens(10).stop_tokens([]).run_ahead(way != "steps");
+        if way == "grammar" {
+            generation = generation.grammar(&Grammar::regex(r"[\s\S]*"));
+        }
+        let mut tokens = Vec::new();
+        while !generation.is_done() {
+            if way == "looks" && tokens.len() % 3 != 1 {
+                generation.distribution(3).await?;
+            }
+            tokens.extend(match way {
+                "sampled" => generation.next_sampled().await?.map(|sampled| sampled.token),
+                _ => generation.next_token().await?,
+            });
+        }
+        found.push(tokens);
+    }
+    Ok(found)
 }
