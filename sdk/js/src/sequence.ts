@@ -169,8 +169,11 @@ export class Sequence {
       const outputs = output ? [...others, ...this.embed] : [];
       if (reader !== undefined) {
         raw.attend(queue, reader, embeds[0], inputs, pages.addresses[first], this.adapter ?? "");
-      } else if (this.adapter === null) raw.forward(queue, inputs, embeds, targets, outputs, mask);
-      else raw.forwardWithAdapter(queue, this.adapter, inputs, embeds, targets, outputs, mask);
+      } else if (this.adapter === null) {
+        raw.forward(queue, inputs, embeds, targets, outputs, mask);
+      } else {
+        raw.forwardWithAdapter(queue, this.adapter, inputs, embeds, targets, outputs, mask);
+      }
     } finally {
       if (count > 1 && !given) raw.deallocEmb(queue, embeds);
     }
