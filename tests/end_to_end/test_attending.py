@@ -50,6 +50,23 @@ def test_sinks_are_what_a_mask_of_them_shows(
         assert likely[tokens[end]] >= likely.max() * (1 - 1e-3)
 
 
+def test_ways_to_read_them_tell_the_same_tokens(server: Server, guests: Path) -> None:
+    texts = run(server, guests, "ways")
+    for found in texts:
+        assert len(found["run"]) == 12
+        for way in ("steps", "logprobs", "looks", "left"):
+            assert found[way] == found["run"], way
+    assert len({tuple(found["run"]) for found in texts}) > 2
+
+
+def test_a_grammar_is_what_a_mask_by_hand_gives(server: Server, guests: Path) -> None:
+    found = run(server, guests, "grammar")
+    for tokens, by_hand, _ in found:
+        assert tokens == by_hand
+    assert found[0][2]
+    assert len({tuple(tokens) for tokens, _, _ in found}) > 3  # what is read makes a difference
+
+
 def test_what_is_refused(server: Server, guests: Path) -> None:
     for told, wanted in zip(
         run(server, guests, "refused"),
@@ -61,9 +78,9 @@ def test_what_is_refused(server: Server, guests: Path) -> None:
             "at most, with 32 heads and 4096 tokens",
             "sinks takes logits and, if it has any, state",
             "20 of them have run before, and they can't run again",
-            "needs `run_ahead`",
-            "not with `choose`, a grammar",
-            "`step.execute()` tells tokens there, without",
+            "not with `choose`: leave one out",
+            "accept none, but `await step.execute()`",
+            "begin a new generation",
         ),
         strict=True,
     ):

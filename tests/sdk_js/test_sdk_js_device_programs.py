@@ -22,8 +22,8 @@ MISTAKES = {
     "range": r"temperature is -1; it is a number, 0 to 10000",
     "kept": r"f returned <bool \[tokens\]>: what is kept is bool \[pages\]",
     "alone": r"reads the logits of 1 contexts beside this one",
-    "grammar": r"not with `choose`, a grammar",
-    "steps": r"read the generation by its `collect`",
+    "choose": r"so not with `choose`: leave one out",
+    "accept": r"accept none, but `await step.execute\(\)`",
 }
 
 
@@ -96,3 +96,10 @@ def test_layers_read_a_part(found: dict[str, Any]) -> None:
         assert len(texts[name]) == len(texts["whole"])
         assert texts[name][0] == texts["whole"][0]
     assert len({tuple(tokens) for tokens in texts.values()}) > 3
+
+
+def test_ways_to_read_what_layers_read_in_parts(found: dict[str, Any]) -> None:
+    for ways in found["attendedWays"]:
+        assert len(ways["run"]) == 10
+        for way in ("steps", "grammar", "logprobs", "looks"):
+            assert ways[way] == ways["run"], way

@@ -77,6 +77,7 @@ def test_layers_read_a_part(run: Run) -> None:
     assert {len(tokens) for tokens in parts} == {len(whole)}
     assert {tokens[0] for tokens in parts} == {whole[0]}
     assert len({tuple(tokens) for tokens in parts}) > 2
-    steps, alone = found["refused"]
-    assert "read tokens or text" in steps
-    assert "or without `run_ahead`" in alone
+    for run_ahead, *others in found["ways"]:
+        assert len(run_ahead) == 10
+        assert others == [run_ahead] * 4  # steps, grammar, sampled, looks
+    assert "accept none" in found["refused"]

@@ -28,6 +28,7 @@ from pie_control.fairness import Owner
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.instances.slow_calls import SlowCalls
+from pie_control.models.adapters import Adapter
 from pie_control.models.model import OpenQueue
 from pie_control.resources.samplers import NO_COUNTS, LogitRow, Sampler
 from pie_control.scheduler.commands.forward import NO_ADAPTER
@@ -367,10 +368,38 @@ def step(
     target.queue.check_room(3)
     future = instance.futures.create(FutureKind.SAMPLE)
     _embed(target, found, position, row)
-    slot = NO_ADAPTER
-    if through is not None:
-        slot = through.slot
-        through.users.add(instance)
+    slot = _used_by(instance, through)
     queue_step(target, row, pages, room, slot, found if found.attend else None)
     _choose(target, row, found, None, future, None)
     return future.handle
+
+
+def attend(
+    instance: Instance,
+    queue: int,
+    sampler: int,
+    embed: int,
+    input_pages: list[int],
+    output_page: int,
+    adapter: str,
+) -> None:
+    """Queues the forward of an embed that reads what a sampler's program chooses."""
+    target = queue_of(instance, queue, "sample")
+    found = target.space.samplers.find(sampler)
+    if found.attend is None:
+        raise ApiError("invalid-argument", f"sampler {sampler} has no program of the stage attend")
+    if found.is_lost:
+        raise found.lost_state()
+    row = written_embed(target, embed)
+    pages, room = check_step(target, input_pages, output_page)
+    through = find_adapter(target, adapter) if adapter else None
+    target.queue.check_room()
+    queue_step(target, row, pages, room, _used_by(instance, through), found)
+
+
+def _used_by(instance: Instance, adapter: Adapter | None) -> int:
+    """The slot of an adapter, which an instance uses from now on."""
+    if adapter is None:
+        return NO_ADAPTER
+    adapter.users.add(instance)
+    return adapter.slot

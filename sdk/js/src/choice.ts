@@ -29,9 +29,9 @@ export const CHOOSE_AND_GRAMMAR =
   "`choose` and a grammar: within a grammar the server chooses. Leave one out, or walk through the" +
   " grammar yourself: `await grammar.matcher(model)`";
 
-export const ATTEND_ALONE =
-  "`attend` acts where the server goes on by itself: not with `choose`, a grammar, contexts beside, or" +
-  " without `runAhead`";
+export const ATTEND_AND_CHOOSE =
+  "`attend` follows the tokens that the server chooses, so not with `choose`: leave one out, or write the" +
+  " rule as a `device.program`";
 
 /** How the tokens of a generation are to be chosen. */
 export interface Choosing {
@@ -45,28 +45,14 @@ export interface Choosing {
   choose?: Rule;
   /** How the server may guess tokens. */
   guessing: Guessing;
-  /** A program that chooses what layers read, in the server's runs. */
+  /** A program that chooses what layers read. */
   attend?: Attend;
 }
 
-/**
- * Makes the chooser of a generation.
- *
- * @param bySteps whether the program reads step by step.
- */
-export async function makeChooser(
-  choosing: Choosing,
-  sequence: Sequence,
-  bySteps: boolean,
-): Promise<Chooser> {
-  const { sampler, grammar, choose, attend } = choosing;
+/** Makes the chooser of a generation. */
+export async function makeChooser(choosing: Choosing, sequence: Sequence): Promise<Chooser> {
+  const { sampler, grammar, choose } = choosing;
   if (choose !== undefined) return new OwnChoice(sequence, choose);
-  if (attend !== undefined && bySteps) {
-    throw new TypeError(
-      "`attend` acts where the server goes on by itself: read the generation by its `collect` and" +
-        " `stream` methods",
-    );
-  }
   const matcher = grammar === null ? null : await grammar.matcher(sequence.model);
   return new DeviceChoice(sequence, sampler, matcher, choosing);
 }
@@ -102,6 +88,10 @@ class OwnChoice {
     return { token, distribution: seen };
   }
 
+  look(k: number): Promise<Distribution> {
+    return this.sequence.nextDistribution(k);
+  }
+
   check(): void {}
   note(): void {}
   pause(): void {}
@@ -128,6 +118,7 @@ export class DeviceChoice {
   #guessing: Guessing;
   #attend: Attend | undefined;
   #told: number; // tokens that have to run for it
+  #looked = false; // the last token has run, and no choice has followed
   #waiting: number[] = []; // forced tokens that the matcher has consumed
   #run: Run;
   #given: number; // tokens before the first choice
@@ -146,7 +137,7 @@ export class DeviceChoice {
     this.#sequence = sequence;
     this.#sampler = sampler;
     this.#matcher = matcher;
-    this.#forced = forced;
+    this.#forced = forced && attend === undefined; // there each token is to run by itself
     this.#beside = beside;
     this.#guessing = guessing;
     this.#attend = attend;
@@ -225,7 +216,7 @@ export class DeviceChoice {
     // Each token's mask depends on the one before; and a run goes on with one text alone.
     if (this.#matcher !== null || this.#beside.length || most < 2) return false;
     await this.#prepare();
-    return this.#run.start(this.#handle, most, stops, this.#guessing, this.#attend !== undefined);
+    return this.#run.start(this.#handle, most, stops, this.#guessing);
   }
 
   /** As `nextToken`, with what is known about the token. */
@@ -254,9 +245,24 @@ export class DeviceChoice {
       this.#run.undone = false;
       if (this.#facts.counts) this.#renew();
     }
-    const embed = await this.#sequence.outputEmbed(this.#told);
+    const embed = await this.#read();
+    this.#looked = false;
+    return embed;
+  }
+
+  /** The embed after all that is pending, of which `attend` has the last choice alone. */
+  async #read(): Promise<number> {
+    const reads = this.#attend !== undefined && !this.#looked;
+    const embed = await this.#sequence.outputEmbed(this.#told, reads ? this.#handle : undefined);
     this.#told = 0;
     return embed;
+  }
+
+  /** The `k` most likely next tokens, without a choice. */
+  async look(k: number): Promise<Distribution> {
+    await this.#read();
+    this.#looked = true;
+    return this.#sequence.nextDistribution(k);
   }
 
   /** The future of the next token, after all that is pending has been queued. */
@@ -272,7 +278,7 @@ export class DeviceChoice {
 
   /** Replaces the sampler, which has counted choices that were undone. */
   #renew(): void {
-    if (this.#facts.has_state) {
+    if (this.#facts.has_state || this.#attend !== undefined) {
       throw new Error(
         "tokens of this generation were undone, and its device program counts tokens and has state:" +
           " begin a new generation",
@@ -326,6 +332,12 @@ export class DeviceChoice {
 
   /** Refuses tokens that the program has chosen itself, if they are not allowed. */
   check(tokens: number[]): void {
+    if (this.#attend !== undefined) {
+      throw new TypeError(
+        "`attend` follows the tokens that the server chooses: accept none, but `await step.execute()`;" +
+          " or write the rule as a `device.program`",
+      );
+    }
     if (this.#matcher === null) return;
     const allowed = this.#matcher.countAllowed(tokens);
     if (allowed < tokens.length) {

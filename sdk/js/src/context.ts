@@ -1,7 +1,7 @@
 /** A context: a text whose keys and values stay in the server's KV pages; continue or fork it. */
 
 import { Conversation } from "./chat.ts";
-import { ATTEND_ALONE, CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
+import { ATTEND_AND_CHOOSE, CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
 import { Attend, ProgramSampler } from "./device.ts";
 import * as edit from "./edit.ts";
 import { isPieError } from "./errors.ts";
@@ -69,9 +69,9 @@ export interface GenerateOptions {
    * the step before. That is for models that were trained for it, and leaves off where it does not
    * pay. */
   drafter?: "jacobi";
-  /** A program for what layers read of the context, of `attention` or `device.attend`. It acts on tokens
-   * that the server goes on with by itself, so not with a grammar, `choose`, `beside`, or a program
-   * that reads by steps. */
+  /** A program for what layers read of the context, of `attention` or `device.attend`, beginning
+   * with the first generated token. It follows the tokens that the server chooses, so not with `choose`
+   * or `accept`; and no token is `forced`, for each one is read by itself. */
   attend?: Attend;
 }
 
@@ -302,9 +302,7 @@ export class Context {
     if (attend !== undefined && !(attend instanceof Attend)) {
       throw new TypeError("`attend` is a program with its state, as attention.quest(64) gives it");
     }
-    if (attend && (choose || grammar !== null || beside.length || !runAhead)) {
-      throw new TypeError(ATTEND_ALONE);
-    }
+    if (attend && choose) throw new TypeError(ATTEND_AND_CHOOSE);
     if (!(Number.isInteger(speculate) && speculate >= 0 && speculate <= MOST_GUESSES)) {
       throw new RangeError(`speculate is ${speculate}: 1 to ${MOST_GUESSES} tokens can be guessed`);
     }

@@ -1,7 +1,6 @@
 /** Generating tokens one after the other. */
 
 import {
-  ATTEND_ALONE,
   CHOOSE_AND_GRAMMAR,
   type Choice,
   type Chooser,
@@ -178,7 +177,6 @@ export class Generator {
       throw new Error("the generation has a grammar: call `collectJson()` without a schema");
     }
     if (this.#choosing.choose !== undefined) throw new Error(CHOOSE_AND_GRAMMAR);
-    if (this.#choosing.attend !== undefined) throw new TypeError(ATTEND_ALONE);
     this.#choosing = { ...this.#choosing, grammar };
     this.#runAhead = false; // the server needs each token before it can say what may follow
   }
@@ -225,7 +223,7 @@ export class Generator {
     try {
       for (;;) {
         this.#start();
-        if (!this.#done && this.#chooser === null) await this.#alone(() => this.#decide(true));
+        if (!this.#done && this.#chooser === null) await this.#alone(() => this.#decide());
         if (this.#done) return;
         if (this.#openStep) {
           throw new Error(
@@ -280,7 +278,7 @@ export class Generator {
     this.#start();
     if (this.#done) return "";
     const whole = await this.#alone(async () => {
-      const chooser = await this.#decide(false);
+      const chooser = await this.#decide();
       return chooser.wholeText(this.#ahead(), this.#stopTokens, ends, toClient);
     });
     if (whole === null) return null;
@@ -341,8 +339,8 @@ export class Generator {
   }
 
   /** Makes the chooser, for the first token. */
-  async #decide(bySteps: boolean): Promise<Chooser> {
-    this.#chooser ??= await makeChooser(this.#choosing, this.#sequence, bySteps);
+  async #decide(): Promise<Chooser> {
+    this.#chooser ??= await makeChooser(this.#choosing, this.#sequence);
     return this.#chooser;
   }
 
@@ -351,7 +349,7 @@ export class Generator {
     this.#start();
     if (this.#done) return null;
     const token = await this.#alone(async () => {
-      const chooser = await this.#decide(false);
+      const chooser = await this.#decide();
       return chooser.nextToken(this.#ahead(), this.#stopTokens);
     });
     const text = this.#take(token);
@@ -367,7 +365,7 @@ export class Generator {
       return step === null ? [] : [step[0]];
     }
     const tokens = await this.#alone(async () => {
-      const chooser = await this.#decide(false);
+      const chooser = await this.#decide();
       return chooser.nextTokens(this.#ahead(), this.#stopTokens);
     });
     const joined = this.#join(tokens);
@@ -414,7 +412,7 @@ export class Generator {
   #look(k: number): Promise<Distribution> {
     this.#byHand = true;
     this.#pause();
-    return this.#sequence.nextDistribution(k);
+    return (this.#chooser as Chooser).look(k);
   }
 
   /**

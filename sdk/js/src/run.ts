@@ -52,16 +52,9 @@ export class Run {
   /**
    * Starts a run after the hidden state in the sequence's embed; nothing is pending.
    *
-   * @param needed whether lack of room is an error.
    * @returns whether there was room for it.
    */
-  start(
-    sampler: number,
-    most: number,
-    stops: Iterable<number>,
-    guessing: Guessing,
-    needed: boolean,
-  ): boolean {
+  start(sampler: number, most: number, stops: Iterable<number>, guessing: Guessing): boolean {
     const sequence = this.#sequence;
     const { pages } = sequence;
     const start = sequence.tokens.length;
@@ -82,7 +75,7 @@ export class Run {
         stops,
       );
     } catch (error) {
-      if (!needed && isPieError(error, ...SCARCE)) return false;
+      if (isPieError(error, ...SCARCE)) return false;
       throw error;
     }
     if (guessing.most) {

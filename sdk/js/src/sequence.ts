@@ -68,14 +68,15 @@ export class Sequence {
 
   /**
    * Runs what is pending; the embed of the hidden state after it. As many of the last tokens as `told`
-   * are among that, for a program is told what they attend to.
+   * are among that, for a program is told what they attend to. If one token is pending, the program of
+   * layers of the sampler `reader`, which chose it, chooses what it reads.
    */
-  async outputEmbed(told = 0): Promise<number> {
+  async outputEmbed(told = 0, reader?: number): Promise<number> {
     this.retract();
     if (told > this.pending.length) this.#runAgain(Math.max(0, this.length - told));
     if (!this.pending.length && !this.hasHidden) this.rerunLast(this.tokens.length);
     if (this.pending.length === 1) {
-      this.forward(this.pending, true);
+      this.forward(this.pending, true, undefined, [], [], reader);
       this.pending = []; // only now: if that fails, the token still waits
     } else {
       await this.submit(told);
@@ -138,6 +139,8 @@ export class Sequence {
    * @param given span of embeds that hold them already.
    * @param mask what they attend to, as the server wants it.
    * @param others spans of embeds for the hidden states after tokens before the last.
+   * @param reader the sampler whose program of layers chooses what the only token reads, of which the
+   *   hidden state is wanted and nothing else.
    */
   forward(
     tokens: number[],
@@ -145,6 +148,7 @@ export class Sequence {
     given?: number[],
     mask: number[] = [],
     others: number[] = [],
+    reader?: number,
   ): void {
     if (this.#released) throw new Error("the context is released");
     this.tentative?.retract();
@@ -163,8 +167,13 @@ export class Sequence {
       const inputs = spans(pages.addresses.slice(0, Math.ceil(start / pages.size)));
       const targets = spans(pages.addresses.slice(first, need));
       const outputs = output ? [...others, ...this.embed] : [];
-      if (this.adapter === null) raw.forward(queue, inputs, embeds, targets, outputs, mask);
-      else raw.forwardWithAdapter(queue, this.adapter, inputs, embeds, targets, outputs, mask);
+      if (reader !== undefined) {
+        raw.attend(queue, reader, embeds[0], inputs, pages.addresses[first], this.adapter ?? "");
+      } else if (this.adapter === null) {
+        raw.forward(queue, inputs, embeds, targets, outputs, mask);
+      } else {
+        raw.forwardWithAdapter(queue, this.adapter, inputs, embeds, targets, outputs, mask);
+      }
     } finally {
       if (count > 1 && !given) raw.deallocEmb(queue, embeds);
     }

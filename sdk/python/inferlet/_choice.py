@@ -69,6 +69,10 @@ class Chooser:
         """As `next_token`, with what is known about the token."""
         raise NotImplementedError
 
+    async def look(self, k: int) -> Distribution:
+        """The `k` most likely next tokens, without a choice."""
+        return await self._sequence.next_distribution(k)
+
     async def next_token(self, most: int, stops: frozenset[int]) -> int | None:
         """The next token, None at the end of the grammar.
 
@@ -117,11 +121,11 @@ class Choosing:
         choose: the program's own rule, instead of a sampler.
         guessing: how the server may guess tokens.
         drafts: of a smaller model, which guesses them instead.
-        attend: a program that chooses what layers read, in the server's runs.
+        attend: a program that chooses what layers read.
 
     Raises:
-        ValueError: a rule of the program beside a grammar, which the server holds the text to; or a
-            program for layers where the server does not go on by itself.
+        ValueError: a rule of the program beside a grammar, which the server holds the text to, or
+            beside a program for layers, which counts the server's choices.
     """
 
     sampler: Sampler | ProgramSampler
@@ -140,10 +144,10 @@ class Choosing:
                 " walk through the grammar yourself: `matcher = await grammar.matcher(model)`"
             )
 
-        if self.attend is not None and (self.choose or self.grammar or self.beside):
+        if self.attend is not None and self.choose is not None:
             raise ValueError(
-                "`attend` acts where the server goes on by itself: not with `choose`, a grammar, or"
-                " contexts beside"
+                "`attend` follows the tokens that the server chooses, so not with `choose`: leave"
+                " one out, or write the rule as a `device.program`"
             )
 
     @property
@@ -204,6 +208,7 @@ class DeviceChoice(Chooser):
         "_facts",
         "_given",
         "_handle",
+        "_looked",
         "_run",
         "_sampler",
         "_told",
@@ -220,7 +225,10 @@ class DeviceChoice(Chooser):
         super().__init__(sequence)
         self._choosing = choosing
         self._sampler = choosing.sampler
-        self._walk = None if matcher is None else Walk(matcher, forced=choosing.forced)
+        # With `attend` each token is to go through the model by itself.
+        forced = choosing.forced and choosing.attend is None
+        self._walk = None if matcher is None else Walk(matcher, forced=forced)
+        self._looked = False  # the last token has run, and no choice has followed
         self._run = Run(sequence)
         self._given = len(sequence.known_tokens())  # before the first choice
         self._handle = sequence.open_sampler(self._parameters())
@@ -262,7 +270,7 @@ class DeviceChoice(Chooser):
             RuntimeError: a step within a grammar was cancelled before.
         """
         if not (self._run.goes_on() or await self._start(most, stops)):
-            return (await self._choose()).token
+            return (await self.choose()).token
         token = await self._run.next()
         return await self.next_token(most, stops) if token is None else token
 
@@ -293,24 +301,13 @@ class DeviceChoice(Chooser):
             self._run.retract()
             await drafts.follow(self._sequence.known_tokens())
         await self._prepare()
-        needed = choosing.attend is not None
-        started = self._run.start(self._handle, most, stops, choosing.guessing, needed=needed)
+        started = self._run.start(self._handle, most, stops, choosing.guessing)
         if started and drafts is not None:
             drafts.start(self._run, self._parameters())
         return started
 
     async def choose(self) -> Choice:
-        """The next token, and what the server reports about it. Raises as `next_token`, and
-        ValueError for a program of layers, which acts in runs: those tell tokens alone.
-        """
-        if self._choosing.attend is not None:
-            raise ValueError(
-                "`attend` acts where the server goes on by itself: `step.execute()` tells tokens"
-                " there, without `logprobs` or counts of tokens, and after no other step"
-            )
-        return await self._choose()
-
-    async def _choose(self) -> Choice:
+        """The next token, and what the server reports about it. Raises as `next_token`."""
         walk, beside = self._walk, self._choosing.beside
         if walk is not None:
             self._feed(walk.ask())
@@ -341,9 +338,22 @@ class DeviceChoice(Chooser):
             self._run.undone = False
             if self._facts["counts"]:
                 self._renew()
-        embed = await self._sequence.output_embed(self._told)
+        embed = await self._read()
+        self._looked = False
+        return embed
+
+    async def _read(self) -> int:
+        """The embed after all that is pending, of which `attend` has the last choice alone."""
+        reads = self._choosing.attend is not None and not self._looked
+        embed = await self._sequence.output_embed(self._told, self._handle if reads else None)
         self._told = 0
         return embed
+
+    async def look(self, k: int) -> Distribution:
+        """See `Chooser.look`."""
+        await self._read()
+        self._looked = True
+        return await super().look(k)
 
     async def _queue_choice(self) -> int:
         """The future of the next token, after all that is pending has been queued."""
@@ -362,7 +372,7 @@ class DeviceChoice(Chooser):
         Raises:
             RuntimeError: a device program's state would begin again with it.
         """
-        if self._facts["has_state"]:
+        if self._facts["has_state"] or self._choosing.attend is not None:
             raise RuntimeError(
                 "tokens of this generation were undone, and its device program counts tokens and"
                 " has state: begin a new generation"
@@ -409,7 +419,14 @@ class DeviceChoice(Chooser):
     # Tokens of the program's own
 
     def check(self, tokens: Tokens[int]) -> None:
-        """Refuses those that the grammar does not allow. Raises as `Walk.check`."""
+        """Refuses those that the grammar does not allow, and any beside `attend`. Raises as
+        `Walk.check`.
+        """
+        if self._choosing.attend is not None:
+            raise ValueError(
+                "`attend` follows the tokens that the server chooses: accept none, but"
+                " `await step.execute()`; or write the rule as a `device.program`"
+            )
         if self._walk is not None:
             self._walk.check(tokens)
 

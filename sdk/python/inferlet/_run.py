@@ -71,19 +71,11 @@ class Run:
             return False
         return True
 
-    def start(
-        self,
-        sampler: int,
-        most: int,
-        stops: frozenset[int],
-        guessing: Guessing,
-        *,
-        needed: bool = False,
-    ) -> bool:
+    def start(self, sampler: int, most: int, stops: frozenset[int], guessing: Guessing) -> bool:
         """Starts a run after the hidden state in the sequence's embed; nothing is pending.
 
         Returns:
-            Whether there was room for it. If it is `needed`, lack of room is an error.
+            Whether there was room for it.
 
         Raises:
             PieError: of the server, if it is no lack of room.
@@ -109,7 +101,7 @@ class Run:
                 list(stops),
             )
         except PieError as error:
-            if error.code in SCARCE and not needed:
+            if error.code in SCARCE:
                 return False
             raise
         if guessing.most:

@@ -111,12 +111,14 @@ class Sequence:
 
     # Running tokens
 
-    async def output_embed(self, told: int = 0) -> int:
+    async def output_embed(self, told: int = 0, reader: int | None = None) -> int:
         """Runs what is pending; the embed of the hidden state after it.
 
         Args:
             told: how many of the last tokens have to be among that, for a program is told what they
                 attend to.
+            reader: the sampler that chose the only token that is pending: its program of layers
+                chooses what that one reads.
 
         Raises:
             ValueError: there is nothing to continue from, the context is released, or those tokens
@@ -129,7 +131,7 @@ class Sequence:
         if not self.pending and not self.has_hidden:
             self.rerun_last(len(self.tokens))
         if len(self.pending) == 1:
-            self.forward(self.pending, output=True)
+            self.forward(self.pending, output=True, reader=reader)
             self.pending = []  # only now: if that fails, the token still waits
         else:
             await self.submit(told)
@@ -186,6 +188,7 @@ class Sequence:
         given: list[int] | None = None,
         mask: list[int] | None = None,
         others: list[int] | None = None,
+        reader: int | None = None,
     ) -> None:
         """Queues tokens: embed them, run them, keep their keys and values.
 
@@ -195,6 +198,8 @@ class Sequence:
             given: span of embeds that hold them already.
             mask: what they attend to, as the server wants it.
             others: spans of embeds for the hidden states after tokens before the last.
+            reader: the sampler whose program of layers chooses what the only token reads, of which
+                the hidden state is wanted and nothing else.
 
         Raises:
             ValueError: the context is released.
@@ -224,7 +229,10 @@ class Sequence:
             inputs = pages.inputs(-(-start // pages.size))
             targets = spans(pages.addresses[first:need])
             outputs = [*(others or ()), *self.embed] if output else []
-            if self.adapter is None:
+            if reader is not None:
+                page = pages.addresses[first]
+                _bindings.sample.attend(queue, reader, embeds[0], inputs, page, self.adapter or "")
+            elif self.adapter is None:
                 _bindings.forward.forward(queue, inputs, embeds, targets, outputs, mask or [])
             else:
                 _bindings.adapter.forward_with_adapter(

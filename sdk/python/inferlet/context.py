@@ -295,8 +295,9 @@ class Context:
                 first wrong guess of the step before, so that each step improves all guesses. That
                 is for models that were trained for it (CLLM), and leaves off where it does not pay.
             attend: what layers read of the context, as `inferlet.attention` and `device.attend`
-                give it. It acts on the tokens that the server goes on with by itself, so not with a
-                grammar, `choose`, `beside`, or a program that reads by steps.
+                give it, beginning with the first generated token. It follows the tokens that the
+                server chooses, so not with `choose` or `accept`; and no token is `forced`, for each
+                one is read by itself.
 
         Returns:
             A generator; see there for the ways to read it. Nothing runs before it is read. Reading
@@ -305,8 +306,6 @@ class Context:
         """
         if choose is not None and (sampler, seed, beside) != (None, None, ()):
             raise ValueError("`choose` takes the place of a sampler, its seed and contexts beside")
-        if attend is not None and not run_ahead:
-            raise ValueError("`attend` acts where the server goes on by itself: needs `run_ahead`")
         sampler = sampler or Sampler.argmax()
         if seed is not None:
             sampler = sampler.seeded(seed)

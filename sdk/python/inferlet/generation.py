@@ -485,7 +485,8 @@ class Generator:
         """The distribution of the next token: the program may choose by hand from now on."""
         self._by_hand = True
         self._pause()
-        return await self._sequence.next_distribution(k)
+        assert self._chooser is not None  # since the first step was handed out
+        return await self._chooser.look(k)
 
     def _take(self, token: int | None) -> str | None:
         """Appends a token to the context, unless it ends the generation.

@@ -2,7 +2,7 @@
 
 use inferlet::device::{self, per_token, Attend, DeviceProgram, Values};
 use inferlet::json::quote;
-use inferlet::{attention, Context, Error, Model, Result, Rule, Sampler};
+use inferlet::{attention, Context, Error, Grammar, Model, Result, Rule, Sampler};
 
 #[inferlet::main]
 async fn main(arguments: Vec<String>) -> Result<String> {
@@ -250,11 +250,48 @@ async fn attending() -> Result<String> {
         }
         found.push(generation.collect_tokens().await?);
     }
+    let mut ways = Vec::new();
+    for attend in policies[3..].iter().flatten() {
+        ways.push(attended_ways(&model, attend).await?);
+    }
     let mut context = Context::new(&model)?;
     context.fill("Once")?;
-    let attend = attention::tova(9);
-    let steps = context.generate(Sampler::greedy()).attend(&attend).next_sampled().await;
-    let alone = context.generate(Sampler::greedy()).attend(&attend).run_ahead(false);
-    let refused = format!("{},{}", told(steps), told(alone.collect_tokens().await));
-    Ok(format!(r#"{{"tokens":{found:?},"refused":[{refused}]}}"#))
+    let mut generation = context.generate(Sampler::greedy()).attend(&attention::tova(9));
+    generation.distribution(1).await?;
+    let refused = told(generation.accept(5));
+    Ok(format!(r#"{{"tokens":{found:?},"ways":{ways:?},"refused":{refused}}}"#))
+}
+
+/// Tokens by a policy, read in ways between which the server can't go on by itself.
+async fn attended_ways(model: &Model, attend: &Attend) -> Result<Vec<Vec<u32>>> {
+    // Within the grammar there are the same tokens for long, so that a sampler can have them.
+    let grammar = Grammar::regex("[a-m ]{200}");
+    let mask = grammar.matcher(model).await?.mask()?;
+    let is_allowed = |id: &u32| mask[*id as usize / 32] >> (id % 32) & 1 == 1;
+    let allowed: Vec<u32> = (0..model.vocab_size()).filter(is_allowed).collect();
+    let warm = Sampler::top_p(0.8, 0.95);
+    let same = warm.clone().with("allowed_tokens", allowed);
+    let mut found = Vec::new();
+    for way in ["run", "steps", "grammar", "sampled", "looks"] {
+        let mut context = Context::new(model)?;
+        context.fill("The quick brown fox jumps over the lazy dog, and runs on. ")?;
+        let sampler = if way == "grammar" { &warm } else { &same };
+        let mut generation = context.generate(sampler).seed(7).attend(attend);
+        generation = generation.max_tokens(10).stop_tokens([]).run_ahead(way != "steps");
+        if way == "grammar" {
+            generation = generation.grammar(&grammar);
+        }
+        let mut tokens = Vec::new();
+        while !generation.is_done() {
+            if way == "looks" && tokens.len() % 3 != 1 {
+                generation.distribution(3).await?;
+            }
+            tokens.extend(match way {
+                "sampled" => generation.next_sampled().await?.map(|sampled| sampled.token),
+                _ => generation.next_token().await?,
+            });
+        }
+        found.push(tokens);
+    }
+    Ok(found)
 }

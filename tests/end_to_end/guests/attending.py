@@ -2,7 +2,7 @@
 
 import json
 
-from inferlet import Context, Model, PieError, Sampler, attention, device, gather, raw
+from inferlet import Context, Grammar, Model, PieError, Sampler, attention, device, gather, raw
 
 TOKENS = 40
 POLICIES = {
@@ -14,6 +14,8 @@ POLICIES = {
     "snapkv": attention.snapkv(budget=5, window=3),
     "tova": attention.tova(budget=9),
 }
+STEPPED = ("whole", "quest", "h2o", "snapkv", "sinks")
+WARM = Sampler(temperature=0.8)
 
 
 async def text(model, prompt, attend, sampler=None):
@@ -70,14 +72,86 @@ async def read_by_steps(model, prompt):
     return [token async for step in generator for token in (await step.execute()).tokens]
 
 
-async def a_look(model):
+async def ways(model, prompt, attend):
+    """The same tokens, read in ways between which the server can't go on by itself."""
+
+    def begin(sampler=None, **options):
+        ctx = Context(model)
+        ctx.append(prompt)
+        options = {"max_tokens": 12, "stop": [], "seed": 5, "attend": attend, **options}
+        return ctx.generate(sampler or WARM, **options)
+
+    found = {"run": await begin().collect_tokens()}
+    found["steps"] = await begin(run_ahead=False).collect_tokens()
+    for name, sampler in ("logprobs", Sampler(temperature=0.8, logprobs=2)), ("looks", WARM):
+        found[name] = []
+        async for step in (generator := begin(sampler)):
+            if name == "looks" and generator.tokens_generated % 3 != 1:
+                await step.distribution()
+            found[name] += (await step.execute()).tokens
+    found["left"], generator = [], begin()
+    for count in (1, 4, 2, 5):
+        stream = generator.stream_tokens()
+        found["left"] += [await anext(stream) for _ in range(count)]
+        await stream.aclose()
+    return found
+
+
+@device.program
+def dictated(logits, state):
+    """The tokens of a list, and then the likeliest that may follow."""
+    chosen = logits.scatter_add(state.banned, state.minus).argmax()
+    return device.where(device.step() < state.count, state.tokens[device.step()], chosen)
+
+
+async def held(model, prompt, attend, pattern):
+    """Tokens within a grammar, by the server and by hand: by hand each token is that of a run of
+    its own, of a program that has the mask which the tokens before lead to.
+    """
+    grammar, size = Grammar.regex(pattern), model.vocab_size
+    ctx = Context(model)
+    ctx.append(prompt)
+    generator = ctx.generate(max_tokens=8, stop=[], attend=attend, grammar=grammar)
+    found = await generator.collect_tokens()
+    tokens, matcher = [], await grammar.matcher(model)
+    while len(tokens) < 8 and not matcher.is_finished:
+        mask = matcher.mask()
+        banned = [token for token in range(size) if not mask[token // 32] >> token % 32 & 1]
+        program = dictated(
+            tokens=[*tokens, 0], count=len(tokens), banned=banned, minus=[-1e30] * len(banned)
+        )
+        ctx = Context(model)
+        ctx.append(prompt)
+        again = ctx.generate(program, max_tokens=len(tokens) + 2, stop=[], attend=attend)
+        tokens.append((await again.collect_tokens())[len(tokens)])
+        matcher.advance(tokens[-1:])
+    return found, tokens, generator.is_complete
+
+
+async def accepted(model):
     ctx = Context(model)
     ctx.append([5, 6, 7])
+    generator = ctx.generate(max_tokens=3, attend=POLICIES["sinks"])
     try:
-        async for step in ctx.generate(max_tokens=3, attend=POLICIES["sinks"]):
+        async for step in generator:
             await step.distribution()
-            await step.execute()
+            generator.accept([9])
     except ValueError as error:
+        return str(error)
+
+
+async def counted(model):
+    """A sampler that counts tokens, some of which are undone."""
+    ctx = Context(model)
+    ctx.append([5, 6, 7])
+    generator = ctx.generate(
+        Sampler(repetition_penalty=1.5), max_tokens=20, stop=[], attend=POLICIES["sinks"]
+    )
+    try:
+        for _ in range(2):
+            async for _ in generator.stream_tokens():
+                break
+    except RuntimeError as error:
         return str(error)
 
 
@@ -120,12 +194,11 @@ async def refusals(model):
         await ctx.generate(attend=POLICIES["h2o"], max_tokens=3).collect_tokens()
     except ValueError as error:
         found.append(str(error))
-    for options in ({"run_ahead": False}, {"choose": lambda tokens, chances: tokens[0]}):
-        try:
-            Context(model).generate(attend=POLICIES["sinks"], **options)
-        except ValueError as error:
-            found.append(str(error))
-    return [*found, await a_look(model)]
+    try:
+        Context(model).generate(attend=POLICIES["sinks"], choose=lambda tokens, chances: tokens[0])
+    except ValueError as error:
+        found.append(str(error))
+    return [*found, await accepted(model), await counted(model)]
 
 
 async def main(args):
@@ -133,6 +206,12 @@ async def main(args):
     model = Model.load()
     if mode == "refused":
         return json.dumps(await refusals(model))
+    if mode == "ways":
+        return json.dumps([await ways(model, prompt, POLICIES[name]) for name in STEPPED])
+    if mode == "grammar":
+        patterns = [(name, "[a-m ]+") for name in ("quest", "h2o", "snapkv")]
+        patterns.append(("h2o", "(yes|no), [0-9]+ times"))
+        return json.dumps([await held(model, prompt, POLICIES[n], p) for n, p in patterns])
     alone = {name: await text(model, prompt, attend) for name, attend in POLICIES.items()}
     drawing = Sampler(temperature=0.7, seed=3)
     drawn = [await text(model, prompt, POLICIES["quest"], drawing) for _ in range(2)]

@@ -115,6 +115,36 @@ async function attending(): Promise<Record<string, number[]>> {
   return found;
 }
 
+/** Tokens by a policy, read in ways between which the server can't go on by itself. */
+async function attendedWays(attend: device.Attend): Promise<Record<string, number[]>> {
+  const begin = (sampler: Sampler, more: object = {}) =>
+    new Context(Model.load())
+      .fill("The quick brown fox jumps over the lazy dog, and runs on. ")
+      .generate(sampler, { maxTokens: 10, stop: [], seed: 7, attend, ...more });
+  // Within the grammar there are the same tokens for long, so that a sampler can have them.
+  const grammar = Grammar.regex("[a-m ]{200}");
+  const matcher = await grammar.matcher(Model.load());
+  const ids = Array.from({ length: Model.load().vocabSize }, (_, id) => id);
+  const allowedTokens = ids.filter((id) => matcher.allows(id));
+  const warm = new Sampler({ temperature: 0.8, topP: 0.95, allowedTokens });
+  const found: Record<string, number[]> = {
+    run: await begin(warm).collectTokens(),
+    steps: await begin(warm, { runAhead: false }).collectTokens(),
+    grammar: await begin(Sampler.topP(0.8, 0.95), { grammar }).collectTokens(),
+    logprobs: [],
+    looks: [],
+  };
+  for (const name of ["logprobs", "looks"]) {
+    const sampler = name === "looks" ? warm : new Sampler({ temperature: 0.8, topP: 0.95, allowedTokens, logprobs: 2 });
+    const generation = begin(sampler);
+    for await (const step of generation) {
+      if (name === "looks" && generation.tokensGenerated % 3 !== 1) await step.distribution();
+      found[name].push(...(await step.execute()).tokens);
+    }
+  }
+  return found;
+}
+
 /** Tokens of a sampler, read as a text, as tokens, and by steps. */
 async function ways(sampler: Sampler | device.ProgramSampler): Promise<number[][]> {
   const context = () => new Context(Model.load()).fill("Once upon a time");
@@ -204,9 +234,10 @@ export async function main(): Promise<string> {
   found.kept = await refused(Sampler.argmax(), device.attend("def f(scores): return iota(TOKENS) >= 0")());
   const reads = device.program("def f(logits): return beside(0).argmax()")();
   for (let i = 0; i < 70; i++) found.alone = await refused(reads); // more than may be open at once
-  found.grammar = mistake(() => plain.generate(undefined, { attend, grammar: Grammar.json() }));
-  found.steps = await failure(async () => {
-    for await (const step of plain.generate(undefined, { attend, maxTokens: 3 })) await step.execute();
+  found.choose = mistake(() => plain.generate(undefined, { attend, choose: ([first]) => first }));
+  found.accept = await failure(async () => {
+    const generation = plain.generate(undefined, { attend, maxTokens: 3 });
+    for await (const step of generation) generation.accept((await step.distribution(1)).tokens);
   });
   const mirostat = samplers.mirostat({ mu: 10, tau: 5, rate: 0.1 }, { seed: 3 });
   return JSON.stringify({
@@ -221,6 +252,7 @@ export async function main(): Promise<string> {
     put: await put(),
     beside: await contextsBeside(),
     attended: await attending(),
+    attendedWays: [await attendedWays(attention.h2o(6, 4)), await attendedWays(attention.quest(2, 1))],
     mistakes: found,
   });
 }

@@ -9,6 +9,7 @@ use crate::grammar::{sample_constrained, Grammar, Matcher};
 use crate::json::{object, parse, Value};
 use crate::sample::{self, Sampled};
 use crate::sampler::{seed_member, Sampler};
+use crate::text::Distribution;
 
 /// A rule for the tokens of a generation: a [`Sampler`], or a device program with what it was given.
 pub struct Rule {
@@ -54,6 +55,8 @@ pub(crate) struct Choice {
     pub attend: Option<String>,
     /// Last tokens that have to run for that program, which is told what they attend to.
     told: usize,
+    /// The last token has run, and no choice has followed.
+    looked: bool,
     /// The run under way, or the last one.
     run: Option<RunHold>,
     made: Option<Made>,
@@ -69,6 +72,7 @@ impl Choice {
             forced: true,
             attend: None,
             told: 0,
+            looked: false,
             run: None,
             made: None,
         }
@@ -91,9 +95,8 @@ impl Choice {
             // Each token's mask depends on the one before; and a run goes on with one text alone.
             return Ok(false);
         }
-        let needed = self.attend.is_some();
         let (sampler, embed) = self.queue_input(context).await?;
-        self.run = context.start_run(sampler, embed, most, stops, guessing, needed)?;
+        self.run = context.start_run(sampler, embed, most, stops, guessing)?;
         Ok(self.run.is_some())
     }
 
@@ -108,7 +111,8 @@ impl Choice {
             return Ok(None);
         };
         if let Some(matcher) = &mut made.matcher {
-            if self.forced && made.waiting.is_empty() {
+            // With `attend` each token is to go through the model by itself.
+            if self.forced && self.attend.is_none() && made.waiting.is_empty() {
                 let tokens = matcher.forced()?;
                 if !tokens.is_empty() {
                     matcher.advance(&tokens)?;
@@ -128,7 +132,7 @@ impl Choice {
         let (sampler, embed) = self.queue_input(context).await?;
         for other in beside.iter_mut() {
             other.retract()?;
-            let hidden = other.output_embed(0).await?;
+            let hidden = other.output_embed(0, None).await?;
             sample::mix_logits(other.queue(), hidden, context.queue(), sampler)?;
         }
         let Some(made) = &self.made else {
@@ -153,7 +157,8 @@ impl Choice {
         self.prepare(context).await?;
         context.retract()?;
         let undone = self.run.take().is_some_and(|run| run.undone());
-        let made = self.made.take_if(|made| undone && made.counts && !made.has_state);
+        let attends = self.attend.is_some();
+        let made = self.made.take_if(|made| undone && made.counts && !made.has_state && !attends);
         if let Some(made) = made {
             // A choice that the program has not seen must not count for penalties.
             self.seed = self.seed.map(|seed| seed.wrapping_add(1)); // not the same draws again
@@ -164,9 +169,30 @@ impl Choice {
                  and has state: begin a new generation",
             ));
         }
-        let embed = context.output_embed(self.told).await?;
+        let found = self.read(context).await?;
+        self.looked = false;
+        Ok(found)
+    }
+
+    /// The sampler, and the embed after all that is pending, of which `attend` has the last choice
+    /// alone.
+    async fn read(&mut self, context: &mut Context) -> Result<(u32, u32)> {
+        let sampler = self.made.as_ref().map_or(0, |made| made.sampler);
+        let reads = self.attend.is_some() && self.made.is_some() && !self.looked;
+        let embed = context.output_embed(self.told, reads.then_some(sampler)).await?;
         self.told = 0;
-        Ok((self.made.as_ref().map_or(0, |made| made.sampler), embed))
+        Ok((sampler, embed))
+    }
+
+    /// The `k` most likely next tokens, without a choice.
+    pub async fn look(&mut self, context: &mut Context, k: u32) -> Result<Distribution> {
+        if self.attend.is_some() {
+            self.prepare(context).await?;
+            context.retract()?;
+            self.read(context).await?;
+            self.looked = true;
+        }
+        context.next_distribution(k).await
     }
 
     /// The values given to the device program, with its state after the tokens so far.
@@ -191,9 +217,14 @@ impl Choice {
 
     /// Takes in a token of the program's own choice.
     pub fn accept(&mut self, token: u32) -> Result {
-        let on_server = self.grammar.is_some() || self.attend.is_some();
+        if self.attend.is_some() {
+            return invalid(
+                "`attend` follows the tokens that the server chooses: accept none, but read tokens, \
+                 or write the rule as a device program",
+            );
+        }
         let Some(made) = &mut self.made else {
-            return match on_server || self.rule.program.is_some() {
+            return match self.grammar.is_some() || self.rule.program.is_some() {
                 true => invalid("accept a token only after the first step"),
                 false => Ok(()),
             };

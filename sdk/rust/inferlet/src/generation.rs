@@ -110,9 +110,9 @@ impl<'a> Generator<'a> {
     }
 
     /// Sets what layers read of the context, as [`attention`](crate::attention) and
-    /// [`device::attend`](crate::device::attend) give it. It acts on the tokens that the server goes
-    /// on with by itself, so not with a grammar, contexts beside, or
-    /// [`next_sampled`](Generator::next_sampled).
+    /// [`device::attend`](crate::device::attend) give it, beginning with the first generated token. It
+    /// follows the tokens that the server chooses, so not with [`accept`](Generator::accept); and no
+    /// token is [`forced`](Generator::forced), for each one is read by itself.
     pub fn attend(mut self, attend: &Attend) -> Generator<'a> {
         self.device.attend = Some(attend.to_json().into());
         self
@@ -199,11 +199,6 @@ impl<'a> Generator<'a> {
     /// server chooses no token before this one is asked for. The log-probability of a token that a
     /// grammar has forced is not a number.
     pub async fn next_sampled(&mut self) -> Result<Option<Sampled>> {
-        if self.device.attend.is_some() {
-            return invalid(
-                "`attend` acts where the server goes on by itself: read tokens or text",
-            );
-        }
         self.start()?;
         if !self.stop_strings.is_empty() {
             self.start_decoder()?;
@@ -341,7 +336,7 @@ impl<'a> Generator<'a> {
     pub async fn distribution(&mut self, k: u32) -> Result<Distribution> {
         self.start()?;
         self.by_hand = true;
-        self.context.next_distribution(k).await
+        self.device.look(self.context, k).await
     }
 
     /// Continues with a token chosen by the program, as if it had been sampled. False if it ends
@@ -368,13 +363,6 @@ impl<'a> Generator<'a> {
         }
         self.context.start_turn()?;
         self.device.beside = self.beside.len();
-        let alone = self.device.grammar.is_none() && self.beside.is_empty() && self.run_ahead;
-        if self.device.attend.is_some() && !alone {
-            return invalid(
-                "`attend` acts where the server goes on by itself: not with a grammar, contexts \
-                 beside, or without `run_ahead`",
-            );
-        }
         if self.guessing.most > MOST_GUESSES {
             return invalid(format!("1 to {MOST_GUESSES} tokens can be guessed at a time"));
         }

@@ -93,7 +93,7 @@ impl Context {
     }
 
     /// Starts a run after the hidden state in `embed`, unless there is no room for it. Nothing is
-    /// pending. If the run is `needed`, lack of room is an error.
+    /// pending.
     pub(crate) fn start_run(
         &mut self,
         sampler: u32,
@@ -101,7 +101,6 @@ impl Context {
         most: usize,
         stops: &[u32],
         guessing: &Guessing,
-        needed: bool,
     ) -> Result<Option<RunHold>> {
         let (queue, start) = (self.queue, self.tokens.len());
         let first = start / self.page_size();
@@ -129,7 +128,7 @@ impl Context {
         let handle = match started {
             Ok(handle) => handle,
             // A program that goes step by step would not have asked for it.
-            Err(error) if !needed && error.is_scarcity() => return Ok(None),
+            Err(error) if error.is_scarcity() => return Ok(None),
             Err(error) => return Err(error),
         };
         if guessing.most > 0 {

@@ -185,7 +185,7 @@ impl Context {
         let queued =
             text::embed_txt(self.queue, &tokens, &positions, &[inputs, count]).and_then(|()| {
                 let others = if others[1] > 0 { &others[..] } else { &[] };
-                self.run_masked(&tokens, true, Some([inputs, count]), &mask, others)
+                self.run_masked(&tokens, true, Some([inputs, count]), &mask, others, None)
             });
         if let Err(error) = queued {
             self.pending = pending;

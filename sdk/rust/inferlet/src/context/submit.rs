@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::{spans, Context, UNKNOWN_TOKEN};
 use crate::error::{Error, ErrorCode, Result};
 use crate::text::Distribution;
-use crate::{adapter, allocate, forward, images, prefix_cache, runtime, text, HostFuture};
+use crate::{adapter, allocate, forward, images, prefix_cache, runtime, sample, text, HostFuture};
 
 impl Context {
     /// Queues the pending tokens, in chunks that the model and the embed pool can take. As many of
@@ -118,11 +118,12 @@ impl Context {
     /// Queues tokens: embed them, run them, keep their keys and values. `output` is whether the
     /// last one's hidden state is wanted; the tokens may be in embeds already, a span of them.
     pub(super) fn run(&mut self, tokens: &[u32], output: bool, given: Option<[u32; 2]>) -> Result {
-        self.run_masked(tokens, output, given, &[], &[])
+        self.run_masked(tokens, output, given, &[], &[], None)
     }
 
     /// As `run`, under a mask, and with the hidden states after other tokens before the last into
-    /// a span of embeds.
+    /// a span of embeds; or of one token, which reads what the program of layers of the sampler
+    /// `reader` chooses.
     pub(super) fn run_masked(
         &mut self,
         tokens: &[u32],
@@ -130,6 +131,7 @@ impl Context {
         given: Option<[u32; 2]>,
         mask: &[u32],
         others: &[u32],
+        reader: Option<u32>,
     ) -> Result {
         self.retract()?;
         let (queue, size) = (self.queue, self.page_size());
@@ -168,8 +170,13 @@ impl Context {
                 text::embed_txt(queue, tokens, &[position, count], &embeds)
             }
         };
-        let queued =
-            embedded.and_then(|()| self.queue_forward(&embeds, output_pages, output_embeds, mask));
+        let queued = embedded.and_then(|()| match reader {
+            None => self.queue_forward(&embeds, output_pages, output_embeds, mask),
+            Some(sampler) => {
+                let (inputs, adapter) = (&self.input_spans.1, self.adapter().unwrap_or_default());
+                sample::attend(queue, sampler, embeds[0], inputs, output_pages[0], adapter)
+            }
+        });
         if count > 1 && given.is_none() {
             allocate::dealloc_emb(queue, &embeds)?;
         }
@@ -213,14 +220,15 @@ impl Context {
 
     /// Runs what is pending and asks for the distribution after it.
     pub(crate) async fn next_distribution(&mut self, k: u32) -> Result<Distribution> {
-        let embed = self.output_embed(0).await?;
+        let embed = self.output_embed(0, None).await?;
         let asked: HostFuture<Distribution> = text::get_next_dist(self.queue, embed, k);
         self.outcome(asked).await
     }
 
     /// Runs what is pending; the embed of the hidden state after it. As many of the last tokens as
-    /// `told` are among that, for a program is told what they attend to.
-    pub(crate) async fn output_embed(&mut self, told: usize) -> Result<u32> {
+    /// `told` are among that, for a program is told what they attend to. If one token is pending, the
+    /// program of layers of the sampler `reader`, which chose it, chooses what it reads.
+    pub(crate) async fn output_embed(&mut self, told: usize, reader: Option<u32>) -> Result<u32> {
         if told > self.pending.len() {
             self.run_again((self.tokens.len() + self.pending.len()).saturating_sub(told))?;
         }
@@ -228,7 +236,7 @@ impl Context {
             self.rerun_last_token()?;
         }
         if let [token] = self.pending[..] {
-            self.run(&[token], true, None)?;
+            self.run_masked(&[token], true, None, &[], &[], reader)?;
             self.pending.clear();
         } else {
             self.submit(told).await?;
