@@ -179,11 +179,11 @@ def test_http_is_served_by_each_machine_that_is_to_and_by_the_rest_when_one_has_
             machines.chat(machine, key[:-1])
     later = api_key(machines.key("fay"))
     wait_for(lambda: serves(machines, "far", later))
-    pids = machines.folder / "head/pids.json"
-    former = json.loads(pids.read_text())["http"]
-    os.kill(former, signal.SIGKILL)
+    processes = machines.folder / "head/processes.json"
+    former = json.loads(processes.read_text())["http"]
+    os.kill(former["pid"], signal.SIGKILL)
     machines.chat("far", key)
-    wait_for(lambda: json.loads(pids.read_text()).get("http", former) != former)
+    wait_for(lambda: json.loads(processes.read_text()).get("http", former) != former)
     wait_for(lambda: serves(machines, "head", key))
     machines.keys.remove("fay")
     wait_for(lambda: not serves(machines, "far", later))

@@ -55,7 +55,7 @@ HI: dict[str, Any] = {
         ({"a`b": 1}, "a`b"),
         ({"guided_choice": [""]}, "guided_choice[0]"),
         ({"repeat_penalty": 0}, "repeat_penalty"),
-        ({"n_predict": -2}, "n_predict"),
+        ({"n_predict": -2, "max_tokens": None}, "n_predict"),
         ({"grammar": "a", "json_schema": {}}, "grammar"),
     ],
     ids=str,

@@ -149,12 +149,17 @@ def _rename(value: Any, aliases: Mapping[str, tuple[str, ...]], within: str) -> 
         held = value.get(field)
         if not inner:
             value[field] = said if held is None else held
-        elif held and not (isinstance(held, dict) and not any(held.values())):
+        elif held and not (isinstance(held, dict) and _says_nothing(held)):
             raise unsupported(name, "another field says what the text looks like")
         else:
             value[field] = {inner[0]: said}
         given[within + ".".join((field, *inner))] = within + name
     return given
+
+
+def _says_nothing(held: Mapping[str, Any]) -> bool:
+    """True if no field is set; an empty schema is, it takes every JSON."""
+    return all(value in (None, "", False) for value in held.values())
 
 
 @cache

@@ -231,7 +231,7 @@ export async function main(): Promise<string> {
   }
   found.field = await refused(new Sampler({ temprature: 1 } as object));
   found.range = await refused(Sampler.topP(-1));
-  found.kept = await refused(Sampler.argmax(), device.attend("def f(scores): return iota(TOKENS) >= 0")());
+  found.kept = await refused(Sampler.argmax(), device.attend("def f(scores): return scores")());
   const reads = device.program("def f(logits): return beside(0).argmax()")();
   for (let i = 0; i < 70; i++) found.alone = await refused(reads); // more than may be open at once
   found.choose = mistake(() => plain.generate(undefined, { attend, choose: ([first]) => first }));
