@@ -51,7 +51,6 @@ LONGEST = (
     "end_to_end/test_bench.py",
     "inferlets/test_library_rust.py",
     "sdk_js/test_javascript_build.py",
-    "cluster/test_ray_releases.py",
     "cluster/test_ranks.py",
     "cluster/test_foreign_ray.py",
     "gateway/test_access.py",

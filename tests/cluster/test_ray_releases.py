@@ -41,7 +41,7 @@ def brought(release: str, site: Path) -> str | None:
     return None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_oldest_release_has_a_cluster_of_its_own_and_one_that_is_there() -> None:
     release = oldest()
     site = KEPT / f"ray-{release}"
