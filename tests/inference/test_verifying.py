@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from support.checkpoints import make_llama
-from support.model_rig import Rig, ints
+from support.model_rig import Rig, forward_of, ints
 from support.programs_read import set_samplers
 
 from inferlet import Sampler, device, samplers
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
-from pie_py.wire.plan import EmbedSampled, EmbedText, Forward, Sample
+from pie_py.wire.plan import EmbedSampled, EmbedText, Sample
 
 PROMPT = [5, 17, 101, 9, 30, 31, 8]
 STEPS = 24
@@ -58,18 +58,14 @@ class Text:
         pages, used = stream.page_list()
         handlers.forward.forward(
             self.rig.model,
-            Forward(
-                input_starts=ints([0, count]),
-                inputs=ints(inputs),
-                page_starts=ints([0, len(pages)]),
-                pages=ints(pages),
-                page_used=ints(used),
-                has_masked=ints([0]),
-                output_slots=ints(stream.slots(stream.used, stream.used + count)),
-                output_starts=ints([0, len(outputs)]),
-                outputs=ints(outputs),
-                mask_starts=ints([0, 0]),
-                mask=ints([]),
+            forward_of(
+                [count],
+                stream.slots(stream.used, stream.used + count),
+                [outputs],
+                inputs=inputs,
+                page_starts=[0, len(pages)],
+                pages=pages,
+                page_used=used,
             ),
         )
         stream.used += count
@@ -171,8 +167,13 @@ def test_what_is_no_guess_is_refused(rig: Rig) -> None:
             drafts=ints(drafts),
         )
 
-    wrong: list[tuple[list[int], list[int]]]
-    wrong = [([5, 5], [1, 1]), ([5, 5, 6, 5], [1, -1, -1, -1]), ([5, 5], [1]), ([5, 5], [])]
-    for slots, drafts in wrong:
-        with pytest.raises(BadBatch):
+    wrong: list[tuple[list[int], list[int], str]] = [
+        ([5, 5], [1, 1], "last row is guessed"),
+        ([5, 5], [1, 0], "last row is guessed"),
+        ([5, 5, 6, 5], [1, -1, -1, -1], "twice"),
+        ([5, 5], [1], "drafts"),
+        ([5, 5], [], "twice"),
+    ]
+    for slots, drafts, why in wrong:
+        with pytest.raises(BadBatch, match=why):
             handlers.sample.sample(rig.model, batch(slots, drafts))

@@ -16,7 +16,7 @@ import psutil
 import pytest
 import zmq
 from support.checkpoints import make_llama
-from support.model_rig import expected_logits, ints
+from support.model_rig import expected_logits, forward_of, ints
 
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
@@ -111,19 +111,7 @@ def prompt_plan(number: int = 1) -> Plan:
         "worker",
         [
             EmbedText(ints(PROMPT), ints(range(count)), ints(range(count))),
-            Forward(
-                input_starts=ints([0, count]),
-                inputs=ints(range(count)),
-                page_starts=ints([0, 0]),
-                pages=ints([]),
-                page_used=ints([]),
-                has_masked=ints([0]),
-                output_slots=ints(range(48, 48 + count)),
-                output_starts=ints([0, 1]),
-                outputs=ints([200]),
-                mask_starts=ints([0, 0]),
-                mask=ints([]),
-            ),
+            forward_of([count], range(48, 48 + count), [[200]]),
             NextDist(ints([200]), ints([4])),
         ],
     )

@@ -52,6 +52,34 @@ def runs_of(visible: NDArray[np.bool_]) -> list[int]:
     return flat
 
 
+def forward_of(
+    lengths: Sequence[int], slots: ArrayLike, outputs: Sequence[Sequence[int]], **more: ArrayLike
+) -> Forward:
+    """A batch of sequences, whose inputs are the first embeds and whose pages are empty.
+
+    Args:
+        lengths: inputs of each.
+        slots: of the inputs; -1 of one that is not kept.
+        outputs: embeds of each.
+        more: other fields, or fields with other values.
+    """
+    count, none = len(lengths), ints([0] * (len(lengths) + 1))
+    fields = {
+        "input_starts": offsets(lengths),
+        "inputs": ints(range(sum(lengths))),
+        "page_starts": none,
+        "pages": ints([]),
+        "page_used": ints([]),
+        "has_masked": ints([0] * count),
+        "output_slots": ints(slots),
+        "output_starts": offsets([len(own) for own in outputs]),
+        "outputs": ints([embed for own in outputs for embed in own]),
+        "mask_starts": none,
+        "mask": ints([]),
+    }
+    return Forward(**{**fields, **{name: ints(value) for name, value in more.items()}})
+
+
 class Stream:
     """One sequence: its pages, and how many slots are filled."""
 

@@ -20,7 +20,6 @@ from pie_py.wire.plan import (
     CopyKv,
     EmbedSampled,
     EmbedText,
-    Forward,
     LoadAdapter,
     NextDist,
     Plan,
@@ -30,7 +29,7 @@ from pie_py.wire.plan import (
     SwapIn,
     SwapOut,
 )
-from support.model_rig import ints, offsets, tokens_of
+from support.model_rig import forward_of, ints, tokens_of
 from support.programs_read import set_samplers
 
 SECONDS = 100
@@ -94,19 +93,7 @@ def plans(model: str) -> Iterator[Plan]:
     """A prompt and decoding, samples that the host does not tell, swaps."""
     lengths = [21, 9]
     count = sum(lengths)
-    forward = Forward(
-        input_starts=offsets(lengths),
-        inputs=ints(range(count)),
-        page_starts=ints([0, 0, 0]),
-        pages=NONE,
-        page_used=NONE,
-        has_masked=ints([0, 0]),
-        output_slots=ints([*range(21), *range(64, 73)]),
-        output_starts=ints([0, 1, 2]),
-        outputs=ints([100, 101]),
-        mask_starts=ints([0, 0, 0]),
-        mask=NONE,
-    )
+    forward = forward_of(lengths, [*range(21), *range(64, 73)], [[100], [101]])
     positions = ints([*range(21), *range(9)])
     kinds = [Sampler(temperature=0.0), Sampler(top_p=0.9, top_k=20)]
     sampler = set_samplers(kinds, 512, seeds=[[1, 2], [3, 4]])
@@ -120,18 +107,13 @@ def plans(model: str) -> Iterator[Plan]:
             model,
             [
                 EmbedSampled(ints([0, 1]), ints([21 + step, 9 + step]), ints([0, 1])),
-                Forward(
-                    input_starts=ints([0, 1, 2]),
-                    inputs=ints([0, 1]),
-                    page_starts=ints([0, 2, 3]),
-                    pages=ints([0, 1, 4]),
-                    page_used=ints([16, 5 + step, 9 + step]),
-                    has_masked=ints([0, 0]),
-                    output_slots=ints([21 + step, 64 + 9 + step]),
-                    output_starts=ints([0, 1, 2]),
-                    outputs=ints([100, 101]),
-                    mask_starts=ints([0, 0, 0]),
-                    mask=NONE,
+                forward_of(
+                    [1, 1],
+                    [21 + step, 64 + 9 + step],
+                    [[100], [101]],
+                    page_starts=[0, 2, 3],
+                    pages=[0, 1, 4],
+                    page_used=[16, 5 + step, 9 + step],
                 ),
                 sample(1 + step, [100, 101]),
             ],
