@@ -20,7 +20,6 @@ from support.llava_checkpoints import make_llava
 from support.model_rig import Rig, Step, Stream, assert_close, reference
 from transformers import LlavaForConditionalGeneration
 
-from pie_inference.adapters import lora_config
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
@@ -304,15 +303,3 @@ def test_loaded_and_unloaded_while_it_runs(
     rig.model.adapters.unload(3)
     with pytest.raises(BadBatch, match="there is no adapter 3"):
         ask(rig.sequence(9))
-
-
-def test_modules_by_regex_by_ending_and_all() -> None:
-    def covers(targets: Any, module: str) -> bool:
-        config = {"peft_type": "LORA", "r": 1, "target_modules": targets}
-        return lora_config(config).covers(module)
-
-    assert covers(["q_proj"], "model.layers.0.self_attn.q_proj")
-    assert not covers(["proj"], "model.layers.0.self_attn.q_proj")
-    assert covers(r".*\.0\..*", "model.layers.0.self_attn.q_proj")
-    assert not covers(r"\.0\.", "model.layers.0.self_attn.q_proj")
-    assert covers("all-linear", "anything")

@@ -104,26 +104,6 @@ def test_explicit_masks(folder: Path, data: st.DataObject) -> None:
     assert_close(found, expected_logits(folder, tokens, visible=visible)[context:])
 
 
-def test_explicit_masks_beside_plain_sequences(folder: Path) -> None:
-    rig = _rig(folder)
-    texts = [tokens_of(24, seed=i) for i in range(4)]
-    sequences = [rig.sequence(24) for _ in texts]
-    rig.forward(*(Step(s, t[:16], outputs=0) for s, t in zip(sequences, texts, strict=True)))
-    tree = np.concatenate([np.ones((8, 16), np.bool_), np.eye(8, dtype=np.bool_)], axis=1)
-    found = rig.forward(
-        Step(sequences[0], texts[0][16:], outputs=8),
-        Step(sequences[1], texts[1][16:], outputs=8, mask=runs_of(tree)),
-        Step(sequences[2], texts[2][16:17]),
-        Step(sequences[3], texts[3][16:22], outputs=6),
-    )
-    visible = causal(24)
-    visible[16:] = tree
-    assert_close(found[0], expected_logits(folder, texts[0])[16:])
-    assert_close(found[1], expected_logits(folder, texts[1], visible=visible)[16:])
-    assert_close(found[2], expected_logits(folder, texts[2])[16:17])
-    assert_close(found[3], expected_logits(folder, texts[3])[16:22])
-
-
 def test_a_row_that_sees_nothing_is_finite(folder: Path) -> None:
     rig = _rig(folder)
     tokens = tokens_of(3)
@@ -243,11 +223,6 @@ def test_positions_out_of_order_need_no_memory_for_the_context(folder: Path) -> 
 def test_masks_that_do_not_fit_are_refused(runs: list[int]) -> None:
     with pytest.raises(BadBatch, match="mask"):
         expand_runs(ints(runs), 2, 3)
-
-
-def test_runs_expand_to_rows() -> None:
-    found = expand_runs(ints([2, 1, 2, 1, 3]), 2, 3)
-    assert found.tolist() == [[False, True, True], [False, False, False]]
 
 
 _RIGS: dict[Path, Rig] = {}

@@ -63,43 +63,6 @@ def test_a_prompt_in_chunks_then_decoding(folder: Path, page_size: int) -> None:
     assert done == len(tokens)
 
 
-@pytest.mark.parametrize("page_size", [8, 16, 32])
-def test_prompts_of_every_length_then_decoding(llama: Path, page_size: int) -> None:
-    rig = Rig(llama, page_size=page_size)
-    for length in (1, page_size - 1, page_size, page_size + 1, 5 * page_size + 3):
-        tokens = tokens_of(length + 10, seed=length)
-        wanted = expected_logits(llama, tokens)
-        sequence = rig.sequence(len(tokens))
-        (prompt,) = rig.forward(Step(sequence, tokens[:length], outputs=length))
-        assert_close(prompt, wanted[:length])
-        for i in range(length, length + 10):
-            (step,) = rig.forward(Step(sequence, tokens[i : i + 1]))
-            assert_close(step[0], wanted[i])
-        rig._free.extend(sequence.pages)
-
-
-def test_without_outputs_only_keys_and_values_are_made(llama: Path) -> None:
-    rig = Rig(llama)
-    tokens = tokens_of(30)
-    sequence = rig.sequence(30)
-    assert rig.forward(Step(sequence, tokens[:-1], outputs=0))[0].shape[0] == 0
-    (logits,) = rig.forward(Step(sequence, tokens[-1:]))
-    assert_close(logits[0], expected_logits(llama, tokens)[-1])
-
-
-def test_inputs_that_are_not_kept_leave_no_trace(llama: Path) -> None:
-    rig = Rig(llama)
-    tokens = tokens_of(40)
-    wanted = expected_logits(llama, tokens)
-    sequence = rig.sequence(40)
-    rig.forward(Step(sequence, tokens[:20]))
-    for _ in range(2):
-        (logits,) = rig.forward(Step(sequence, tokens[20:], keep=False, outputs=20))
-        assert_close(logits, wanted[20:])
-    (logits,) = rig.forward(Step(sequence, tokens[20:21], keep=False))
-    assert_close(logits[0], wanted[20])
-
-
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants(name: str, tmp_path: Path) -> None:
     """Prompts in chunks, sequences together, greedy text; tied or not, two shapes each."""

@@ -142,27 +142,6 @@ ODD: dict[str, tuple[dict[str, Any], Edit, str | None]] = {
         written("tokenizer_config.json", b"[1]"),
         "tokenizer_config.json holds no JSON object",
     ),
-    "NaN": (
-        {},
-        tensors(lambda t: t[DOWN].fill_(torch.nan)),
-        f"{DOWN} holds numbers that are not finite",
-    ),
-    "no head": ({}, tensors(lambda t: t.pop(HEAD)), f"lacks tensors: {HEAD}"),
-    "whole numbers": (
-        {},
-        tensors(lambda t: t.update({DOWN: torch.ones(64, 128, dtype=torch.int8)})),
-        f"{DOWN} holds torch.int8",
-    ),
-    "weights cut off": (
-        {},
-        lambda f: written("model.safetensors", (f / "model.safetensors").read_bytes()[:-9])(f),
-        "model.safetensors cannot be read",
-    ),
-    "a shard lacks": (
-        {"shards": 3},
-        lambda f: sorted(f.glob("*.safetensors"))[0].unlink(),
-        "lacks files that model.safetensors.index.json names",
-    ),
     "sampling defaults no object": (
         {},
         written("generation_config.json", b"1"),

@@ -18,8 +18,6 @@ from support.checkpoints import make_llama
 from support.model_rig import (
     Rig,
     Step,
-    assert_close,
-    expected_logits,
     ints,
     offsets,
     runs_of,
@@ -117,14 +115,6 @@ def _spared(some: list[list[tuple[int, int]]], depth: int) -> int:
     """
     heads = Counter(tuple(table[:depth]) for table in some if len(table) >= depth)
     return max(((n - 1) * sum(used for _, used in head) for head, n in heads.items()), default=0)
-
-
-def test_without_drops_keys_of_the_front() -> None:
-    s = sequences_of([[(3, 4), (1, 2)], [], [(3, 4), (1, 2), (0, 3)]], [1, 2, 1])
-    rest = s.without(np.array([1, 0, 2]))
-    assert rest.context_starts.tolist() == [0, 2, 2, 5]
-    assert rest.context_slots.tolist() == [4, 5, 0, 1, 2]
-    assert s.first_slots(2, 2).tolist() == [12, 13, 14, 15, 4, 5]
 
 
 # -- attention, beside brute force
@@ -329,36 +319,6 @@ def test_it_is_shared_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_llama(tmp_path_factory.mktemp("model") / "llama")
-
-
-@settings(max_examples=5)
-@given(seed=st.integers(0, 1 << 16))
-def test_a_model_with_two_shared_prompts(folder: Path, seed: int) -> None:
-    """Suffixes and steps of forks of two prompts, in any order, agree with transformers."""
-    rng = np.random.default_rng(seed)
-    rig = Rig(folder, page_size=8, pages=256)
-    prompts = [tokens_of(int(n) * 8, seed=i) for i, n in enumerate(rng.integers(2, 9, 2))]
-    first = [rig.sequence(len(prompt)) for prompt in prompts]
-    rig.forward(*(Step(s, p) for s, p in zip(first, prompts, strict=True)))
-    texts, forks = [], []
-    for i in range(8):
-        base, prompt = first[i % 2], prompts[i % 2]
-        texts.append(prompt + tokens_of(int(rng.integers(5, 20)), seed=10 + i))
-        fork = rig.sequence(24)
-        fork.pages, fork.used = base.pages + fork.pages, base.used
-        forks.append(fork)
-    wanted = [expected_logits(folder, text) for text in texts]
-    for _ in range(20):
-        steps, ends = [], []
-        for i in rng.permutation(8)[: rng.integers(2, 9)].tolist():
-            used = forks[i].used
-            count = min(len(texts[i]) - used, int(rng.choice([1, 1, 1, 4])))
-            if count:
-                steps.append(Step(forks[i], texts[i][used : used + count], outputs=count))
-                ends.append((i, used, used + count))
-        if steps:
-            for (i, start, end), found in zip(ends, rig.forward(*steps), strict=True):
-                assert_close(found, wanted[i][start:end])
 
 
 def test_of_a_shared_beginning_nothing_is_copied(folder: Path) -> None:
