@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.image_batches import logits_with_images
-from support.image_checkpoints import IMAGE_KINDS, make_image_checkpoint
-from support.llava_checkpoints import as_file, picture
+from support.image_checkpoints import IMAGE_KINDS, as_file, make_image_checkpoint, picture
 from support.model_rig import Rig, tokens_of
 
 

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 from support.device_reference import AttendRow, run_attend
-from support.families import make_family
 from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, tokens_of
 from support.programs_read import set_samplers, text_of, values_of
 
@@ -80,12 +79,6 @@ POLICIES: dict[str, Callable[[], Attend]] = {
     ),
 }
 FAMILIES = ["llama", "mistral", "gemma2", "qwen3", "gptoss"]  # windows, caps, sinks
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    folder = tmp_path_factory.mktemp("attend")
-    return lambda family: make_family(folder / family, family)
 
 
 def put(rig: Rig, programs: dict[int, Attend]) -> None:

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.checkpoints import make_llama
 from support.model_rig import (
     Rig,
     Step,
@@ -27,11 +26,6 @@ from pie_inference.attention.sequences import describe, expand_runs
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.errors import BadBatch
 from pie_py.wire.plan import Forward
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_llama(tmp_path_factory.mktemp("model") / "rules")
 
 
 def by_position(positions: list[int]) -> NDArray[np.bool_]:

@@ -38,11 +38,6 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return make_family(tmp_path_factory.mktemp("model") / request.param, request.param)
 
 
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_family(tmp_path_factory.mktemp("model") / "llama", "llama")
-
-
 def test_every_architecture_is_among_the_families() -> None:
     text = [name for name in ARCHITECTURES if name.endswith("ForCausalLM")]
     names = {name.removesuffix("ForCausalLM").lower() for name in text}

@@ -8,17 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.checkpoints import make_llama
 from support.model_rig import Rig, Step, forward_of, ints, tokens_of
 
 from pie_inference import handlers
 from pie_inference.handlers.forward import TOO_LARGE
 from pie_py.wire.plan import EmbedText, Forward
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_llama(tmp_path_factory.mktemp("model") / "llama")
 
 
 class Small:

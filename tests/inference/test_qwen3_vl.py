@@ -12,9 +12,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from support.image_batches import batch_of, logits_with_images
-from support.llava_checkpoints import as_file, picture
+from support.image_checkpoints import (
+    QWEN_KINDS,
+    as_file,
+    make_qwen_vl,
+    picture,
+    qwen_vl,
+    qwen_vl_inputs,
+)
 from support.model_rig import Rig, assert_close, forward_of, ints
-from support.qwen_vl_checkpoints import KINDS, make_qwen_vl, qwen_vl, qwen_vl_inputs
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from pie_inference import handlers
@@ -27,7 +33,7 @@ SHAPES = [(28, 28), (100, 40), (40, 100), (33, 90), (640, 480), (9, 5), (300, 2)
 BEFORE, BETWEEN, AFTER = [5, 9, 11, 200], [17, 23], [4, 8, 15]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=QWEN_KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_qwen_vl(tmp_path_factory.mktemp("model") / request.param, request.param)
 

@@ -14,7 +14,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.checkpoints import make_llama
 from support.model_rig import (
     Rig,
     Step,
@@ -316,11 +315,6 @@ def test_it_is_shared_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- a model
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_llama(tmp_path_factory.mktemp("model") / "llama")
-
-
 def test_of_a_shared_beginning_nothing_is_copied(folder: Path) -> None:
     rig = Rig(folder, page_size=8, pages=256)
     attention = rig.model.attention
@@ -337,3 +331,22 @@ def test_of_a_shared_beginning_nothing_is_copied(folder: Path) -> None:
         copied.append(attention.decode_caches.copied)
     assert 0 < copied[0] <= 10 * 64
     assert not any(copied[1:])
+
+
+def test_in_steady_state_nothing_is_copied(folder: Path) -> None:
+    """Two parts of the sequences in turn, each in another order every time, of lengths of two
+    rooms.
+    """
+    rng = np.random.default_rng(0)
+    rig = Rig(folder, page_size=8, pages=256)
+    attention = rig.model.attention
+    assert isinstance(attention, TorchAttention)
+    sequences = [rig.sequence(120) for _ in range(10)]
+    rig.forward(*(Step(s, tokens_of(66 + i if i % 3 else 9 + i)) for i, s in enumerate(sequences)))
+    copied = []
+    for turn in range(24):
+        part = sequences[:7] if turn % 2 else sequences[7:]
+        rig.forward(*(Step(part[i], [5]) for i in rng.permutation(len(part))))
+        copied.append(attention.decode_caches.copied)
+    assert all(copied[:2])
+    assert not any(copied[2:])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.checkpoints import make_llama
 from support.model_rig import Rig, forward_of, ints
 from support.programs_read import set_samplers
 
@@ -106,11 +105,6 @@ class Text:
         """Keys and values of the text so far, of all layers."""
         slots = self.stream.slots(0, self.stream.used)
         return torch.stack([rows[torch.tensor(slots)] for rows in self.rig.model.cache.rows])
-
-
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
-    return Rig(make_llama(tmp_path_factory.mktemp("model") / "verifying"))
 
 
 @pytest.mark.parametrize("sampler", range(len(SAMPLERS)))

@@ -21,8 +21,7 @@ from support.engine_plans import (
 )
 from support.families import make_family
 from support.image_batches import embed_image
-from support.image_checkpoints import make_image_checkpoint
-from support.llava_checkpoints import as_file, picture
+from support.image_checkpoints import as_file, make_image_checkpoint, picture
 from support.model_rig import Rig, ints
 from support.programs_read import set_samplers
 
