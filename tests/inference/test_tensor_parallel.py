@@ -37,7 +37,6 @@ from pie_py.wire.plan import (
 FAMILIES = ("qwen3", "gemma2", "mixtral", "cohere")
 SIZES = {"kv_pages": 32, "host_pages": 8, "max_batch_tokens": 64}
 NONE = ints([])
-HELLOS: list[Hello] = []  # of the workers
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +51,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def workers(folders: list[Path]) -> Iterator[tuple[Worker, Worker]]:
     with Worker() as one, Worker() as two:
         for ranks, worker in enumerate((one, two), 1):
-            hello = worker.start(*folders, ranks=ranks, **SIZES)
-            assert isinstance(hello, Hello)
-            HELLOS.append(hello)
+            worker.start(*folders, ranks=ranks, **SIZES)
         yield one, two
 
 
@@ -66,7 +63,9 @@ def test_two_ranks_say_what_one_does(workers: tuple[Worker, Worker], name: str) 
 
 @pytest.mark.slow
 def test_what_two_ranks_are_described_as(workers: tuple[Worker, Worker]) -> None:
-    one, two = HELLOS
+    one, two = (worker.first for worker in workers)
+    assert isinstance(one, Hello)
+    assert isinstance(two, Hello)
     for alone, shared in zip(one.models, two.models, strict=True):
         assert (shared.heads, shared.kv_pages) == (alone.heads, alone.kv_pages)
         assert set(alone.traits) - set(shared.traits) == {"adapter", "introspect"}

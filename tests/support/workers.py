@@ -29,6 +29,7 @@ class Worker:
         self._endpoint = f"ipc://{self._folder.name}/worker"
         self._socket.bind(self._endpoint)
         self._started: list[subprocess.Popen[bytes]] = []
+        self.first: Message | None = None  # that it has said
 
     def __enter__(self) -> Self:
         return self
@@ -58,7 +59,8 @@ class Worker:
         """Starts it; returns the first that it says."""
         command = self.command(*sources, ranks=ranks, **config)
         self._started.append(subprocess.Popen(command, stdin=subprocess.PIPE))
-        return self.receive()
+        self.first = self.receive()
+        return self.first
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
