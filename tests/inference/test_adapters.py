@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.checkpoints import make_adapter
 from support.image_checkpoints import make_llava
-from support.model_rig import Rig, Step, Stream, assert_close, reference
+from support.model_rig import Rig, Step, Stream, assert_close
+from support.reference import load
 from transformers import LlavaForConditionalGeneration
 
 from pie_inference.errors import BadBatch, LoadError
@@ -31,11 +32,11 @@ FAMILIES = ["llama", "qwen3", "gemma2", "qwen3-moe", "mixtral"]
 @torch.inference_mode()
 def wanted(model: Path, adapter: Path | None, tokens: list[int]) -> torch.Tensor:
     """Logits `[tokens, vocab]` by PEFT."""
-    run: Any = reference(model)
+    run: Any = load(model)
     if adapter is not None:
         from peft import PeftModel
 
-        run = PeftModel.from_pretrained(reference.__wrapped__(model), adapter).eval()
+        run = PeftModel.from_pretrained(load.__wrapped__(model), adapter).eval()
     logits: torch.Tensor = run(torch.tensor([tokens])).logits[0]
     return logits
 

@@ -21,10 +21,10 @@ from support.model_rig import (
     assert_close,
     causal,
     expected_logits,
-    reference,
     runs_of,
     tokens_of,
 )
+from support.reference import greedy, load
 from transformers import Gemma3TextConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from pie_inference.errors import LoadError
@@ -79,11 +79,11 @@ def test_variants(name: str, tmp_path: Path) -> None:
             ]
             for found, logits in zip(rig.forward(*steps), wanted, strict=True):
                 assert_close(found, logits[start:end])
-        greedy = [int(wanted[1][-1].argmax())]
-        while len(greedy) < 8:
-            (logits,) = rig.forward(Step(sequences[1], greedy[-1:]))
-            greedy.append(int(logits[-1].argmax()))
-        assert greedy == _generate(folder, texts[1], 8)
+        text = [int(wanted[1][-1].argmax())]
+        while len(text) < 8:
+            (logits,) = rig.forward(Step(sequences[1], text[-1:]))
+            text.append(int(logits[-1].argmax()))
+        assert text == greedy(folder, texts[1], 8)
 
 
 def test_layers_that_predict_several_tokens_are_left_out(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_many_sequences_in_one_batch(folder: Path) -> None:
 def test_greedy_text(folder: Path) -> None:
     rig = Rig(folder, page_size=8, pages=200)
     prompts = [tokens_of(n, seed=50 + n) for n in (1, 5, 20, 33)]
-    wanted = [_generate(folder, prompt, 30) for prompt in prompts]
+    wanted = [greedy(folder, prompt, 30) for prompt in prompts]
     sequences = [rig.sequence(len(prompt) + 30) for prompt in prompts]
     texts: list[list[int]] = [[] for _ in prompts]
     inputs = prompts
@@ -220,20 +220,6 @@ def test_a_longest_text_beyond_what_the_model_can_is_refused(tmp_path: Path) -> 
     folder = make_family(tmp_path / "model", "llama")
     with pytest.raises(LoadError, match="max_length: 513 tokens, and the model serves 512 at most"):
         Rig(folder, max_length=513)
-
-
-@torch.inference_mode()
-def _generate(folder: Path, tokens: list[int], count: int) -> list[int]:
-    output = reference(folder).generate(
-        torch.tensor([tokens]),
-        attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
-        do_sample=False,
-        max_new_tokens=count,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    found: list[int] = output[0, len(tokens) :].tolist()
-    return found
 
 
 def test_explicit_masks_and_masked_slots(folder: Path) -> None:
@@ -324,8 +310,8 @@ def test_bfloat16_is_nearer_to_float32_than_that_of_transformers(name: str, tmp_
     more = {"num_experts_per_tok": every[name]} if name in every else {}
     folder = make_family(tmp_path / "model", name, dtype="bfloat16", initializer_range=0.1, **more)
     tokens = tokens_of(60)
-    exact = reference(folder)(torch.tensor([tokens])).logits[0]
-    theirs = reference(folder, torch.bfloat16)(torch.tensor([tokens])).logits[0]
+    exact = load(folder)(torch.tensor([tokens])).logits[0]
+    theirs = load(folder, torch.bfloat16)(torch.tensor([tokens])).logits[0]
     rig = Rig(folder, dtype="bfloat16")
     assert rig.model.description.dtype == "bfloat16"
     sequence = rig.sequence(60)

@@ -90,7 +90,7 @@ def _written(
         for name, parameter in model.named_parameters():
             if much := next((much for part, much in deviations.items() if part in name), 0.0):
                 parameter.normal_(0.0, much)
-    model.to(getattr(torch, dtype)).save_pretrained(folder)  # type: ignore[arg-type]
+    model.to(getattr(torch, dtype)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(json.dumps(steps))
     return folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from pie_inference import handlers
 from pie_inference.handlers.base import ServedModel
 from pie_inference.loading.assembly import load_models
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Attention, CopyKv, Distributions, EmbedText, Forward, MaskKv, NextDist
+from support.reference import load
 
 
 def ints(values: ArrayLike) -> NDArray[np.int32]:
@@ -234,12 +233,6 @@ class Rig:
         return found
 
 
-@functools.lru_cache(maxsize=32)
-def reference(folder: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """The checkpoint as transformers runs it."""
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
-
-
 @torch.inference_mode()
 def expected_logits(
     folder: Path,
@@ -250,7 +243,7 @@ def expected_logits(
 ) -> torch.Tensor:
     """Logits `[tokens, vocab]` by transformers; `visible` `[tokens, tokens]` replaces causality."""
     options: dict[str, object] = {}
-    config = reference(folder).config
+    config = load(folder).config
     if visible is not None:
         options["attention_mask"] = full = _additive(visible)
         window = getattr(config, "sliding_window", None)
@@ -264,7 +257,7 @@ def expected_logits(
             )
     if positions is not None:
         options["position_ids"] = torch.tensor([list(positions)])
-    logits: torch.Tensor = reference(folder)(torch.tensor([list(tokens)]), **options).logits[0]
+    logits: torch.Tensor = load(folder)(torch.tensor([list(tokens)]), **options).logits[0]
     return logits
 
 
