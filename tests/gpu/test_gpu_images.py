@@ -19,7 +19,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_an_image_amid_text(folder: Path) -> None:
     file = as_file(picture(100, 40))
-    parts = [tokens_of(5), file, tokens_of(9, seed=1)]
+    parts: list[list[int] | bytes] = [tokens_of(5), file, tokens_of(9, seed=1)]
     found, wanted = (
         logits_with_images(Rig(folder, device=device, dtype="float32"), parts).cpu()
         for device in ("cuda", "cpu")

@@ -17,6 +17,7 @@ from support.model_rig import (
     assert_close,
     causal,
     expected_logits,
+    forward_of,
     ints,
     runs_of,
     tokens_of,
@@ -25,7 +26,6 @@ from support.model_rig import (
 from pie_inference.attention.sequences import describe, expand_runs
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.errors import BadBatch
-from pie_py.wire.plan import Forward
 
 
 def by_position(positions: list[int]) -> NDArray[np.bool_]:
@@ -191,18 +191,14 @@ def test_positions_out_of_order_need_no_memory_for_the_context(folder: Path) -> 
     """The context may be long, for a page may be in the list many times."""
     rig = Rig(folder)
     inputs, pages = 256, 1 << 15
-    batch = Forward(
-        input_starts=ints([0, inputs]),
-        inputs=ints(range(inputs)),
-        page_starts=ints([0, pages]),
-        pages=ints([0] * pages),
-        page_used=ints([16] * pages),
-        has_masked=ints([1]),
-        output_slots=ints([-1] * inputs),
-        output_starts=ints([0, 0]),
-        outputs=ints([]),
-        mask_starts=ints([0, 0]),
-        mask=ints([]),
+    batch = forward_of(
+        [inputs],
+        [-1] * inputs,
+        [[]],
+        page_starts=[0, pages],
+        pages=[0] * pages,
+        page_used=[16] * pages,
+        has_masked=[1],
     )
     tracemalloc.start()
     found = describe(batch, ints(range(inputs))[::-1], rig.model.cache)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.checkpoints import edited, edited_tensors, gone, make_llama, written
+from support.checkpoints import Edit, edited, edited_tensors, gone, make_llama, written
 from support.model_rig import Rig, Step
 
 from pie_inference.checkpoints.loader import choose_dtype, cpu_has_bfloat16, stop_tokens
@@ -35,12 +35,15 @@ def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 WEIGHTS = "model.safetensors"
+
+
+def truncate(folder: Path) -> None:
+    (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-1000])
+
+
 DOWN = "model.layers.1.mlp.down_proj.weight"
-FAULTS = {
-    "truncated": (
-        lambda f: written(WEIGHTS, (f / WEIGHTS).read_bytes()[:-1000])(f),
-        "model.safetensors cannot be read",
-    ),
+FAULTS: dict[str, tuple[Edit, str]] = {
+    "truncated": (truncate, "model.safetensors cannot be read"),
     "garbled": (written(WEIGHTS, b"\x07" * 4096), "model.safetensors cannot be read"),
     "no weights": (gone(WEIGHTS), "neither model.safetensors nor"),
     "no config": (gone("config.json"), "has no config.json"),

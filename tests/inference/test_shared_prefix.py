@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from support.model_rig import (
     Rig,
     Step,
+    forward_of,
     ints,
     offsets,
     runs_of,
@@ -28,7 +29,6 @@ from pie_inference.attention.sequences import Pages, Sequences, describe
 from pie_inference.attention.shared_prefix import SharedPrefix, find_shared_prefixes
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.memory.kv_cache import KvCache
-from pie_py.wire.plan import Forward
 
 PAGE, PAGES, HEADS, KV_HEADS, DIM = 4, 128, 4, 2, 8
 
@@ -221,18 +221,16 @@ class World:
             masked.append(any(live) or numbers.random() < 0.05)
         if not counts:
             return
-        batch = Forward(
-            input_starts=offsets(counts),
-            inputs=ints(range(sum(counts))),
+        batch = forward_of(
+            counts,
+            [slot for own in slots for slot in own],
+            [[]] * len(counts),
             page_starts=offsets([len(table) for table in tables]),
-            pages=ints([page for table in tables for page, _ in table]),
-            page_used=ints([used for table in tables for _, used in table]),
-            has_masked=ints(masked),
-            output_slots=ints([slot for own in slots for slot in own]),
-            output_starts=offsets([0] * len(counts)),
-            outputs=ints([]),
+            pages=[page for table in tables for page, _ in table],
+            page_used=[used for table in tables for _, used in table],
+            has_masked=masked,
             mask_starts=offsets([len(rule) for rule in masks]),
-            mask=ints([m for rule in masks for m in rule]),
+            mask=[m for rule in masks for m in rule],
         )
         places = ints([p for own in positions for p in own])
         s = describe(batch, places, cache)

@@ -5,6 +5,7 @@ decoding.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from inferlet import Sampler, device
 from inferlet import samplers as rules
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference.serving.engine import Engine
+from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import (
     Batch,
     BatchResult,
@@ -40,6 +42,12 @@ def odd_order(logits: Tensor, state: State) -> Tensor:
 
 
 _PENALIZED = Sampler(repetition_penalty=1.3, presence_penalty=0.2, frequency_penalty=0.1)
+
+
+def engine_of(folder: Path, **config: Any) -> Engine:
+    """An engine with one model, called `m`."""
+    sizes = {"name": "m", "kv_pages": 64, "host_pages": 32, "embeds": 2048}
+    return Engine([ModelConfig.model_validate({"source": str(folder), **sizes, **config})])
 
 
 def landed(engine: Engine, plan: Plan) -> list[BatchResult]:
