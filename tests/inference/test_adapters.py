@@ -216,7 +216,10 @@ EMBEDDING = {
         (GOOD, {"r": 0}, "cannot be read: .*below 1"),
         (GOOD, {"r": "many"}, "adapter_config.json cannot be read"),
         (GOOD, {"target_modules": "(["}, "adapter_config.json cannot be read"),
-        (GOOD, {"target_modules": ["v_proj"]}, "target_modules does not name it"),
+        *(
+            (GOOD, {"target_modules": targets}, "target_modules does not name it")
+            for targets in (["v_proj"], ["proj"], r"\.0\.")
+        ),
         (GOOD, {"target_modules": None}, "adapter_config.json cannot be read"),
         (
             HEAD,
