@@ -20,7 +20,7 @@ from support.image_checkpoints import (
     qwen_vl,
     qwen_vl_inputs,
 )
-from support.model_rig import Rig, assert_close, forward_of, ints
+from support.model_rig import Rig, assert_close, ints
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from pie_inference import handlers
@@ -99,21 +99,9 @@ class Text:
 
     def forward(self, embeds: list[int]) -> torch.Tensor:
         """Logits `[inputs, vocab]` of embeds behind what is in the pages."""
-        pages, used = self.sequence.page_list()
-        count, first = len(embeds), self.sequence.used
-        outputs = ints(range(1024, 1024 + count))
-        batch = forward_of(
-            [count],
-            self.sequence.slots(first, first + count),
-            [outputs.tolist()],
-            inputs=embeds,
-            page_starts=[0, len(pages)],
-            pages=pages,
-            page_used=used,
-        )
-        handlers.forward.forward(self.rig.model, batch)
-        self.sequence.used += count
-        return self.rig.model.network.logits(self.rig.model.embeds.read(outputs))
+        outputs = range(1024, 1024 + len(embeds))
+        self.rig.run(self.sequence, embeds, outputs)
+        return self.rig.model.network.logits(self.rig.model.embeds.read(ints(outputs)))
 
 
 @torch.inference_mode()

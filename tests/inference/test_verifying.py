@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.model_rig import Rig, forward_of, ints
+from support.model_rig import Rig, ints
 from support.programs_read import set_samplers
 
 from inferlet import Sampler, device, samplers
@@ -42,7 +42,7 @@ class Text:
         made = set_samplers([SAMPLERS[sampler]], vocabulary, slots=[slot], seeds=[[7, 0]])
         handlers.samplers.set_sampler(rig.model, made)
         self._embed_text(PROMPT, list(range(SCRATCH, SCRATCH + len(PROMPT))))
-        self._forward(list(range(SCRATCH, SCRATCH + len(PROMPT))), [self.own])
+        rig.run(self.stream, range(SCRATCH, SCRATCH + len(PROMPT)), [self.own])
         self.last = self.choose([self.own], [])[0]
 
     def _embed_text(self, tokens: list[int], embeds: list[int]) -> None:
@@ -51,23 +51,6 @@ class Text:
         handlers.embeds.embed_text(
             self.rig.model, EmbedText(ints(tokens), ints(positions), ints(embeds))
         )
-
-    def _forward(self, inputs: list[int], outputs: list[int]) -> None:
-        stream, count = self.stream, len(inputs)
-        pages, used = stream.page_list()
-        handlers.forward.forward(
-            self.rig.model,
-            forward_of(
-                [count],
-                stream.slots(stream.used, stream.used + count),
-                [outputs],
-                inputs=inputs,
-                page_starts=[0, len(pages)],
-                pages=pages,
-                page_used=used,
-            ),
-        )
-        stream.used += count
 
     def choose(self, embeds: list[int], guesses: list[int]) -> list[int]:
         count = len(embeds)
@@ -98,7 +81,7 @@ class Text:
             scratch = list(range(SCRATCH, SCRATCH + len(guesses)))
             self._embed_text(guesses, scratch)
             embeds += scratch
-        self._forward(embeds, embeds)
+        self.rig.run(self.stream, embeds, embeds)
         return self.choose(embeds, guesses)
 
     def kept(self) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 from pie_inference import handlers
 from pie_py.wire.images import ImageSize, image_size
 from pie_py.wire.plan import EmbedImage, EmbedText
-from support.model_rig import Rig, forward_of, ints
+from support.model_rig import Rig, ints
 
 
 def batch_of(files: list[bytes], positions: list[int], embeds: list[int]) -> EmbedImage:
@@ -54,20 +54,7 @@ def logits_with_images(rig: Rig, parts: list[list[int] | bytes], pieces: int = 1
     sequence = rig.sequence(at)
     cuts = np.linspace(0, at, pieces + 1).astype(int).tolist()
     for first, end in itertools.pairwise(cuts):
-        pages, used = sequence.page_list()
-        handlers.forward.forward(
-            model,
-            forward_of(
-                [end - first],
-                sequence.slots(first, end),
-                [range(1024 + first, 1024 + end)],
-                inputs=range(first, end),
-                page_starts=[0, len(pages)],
-                pages=pages,
-                page_used=used,
-            ),
-        )
-        sequence.used = end
+        rig.run(sequence, range(first, end), range(1024 + first, 1024 + end))
     return model.network.logits(model.embeds.read(ints(range(1024, 1024 + at)))).float()
 
 

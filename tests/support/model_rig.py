@@ -211,6 +211,16 @@ class Rig:
         return list(torch.split(logits, wanted))
 
     @torch.inference_mode()
+    def run(self, sequence: Stream, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Runs embeds behind what is in the pages of a sequence."""
+        pages, used = sequence.page_list()
+        slots = sequence.slots(sequence.used, sequence.used + len(inputs))
+        held = {"page_starts": [0, len(pages)], "pages": pages, "page_used": used}
+        batch = forward_of([len(inputs)], slots, [outputs], inputs=inputs, **held)
+        handlers.forward.forward(self.model, batch)
+        sequence.used += len(inputs)
+
+    @torch.inference_mode()
     def mask(self, sequence: Stream, hidden: Sequence[int]) -> None:
         """Masks the tokens of a sequence, counted from its first."""
         words = [0] * len(sequence.pages)
