@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 from support.checkpoints import make_adapter, make_llama
+from support.image_checkpoints import make_llava
 from support.javascript import require_javascript
-from support.llava_checkpoints import make_llava
 from support.reference import probabilities
 from support.rust_components import rust_component
 from support.servers import Server

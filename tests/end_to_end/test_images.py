@@ -11,10 +11,21 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from support.idefics_checkpoints import STEPS, TILE_EMBEDS, image_tokenizer, make_idefics
+from support.image_checkpoints import (
+    IDEFICS_STEPS,
+    IMAGE_TOKEN,
+    PATCHES,
+    TILE_EMBEDS,
+    as_file,
+    image_tokenizer,
+    make_idefics,
+    make_llava,
+    make_qwen_vl,
+    picture,
+    qwen_vl,
+    qwen_vl_inputs,
+)
 from support.javascript import require_javascript
-from support.llava_checkpoints import IMAGE_TOKEN, PATCHES, as_file, make_llava, picture
-from support.qwen_vl_checkpoints import make_qwen_vl, qwen_vl, qwen_vl_inputs
 from support.rust_components import rust_component
 from support.servers import Server
 from transformers import (
@@ -162,7 +173,7 @@ def test_images_that_are_cut_into_tiles(tiles: tuple[Server, Path]) -> None:
     """They take as many embeds as their shape asks for."""
     server, folder = tiles
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
-    steps = {key: value for key, value in STEPS.items() if key != "image_processor_type"}
+    steps = {key: value for key, value in IDEFICS_STEPS.items() if key != "image_processor_type"}
     processor = Idefics3Processor(
         Idefics3ImageProcessorPil(**steps), image_tokenizer(), image_seq_len=TILE_EMBEDS
     )
@@ -243,7 +254,7 @@ def expected_in_grid(folder: Path, parts: list[list[int] | Image.Image], count: 
 def test_the_example(tiles: tuple[Server, Path]) -> None:
     server, folder = tiles
     tokenizer = image_tokenizer()
-    steps = {key: value for key, value in STEPS.items() if key != "image_processor_type"}
+    steps = {key: value for key, value in IDEFICS_STEPS.items() if key != "image_processor_type"}
     processor = Idefics3Processor(
         Idefics3ImageProcessorPil(**steps), tokenizer, image_seq_len=TILE_EMBEDS
     )

@@ -7,13 +7,14 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from support.gateways import Gateway
 from support.javascript import UNREACHABLE
-from support.scripted_checkpoints import make_scripted
 from support.servers import Server
+from support.told_models import make_told
 
 from pie_py.build.javascript import find_node
 from pie_py.config.server import ServerConfig
@@ -75,7 +76,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             ["pelican", " was in the file."],
             ["<|title|>", "A title"],
         ]
-        folder = make_scripted(tmp_path_factory.mktemp(name), scripts, TEMPLATE, MARKERS)
+        folder = tmp_path_factory.mktemp(name)
+        follows = {text: then for script in scripts for text, then in pairwise(script)}
+        make_told(folder, follows, TEMPLATE, MARKERS, special=True, longest=1 << 17)
         models.append({"source": str(folder), "name": name, "kv_pages": 256})
     with (
         tempfile.TemporaryDirectory(prefix="pie-") as name,

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.checkpoints import make_adapter, make_llama
 from support.gateways import Gateway
-from support.llava_checkpoints import IMAGE_TOKEN, PATCHES, as_file, make_llava, picture
+from support.image_checkpoints import IMAGE_TOKEN, PATCHES, as_file, make_llava, picture
 from support.servers import Server
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlavaForConditionalGeneration
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil

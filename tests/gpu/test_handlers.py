@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from support.checkpoints import make_adapter, make_llama
-from support.engine_plans import BUILT_IN, NONE, begin, decoding, forward, landed, sample, samplers
+from support.engine_plans import (
+    BUILT_IN,
+    NONE,
+    begin,
+    decoding,
+    engine_of,
+    forward,
+    landed,
+    sample,
+    samplers,
+)
 from support.model_rig import ints
 from support.programs_read import set_samplers
 
@@ -41,20 +51,10 @@ class Both:
     """One worker's engine on the CPU and one on the GPU, which are given the same plans."""
 
     def __init__(self, folder: Path, **config: Any) -> None:
-        def engine(device: str) -> Engine:
-            settings = {
-                "source": str(folder),
-                "name": "m",
-                "device": device,
-                "dtype": "float32",
-                "kv_pages": 64,
-                "host_pages": 32,
-                "embeds": 2048,
-                **config,
-            }
-            return Engine([ModelConfig.model_validate(settings)])
-
-        self.cpu, self.gpu = engine("cpu"), engine("cuda")
+        self.cpu, self.gpu = (
+            engine_of(folder, device=device, **{"dtype": "float32", **config})
+            for device in ("cpu", "cuda")
+        )
         self._number = 0
 
     def run(self, *batches: Batch) -> list[BatchResult]:

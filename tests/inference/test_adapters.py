@@ -15,12 +15,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.checkpoints import make_adapter
-from support.families import make_family
-from support.llava_checkpoints import make_llava
-from support.model_rig import Rig, Step, Stream, assert_close, reference
+from support.image_checkpoints import make_llava
+from support.model_rig import Rig, Step, Stream, assert_close
+from support.reference import load
 from transformers import LlavaForConditionalGeneration
 
-from pie_inference.adapters import lora_config
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
@@ -30,29 +29,23 @@ TOKENS = [int(t) for t in np.random.default_rng(5).integers(4, 300, 60)]
 FAMILIES = ["llama", "qwen3", "gemma2", "qwen3-moe", "mixtral"]
 
 
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    folder = tmp_path_factory.mktemp("adapters")
-    return lambda family: make_family(folder / family, family)
-
-
 @torch.inference_mode()
 def wanted(model: Path, adapter: Path | None, tokens: list[int]) -> torch.Tensor:
     """Logits `[tokens, vocab]` by PEFT."""
-    run: Any = reference(model)
+    run: Any = load(model)
     if adapter is not None:
         from peft import PeftModel
 
-        run = PeftModel.from_pretrained(reference.__wrapped__(model), adapter).eval()
+        run = PeftModel.from_pretrained(load.__wrapped__(model), adapter).eval()
     logits: torch.Tensor = run(torch.tensor([tokens])).logits[0]
     return logits
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_adapters_and_none_in_one_batch(
-    checkpoints: Callable[[str], Path], tmp_path: Path, family: str
+    checkpoint: Callable[[str], Path], tmp_path: Path, family: str
 ) -> None:
-    model = checkpoints(family)
+    model = checkpoint(family)
     # PEFT adapts experts that transformers has joined in another way, which is refused.
     experts = family in ("qwen3-moe", "mixtral")
     whole: Any = [f"{n}_proj" for n in "qkvo"] if experts else "all-linear"
@@ -105,9 +98,9 @@ def test_adapters_and_none_in_one_batch(
     ids=lambda config: "+".join(config),
 )
 def test_what_a_config_says(
-    checkpoints: Callable[[str], Path], tmp_path: Path, config: dict[str, Any]
+    checkpoint: Callable[[str], Path], tmp_path: Path, config: dict[str, Any]
 ) -> None:
-    model = checkpoints("llama")
+    model = checkpoint("llama")
     adapter = make_adapter(model, tmp_path / "a", **config)
     rig = Rig(model, adapters={"a": str(adapter)})
     found = rig.forward(Step(rig.sequence(40), TOKENS[:40], outputs=40, adapter=0))[0]
@@ -118,10 +111,10 @@ def test_what_a_config_says(
 
 @pytest.mark.parametrize("family", ["mixtral", "qwen3-moe"])
 def test_experts_and_routers_are_adapted(
-    checkpoints: Callable[[str], Path], tmp_path: Path, family: str
+    checkpoint: Callable[[str], Path], tmp_path: Path, family: str
 ) -> None:
     """PEFT adapts experts where they are modules of their own: the same as changed weights."""
-    model = checkpoints(family)
+    model = checkpoint(family)
     tensors = load_file(model / "model.safetensors")
     names = [
         n for n in tensors if re.search(r"\.experts\.\d+\.|\.(mlp|block_sparse_moe)\.gate\.", n)
@@ -173,8 +166,8 @@ def test_the_language_model_of_a_larger_one(tmp_path: Path) -> None:
         rig.model.adapters.load(1, everything)
 
 
-def test_bfloat16_and_float16_files(checkpoints: Callable[[str], Path], tmp_path: Path) -> None:
-    model = checkpoints("llama")
+def test_bfloat16_and_float16_files(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    model = checkpoint("llama")
     adapter = make_adapter(model, tmp_path / "a")
     file = adapter / "adapter_model.safetensors"
     save_file({n: t.half() for n, t in load_file(file).items()}, file)
@@ -223,7 +216,10 @@ EMBEDDING = {
         (GOOD, {"r": 0}, "cannot be read: .*below 1"),
         (GOOD, {"r": "many"}, "adapter_config.json cannot be read"),
         (GOOD, {"target_modules": "(["}, "adapter_config.json cannot be read"),
-        (GOOD, {"target_modules": ["v_proj"]}, "target_modules does not name it"),
+        *(
+            (GOOD, {"target_modules": targets}, "target_modules does not name it")
+            for targets in (["v_proj"], ["proj"], r"\.0\.")
+        ),
         (GOOD, {"target_modules": None}, "adapter_config.json cannot be read"),
         (
             HEAD,
@@ -245,7 +241,7 @@ EMBEDDING = {
     ],
 )
 def test_what_is_refused(
-    checkpoints: Callable[[str], Path],
+    checkpoint: Callable[[str], Path],
     tmp_path: Path,
     tensors: dict[str, torch.Tensor],
     config: dict[str, Any],
@@ -253,11 +249,11 @@ def test_what_is_refused(
 ) -> None:
     adapter = write_adapter(tmp_path / "bad", tensors, **{**PLAIN, **config})
     with pytest.raises(LoadError, match=f"model .*llama: adapter .*bad: .*{text}"):
-        Rig(checkpoints("llama"), adapters={"a": str(adapter)})
+        Rig(checkpoint("llama"), adapters={"a": str(adapter)})
 
 
-def test_files_that_lack_or_are_broken(checkpoints: Callable[[str], Path], tmp_path: Path) -> None:
-    rig = Rig(checkpoints("llama"))
+def test_files_that_lack_or_are_broken(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    rig = Rig(checkpoint("llama"))
     table = rig.model.adapters
     folder = tmp_path / "a"
     with pytest.raises(LoadError, match=r"there is no adapter_config.json"):
@@ -280,9 +276,9 @@ def test_files_that_lack_or_are_broken(checkpoints: Callable[[str], Path], tmp_p
     "text", ["[" * 10**5, '{"peft_type": "LORA", "target_modules": "all-linear", "r": 1e999}']
 )
 def test_nothing_in_a_folder_ends_the_worker(
-    checkpoints: Callable[[str], Path], tmp_path: Path, text: str
+    checkpoint: Callable[[str], Path], tmp_path: Path, text: str
 ) -> None:
-    engine = Engine([ModelConfig(source=str(checkpoints("llama")), name="m", kv_pages=8)])
+    engine = Engine([ModelConfig(source=str(checkpoint("llama")), name="m", kv_pages=8)])
     save_file({}, tmp_path / "adapter_model.safetensors")
     (tmp_path / "adapter_config.json").write_text(text)
     done = engine.load_adapter(LoadAdapter("m", 0, str(tmp_path)))
@@ -290,9 +286,9 @@ def test_nothing_in_a_folder_ends_the_worker(
 
 
 def test_loaded_and_unloaded_while_it_runs(
-    checkpoints: Callable[[str], Path], tmp_path: Path
+    checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    model = checkpoints("llama")
+    model = checkpoint("llama")
     rig = Rig(model)
     adapter = make_adapter(model, tmp_path / "a")
     rig.model.adapters.load(3, adapter)
@@ -304,15 +300,3 @@ def test_loaded_and_unloaded_while_it_runs(
     rig.model.adapters.unload(3)
     with pytest.raises(BadBatch, match="there is no adapter 3"):
         ask(rig.sequence(9))
-
-
-def test_modules_by_regex_by_ending_and_all() -> None:
-    def covers(targets: Any, module: str) -> bool:
-        config = {"peft_type": "LORA", "r": 1, "target_modules": targets}
-        return lora_config(config).covers(module)
-
-    assert covers(["q_proj"], "model.layers.0.self_attn.q_proj")
-    assert not covers(["proj"], "model.layers.0.self_attn.q_proj")
-    assert covers(r".*\.0\..*", "model.layers.0.self_attn.q_proj")
-    assert not covers(r"\.0\.", "model.layers.0.self_attn.q_proj")
-    assert covers("all-linear", "anything")

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 from support.device_reference import AttendRow, run_attend
-from support.families import make_family
 from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, tokens_of
 from support.programs_read import set_samplers, text_of, values_of
 
@@ -80,12 +79,6 @@ POLICIES: dict[str, Callable[[], Attend]] = {
     ),
 }
 FAMILIES = ["llama", "mistral", "gemma2", "qwen3", "gptoss"]  # windows, caps, sinks
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    folder = tmp_path_factory.mktemp("attend")
-    return lambda family: make_family(folder / family, family)
 
 
 def put(rig: Rig, programs: dict[int, Attend]) -> None:
@@ -277,17 +270,21 @@ def decode_plainly(folder: Path, policy: Attend, count: int) -> list[torch.Tenso
     return [rig.forward(Step(text, [TOKENS[text.used]]))[0] for _ in range(count)]
 
 
+def assert_plain(rig: Rig, folder: Path, policy: str, parts: tuple[int, ...] = (PROMPT,)) -> None:
+    """A policy reads what it reads in plain numbers."""
+    put(rig, {0: POLICIES[policy]()})
+    found = decode(rig, begun(rig, parts=parts), 24)
+    for own, wanted in zip(found, decode_plainly(folder, POLICIES[policy](), 24), strict=True):
+        assert_close(own, wanted)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_is_as_in_plain_numbers(
     checkpoint: Callable[[str], Path], family: str, policy: str
 ) -> None:
     folder = checkpoint(family)
-    rig = Rig(folder)
-    put(rig, {0: POLICIES[policy]()})
-    found = decode(rig, begun(rig), 24)
-    for own, wanted in zip(found, decode_plainly(folder, POLICIES[policy](), 24), strict=True):
-        assert_close(own, wanted)
+    assert_plain(Rig(folder), folder, policy)
 
 
 @pytest.mark.parametrize("policy", ["quest", "sinks", "h2o", "tova", "by place and head"])
@@ -298,11 +295,7 @@ def test_a_policy_without_the_compiled_kernel(
     rig = Rig(folder)
     assert rig.model.row_attention is not None
     object.__setattr__(rig.model, "row_attention", None)
-    put(rig, {0: POLICIES[policy]()})
-    for own, wanted in zip(
-        decode(rig, begun(rig), 24), decode_plainly(folder, POLICIES[policy](), 24), strict=True
-    ):
-        assert_close(own, wanted)
+    assert_plain(rig, folder, policy)
 
 
 def test_policies_change_what_is_read(checkpoint: Callable[[str], Path]) -> None:
@@ -328,11 +321,7 @@ def test_a_prompt_that_comes_in_parts(
     """As a whole one, of whose inputs the last ones are in several parts; in blocks of queries."""
     monkeypatch.setattr(observed, "MAX_SCORES", 4 * PROMPT * 7)
     folder = checkpoint(family)
-    rig = Rig(folder)
-    put(rig, {0: POLICIES[policy]()})
-    found = decode(rig, begun(rig, parts=parts), 12)
-    for own, wanted in zip(found, decode_plainly(folder, POLICIES[policy](), 12), strict=True):
-        assert_close(own, wanted)
+    assert_plain(Rig(folder), folder, policy, parts)
 
 
 def test_a_prompt_that_begins_again(checkpoint: Callable[[str], Path]) -> None:
@@ -580,6 +569,17 @@ def test_what_no_row_may_be(checkpoint: Callable[[str], Path], step: dict[str, A
     text = begun(rig)
     with pytest.raises(BadBatch, match="attend"):
         rig.forward(Step(text, **step))
+
+
+def test_a_sampler_that_is_made_anew_has_no_program(checkpoint: Callable[[str], Path]) -> None:
+    rig = Rig(checkpoint("llama"))
+    put(rig, {0: POLICIES["sinks"]()})
+    text = begun(rig)
+    with torch.inference_mode():
+        made = set_samplers([Sampler(temperature=0.0)], VOCABULARY, slots=[0])
+        handlers.samplers.set_sampler(rig.model, made)
+    with pytest.raises(BadBatch, match="attend"):
+        rig.forward(Step(text, [1], attends=0, attend_step=1))
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.checkpoints import make_llama
 from support.model_rig import (
     Rig,
     Step,
     assert_close,
     causal,
     expected_logits,
+    forward_of,
     ints,
     runs_of,
     tokens_of,
@@ -26,12 +26,6 @@ from support.model_rig import (
 from pie_inference.attention.sequences import describe, expand_runs
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.errors import BadBatch
-from pie_py.wire.plan import Forward
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_llama(tmp_path_factory.mktemp("model") / "rules")
 
 
 def by_position(positions: list[int]) -> NDArray[np.bool_]:
@@ -102,26 +96,6 @@ def test_explicit_masks(folder: Path, data: st.DataObject) -> None:
     visible[context:] = rows
     visible[context:, hidden] = False
     assert_close(found, expected_logits(folder, tokens, visible=visible)[context:])
-
-
-def test_explicit_masks_beside_plain_sequences(folder: Path) -> None:
-    rig = _rig(folder)
-    texts = [tokens_of(24, seed=i) for i in range(4)]
-    sequences = [rig.sequence(24) for _ in texts]
-    rig.forward(*(Step(s, t[:16], outputs=0) for s, t in zip(sequences, texts, strict=True)))
-    tree = np.concatenate([np.ones((8, 16), np.bool_), np.eye(8, dtype=np.bool_)], axis=1)
-    found = rig.forward(
-        Step(sequences[0], texts[0][16:], outputs=8),
-        Step(sequences[1], texts[1][16:], outputs=8, mask=runs_of(tree)),
-        Step(sequences[2], texts[2][16:17]),
-        Step(sequences[3], texts[3][16:22], outputs=6),
-    )
-    visible = causal(24)
-    visible[16:] = tree
-    assert_close(found[0], expected_logits(folder, texts[0])[16:])
-    assert_close(found[1], expected_logits(folder, texts[1], visible=visible)[16:])
-    assert_close(found[2], expected_logits(folder, texts[2])[16:17])
-    assert_close(found[3], expected_logits(folder, texts[3])[16:22])
 
 
 def test_a_row_that_sees_nothing_is_finite(folder: Path) -> None:
@@ -217,18 +191,14 @@ def test_positions_out_of_order_need_no_memory_for_the_context(folder: Path) -> 
     """The context may be long, for a page may be in the list many times."""
     rig = Rig(folder)
     inputs, pages = 256, 1 << 15
-    batch = Forward(
-        input_starts=ints([0, inputs]),
-        inputs=ints(range(inputs)),
-        page_starts=ints([0, pages]),
-        pages=ints([0] * pages),
-        page_used=ints([16] * pages),
-        has_masked=ints([1]),
-        output_slots=ints([-1] * inputs),
-        output_starts=ints([0, 0]),
-        outputs=ints([]),
-        mask_starts=ints([0, 0]),
-        mask=ints([]),
+    batch = forward_of(
+        [inputs],
+        [-1] * inputs,
+        [[]],
+        page_starts=[0, pages],
+        pages=[0] * pages,
+        page_used=[16] * pages,
+        has_masked=[1],
     )
     tracemalloc.start()
     found = describe(batch, ints(range(inputs))[::-1], rig.model.cache)
@@ -243,11 +213,6 @@ def test_positions_out_of_order_need_no_memory_for_the_context(folder: Path) -> 
 def test_masks_that_do_not_fit_are_refused(runs: list[int]) -> None:
     with pytest.raises(BadBatch, match="mask"):
         expand_runs(ints(runs), 2, 3)
-
-
-def test_runs_expand_to_rows() -> None:
-    found = expand_runs(ints([2, 1, 2, 1, 3]), 2, 3)
-    assert found.tolist() == [[False, True, True], [False, False, False]]
 
 
 _RIGS: dict[Path, Rig] = {}

@@ -134,18 +134,6 @@ def test_a_nucleus_wider_than_what_is_sorted_first(
         assert chi_square_passes(counts, exact)
 
 
-def test_top_k_rows_and_top_p_rows_in_one_batch() -> None:
-    logits = make_logits(600, seed=4, scale=0.5)
-    kinds: list[dict[str, Any]] = [{"top_k": 3}, {"top_p": 0.95}, {"top_k": 500, "top_p": 0.5}, {}]
-    each = DRAWS // 2
-    tokens = choose(
-        logits.expand(each * len(kinds), -1), join([parameters(each, **k) for k in kinds])
-    ).view(len(kinds), each)
-    for drawn, kind in zip(tokens, kinds, strict=True):
-        counts = np.bincount(drawn.numpy(), minlength=600)
-        assert chi_square_passes(counts, probabilities(logits.numpy(), **kind))
-
-
 def test_rounding_of_the_logits_seldom_changes_a_choice() -> None:
     """Other batch shapes round differently; a draw hangs on single tokens, not on sums over
     them.

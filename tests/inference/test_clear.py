@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.checkpoints import make_llama
-from support.model_rig import Rig, Step, assert_close, expected_logits, ints, offsets
+from support.model_rig import Rig, Step, assert_close, expected_logits, forward_of, ints
 
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
@@ -45,20 +45,8 @@ def fill(rig: Rig) -> None:
 
 
 def forward() -> Forward:
-    return Forward(
-        input_starts=offsets([3]),
-        inputs=ints([0, 1, 2]),
-        page_starts=offsets([0]),
-        pages=NONE,
-        page_used=NONE,
-        has_masked=ints([0]),
-        output_slots=ints([9, -1, 10]),
-        output_starts=offsets([1]),
-        outputs=ints([5]),
-        mask_starts=offsets([0]),
-        mask=NONE,
-        adapters=ints([3]),  # there is none, so it fails
-    )
+    # There is no such adapter, so it fails.
+    return forward_of([3], [9, -1, 10], [[5]], adapters=[3])
 
 
 @pytest.mark.parametrize(

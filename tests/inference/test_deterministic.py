@@ -15,8 +15,8 @@ from support.model_rig import Rig, Step, causal, runs_of
 from pie_inference.errors import LoadError
 from pie_inference.layers.grouped import multiplies_bfloat16
 
-# By what they have that others have not: sinks, capped scores, experts, windows, layer norms.
-FAMILIES = ("llama", "gptoss", "gemma2", "mixtral", "starcoder2")
+# By what they have that others have not: sinks and experts, capped scores and windows, layer norms.
+FAMILIES = ("llama", "gptoss", "gemma2", "starcoder2")
 LENGTH = 150
 TEXTS = [[(7 * i * i + 3 * text * i + text) % 90 for i in range(LENGTH)] for text in range(4)]
 CUTS = st.lists(st.integers(1, 40), min_size=LENGTH, max_size=LENGTH)
@@ -52,7 +52,7 @@ def deterministic(
     return rig, alone
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(cuts=st.lists(CUTS, min_size=len(TEXTS), max_size=len(TEXTS)), threads=st.integers(1, 3))
 def test_the_same_in_any_batch(
     deterministic: Deterministic, cuts: list[list[int]], threads: int

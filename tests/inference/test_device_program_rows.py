@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import device_reference
 from support.programs_read import bound_by, text_of
+from support.random_device_programs import choose
 
 from inferlet import device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
@@ -22,7 +23,6 @@ from pie_inference.sampling.choose import race
 from pie_inference.sampling.device_programs import DevicePrograms
 from pie_inference.sampling.executable import Executable
 from pie_inference.sampling.noise import exponentials, starts
-from pie_inference.sampling.remembered import RememberedTokens
 from pie_py.device_programs.bound import Bound
 from pie_py.device_programs.language import Kind, Type
 from pie_py.device_programs.program import Node, ProgramFault, read_program
@@ -33,21 +33,6 @@ ODD = 50_271  # tokens, which no vector's width divides
 
 def bound(sampler: ProgramSampler, vocabulary: int) -> Bound:
     return bound_by(sampler, vocabulary)
-
-
-def choose(
-    programs: DevicePrograms, samplers_: list[int], steps: list[int], logits: torch.Tensor
-) -> list[int]:
-    count = len(samplers_)
-    tokens = programs.choose(
-        np.array(samplers_, np.int32),
-        np.array(steps, np.uint32),
-        np.array(samplers_, np.uint64),
-        logits,
-        RememberedTokens(1, logits.shape[1], CPU),
-        (np.full(count, -1, np.int32), np.zeros(count, np.int64)),
-    )
-    return [int(token) for token in tokens]
 
 
 def keeping(of: Callable[[Tensor], Tensor]) -> Any:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from pie_inference.layers.experts import Experts, Router, Routing, Stacked, groups
-from pie_inference.layers.feed_forward import GatedMlp
+from pie_inference.layers.feed_forward import Clamp, Gate, GatedMlp
+from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import linear
 
 HIDDEN, INNER = 32, 24
@@ -49,6 +50,14 @@ def test_grouped_products_are_those_of_each_expert(
 def test_no_tokens() -> None:
     for mixture in pair(4, 2, True):
         assert mixture(torch.zeros(0, HIDDEN)).shape == (0, HIDDEN)
+
+
+@pytest.mark.parametrize(("clamp", "takes"), [(None, True), (torch.add, False)])
+def test_a_clamped_gate_takes_no_kernel_of_a_device(clamp: Clamp | None, takes: bool) -> None:
+    """Which knows of no clamp."""
+    gate, both = Gate("silu", clamp), torch.randn(3, 64)
+    gate.use(Kernels(gated={"silu": torch.zeros_like}))
+    assert torch.equal(gate(both), torch.zeros(3, 64)) == takes
 
 
 def test_where_products_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:

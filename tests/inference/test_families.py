@@ -21,10 +21,10 @@ from support.model_rig import (
     assert_close,
     causal,
     expected_logits,
-    reference,
     runs_of,
     tokens_of,
 )
+from support.reference import greedy, load
 from transformers import Gemma3TextConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from pie_inference.errors import LoadError
@@ -36,11 +36,6 @@ from pie_inference.models.text_part import text_config, text_spec
 @pytest.fixture(scope="module", params=FAMILIES)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_family(tmp_path_factory.mktemp("model") / request.param, request.param)
-
-
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_family(tmp_path_factory.mktemp("model") / "llama", "llama")
 
 
 def test_every_architecture_is_among_the_families() -> None:
@@ -61,43 +56,6 @@ def test_a_prompt_in_chunks_then_decoding(folder: Path, page_size: int) -> None:
         assert_close(found, wanted[done : done + chunk])
         done += chunk
     assert done == len(tokens)
-
-
-@pytest.mark.parametrize("page_size", [8, 16, 32])
-def test_prompts_of_every_length_then_decoding(llama: Path, page_size: int) -> None:
-    rig = Rig(llama, page_size=page_size)
-    for length in (1, page_size - 1, page_size, page_size + 1, 5 * page_size + 3):
-        tokens = tokens_of(length + 10, seed=length)
-        wanted = expected_logits(llama, tokens)
-        sequence = rig.sequence(len(tokens))
-        (prompt,) = rig.forward(Step(sequence, tokens[:length], outputs=length))
-        assert_close(prompt, wanted[:length])
-        for i in range(length, length + 10):
-            (step,) = rig.forward(Step(sequence, tokens[i : i + 1]))
-            assert_close(step[0], wanted[i])
-        rig._free.extend(sequence.pages)
-
-
-def test_without_outputs_only_keys_and_values_are_made(llama: Path) -> None:
-    rig = Rig(llama)
-    tokens = tokens_of(30)
-    sequence = rig.sequence(30)
-    assert rig.forward(Step(sequence, tokens[:-1], outputs=0))[0].shape[0] == 0
-    (logits,) = rig.forward(Step(sequence, tokens[-1:]))
-    assert_close(logits[0], expected_logits(llama, tokens)[-1])
-
-
-def test_inputs_that_are_not_kept_leave_no_trace(llama: Path) -> None:
-    rig = Rig(llama)
-    tokens = tokens_of(40)
-    wanted = expected_logits(llama, tokens)
-    sequence = rig.sequence(40)
-    rig.forward(Step(sequence, tokens[:20]))
-    for _ in range(2):
-        (logits,) = rig.forward(Step(sequence, tokens[20:], keep=False, outputs=20))
-        assert_close(logits, wanted[20:])
-    (logits,) = rig.forward(Step(sequence, tokens[20:21], keep=False))
-    assert_close(logits[0], wanted[20])
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -121,11 +79,11 @@ def test_variants(name: str, tmp_path: Path) -> None:
             ]
             for found, logits in zip(rig.forward(*steps), wanted, strict=True):
                 assert_close(found, logits[start:end])
-        greedy = [int(wanted[1][-1].argmax())]
-        while len(greedy) < 8:
-            (logits,) = rig.forward(Step(sequences[1], greedy[-1:]))
-            greedy.append(int(logits[-1].argmax()))
-        assert greedy == _generate(folder, texts[1], 8)
+        text = [int(wanted[1][-1].argmax())]
+        while len(text) < 8:
+            (logits,) = rig.forward(Step(sequences[1], text[-1:]))
+            text.append(int(logits[-1].argmax()))
+        assert text == greedy(folder, texts[1], 8)
 
 
 def test_layers_that_predict_several_tokens_are_left_out(tmp_path: Path) -> None:
@@ -206,7 +164,7 @@ def test_many_sequences_in_one_batch(folder: Path) -> None:
 def test_greedy_text(folder: Path) -> None:
     rig = Rig(folder, page_size=8, pages=200)
     prompts = [tokens_of(n, seed=50 + n) for n in (1, 5, 20, 33)]
-    wanted = [_generate(folder, prompt, 30) for prompt in prompts]
+    wanted = [greedy(folder, prompt, 30) for prompt in prompts]
     sequences = [rig.sequence(len(prompt) + 30) for prompt in prompts]
     texts: list[list[int]] = [[] for _ in prompts]
     inputs = prompts
@@ -262,20 +220,6 @@ def test_a_longest_text_beyond_what_the_model_can_is_refused(tmp_path: Path) -> 
     folder = make_family(tmp_path / "model", "llama")
     with pytest.raises(LoadError, match="max_length: 513 tokens, and the model serves 512 at most"):
         Rig(folder, max_length=513)
-
-
-@torch.inference_mode()
-def _generate(folder: Path, tokens: list[int], count: int) -> list[int]:
-    output = reference(folder).generate(
-        torch.tensor([tokens]),
-        attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
-        do_sample=False,
-        max_new_tokens=count,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    found: list[int] = output[0, len(tokens) :].tolist()
-    return found
 
 
 def test_explicit_masks_and_masked_slots(folder: Path) -> None:
@@ -366,8 +310,8 @@ def test_bfloat16_is_nearer_to_float32_than_that_of_transformers(name: str, tmp_
     more = {"num_experts_per_tok": every[name]} if name in every else {}
     folder = make_family(tmp_path / "model", name, dtype="bfloat16", initializer_range=0.1, **more)
     tokens = tokens_of(60)
-    exact = reference(folder)(torch.tensor([tokens])).logits[0]
-    theirs = reference(folder, torch.bfloat16)(torch.tensor([tokens])).logits[0]
+    exact = load(folder)(torch.tensor([tokens])).logits[0]
+    theirs = load(folder, torch.bfloat16)(torch.tensor([tokens])).logits[0]
     rig = Rig(folder, dtype="bfloat16")
     assert rig.model.description.dtype == "bfloat16"
     sequence = rig.sequence(60)

@@ -285,7 +285,9 @@ def test_kernels_of_a_wheel(
     assert best_variant(cpuinfo) == variant
     assert best_variant(cpuinfo.replace("avx2", "")) == "sse2"
     library = tmp_path / f"{variant}.so"
-    compile_library(str(KEEPING_CC), variant_flags(variant), native.SOURCE, library)
+    flags = variant_flags(variant)
+    assert {"-O3", "-fopenmp", "-fPIC"} <= {*flags}
+    compile_library(str(KEEPING_CC), flags, native.SOURCE, library)
     loops = product_loops(library)
     assert loops or variant == "avx512"  # whose products are of float32
     assert not [loop for loop in loops if on_the_stack(loop)]

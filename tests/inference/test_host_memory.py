@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.checkpoints import make_llama
 from support.families import make_family
 from support.model_rig import Rig, Step, Stream, assert_close, expected_logits, ints
 
@@ -20,11 +19,6 @@ from pie_inference.errors import BadBatch, LoadError
 from pie_py.wire.plan import SwapIn, SwapOut
 
 TOKENS = [int(t) for t in np.random.default_rng(3).integers(4, 300, 90)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_llama(tmp_path_factory.mktemp("llama") / "model")
 
 
 @torch.inference_mode()

@@ -10,16 +10,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.idefics_checkpoints import (
+from support.image_batches import batch_of, logits_with_images
+from support.image_checkpoints import (
+    IDEFICS_STEPS,
     LONGEST,
-    STEPS,
-    TILE,
+    SIDE,
     TILE_EMBEDS,
+    as_file,
     image_tokenizer,
     make_idefics,
+    picture,
 )
-from support.image_batches import batch_of, logits_with_images
-from support.llava_checkpoints import as_file, picture
 from support.model_rig import Rig, assert_close, ints
 from transformers import AutoModelForImageTextToText, Idefics3Processor, PreTrainedModel
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
@@ -151,7 +152,7 @@ def test_tokens_of_tiles_that_do_not_grow_evenly_are_refused(tmp_path: Path) -> 
     """The tokenizer knows nine tiles; names of more fall apart into several tokens."""
     folder = make_idefics(tmp_path / "model")
     file = folder / "preprocessor_config.json"
-    file.write_text(json.dumps({**STEPS, "size": {"longest_edge": LONGEST + TILE}}))
+    file.write_text(json.dumps({**IDEFICS_STEPS, "size": {"longest_edge": LONGEST + SIDE}}))
     with pytest.raises(LoadError, match=r"tiles are .* tokens"):
         Rig(folder)
 

@@ -18,9 +18,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from safetensors.torch import load_file, save_file
-from support import idefics_checkpoints, qwen_vl_checkpoints
 from support.image_batches import batch_of, logits_with_images
-from support.llava_checkpoints import IMAGE_TOKEN, KINDS, as_file, make_llava, picture
+from support.image_checkpoints import (
+    IDEFICS_STEPS,
+    IMAGE_TOKEN,
+    LLAVA_KINDS,
+    QWEN_STEPS,
+    QWEN_VISION,
+    SIDE,
+    as_file,
+    make_llava,
+    picture,
+)
 from support.model_rig import Rig, assert_close, ints
 from transformers import CLIPVisionConfig, LlavaForConditionalGeneration, SiglipVisionConfig
 from transformers.image_transforms import convert_to_rgb
@@ -46,7 +55,7 @@ PROCESSORS = {
 SHAPES = [(28, 28), (100, 40), (33, 90), (12, 9), (640, 480)]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=LLAVA_KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_llava(tmp_path_factory.mktemp("model") / request.param, request.param)
 
@@ -75,7 +84,7 @@ def test_pixels(folder: Path, size: tuple[int, int]) -> None:
 def expected(
     folder: Path, parts: list[list[int] | Image.Image], dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
-    per_image = KINDS[folder.name][4]
+    per_image = LLAVA_KINDS[folder.name][4]
     tokens = [
         token
         for part in parts
@@ -98,7 +107,7 @@ def test_text_and_images_in_turn(folder: Path, pieces: int) -> None:
         **dict.fromkeys(
             ["tile", "longest", "per_tile", "per_row", "cut", "block", "least", "most"], 0
         ),
-        "whole": KINDS[folder.name][4],
+        "whole": LLAVA_KINDS[folder.name][4],
     }
     assert "input-image" in rig.model.description.traits
     first, second = picture(60, 40, seed=1), picture(28, 77, seed=2)
@@ -109,7 +118,7 @@ def test_text_and_images_in_turn(folder: Path, pieces: int) -> None:
 
 
 def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(tmp_path: Path) -> None:
-    for kind in KINDS:
+    for kind in LLAVA_KINDS:
         folder = make_llava(tmp_path / kind, kind, dtype="bfloat16")
         image = picture(60, 40)
         exact = expected(folder, [[5, 9], image, [7, 3, 20]])
@@ -122,7 +131,7 @@ def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(tmp_path: Path) 
 def test_a_bad_image_is_refused_alone(folder: Path) -> None:
     """Those beside it are embedded, and its embeds hold nothing of an earlier owner."""
     rig = Rig(folder)
-    per_image = KINDS[folder.name][4]
+    per_image = LLAVA_KINDS[folder.name][4]
     good = as_file(picture(50, 50))
     embeds = list(range(3 * per_image))
     with torch.inference_mode():
@@ -145,7 +154,7 @@ def test_a_bad_image_is_refused_alone(folder: Path) -> None:
 
 def test_batches_that_disagree_are_refused(folder: Path) -> None:
     rig = Rig(folder)
-    per_image = KINDS[folder.name][4]
+    per_image = LLAVA_KINDS[folder.name][4]
     good = as_file(picture(20, 20))
     places = list(range(per_image))
     wrong = [
@@ -350,16 +359,16 @@ def test_layouts_of_checkpoints(tmp_path: Path) -> None:
 
 
 def resized(**other: Any) -> object:
-    return preprocessing({**KINDS["clip-llama"][3], **other}, 28)
+    return preprocessing({**LLAVA_KINDS["clip-llama"][3], **other}, 28)
 
 
 def tiled(**other: Any) -> object:
-    return tiles_of_config({**idefics_checkpoints.STEPS, **other}, idefics_checkpoints.TILE)
+    return tiles_of_config({**IDEFICS_STEPS, **other}, SIDE)
 
 
 def in_rows(**other: Any) -> object:
-    vision = grid_spec(qwen_vl_checkpoints.VISION)
-    return blocks_of_config({**qwen_vl_checkpoints.STEPS, **other}, vision)
+    vision = grid_spec(QWEN_VISION)
+    return blocks_of_config({**QWEN_STEPS, **other}, vision)
 
 
 @pytest.mark.parametrize(

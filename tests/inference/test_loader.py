@@ -6,13 +6,12 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.checkpoints import make_llama
+from support.checkpoints import Edit, edited, edited_tensors, gone, make_llama, written
 from support.model_rig import Rig, Step
 
 from pie_inference.checkpoints.loader import choose_dtype, cpu_has_bfloat16, stop_tokens
@@ -35,84 +34,60 @@ def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_llama(tmp_path_factory.mktemp("model") / "sharded", shards=3)
 
 
-def edit_config(**changes: object) -> Callable[[Path], None]:
-    def edit(folder: Path) -> None:
-        file = folder / "config.json"
-        config = {**json.loads(file.read_text()), **changes}
-        file.write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
-
-    return edit
-
-
-def edit_tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
-    def edit(folder: Path) -> None:
-        file = folder / "model.safetensors"
-        tensors = load_file(file)
-        change(tensors)
-        save_file(tensors, file)
-
-    return edit
+WEIGHTS = "model.safetensors"
 
 
 def truncate(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-1000])
-
-
-def garble(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(b"\x07" * 4096)
-
-
-def no_weights(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-
-
-def no_config(folder: Path) -> None:
-    (folder / "config.json").unlink()
-
-
-def bad_json(folder: Path) -> None:
-    (folder / "config.json").write_text('{"architectures": [')
+    (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-1000])
 
 
 DOWN = "model.layers.1.mlp.down_proj.weight"
-FAULTS = {
+FAULTS: dict[str, tuple[Edit, str]] = {
     "truncated": (truncate, "model.safetensors cannot be read"),
-    "garbled": (garble, "model.safetensors cannot be read"),
-    "no weights": (no_weights, "neither model.safetensors nor"),
-    "no config": (no_config, "has no config.json"),
-    "bad json": (bad_json, "config.json cannot be read"),
+    "garbled": (written(WEIGHTS, b"\x07" * 4096), "model.safetensors cannot be read"),
+    "no weights": (gone(WEIGHTS), "neither model.safetensors nor"),
+    "no config": (gone("config.json"), "has no config.json"),
+    "bad json": (written("config.json", b'{"architectures": ['), "config.json cannot be read"),
     "architecture": (
-        edit_config(architectures=["BertModel"]),
+        edited("config.json", architectures=["BertModel"]),
         "architecture BertModel is not supported .supported: LlamaForCausalLM, Mistral",
     ),
     "quantized": (
-        edit_config(quantization_config={"quant_method": "quip", "bits": 4}),
+        edited("config.json", quantization_config={"quant_method": "quip", "bits": 4}),
         "the method 'quip' are not supported .supported: awq, compressed-tensors",
     ),
     "too many experts": (
-        edit_config(
-            architectures=["MixtralForCausalLM"], num_local_experts=2, num_experts_per_tok=3
+        edited(
+            "config.json",
+            architectures=["MixtralForCausalLM"],
+            num_local_experts=2,
+            num_experts_per_tok=3,
         ),
         "3 experts a token, but there are 2",
     ),
     "layer types": (
-        edit_config(
-            architectures=["MistralForCausalLM"], sliding_window=9, layer_types=["linear_attention"]
+        edited(
+            "config.json",
+            architectures=["MistralForCausalLM"],
+            sliding_window=9,
+            layer_types=["linear_attention"],
         ),
         "'layer_types' is not 2 times",
     ),
     "window": (
-        edit_config(architectures=["MistralForCausalLM"], sliding_window=-1),
+        edited("config.json", architectures=["MistralForCausalLM"], sliding_window=-1),
         "'sliding_window' is -1, not a positive whole number",
     ),
-    "tied": (edit_config(tie_word_embeddings="yes"), "'yes', not true or false"),
+    "tied": (edited("config.json", tie_word_embeddings="yes"), "'yes', not true or false"),
     "bidirectional": (
-        edit_config(architectures=["Gemma2ForCausalLM"], use_bidirectional_attention=True),
+        edited(
+            "config.json", architectures=["Gemma2ForCausalLM"], use_bidirectional_attention=True
+        ),
         "use_bidirectional_attention is not supported",
     ),
     "vision": (
-        edit_config(
+        edited(
+            "config.json",
             architectures=["LlavaForConditionalGeneration"],
             text_config={"model_type": "llama", "vocab_size": 9},
             vision_config={"model_type": "pixtral"},
@@ -120,42 +95,49 @@ FAULTS = {
         "vision model 'pixtral' is not supported",
     ),
     "text of vision": (
-        edit_config(
-            architectures=["LlavaForConditionalGeneration"], text_config={"model_type": "phi"}
+        edited(
+            "config.json",
+            architectures=["LlavaForConditionalGeneration"],
+            text_config={"model_type": "phi"},
         ),
         "a language model of 'phi' within another is not supported",
     ),
-    "no architecture": (edit_config(architectures=None), "unnamed is not supported"),
-    "missing tensor": (edit_tensors(lambda t: t.pop(DOWN)), f"lacks tensors: {DOWN}"),
+    "no architecture": (edited("config.json", architectures=None), "unnamed is not supported"),
+    "missing tensor": (edited_tensors(lambda t: t.pop(DOWN)), f"lacks tensors: {DOWN}"),
     "surplus tensor": (
-        edit_tensors(lambda t: t.update({"model.extra.weight": torch.zeros(2)})),
+        edited_tensors(lambda t: t.update({"model.extra.weight": torch.zeros(2)})),
         "does not have: model.extra.weight",
     ),
     "wrong shape": (
-        edit_tensors(lambda t: t.update({DOWN: torch.zeros(3, 5)})),
+        edited_tensors(lambda t: t.update({DOWN: torch.zeros(3, 5)})),
         rf"{DOWN} is \[3, 5\], not \[64, 128\]",
     ),
     "not a number": (
-        edit_tensors(lambda t: t.update({DOWN: t[DOWN].index_fill(0, torch.tensor(3), torch.nan)})),
+        edited_tensors(
+            lambda t: t.update({DOWN: t[DOWN].index_fill(0, torch.tensor(3), torch.nan)})
+        ),
         rf"{DOWN} holds numbers that are not finite in float32: download it again$",
     ),
     "whole numbers": (
-        edit_tensors(lambda t: t.update({DOWN: torch.zeros(64, 128, dtype=torch.int8)})),
+        edited_tensors(lambda t: t.update({DOWN: torch.zeros(64, 128, dtype=torch.int8)})),
         "torch.int8, not floating-point",
     ),
-    "shapes disagree": (edit_config(hidden_size=128), "disagree with config.json"),
-    "too many layers": (edit_config(num_hidden_layers=9), "lacks tensors"),
-    "too few layers": (edit_config(num_hidden_layers=1), "does not have"),
-    "heads": (edit_config(num_key_value_heads=3), "do not divide"),
-    "lacking": (edit_config(vocab_size=None), "lacks 'vocab_size'"),
-    "negative": (edit_config(vocab_size=-5), "not a positive whole number"),
-    "activation": (edit_config(hidden_act="mish"), "'mish' is not supported"),
+    "shapes disagree": (edited("config.json", hidden_size=128), "disagree with config.json"),
+    "too many layers": (edited("config.json", num_hidden_layers=9), "lacks tensors"),
+    "too few layers": (edited("config.json", num_hidden_layers=1), "does not have"),
+    "heads": (edited("config.json", num_key_value_heads=3), "do not divide"),
+    "lacking": (edited("config.json", vocab_size=None), "lacks 'vocab_size'"),
+    "negative": (edited("config.json", vocab_size=-5), "not a positive whole number"),
+    "activation": (edited("config.json", hidden_act="mish"), "'mish' is not supported"),
     "rope": (
-        edit_config(rope_parameters={"rope_type": "twisted", "factor": 2.0}),
+        edited("config.json", rope_parameters={"rope_type": "twisted", "factor": 2.0}),
         "rope scaling 'twisted' is not supported .supported: default, linear",
     ),
-    "rope lacks": (edit_config(rope_parameters={"rope_type": "linear"}), "lacks the parameter"),
-    "dtype": (edit_config(dtype="float8"), "'float8' is not supported"),
+    "rope lacks": (
+        edited("config.json", rope_parameters={"rope_type": "linear"}),
+        "lacks the parameter",
+    ),
+    "dtype": (edited("config.json", dtype="float8"), "'float8' is not supported"),
 }
 
 
@@ -259,7 +241,7 @@ def test_a_decoder_that_was_saved_by_itself_gives_the_same_hidden_states(tmp_pat
     whole = make_llama(tmp_path / "whole")
     bare = tmp_path / "bare"
     shutil.copytree(whole, bare)
-    edit_config(architectures=["LlamaModel"])(bare)
+    edited("config.json", architectures=["LlamaModel"])(bare)
     weights = load_file(bare / "model.safetensors")
     weights = {name[6:]: each for name, each in weights.items() if name.startswith("model.")}
     save_file(weights, bare / "model.safetensors", {"format": "pt"})

@@ -7,20 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.checkpoints import make_llama
 from support.model_rig import Rig, ints
 
 from pie_inference.errors import BadBatch
 from pie_inference.sampling.choose import top_tokens
-
-
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
-    rig = Rig(make_llama(tmp_path_factory.mktemp("model") / "dist"))
-    hidden = torch.randn(8, 64, generator=torch.Generator().manual_seed(1))
-    with torch.inference_mode():
-        rig.model.embeds.hidden[:8] = hidden
-    return rig
 
 
 @pytest.mark.parametrize("k", [1, 2, 50, None])

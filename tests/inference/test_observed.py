@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.families import make_family
 from support.model_rig import Rig, Step, _additive, assert_close, expected_logits
 from transformers import AutoModelForCausalLM
 
@@ -19,12 +18,6 @@ from pie_py.wire.plan import Attention
 TOTAL, LAYERS, HEADS = range(3)
 TOKENS = [int(t) for t in np.random.default_rng(8).integers(4, 300, 60)]
 FAMILIES = ["llama", "mistral", "qwen3", "gemma2", "gemma3", "qwen3-moe", "gptoss"]
-
-
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    folder = tmp_path_factory.mktemp("observed")
-    return lambda family: make_family(folder / family, family)
 
 
 @torch.inference_mode()
@@ -44,8 +37,8 @@ def of(attention: Attention | None, sequence: int, rows: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_attentions_of_transformers(checkpoints: Callable[[str], Path], family: str) -> None:
-    folder = checkpoints(family)
+def test_the_attentions_of_transformers(checkpoint: Callable[[str], Path], family: str) -> None:
+    folder = checkpoint(family)
     rig = Rig(folder)
     wanted = attentions(folder, TOKENS[:50])
     layers, heads = wanted.shape[:2]
@@ -71,8 +64,8 @@ def test_the_attentions_of_transformers(checkpoints: Callable[[str], Path], fami
     assert of(rig.attention, 2, 1).sum().item() == pytest.approx(whole, abs=1e-5)
 
 
-def test_masked_slots_have_none_and_columns_stay(checkpoints: Callable[[str], Path]) -> None:
-    folder = checkpoints("llama")
+def test_masked_slots_have_none_and_columns_stay(checkpoint: Callable[[str], Path]) -> None:
+    folder = checkpoint("llama")
     rig = Rig(folder)
     text = rig.sequence(40)
     rig.forward(Step(text, TOKENS[:30]))
@@ -87,8 +80,8 @@ def test_masked_slots_have_none_and_columns_stay(checkpoints: Callable[[str], Pa
     assert (found[:, hidden] == 0).all()
 
 
-def test_explicit_masks_and_inputs_that_see_nothing(checkpoints: Callable[[str], Path]) -> None:
-    rig = Rig(checkpoints("llama"))
+def test_explicit_masks_and_inputs_that_see_nothing(checkpoint: Callable[[str], Path]) -> None:
+    rig = Rig(checkpoint("llama"))
     text = rig.sequence(40)
     rig.forward(Step(text, TOKENS[:10]))
     # The first input sees slots 2 to 4, the second nothing, the third itself.
@@ -102,9 +95,9 @@ def test_explicit_masks_and_inputs_that_see_nothing(checkpoints: Callable[[str],
 
 
 def test_many_queries_go_in_parts(
-    checkpoints: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = checkpoints("gemma2")
+    folder = checkpoint("gemma2")
     rig = Rig(folder)
     monkeypatch.setattr(observed, "MAX_SCORES", 1)
     rig.forward(Step(rig.sequence(40), TOKENS[:40], observed=40, detail=HEADS))
@@ -112,8 +105,8 @@ def test_many_queries_go_in_parts(
     assert_close(of(rig.attention, 0, len(wanted)), wanted)
 
 
-def test_wrong_batches_are_refused(checkpoints: Callable[[str], Path]) -> None:
-    rig = Rig(checkpoints("llama"))
+def test_wrong_batches_are_refused(checkpoint: Callable[[str], Path]) -> None:
+    rig = Rig(checkpoint("llama"))
     for observe, detail in ((3, 0), (-1, 0), (1, 3), (1, -1)):
         with pytest.raises(BadBatch):
             rig.forward(Step(rig.sequence(9), [5, 6], observed=observe, detail=detail))

@@ -8,17 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.checkpoints import make_llama
-from support.model_rig import Rig, Step, ints, offsets, tokens_of
+from support.model_rig import Rig, Step, forward_of, ints, tokens_of
 
 from pie_inference import handlers
 from pie_inference.handlers.forward import TOO_LARGE
 from pie_py.wire.plan import EmbedText, Forward
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_llama(tmp_path_factory.mktemp("model") / "llama")
 
 
 class Small:
@@ -42,20 +36,12 @@ def batch(lengths: list[int], observed: list[int]) -> tuple[EmbedText, Forward]:
     positions = [k for n in lengths for k in range(n)]
     return (
         EmbedText(ints(tokens_of(count)), ints(positions), ints(range(count))),
-        Forward(
-            input_starts=offsets(lengths),
-            inputs=ints(range(count)),
-            page_starts=ints([0] * (each + 1)),
-            pages=ints([]),
-            page_used=ints([]),
-            has_masked=ints([0] * each),
-            output_slots=ints(slots),
-            output_starts=ints(range(each + 1)),
-            outputs=ints(range(1000, 1000 + each)),
-            mask_starts=ints([0] * (each + 1)),
-            mask=ints([]),
-            observed=ints(observed),
-            detail=ints([2] * each if observed else []),
+        forward_of(
+            lengths,
+            slots,
+            [[1000 + i] for i in range(each)],
+            observed=observed,
+            detail=[2] * each if observed else [],
         ),
     )
 

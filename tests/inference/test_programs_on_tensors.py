@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import device_reference
 from support.device_reference import Row, same_as_last
 from support.programs_read import bound_by, text_of
-from support.random_device_programs import SIZE, random_program, random_row, random_state
+from support.random_device_programs import SIZE, choose, random_program, random_row, random_state
 
 from inferlet import device
 from inferlet.device import State, Tensor
@@ -139,27 +139,6 @@ def greedy(logits: Tensor) -> Tensor:
 
 def bound(sampler: device.ProgramSampler) -> Bound:
     return bound_by(sampler, SIZE)
-
-
-def choose(
-    programs: DevicePrograms,
-    samplers_: list[int],
-    steps: list[int],
-    logits: torch.Tensor | None = None,
-) -> list[int]:
-    if logits is None:
-        logits = torch.zeros(len(samplers_), SIZE)
-        logits[:, 7] = 1.0
-    nothing = (np.full(len(samplers_), -1, np.int32), np.zeros(len(samplers_), np.int64))
-    tokens = programs.choose(
-        np.array(samplers_, np.int32),
-        np.array(steps, np.uint32),
-        np.zeros(len(samplers_), np.uint64),
-        logits,
-        RememberedTokens(1, SIZE, CPU),
-        nothing,
-    )
-    return [int(token) for token in tokens]
 
 
 def test_several_programs_are_in_one_step_and_each_has_its_own_state() -> None:

@@ -12,22 +12,28 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from support.image_batches import batch_of, logits_with_images
-from support.llava_checkpoints import as_file, picture
-from support.model_rig import Rig, assert_close, ints, offsets
-from support.qwen_vl_checkpoints import KINDS, make_qwen_vl, qwen_vl, qwen_vl_inputs
+from support.image_checkpoints import (
+    QWEN_KINDS,
+    as_file,
+    make_qwen_vl,
+    picture,
+    qwen_vl,
+    qwen_vl_inputs,
+)
+from support.model_rig import Rig, assert_close, ints
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from pie_inference import handlers
 from pie_inference.errors import LoadError
 from pie_inference.models.qwen3_vl import qwen3_vl
 from pie_py.wire.images import ImageRule, ImageSize
-from pie_py.wire.plan import CopyEmbed, EmbedText, Forward, ShiftKv
+from pie_py.wire.plan import CopyEmbed, EmbedText, ShiftKv
 
 SHAPES = [(28, 28), (100, 40), (40, 100), (33, 90), (640, 480), (9, 5), (300, 2)]
 BEFORE, BETWEEN, AFTER = [5, 9, 11, 200], [17, 23], [4, 8, 15]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=QWEN_KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_qwen_vl(tmp_path_factory.mktemp("model") / request.param, request.param)
 
@@ -93,25 +99,9 @@ class Text:
 
     def forward(self, embeds: list[int]) -> torch.Tensor:
         """Logits `[inputs, vocab]` of embeds behind what is in the pages."""
-        pages, used = self.sequence.page_list()
-        count, first = len(embeds), self.sequence.used
-        outputs = ints(range(1024, 1024 + count))
-        batch = Forward(
-            input_starts=offsets([count]),
-            inputs=ints(embeds),
-            page_starts=offsets([len(pages)]),
-            pages=ints(pages),
-            page_used=ints(used),
-            has_masked=ints([0]),
-            output_slots=ints(self.sequence.slots(first, first + count)),
-            output_starts=offsets([count]),
-            outputs=outputs,
-            mask_starts=offsets([0]),
-            mask=ints([]),
-        )
-        handlers.forward.forward(self.rig.model, batch)
-        self.sequence.used += count
-        return self.rig.model.network.logits(self.rig.model.embeds.read(outputs))
+        outputs = range(1024, 1024 + len(embeds))
+        self.rig.run(self.sequence, embeds, outputs)
+        return self.rig.model.network.logits(self.rig.model.embeds.read(ints(outputs)))
 
 
 @torch.inference_mode()

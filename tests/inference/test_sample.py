@@ -13,7 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.checkpoints import make_llama
 from support.model_rig import Rig, ints, offsets
 from support.programs_read import bound_by, set_samplers
 
@@ -32,15 +31,6 @@ from pie_py.wire.plan import (
 )
 
 GREEDY: dict[str, Any] = {"temperature": 0.0}
-
-
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
-    rig = Rig(make_llama(tmp_path_factory.mktemp("model") / "sample"))
-    hidden = torch.randn(8, 64, generator=torch.Generator().manual_seed(1))
-    with torch.inference_mode():
-        rig.model.embeds.hidden[:8] = hidden
-    return rig
 
 
 @torch.inference_mode()

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.checkpoints import make_llama
 from support.model_rig import Rig, ints
 from support.programs_read import bound_by, set_samplers
 
@@ -23,15 +22,6 @@ from pie_py.wire.device_programs import packed_states
 from pie_py.wire.plan import BatchResult, Sample, SetSampler, WriteState
 
 RULED_OUT = "the device program chose token 7, which the grammar or mask rules out: node 0, int []"
-
-
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
-    rig = Rig(make_llama(tmp_path_factory.mktemp("model") / "sample"))
-    hidden = torch.randn(8, 64, generator=torch.Generator().manual_seed(1))
-    with torch.inference_mode():
-        rig.model.embeds.hidden[:8] = hidden
-    return rig
 
 
 @device.program

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from support.checkpoints import make_llama
-from support.engine_plans import decoding, forward, sample, samplers
+from support.engine_plans import decoding, engine_of, forward, sample, samplers
 from support.model_rig import ints
 
 from pie_inference.serving.engine import Engine
-from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import (
     Again,
     Batch,
@@ -93,10 +92,8 @@ def test_nothing_else_is_done_again(wrong: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    folder = make_llama(tmp_path_factory.mktemp("model") / "llama")
-    config = {"source": str(folder), "name": "m", "device": "cpu", "kv_pages": 64, "embeds": 2048}
-    return Engine([ModelConfig.model_validate(config)])
+def engine(folder: Path) -> Engine:
+    return engine_of(folder, device="cpu")
 
 
 def begin(engine: Engine) -> None:

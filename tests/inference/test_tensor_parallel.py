@@ -5,21 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 import torch
 from support.checkpoints import make_llama
 from support.families import make_family
-from support.workers import SECONDS, Worker, check_same
+from support.model_rig import forward_of, ints, tokens_of
+from support.programs_read import set_samplers
+from support.workers import SECONDS, Worker
 
+from inferlet import Sampler
 from pie_inference.errors import LoadError
 from pie_inference.models.llama import llama, mixtral
 from pie_inference.models.sharding import part_of, sharded
 from pie_inference.parallel.ranks import Ranks
-from pie_py.wire.plan import Failed, Hello
+from pie_py.wire.plan import (
+    CopyKv,
+    EmbedSampled,
+    EmbedText,
+    Failed,
+    Hello,
+    NextDist,
+    Plan,
+    Sample,
+    SwapIn,
+    SwapOut,
+)
 
 # Norms of heads; caps, windows, outer norms; experts; feed-forward beside attention.
 FAMILIES = ("qwen3", "gemma2", "mixtral", "cohere")
+SIZES = {"kv_pages": 32, "host_pages": 8, "max_batch_tokens": 64}
+NONE = ints([])
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +49,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def workers(folders: list[Path]) -> Iterator[tuple[Worker, Worker]]:
-    one, two = Worker(folders, 1), Worker(folders, 2)
-    yield one, two
-    for worker in (one, two):
-        worker.close()
+    with Worker() as one, Worker() as two:
+        for ranks, worker in enumerate((one, two), 1):
+            worker.start(*folders, ranks=ranks, **SIZES)
+        yield one, two
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "tied", *FAMILIES])
 def test_two_ranks_say_what_one_does(workers: tuple[Worker, Worker], name: str) -> None:
-    check_same(*workers, name)
+    _check_same(*workers, name)
 
 
 @pytest.mark.slow
@@ -58,24 +75,20 @@ def test_what_two_ranks_are_described_as(workers: tuple[Worker, Worker]) -> None
 
 @pytest.mark.slow
 def test_a_rank_that_dies_takes_the_worker_with_it(folders: list[Path]) -> None:
-    worker = Worker(folders[:1], 2)
-    try:
-        assert isinstance(worker.first, Hello)
+    with Worker() as worker:
+        assert isinstance(worker.start(folders[0], ranks=2, **SIZES), Hello)
         (other,) = psutil.Process(worker.process.pid).children()
         other.kill()
         assert worker.process.wait(timeout=SECONDS) == 1
-    finally:
-        worker.close()
 
 
 @pytest.mark.slow
 def test_heads_that_do_not_divide_are_told(tmp_path: Path) -> None:
-    worker = Worker([make_llama(tmp_path / "m", heads=3, kv_heads=3, hidden=48)], 2)
-    try:
-        assert isinstance(worker.first, Failed)
-        assert "3 attention heads do not divide among 2 ranks" in worker.first.reason
-    finally:
-        worker.close()
+    folder = make_llama(tmp_path / "m", heads=3, kv_heads=3, hidden=48)
+    with Worker() as worker:
+        failed = worker.start(folder, ranks=2, **SIZES)
+        assert isinstance(failed, Failed)
+        assert "3 attention heads do not divide among 2 ranks" in failed.reason
 
 
 @pytest.mark.slow
@@ -110,3 +123,69 @@ def test_parts_of_all_ranks_are_the_whole() -> None:
         assert sharded(spec, 2).shape.kv_heads == 1
         with pytest.raises(LoadError, match="divide among 4"):
             sharded(spec, 4)
+
+
+def _plans(model: str) -> Iterator[Plan]:
+    """A prompt and decoding, samples that the host does not tell, swaps."""
+    lengths = [21, 9]
+    count = sum(lengths)
+    forward = forward_of(lengths, [*range(21), *range(64, 73)], [[100], [101]])
+    positions = ints([*range(21), *range(9)])
+    kinds = [Sampler(temperature=0.0), Sampler(top_p=0.9, top_k=20)]
+    sampler = set_samplers(kinds, 512, seeds=[[1, 2], [3, 4]])
+    yield Plan(
+        0, model, [EmbedText(ints(tokens_of(count)), positions, ints(range(count))), forward]
+    )
+    yield Plan(
+        1, model, [NextDist(ints([100, 101]), ints([7, 5])), sampler, _sample(0, [100, 101])]
+    )
+    for step in range(4):
+        yield Plan(
+            2 + step,
+            model,
+            [
+                EmbedSampled(ints([0, 1]), ints([21 + step, 9 + step]), ints([0, 1])),
+                forward_of(
+                    [1, 1],
+                    [21 + step, 64 + 9 + step],
+                    [[100], [101]],
+                    page_starts=[0, 2, 3],
+                    pages=[0, 1, 4],
+                    page_used=[16, 5 + step, 9 + step],
+                ),
+                _sample(1 + step, [100, 101]),
+            ],
+        )
+    yield Plan(9, model, [SwapOut(ints([4]), ints([2])), CopyKv(ints([0, 1]), ints([64, 65]))])
+    yield Plan(10, model, [SwapIn(ints([2]), ints([9])), NextDist(ints([5000]), ints([1]))])
+
+
+def _sample(step: int, embeds: list[int]) -> Sample:
+    return Sample(
+        embeds=ints(embeds),
+        samplers=ints([0, 1]),
+        steps=np.full(2, step, np.uint32),
+        top=ints([2, 0]),
+        masked=ints([-1, -1]),
+        masks=np.zeros((0, 0), np.uint32),
+    )
+
+
+def _check_same(one: Worker, two: Worker, model: str) -> None:
+    """Runs the plans by both; what they say differs by rounding alone."""
+    for plan in _plans(model):
+        for found, wanted in zip(two.run(plan), one.run(plan), strict=True):
+            assert found.error == wanted.error
+            if wanted.distributions is not None:
+                assert found.distributions is not None
+                np.testing.assert_allclose(
+                    found.distributions.probabilities,
+                    wanted.distributions.probabilities,
+                    atol=2e-5,
+                )
+            if wanted.samples is not None:
+                assert found.samples is not None
+                np.testing.assert_array_equal(found.samples.tokens, wanted.samples.tokens)
+                np.testing.assert_allclose(
+                    found.samples.logprobs, wanted.samples.logprobs, atol=1e-3
+                )

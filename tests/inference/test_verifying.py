@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.checkpoints import make_llama
 from support.model_rig import Rig, ints
 from support.programs_read import set_samplers
 
 from inferlet import Sampler, device, samplers
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
-from pie_py.wire.plan import EmbedSampled, EmbedText, Forward, Sample
+from pie_py.wire.plan import EmbedSampled, EmbedText, Sample
 
 PROMPT = [5, 17, 101, 9, 30, 31, 8]
 STEPS = 24
@@ -43,7 +42,7 @@ class Text:
         made = set_samplers([SAMPLERS[sampler]], vocabulary, slots=[slot], seeds=[[7, 0]])
         handlers.samplers.set_sampler(rig.model, made)
         self._embed_text(PROMPT, list(range(SCRATCH, SCRATCH + len(PROMPT))))
-        self._forward(list(range(SCRATCH, SCRATCH + len(PROMPT))), [self.own])
+        rig.run(self.stream, range(SCRATCH, SCRATCH + len(PROMPT)), [self.own])
         self.last = self.choose([self.own], [])[0]
 
     def _embed_text(self, tokens: list[int], embeds: list[int]) -> None:
@@ -52,27 +51,6 @@ class Text:
         handlers.embeds.embed_text(
             self.rig.model, EmbedText(ints(tokens), ints(positions), ints(embeds))
         )
-
-    def _forward(self, inputs: list[int], outputs: list[int]) -> None:
-        stream, count = self.stream, len(inputs)
-        pages, used = stream.page_list()
-        handlers.forward.forward(
-            self.rig.model,
-            Forward(
-                input_starts=ints([0, count]),
-                inputs=ints(inputs),
-                page_starts=ints([0, len(pages)]),
-                pages=ints(pages),
-                page_used=ints(used),
-                has_masked=ints([0]),
-                output_slots=ints(stream.slots(stream.used, stream.used + count)),
-                output_starts=ints([0, len(outputs)]),
-                outputs=ints(outputs),
-                mask_starts=ints([0, 0]),
-                mask=ints([]),
-            ),
-        )
-        stream.used += count
 
     def choose(self, embeds: list[int], guesses: list[int]) -> list[int]:
         count = len(embeds)
@@ -103,18 +81,13 @@ class Text:
             scratch = list(range(SCRATCH, SCRATCH + len(guesses)))
             self._embed_text(guesses, scratch)
             embeds += scratch
-        self._forward(embeds, embeds)
+        self.rig.run(self.stream, embeds, embeds)
         return self.choose(embeds, guesses)
 
     def kept(self) -> torch.Tensor:
         """Keys and values of the text so far, of all layers."""
         slots = self.stream.slots(0, self.stream.used)
         return torch.stack([rows[torch.tensor(slots)] for rows in self.rig.model.cache.rows])
-
-
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
-    return Rig(make_llama(tmp_path_factory.mktemp("model") / "verifying"))
 
 
 @pytest.mark.parametrize("sampler", range(len(SAMPLERS)))
@@ -171,8 +144,13 @@ def test_what_is_no_guess_is_refused(rig: Rig) -> None:
             drafts=ints(drafts),
         )
 
-    wrong: list[tuple[list[int], list[int]]]
-    wrong = [([5, 5], [1, 1]), ([5, 5, 6, 5], [1, -1, -1, -1]), ([5, 5], [1]), ([5, 5], [])]
-    for slots, drafts in wrong:
-        with pytest.raises(BadBatch):
+    wrong: list[tuple[list[int], list[int], str]] = [
+        ([5, 5], [1, 1], "last row is guessed"),
+        ([5, 5], [1, 0], "last row is guessed"),
+        ([5, 5, 6, 5], [1, -1, -1, -1], "twice"),
+        ([5, 5], [1], "drafts"),
+        ([5, 5], [], "twice"),
+    ]
+    for slots, drafts, why in wrong:
+        with pytest.raises(BadBatch, match=why):
             handlers.sample.sample(rig.model, batch(slots, drafts))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,93 +12,33 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-import zmq
 from support.checkpoints import make_llama
-from support.model_rig import expected_logits, ints
+from support.model_rig import expected_logits, forward_of, ints
+from support.workers import SECONDS, Worker
 
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     Batch,
-    BatchResult,
     CopyKv,
     EmbedText,
     Failed,
     Forward,
     Hello,
     MaskKv,
-    Message,
     NextDist,
     Plan,
     PlanResult,
-    Stop,
 )
 
 PROMPT = [5, 9, 33, 120, 7]
-SECONDS = 60
-
-
-class Control:
-    """The control process's end of a worker."""
-
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="pie-")  # short: a socket's path is
-        self._context = zmq.Context()
-        self.socket = self._context.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.RCVTIMEO, SECONDS * 1000)
-        self.socket.setsockopt(zmq.LINGER, 0)
-        self.endpoint = f"ipc://{self._folder.name}/worker"
-        self.socket.bind(self.endpoint)
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def command(self, source: Path, **config: object) -> list[str]:
-        model = {"source": str(source), "kv_pages": 64, "embeds": 256, **config}
-        options = json.dumps({"models": [model], "threads": 1})
-        return [
-            *(sys.executable, "-m", "pie_inference"),
-            *("--connect", self.endpoint, "--config", options),
-        ]
-
-    def start(self, source: Path, **config: object) -> Message:
-        self.process = subprocess.Popen(self.command(source, **config), stdin=subprocess.PIPE)
-        return self.receive()
-
-    def send(self, message: Message) -> None:
-        self.socket.send(encode(message))
-
-    def receive(self) -> Message:
-        frame = self.socket.recv()
-        assert not self.socket.rcvmore  # who dies between two frames would take the reader along
-        return decode(frame)
-
-    def run(self, plan: Plan) -> list[BatchResult]:
-        self.send(plan)
-        result = self.receive()
-        assert isinstance(result, PlanResult)
-        assert (result.id, result.model) == (plan.id, plan.model)
-        assert len(result.results) == len(plan.batches)
-        return result.results
-
-    def close(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-        self.socket.close()
-        self._context.term()
-        self._folder.cleanup()
 
 
 @pytest.fixture
-def control() -> Iterator[Control]:
-    control = Control()
-    yield control
-    control.close()
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_llama(tmp_path_factory.mktemp("model") / "worker")
+def worker() -> Iterator[Worker]:
+    with Worker() as found:
+        yield found
 
 
 def prompt_plan(number: int = 1) -> Plan:
@@ -108,49 +46,35 @@ def prompt_plan(number: int = 1) -> Plan:
     count = len(PROMPT)
     return Plan(
         number,
-        "worker",
+        "llama",
         [
             EmbedText(ints(PROMPT), ints(range(count)), ints(range(count))),
-            Forward(
-                input_starts=ints([0, count]),
-                inputs=ints(range(count)),
-                page_starts=ints([0, 0]),
-                pages=ints([]),
-                page_used=ints([]),
-                has_masked=ints([0]),
-                output_slots=ints(range(48, 48 + count)),
-                output_starts=ints([0, 1]),
-                outputs=ints([200]),
-                mask_starts=ints([0, 0]),
-                mask=ints([]),
-            ),
+            forward_of([count], range(48, 48 + count), [[200]]),
             NextDist(ints([200]), ints([4])),
         ],
     )
 
 
-def test_a_worker_says_hello_runs_plans_and_stops(control: Control, folder: Path) -> None:
-    hello = control.start(folder)
+def test_a_worker_says_hello_runs_plans_and_stops(worker: Worker, folder: Path) -> None:
+    hello = worker.start(folder)
     assert isinstance(hello, Hello)
-    assert control.process is not None
-    assert hello.pid == control.process.pid
+    assert hello.pid == worker.process.pid
     assert hello.device == "cpu"
-    assert [model.name for model in hello.models] == ["worker"]
+    assert [model.name for model in hello.models] == ["llama"]
     wanted = expected_logits(folder, PROMPT)[-1].softmax(0).topk(4)
     for number in (1, 2):
-        results = control.run(prompt_plan(number))
+        results = worker.run(prompt_plan(number))
         assert [r.error for r in results] == [None] * 3
         assert all(r.nanoseconds > 0 for r in results)
         found = results[2].distributions
         assert found is not None
         np.testing.assert_array_equal(found.tokens[0], wanted.indices)
         np.testing.assert_allclose(found.probabilities[0], wanted.values, rtol=1e-3)
-    control.send(Stop())
-    assert control.process.wait(SECONDS) == 0
+    assert worker.stop() == 0
 
 
-def test_bad_batches_get_errors_and_the_worker_goes_on(control: Control, folder: Path) -> None:
-    control.start(folder)
+def test_bad_batches_get_errors_and_the_worker_goes_on(worker: Worker, folder: Path) -> None:
+    worker.start(folder)
     good = prompt_plan().batches
     forward = good[1]
     assert isinstance(forward, Forward)
@@ -194,21 +118,21 @@ def test_bad_batches_get_errors_and_the_worker_goes_on(control: Control, folder:
             "embed_text",
         ),
     ]
-    results = control.run(Plan(7, "worker", [*(batch for batch, _ in broken), *good]))
+    results = worker.run(Plan(7, "llama", [*(batch for batch, _ in broken), *good]))
     for (_, reason), result in zip(broken, results, strict=False):
         assert result.error is not None
         assert reason in result.error
     assert [r.error for r in results[len(broken) :]] == [None] * 3
-    stranger = control.run(Plan(8, "stranger", list(good)))
+    stranger = worker.run(Plan(8, "stranger", list(good)))
     assert all("no model 'stranger'" in (r.error or "") for r in stranger)
-    assert control.run(prompt_plan(9))[2].error is None
+    assert worker.run(prompt_plan(9))[2].error is None
 
 
-def test_a_second_plan_waits_at_the_worker(control: Control, folder: Path) -> None:
-    control.start(folder)
+def test_a_second_plan_waits_at_the_worker(worker: Worker, folder: Path) -> None:
+    worker.start(folder)
     for number in (1, 2, 3):
-        control.send(prompt_plan(number))
-    answers = [control.receive() for _ in range(3)]
+        worker.send(prompt_plan(number))
+    answers = [worker.receive() for _ in range(3)]
     assert all(isinstance(answer, PlanResult) for answer in answers)
     assert [(a.id, a.first, a.last) for a in answers] == [(n, 0, True) for n in (1, 2, 3)]  # type: ignore[union-attr]
     idle = [a.idle_ns for a in answers]  # type: ignore[union-attr]
@@ -224,12 +148,10 @@ def test_results_do_not_wait_for_a_long_batch(
     parts: list[PlanResult] = []
     # However busy the machine is, these forwards count as short ones.
     monkeypatch.setattr("pie_inference.serving.engine.LONG_NS", 1 << 60)
-    whole = engine.run(Plan(1, "worker", first.batches + again.batches), parts.append)
+    whole = engine.run(Plan(1, "llama", first.batches + again.batches), parts.append)
     assert (parts, len(whole.results), whole.last) == ([], 6, True)  # short forwards
     monkeypatch.setattr("pie_inference.serving.engine.LONG_NS", 0)
-    rest = engine.run(
-        Plan(2, "worker", first.batches + again.batches + first.batches), parts.append
-    )
+    rest = engine.run(Plan(2, "llama", first.batches + again.batches + first.batches), parts.append)
     # What comes before the first forward has no values; nothing is sent for its sake.
     assert [(p.id, p.first, len(p.results), p.last) for p in parts] == [
         (2, 0, 4, False),
@@ -258,39 +180,37 @@ def test_results_do_not_wait_for_a_long_batch(
     ids=["config", "weights"],
 )
 def test_a_model_that_cannot_be_loaded_is_told_and_ends_the_worker(
-    control: Control, tmp_path: Path, file: str, content: bytes, reason: str
+    worker: Worker, tmp_path: Path, file: str, content: bytes, reason: str
 ) -> None:
     folder = make_llama(tmp_path / "spoiled")
     (folder / file).write_bytes(content)
-    failed = control.start(folder)
+    failed = worker.start(folder)
     assert isinstance(failed, Failed)
     assert reason in failed.reason
-    assert control.process is not None
-    assert control.process.wait(SECONDS) == 1
+    assert worker.process.wait(SECONDS) == 1
 
 
-def test_the_terminals_interrupt_does_not_end_it(control: Control, folder: Path) -> None:
-    control.start(folder)
-    assert control.process is not None
-    control.process.send_signal(signal.SIGINT)
-    assert control.run(prompt_plan())[2].error is None
+def test_the_terminals_interrupt_does_not_end_it(worker: Worker, folder: Path) -> None:
+    worker.start(folder)
+    worker.process.send_signal(signal.SIGINT)
+    assert worker.run(prompt_plan())[2].error is None
 
 
-def test_it_ends_when_its_parent_dies(control: Control, folder: Path) -> None:
+def test_it_ends_when_its_parent_dies(worker: Worker, folder: Path) -> None:
     """A parent that is killed can stop nobody."""
     starter = (
         "import subprocess, sys; p = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE);"
         " p.wait()"
     )
-    parent = subprocess.Popen([sys.executable, "-c", starter, *control.command(folder)])
-    hello = control.receive()
+    parent = subprocess.Popen([sys.executable, "-c", starter, *worker.command(folder)])
+    hello = worker.receive()
     assert isinstance(hello, Hello)
-    worker = psutil.Process(hello.pid)
+    process = psutil.Process(hello.pid)
     assert hello.pid != parent.pid
     parent.kill()
     parent.wait()
     end = time.monotonic() + SECONDS
-    while worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE:
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < end
         time.sleep(0.05)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from support.checkpoints import make_llama
-from support.model_rig import Rig, Step, expected_logits, tokens_of
+from support.model_rig import Rig, Step, expected_logits, forward_of, tokens_of
 
 from pie_inference.calibration import costs, threads
 from pie_inference.calibration.threads import SharedCores, Threads
@@ -21,7 +21,7 @@ from pie_inference.serving import engine as engine_module
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.worker import WorkerConfig
 from pie_py.config.model import ModelConfig
-from pie_py.wire.plan import EmbedText, Forward, Plan
+from pie_py.wire.plan import EmbedText, Plan
 
 
 @pytest.fixture(autouse=True)
@@ -115,20 +115,7 @@ def served(folder: Path, **settings: Any) -> Engine:
 def run_forward(engine: Engine, count: int) -> None:
     """Runs one of a sequence with so many inputs."""
     ids = np.arange(count, dtype=np.int32)
-    nothing = np.zeros(0, np.int32)
-    forward = Forward(
-        input_starts=np.array([0, count], np.int32),
-        inputs=ids,
-        page_starts=np.zeros(2, np.int32),
-        pages=nothing,
-        page_used=nothing,
-        has_masked=np.zeros(1, np.int32),
-        output_slots=np.full(count, -1, np.int32),
-        output_starts=np.zeros(2, np.int32),
-        outputs=nothing,
-        mask_starts=np.zeros(2, np.int32),
-        mask=nothing,
-    )
+    forward = forward_of([count], np.full(count, -1), [[]])
     embed = EmbedText(np.full(count, 5, np.int32), ids, ids)
     result = engine.run(Plan(1, engine.descriptions[0].name, [embed, forward]))
     assert [part.error for part in result.results] == [None, None]

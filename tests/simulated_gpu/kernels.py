@@ -7,13 +7,16 @@ same arguments, and check what the compiled ones do.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from support import flashinfer_reference as reference
+from torch.nn import functional
 
 from simulated_gpu.tensors import GpuTensor, buffers, off_the_device, simulation
 
@@ -32,7 +35,10 @@ def install() -> None:
     os.environ["FLASHINFER_CUDA_ARCH_LIST"] = "9.0a"
     os.environ.setdefault("FLASHINFER_WORKSPACE_BASE", tempfile.mkdtemp())
     import flashinfer.jit
-    from flashinfer.jit import core
+    from flashinfer.jit import core, utils
+
+    for names in (utils.dtype_map, utils.filename_safe_dtype_map):
+        names[torch.float32] = "float"  # nothing is compiled, so numbers may be exact
 
     def build(specs: list[Any], *_: Any, **__: Any) -> None:
         compiled.update(spec.name for spec in specs)
@@ -55,8 +61,10 @@ def _module(name: str) -> Any:
         "norm": SimpleNamespace(rmsnorm=_rmsnorm, gemma_rmsnorm=_gemma_rmsnorm),
         "rope": SimpleNamespace(apply_rope_pos_ids_cos_sin_cache=_rotate),
         "quantization": SimpleNamespace(segment_packbits=_segment_packbits),
-        "silu_and_mul": SimpleNamespace(silu_and_mul=_silu_and_mul),
-        "gelu_tanh_and_mul": SimpleNamespace(gelu_tanh_and_mul=_gelu_tanh_and_mul),
+        "silu_and_mul": _gated("silu_and_mul", functional.silu),
+        "gelu_tanh_and_mul": _gated(
+            "gelu_tanh_and_mul", partial(functional.gelu, approximate="tanh")
+        ),
     }[name]
 
 
@@ -70,6 +78,12 @@ def _launch(name: str, run: Any, reads: list[Any], writes: list[Any]) -> None:
 
 
 # Small ones
+
+
+def _int32(*tensors: torch.Tensor) -> None:
+    for tensor in tensors:
+        assert tensor.dtype == torch.int32
+        assert tensor.is_contiguous()
 
 
 def _append(
@@ -87,34 +101,56 @@ def _append(
     assert layout == 0
     given = (key, value, batch, positions, keys, values, indices, starts, last)
     k, v, b, p, ks, vs, i, s, e = (t.inner for t in given)
-    _launch(
-        "append_paged_kv_cache",
-        lambda: reference.append_paged_kv_cache(k, v, b, p, (ks, vs), i, s, e),
-        [key, value, batch, positions, indices, starts, last],
-        [keys, values],
-    )
+    _int32(b, p, i, s, e)
+    assert len(s) == len(e) + 1
+    assert k.shape[1:] == v.shape[1:] == ks.shape[2:]
+    assert k.dtype == v.dtype == ks.dtype
+
+    def run() -> None:
+        pages = i[(s[b.long()] + p // ks.shape[1]).long()].long()
+        places = (p % ks.shape[1]).long()
+        ks[pages, places], vs[pages, places] = k, v
+
+    reads = [key, value, batch, positions, indices, starts, last]
+    _launch("append_paged_kv_cache", run, reads, [keys, values])
+
+
+def _norm(name: str, added: int, out: Any, x: Any, weight: Any, eps: float) -> None:
+    o, i, w = out.inner, x.inner, weight.inner
+    assert i.dtype == w.dtype, "the kernel reads weights as what the input is"
+    assert i.ndim in (2, 3)
+    assert i.stride(-1) == 1
+
+    def run() -> None:
+        wide = i.float()
+        o.copy_(
+            wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * (w.float() + added)
+        )
+
+    _launch(name, run, [x, weight], [out])
 
 
 def _rmsnorm(out: Any, x: Any, weight: Any, eps: float, pdl: bool) -> None:
-    o, i, w = out.inner, x.inner, weight.inner
-    _launch("rmsnorm", lambda: reference.rmsnorm(i, w, eps, o), [x, weight], [out])
+    _norm("rmsnorm", 0, out, x, weight, eps)
 
 
 def _gemma_rmsnorm(out: Any, x: Any, weight: Any, eps: float, pdl: bool) -> None:
-    o, i, w = out.inner, x.inner, weight.inner
-    _launch("gemma_rmsnorm", lambda: reference.gemma_rmsnorm(i, w, eps, o), [x, weight], [out])
+    assert x.inner.ndim == 2
+    _norm("gemma_rmsnorm", 1, out, x, weight, eps)
 
 
-def _silu_and_mul(out: Any, x: Any, pdl: bool) -> None:
-    o, i = out.inner, x.inner
-    assert i.is_contiguous()
-    _launch("silu_and_mul", lambda: o.copy_(reference.silu_and_mul(i)), [x], [out])
+def _gated(name: str, activation: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    def gate(out: Any, x: Any, pdl: bool) -> None:
+        o, i = out.inner, x.inner
+        assert i.is_contiguous()
 
+        def run() -> None:
+            first, second = i.float().chunk(2, -1)
+            o.copy_(activation(first) * second)
 
-def _gelu_tanh_and_mul(out: Any, x: Any, pdl: bool) -> None:
-    o, i = out.inner, x.inner
-    assert i.is_contiguous()
-    _launch("gelu_tanh_and_mul", lambda: o.copy_(reference.gelu_tanh_and_mul(i)), [x], [out])
+        _launch(name, run, [x], [out])
+
+    return SimpleNamespace(**{name: gate})
 
 
 def _rotate(
@@ -123,12 +159,17 @@ def _rotate(
     assert not interleave
     assert q_out.inner.data_ptr() == q.inner.data_ptr(), "in place"
     qi, ki, ti, pi = q.inner, k.inner, table.inner, positions.inner
-    head = ti.shape[1]
+    assert ti.dtype == torch.float32
+    assert ti.is_contiguous()
+    assert pi.is_contiguous()
+    assert pi.dtype in (torch.int32, torch.int64)
 
     def run() -> None:
-        for heads in (qi, ki):
-            if heads.numel():
-                reference.apply_rope_with_cos_sin_cache_inplace(pi, heads, heads[:, :0], head, ti)
+        cos, sin = ti[pi][:, None].chunk(2, -1)
+        for heads in (each for each in (qi, ki) if each.numel()):
+            view = heads.view(heads.shape[0], -1, ti.shape[1])
+            first, second = view.float().chunk(2, -1)
+            view.copy_(torch.cat([first * cos - second * sin, second * cos + first * sin], -1))
 
     _launch("rope", run, [table, positions], [q, k])
 
@@ -140,7 +181,7 @@ def _segment_packbits(x: Any, starts: Any, packed_starts: Any, bitorder: str, ou
     def run() -> None:
         for i in range(len(si) - 1):
             bits = xi[si[i] : si[i + 1]].to(torch.uint8)
-            bits = torch.nn.functional.pad(bits, (0, -len(bits) % 8)).view(-1, 8)
+            bits = functional.pad(bits, (0, -len(bits) % 8)).view(-1, 8)
             oi[pi[i] : pi[i + 1]] = (bits << torch.arange(8, dtype=torch.uint8)).sum(
                 1, dtype=torch.uint8
             )
@@ -320,9 +361,7 @@ def _attend(
     li, oi = last.inner, out.inner
     mi, bi = masks if masks[0] is None else (mask.inner for mask in masks)
     buffer = workspace.buffer
-    for tensor in (si, ii, li):
-        assert tensor.dtype == torch.int32
-        assert tensor.is_contiguous()
+    _int32(si, ii, li)
     assert ki.stride() == vi.stride()
     assert ki.stride(-1) == qi.stride(-1) == 1
     assert oi.is_contiguous()
@@ -350,7 +389,7 @@ def _attend(
                 octets = mi[bi[i] : bi[i + 1]]
                 bits = (octets[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
                 seen = bits.view(-1)[: rows * length].view(rows, length).bool()
-            oi[own] = reference._attention(
+            oi[own] = _attention(
                 qi[own].float(),
                 ki[pages].flatten(0, 1)[:length].float(),
                 vi[pages].flatten(0, 1)[:length].float(),
@@ -360,3 +399,30 @@ def _attend(
 
     reads = (q, keys, values, queries, starts, indices, last, workspace, *masks)
     _launch(kind, run, [t for t in reads if t is not None], [out, scratch])
+
+
+def _attention(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    plan: dict[str, Any],
+    mask: torch.Tensor | None,
+) -> torch.Tensor:
+    """`[queries, heads, head_dim]`."""
+    group = plan["heads"] // plan["kv_heads"]
+    keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
+    scores = torch.einsum("qhd,khd->hqk", q, keys) * plan["scale"]
+    if plan["softcap"]:
+        scores = plan["softcap"] * torch.tanh(scores / plan["softcap"])
+    # Queries are the last of the keys.
+    place = torch.arange(len(keys) - len(q), len(keys))[:, None]
+    key = torch.arange(len(keys))[None, :]
+    seen = torch.ones(len(q), len(keys), dtype=torch.bool)
+    if mask is not None:
+        seen = mask.clone()
+    elif plan["causal"]:
+        seen = key <= place
+    if plan["window_left"] >= 0:
+        seen &= key + plan["window_left"] >= place
+    weights = scores.masked_fill(~seen, -math.inf).softmax(-1).nan_to_num(0.0)
+    return torch.einsum("hqk,khd->qhd", weights, values)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from support.checkpoints import make_llama
-from support.engine_plans import forward, sample
+from support.engine_plans import engine_of, forward, sample
 from support.model_rig import ints
 from support.programs_read import set_samplers
 from support.random_device_programs import SIZE, random_program, random_row, random_state
@@ -22,7 +22,6 @@ from pie_inference.sampling.device_programs import DevicePrograms, Some
 from pie_inference.sampling.remembered import RememberedTokens
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
-from pie_py.config.model import ModelConfig
 from pie_py.device_programs.bound import ARRAYS, Bound
 from pie_py.device_programs.language import OPERATIONS
 from pie_py.device_programs.program import Program
@@ -51,18 +50,6 @@ def careful(logits: Tensor, state: State) -> Tensor:
     return device.draw(samplers.top_p(logits / state.heat, 0.9))
 
 
-def engine(folder: Path, where: str) -> Engine:
-    config = {
-        "source": str(make_llama(folder / where, head_dim=64, deviation=0.05)),
-        "name": "m",
-        "device": where,
-        "dtype": "float32",
-        "kv_pages": 64,
-        "embeds": 2048,
-    }
-    return Engine([ModelConfig.model_validate(config)])
-
-
 def results(worker: Engine, *batches: Batch) -> list[BatchResult]:
     """Of a plan; on the GPU the host waited for nothing before they were wanted."""
     before = len(gpu.asked)
@@ -89,7 +76,8 @@ def made(programs: Sequence[Sampler | ProgramSampler]) -> SetSampler:
 def test_programs_choose_what_they_choose_on_a_cpu_and_nothing_waits(tmp_path: Path) -> None:
     told = []
     for where in ("cpu", "cuda"):
-        worker = engine(tmp_path, where)
+        folder = make_llama(tmp_path / where, head_dim=64, deviation=0.05)
+        worker = engine_of(folder, device=where, dtype="float32")
         programs = made([greedy(), careful(heat=0.8), BUILT, above_zero(), careful(heat=1.2)])
         results(worker, *forward(0, 40, 0, output=1000), programs)
         for step in range(3):

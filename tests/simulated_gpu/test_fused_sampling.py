@@ -119,17 +119,6 @@ def test_masks(fused: FusedSampling) -> None:
             torch.testing.assert_close(logprobs[:3], exact[:3], atol=1e-5, rtol=1e-5)
 
 
-def test_log_probabilities_are_those_before_masks(fused: FusedSampling) -> None:
-    logits = torch.stack([make_logits(300, seed) for seed in range(3)])
-    mask = np.zeros((1, 10), np.uint32)
-    mask[0, 0] = 1 << 17
-    how = parameters(3, top_p=0.9)
-    tokens, logprobs = chosen(fused, logits.bfloat16(), how, [0] * 3, mask)
-    assert tokens.tolist() == [17] * 3
-    exact = logits.bfloat16().float().log_softmax(1)[:, 17]
-    torch.testing.assert_close(logprobs, exact, atol=1e-4, rtol=1e-4)
-
-
 def test_what_is_no_number_counts_as_ruled_out(fused: FusedSampling) -> None:
     logits = torch.zeros(4, 50)
     logits[0] = torch.nan

@@ -14,6 +14,7 @@ from support.engine_plans import (
     VOCABULARY,
     begin,
     decoding,
+    engine_of,
     forward,
     landed,
     sample,
@@ -21,15 +22,13 @@ from support.engine_plans import (
 )
 from support.families import make_family
 from support.image_batches import embed_image
-from support.image_checkpoints import make_image_checkpoint
-from support.llava_checkpoints import as_file, picture
+from support.image_checkpoints import as_file, make_image_checkpoint, picture
 from support.model_rig import Rig, ints
 from support.programs_read import set_samplers
 
 from inferlet import Sampler
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
-from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import (
     Again,
     Batch,
@@ -64,18 +63,8 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """
     dtype, fused = request.param
     folder = make_llama(tmp_path_factory.mktemp("model") / "llama", head_dim=64, deviation=0.05)
-    config = {
-        "source": str(folder),
-        "name": "m",
-        "device": "cuda",
-        "dtype": dtype,
-        "fused_sampling": fused,
-        "kv_pages": 64,
-        "host_pages": 32,
-        "embeds": 2048,
-        "graph_batch": 8,
-    }
-    found = Engine([ModelConfig.model_validate(config)])
+    options = {"dtype": dtype, "fused_sampling": fused, "graph_batch": 8}
+    found = engine_of(folder, device="cuda", **options)
     assert (found.served("m").graphs is not None) == (dtype == "bfloat16")
     return found
 
@@ -190,9 +179,7 @@ def test_adapters_and_observed_attention(engine: Engine, tmp_path: Path) -> None
 @pytest.mark.parametrize("family", DIFFERENT)
 def test_families(family: str, tmp_path: Path) -> None:
     folder = make_family(tmp_path / "model", family, head_dim=64)
-    config = {"source": str(folder), "name": "m", "device": "cuda", "dtype": "bfloat16"}
-    sizes = {"kv_pages": 64, "embeds": 2048, "graph_batch": 4}
-    engine = Engine([ModelConfig.model_validate({**config, **sizes})])
+    engine = engine_of(folder, device="cuda", dtype="bfloat16", graph_batch=4)
     asked = waits(engine, *forward(0, 40, 0, output=1000))
     asked += waits(engine, *forward(1, 1, 0, used=40, output=1001))
     assert not asked

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
@@ -128,6 +131,42 @@ def make_adapter(checkpoint: Path, folder: Path, seed: int = 0, **config: Any) -
                 parameter.normal_(0.0, 0.3)
     adapted.save_pretrained(folder)
     return folder
+
+
+Edit = Callable[[Path], object]
+"""Spoils, or changes, the files of a checkpoint."""
+
+
+def edited(name: str, **changes: Any) -> Edit:
+    """Changes keys of a JSON file; None takes one out."""
+
+    def edit(folder: Path) -> None:
+        file = folder / name
+        found = {**(json.loads(file.read_text()) if file.is_file() else {}), **changes}
+        file.write_text(json.dumps({k: v for k, v in found.items() if v is not None}))
+
+    return edit
+
+
+def edited_tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Edit:
+    """Changes the stored tensors."""
+
+    def edit(folder: Path) -> None:
+        found = load_file(folder / "model.safetensors")
+        change(found)
+        save_file(found, folder / "model.safetensors", {"format": "pt"})
+
+    return edit
+
+
+def gone(name: str) -> Edit:
+    """Takes a file away."""
+    return lambda folder: (folder / name).unlink()
+
+
+def written(name: str, data: bytes) -> Edit:
+    """Writes a file."""
+    return lambda folder: (folder / name).write_bytes(data)
 
 
 def small_tokenizer() -> PreTrainedTokenizerFast:

@@ -5,6 +5,7 @@ decoding.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,18 @@ from inferlet import Sampler, device
 from inferlet import samplers as rules
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference.serving.engine import Engine
+from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import (
     Batch,
     BatchResult,
     EmbedSampled,
     EmbedText,
-    Forward,
     Plan,
     PlanResult,
     Sample,
     SetSampler,
 )
-from support.model_rig import ints, offsets, tokens_of
+from support.model_rig import forward_of, ints, offsets, tokens_of
 from support.programs_read import set_samplers
 
 NONE = ints([])
@@ -41,6 +42,12 @@ def odd_order(logits: Tensor, state: State) -> Tensor:
 
 
 _PENALIZED = Sampler(repetition_penalty=1.3, presence_penalty=0.2, frequency_penalty=0.1)
+
+
+def engine_of(folder: Path, **config: Any) -> Engine:
+    """An engine with one model, called `m`."""
+    sizes = {"name": "m", "kv_pages": 64, "host_pages": 32, "embeds": 2048}
+    return Engine([ModelConfig.model_validate({"source": str(folder), **sizes, **config})])
 
 
 def landed(engine: Engine, plan: Plan) -> list[BatchResult]:
@@ -66,23 +73,17 @@ def forward(
     held = [16] * pages
     if pages:
         held[-1] = used - 16 * (pages - 1)
-    fields: dict[str, Any] = {
-        "input_starts": ints([0, count]),
-        "inputs": ints(range(count)),
-        "page_starts": ints([0, pages]),
-        "pages": ints(range(page, page + pages)),
-        "page_used": ints(held),
-        "has_masked": ints([1]),
-        "output_slots": ints(slots),
-        "output_starts": ints([0, 1]),
-        "outputs": ints([output]),
-        "mask_starts": ints([0, 0]),
-        "mask": NONE,
+    run: dict[str, Any] = {
+        "page_starts": [0, pages],
+        "pages": range(page, page + pages),
+        "page_used": held,
+        "has_masked": [1],
+        **options,
     }
     embed = EmbedText(
-        ints(tokens_of(count, seed=first)), ints(range(used, used + count)), fields["inputs"]
+        ints(tokens_of(count, seed=first)), ints(range(used, used + count)), ints(range(count))
     )
-    return [embed, Forward(**{**fields, **options})]
+    return [embed, forward_of([count], slots, [[output]], **run)]
 
 
 def samplers(count: int, top_p: float = 0.7) -> SetSampler:
@@ -131,28 +132,17 @@ def begin(engine: Engine, chosen: SetSampler) -> None:
 def decoding(turns: int) -> Iterator[list[Batch]]:
     """Steps whose tokens the host never tells."""
     for step in range(turns):
+        used = 40 + step
+        pages = -(-used // 16)
         yield [
-            EmbedSampled(ints([0, 1, 2]), ints([40 + step] * 3), ints([0, 1, 2])),
-            Forward(
-                input_starts=ints([0, 1, 2, 3]),
-                inputs=ints([0, 1, 2]),
-                page_starts=offsets([-(-(40 + step) // 16)] * 3),
-                pages=ints(
-                    [p for s in range(3) for p in range(8 * s, 8 * s + -(-(40 + step) // 16))]
-                ),
-                page_used=ints(
-                    [
-                        min(16, 40 + step - 16 * i)
-                        for _ in range(3)
-                        for i in range(-(-(40 + step) // 16))
-                    ]
-                ),
-                has_masked=ints([0] * 3),
-                output_slots=ints([8 * s * 16 + 40 + step for s in range(3)]),
-                output_starts=ints([0, 1, 2, 3]),
-                outputs=ints([0, 1, 2]),
-                mask_starts=ints([0] * 4),
-                mask=NONE,
+            EmbedSampled(ints([0, 1, 2]), ints([used] * 3), ints([0, 1, 2])),
+            forward_of(
+                [1] * 3,
+                [128 * s + used for s in range(3)],
+                [[0], [1], [2]],
+                page_starts=offsets([pages] * 3),
+                pages=[p for s in range(3) for p in range(8 * s, 8 * s + pages)],
+                page_used=[min(16, used - 16 * i) for _ in range(3) for i in range(pages)],
             ),
             Sample(
                 embeds=ints([0, 1, 2]),

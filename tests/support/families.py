@@ -126,20 +126,6 @@ VARIANTS: dict[str, Callable[..., PreTrainedConfig]] = {
         rope_parameters={**LONG, "partial_rotary_factor": 1.0, "factor": 3.0},
     ),
     "llama-biases": functools.partial(LlamaConfig, attention_bias=True, mlp_bias=True),
-    "llama-linear": functools.partial(
-        LlamaConfig, head_dim=32, rope_parameters={**LINEAR, "factor": 4.0}
-    ),
-    "llama-llama3": functools.partial(
-        LlamaConfig,
-        rope_parameters={
-            "rope_type": "llama3",
-            "rope_theta": 10_000.0,
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 128,
-        },
-    ),
     "phi3": functools.partial(Phi3Config, sliding_window=WINDOW),
     "phi3-long": functools.partial(
         Phi3Config, rope_parameters=LONG, original_max_position_embeddings=256

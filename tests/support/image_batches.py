@@ -9,8 +9,8 @@ import torch
 
 from pie_inference import handlers
 from pie_py.wire.images import ImageSize, image_size
-from pie_py.wire.plan import EmbedImage, EmbedText, Forward
-from support.model_rig import Rig, ints, offsets
+from pie_py.wire.plan import EmbedImage, EmbedText
+from support.model_rig import Rig, ints
 
 
 def batch_of(files: list[bytes], positions: list[int], embeds: list[int]) -> EmbedImage:
@@ -54,24 +54,7 @@ def logits_with_images(rig: Rig, parts: list[list[int] | bytes], pieces: int = 1
     sequence = rig.sequence(at)
     cuts = np.linspace(0, at, pieces + 1).astype(int).tolist()
     for first, end in itertools.pairwise(cuts):
-        pages, used = sequence.page_list()
-        handlers.forward.forward(
-            model,
-            Forward(
-                input_starts=offsets([end - first]),
-                inputs=ints(range(first, end)),
-                page_starts=offsets([len(pages)]),
-                pages=ints(pages),
-                page_used=ints(used),
-                has_masked=ints([0]),
-                output_slots=ints(sequence.slots(first, end)),
-                output_starts=offsets([end - first]),
-                outputs=ints(range(1024 + first, 1024 + end)),
-                mask_starts=offsets([0]),
-                mask=ints([]),
-            ),
-        )
-        sequence.used = end
+        rig.run(sequence, range(first, end), range(1024 + first, 1024 + end))
     return model.network.logits(model.embeds.read(ints(range(1024, 1024 + at)))).float()
 
 
@@ -80,9 +63,7 @@ def embed_image(rig: Rig, file: bytes, first: int) -> int:
     images, size = rig.model.network.images, image_size(file)
     assert images is not None
     assert size is not None
-    count = images.rule.embeds(size)
-    where = ints(range(first, first + count))
-    words = np.frombuffer(file + bytes(-len(file) % 4), np.uint32)
-    batch = EmbedImage(ints([(size.width, size.height)]), ints([len(file)]), words, where, where)
+    where = list(range(first, first + images.rule.embeds(size)))
+    batch = batch_of([file], where, where)
     assert handlers.embeds.embed_image(rig.model, batch).get().refused == {}
-    return count
+    return len(where)

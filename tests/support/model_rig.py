@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from pie_inference import handlers
 from pie_inference.handlers.base import ServedModel
 from pie_inference.loading.assembly import load_models
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Attention, CopyKv, Distributions, EmbedText, Forward, MaskKv, NextDist
+from support.reference import load
 
 
 def ints(values: ArrayLike) -> NDArray[np.int32]:
@@ -50,6 +49,34 @@ def runs_of(visible: NDArray[np.bool_]) -> list[int]:
             lengths[-1] += 1
         flat += [len(lengths), *lengths]
     return flat
+
+
+def forward_of(
+    lengths: Sequence[int], slots: ArrayLike, outputs: Sequence[Sequence[int]], **more: ArrayLike
+) -> Forward:
+    """A batch of sequences, whose inputs are the first embeds and whose pages are empty.
+
+    Args:
+        lengths: inputs of each.
+        slots: of the inputs; -1 of one that is not kept.
+        outputs: embeds of each.
+        more: other fields, or fields with other values.
+    """
+    count, none = len(lengths), ints([0] * (len(lengths) + 1))
+    fields = {
+        "input_starts": offsets(lengths),
+        "inputs": ints(range(sum(lengths))),
+        "page_starts": none,
+        "pages": ints([]),
+        "page_used": ints([]),
+        "has_masked": ints([0] * count),
+        "output_slots": ints(slots),
+        "output_starts": offsets([len(own) for own in outputs]),
+        "outputs": ints([embed for own in outputs for embed in own]),
+        "mask_starts": none,
+        "mask": ints([]),
+    }
+    return Forward(**{**fields, **{name: ints(value) for name, value in more.items()}})
 
 
 class Stream:
@@ -184,6 +211,16 @@ class Rig:
         return list(torch.split(logits, wanted))
 
     @torch.inference_mode()
+    def run(self, sequence: Stream, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Runs embeds behind what is in the pages of a sequence."""
+        pages, used = sequence.page_list()
+        slots = sequence.slots(sequence.used, sequence.used + len(inputs))
+        held = {"page_starts": [0, len(pages)], "pages": pages, "page_used": used}
+        batch = forward_of([len(inputs)], slots, [outputs], inputs=inputs, **held)
+        handlers.forward.forward(self.model, batch)
+        sequence.used += len(inputs)
+
+    @torch.inference_mode()
     def mask(self, sequence: Stream, hidden: Sequence[int]) -> None:
         """Masks the tokens of a sequence, counted from its first."""
         words = [0] * len(sequence.pages)
@@ -206,12 +243,6 @@ class Rig:
         return found
 
 
-@functools.lru_cache(maxsize=32)
-def reference(folder: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """The checkpoint as transformers runs it."""
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
-
-
 @torch.inference_mode()
 def expected_logits(
     folder: Path,
@@ -222,7 +253,7 @@ def expected_logits(
 ) -> torch.Tensor:
     """Logits `[tokens, vocab]` by transformers; `visible` `[tokens, tokens]` replaces causality."""
     options: dict[str, object] = {}
-    config = reference(folder).config
+    config = load(folder).config
     if visible is not None:
         options["attention_mask"] = full = _additive(visible)
         window = getattr(config, "sliding_window", None)
@@ -236,7 +267,7 @@ def expected_logits(
             )
     if positions is not None:
         options["position_ids"] = torch.tensor([list(positions)])
-    logits: torch.Tensor = reference(folder)(torch.tensor([list(tokens)]), **options).logits[0]
+    logits: torch.Tensor = load(folder)(torch.tensor([list(tokens)]), **options).logits[0]
     return logits
 
 

@@ -7,6 +7,11 @@ import struct
 from random import Random
 from typing import Any
 
+import numpy as np
+import torch
+
+from pie_inference.sampling.device_programs import DevicePrograms
+from pie_inference.sampling.remembered import RememberedTokens
 from pie_py.device_programs.language import OPERATIONS, VOCABULARY, Kind, Mistake, Type
 from pie_py.device_programs.program import Program, ProgramFault, read_program
 from pie_py.device_programs.recording import Recording, Tensor
@@ -143,3 +148,25 @@ def _value(chance: Random, kind: Kind, shape: tuple[int, ...]) -> Any:
     if kind is Kind.INT:
         return chance.choice([*ODD_INTS, *[chance.randrange(-5, 30)] * 6])
     return chance.random() < 0.5
+
+
+def choose(
+    programs: DevicePrograms,
+    samplers_: list[int],
+    steps: list[int],
+    logits: torch.Tensor | None = None,
+) -> list[int]:
+    """The tokens that the programs of some samplers choose; by default of logits that favour 7."""
+    if logits is None:
+        logits = torch.zeros(len(samplers_), SIZE)
+        logits[:, 7] = 1.0
+    nothing = (np.full(len(samplers_), -1, np.int32), np.zeros(len(samplers_), np.int64))
+    tokens = programs.choose(
+        np.array(samplers_, np.int32),
+        np.array(steps, np.uint32),
+        np.zeros(len(samplers_), np.uint64),
+        logits,
+        RememberedTokens(1, logits.shape[1], logits.device),
+        nothing,
+    )
+    return [int(token) for token in tokens]

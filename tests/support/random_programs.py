@@ -606,20 +606,13 @@ class Programs(RuleBasedStateMachine):
                 self.embed_sampled(data, place)
         self._turn = None
 
-    @rule(data=st.data())
-    def cancel_sample(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), what=st.sampled_from(["expected", "samples"]))
+    def cancel(self, data: st.DataObject, what: str) -> None:
         lane = self._lane(data)
-        if lane and lane.samples:
-            future = data.draw(st.sampled_from(sorted(lane.samples)))
-            del lane.samples[future]  # the sampler has moved on all the same
-            runtime.cancel(lane.instance, future)
-
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
-        lane = self._lane(data)
-        if lane and lane.expected:
-            future = data.draw(st.sampled_from(sorted(lane.expected)))
-            del lane.expected[future]
+        futures: dict[int, Any] = {} if lane is None else getattr(lane, what)
+        if lane and futures:
+            future = data.draw(st.sampled_from(sorted(futures)))
+            del futures[future]  # a sampler has moved on all the same
             runtime.cancel(lane.instance, future)
 
     @rule(data=st.data(), priority=st.integers(-2, 2))

@@ -11,11 +11,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 HIDDEN = torch.finfo(torch.float32).min  # a score that attention gives no weight
 
 
-@lru_cache(maxsize=4)
-def load(folder: Path) -> PreTrainedModel:
-    """The checkpoint as transformers loads it, in fp32."""
-    torch.set_num_threads(1)
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+@lru_cache(maxsize=32)
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """The checkpoint as transformers loads it."""
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
 
 
 def greedy(folder: Path, tokens: list[int], count: int) -> list[int]:

@@ -19,9 +19,11 @@ def make_told(
     markers: Sequence[str] = (),
     *,
     special: bool = False,
+    longest: int = 2048,
 ) -> None:
     """A checkpoint whose greedy text is a chain of tokens: `follows` has what may come after each,
-    the likeliest first; after others the text ends. `markers` are tokens, `special` or not.
+    the likeliest first; after others the text ends. `markers` are tokens, `special` or not. Texts
+    are as long as the `longest` at most.
     """
     tokenizer = Tokenizer(models.BPE(vocab=_bytes(), merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -33,7 +35,7 @@ def make_told(
     added = [text for text in texts if tokenizer.token_to_id(text) is None]
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in added])
     ids = tokenizer.get_vocab()
-    model = _model(len(ids), ids[END])
+    model = _model(len(ids), ids[END], longest)
     with torch.no_grad():
         for before, token in ids.items():
             for rank, text in enumerate(rows.get(before, [END])):
@@ -49,7 +51,7 @@ def _bytes() -> dict[str, int]:
     return {each: at for at, each in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
 
 
-def _model(size: int, end: int) -> LlamaForCausalLM:
+def _model(size: int, end: int, longest: int) -> LlamaForCausalLM:
     """Its layer adds nothing, so that the logits are a table of the last token."""
     wide = -(-size // 64) * 64
     model = LlamaForCausalLM(
@@ -61,7 +63,7 @@ def _model(size: int, end: int) -> LlamaForCausalLM:
             num_attention_heads=4,
             num_key_value_heads=1,
             head_dim=16,
-            max_position_embeddings=2048,
+            max_position_embeddings=longest,
             tie_word_embeddings=False,
             bos_token_id=None,
             eos_token_id=end,

@@ -1,4 +1,4 @@
-"""A worker's process on a socket, and plans that tell whether two say the same."""
+"""A worker's process on a socket."""
 
 from __future__ import annotations
 
@@ -6,166 +6,89 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import numpy as np
 import zmq
 
-from inferlet import Sampler
 from pie_py.wire.messages import decode, encode
-from pie_py.wire.plan import (
-    BatchResult,
-    CopyKv,
-    EmbedSampled,
-    EmbedText,
-    Forward,
-    LoadAdapter,
-    NextDist,
-    Plan,
-    PlanResult,
-    Sample,
-    Stop,
-    SwapIn,
-    SwapOut,
-)
-from support.model_rig import ints, offsets, tokens_of
-from support.programs_read import set_samplers
+from pie_py.wire.plan import BatchResult, Message, Plan, PlanResult, Stop
 
 SECONDS = 100
-NONE = ints([])
 
 
 class Worker:
-    """A worker process on a socket."""
+    """The control process's end of a worker, to be used in a `with`."""
 
-    def __init__(self, sources: Sequence[Path], ranks: int, **config: Any) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="pie-")
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="pie-")  # short: a socket's path is
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.RCVTIMEO, SECONDS * 1000)
         self._socket.setsockopt(zmq.LINGER, 0)
-        endpoint = f"ipc://{self._folder.name}/worker"
-        self._socket.bind(endpoint)
-        size = {"kv_pages": 32, "host_pages": 8, "embeds": 256, "max_batch_tokens": 64}
-        models = [{"source": str(source), **size, **config} for source in sources]
-        options: dict[str, Any] = {
-            "models": models,
-            "threads": 1,
-            "tensor_parallel_size": ranks,
-        }
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "pie_inference", "--connect", endpoint),
-                *("--config", json.dumps(options)),
-            ],
-            stdin=subprocess.PIPE,
-        )
-        self.first = decode(self._socket.recv())
+        self._endpoint = f"ipc://{self._folder.name}/worker"
+        self._socket.bind(self._endpoint)
+        self._started: list[subprocess.Popen[bytes]] = []
+        self.first: Message | None = None  # that it has said
 
-    def run(self, plan: Plan) -> list[BatchResult]:
-        self._socket.send(encode(plan))
-        results: list[BatchResult] = []
-        while True:
-            part = decode(self._socket.recv())
-            assert isinstance(part, PlanResult)
-            results += part.results
-            if part.last:
-                return results
+    def __enter__(self) -> Self:
+        return self
 
-    def ask(self, message: LoadAdapter) -> Any:
-        self._socket.send(encode(message))
-        return decode(self._socket.recv())
-
-    def stop(self) -> int:
-        self._socket.send(encode(Stop()))
-        return self.process.wait(timeout=SECONDS)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
+    def __exit__(self, *_: object) -> None:
+        for process in self._started:
+            process.kill()
+            process.wait()
         self._socket.close()
         self._context.term()
         self._folder.cleanup()
 
+    def command(self, *sources: Path, ranks: int = 1, **config: Any) -> list[str]:
+        """What starts it with small models."""
+        size = {"kv_pages": 64, "embeds": 256}
+        options = {
+            "models": [{"source": str(source), **size, **config} for source in sources],
+            "threads": 1,
+            "tensor_parallel_size": ranks,
+        }
+        return [
+            *(sys.executable, "-m", "pie_inference"),
+            *("--connect", self._endpoint, "--config", json.dumps(options)),
+        ]
 
-def plans(model: str) -> Iterator[Plan]:
-    """A prompt and decoding, samples that the host does not tell, swaps."""
-    lengths = [21, 9]
-    count = sum(lengths)
-    forward = Forward(
-        input_starts=offsets(lengths),
-        inputs=ints(range(count)),
-        page_starts=ints([0, 0, 0]),
-        pages=NONE,
-        page_used=NONE,
-        has_masked=ints([0, 0]),
-        output_slots=ints([*range(21), *range(64, 73)]),
-        output_starts=ints([0, 1, 2]),
-        outputs=ints([100, 101]),
-        mask_starts=ints([0, 0, 0]),
-        mask=NONE,
-    )
-    positions = ints([*range(21), *range(9)])
-    kinds = [Sampler(temperature=0.0), Sampler(top_p=0.9, top_k=20)]
-    sampler = set_samplers(kinds, 512, seeds=[[1, 2], [3, 4]])
-    yield Plan(
-        0, model, [EmbedText(ints(tokens_of(count)), positions, ints(range(count))), forward]
-    )
-    yield Plan(1, model, [NextDist(ints([100, 101]), ints([7, 5])), sampler, sample(0, [100, 101])])
-    for step in range(4):
-        yield Plan(
-            2 + step,
-            model,
-            [
-                EmbedSampled(ints([0, 1]), ints([21 + step, 9 + step]), ints([0, 1])),
-                Forward(
-                    input_starts=ints([0, 1, 2]),
-                    inputs=ints([0, 1]),
-                    page_starts=ints([0, 2, 3]),
-                    pages=ints([0, 1, 4]),
-                    page_used=ints([16, 5 + step, 9 + step]),
-                    has_masked=ints([0, 0]),
-                    output_slots=ints([21 + step, 64 + 9 + step]),
-                    output_starts=ints([0, 1, 2]),
-                    outputs=ints([100, 101]),
-                    mask_starts=ints([0, 0, 0]),
-                    mask=NONE,
-                ),
-                sample(1 + step, [100, 101]),
-            ],
-        )
-    yield Plan(9, model, [SwapOut(ints([4]), ints([2])), CopyKv(ints([0, 1]), ints([64, 65]))])
-    yield Plan(10, model, [SwapIn(ints([2]), ints([9])), NextDist(ints([5000]), ints([1]))])
+    def start(self, *sources: Path, ranks: int = 1, **config: Any) -> Message:
+        """Starts it; returns the first that it says."""
+        command = self.command(*sources, ranks=ranks, **config)
+        self._started.append(subprocess.Popen(command, stdin=subprocess.PIPE))
+        self.first = self.receive()
+        return self.first
 
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The one that was started."""
+        return self._started[0]
 
-def sample(step: int, embeds: list[int]) -> Sample:
-    return Sample(
-        embeds=ints(embeds),
-        samplers=ints([0, 1]),
-        steps=np.full(2, step, np.uint32),
-        top=ints([2, 0]),
-        masked=ints([-1, -1]),
-        masks=np.zeros((0, 0), np.uint32),
-    )
+    def send(self, message: Message) -> None:
+        self._socket.send(encode(message))
 
+    def receive(self) -> Message:
+        frame = self._socket.recv()
+        assert not self._socket.rcvmore  # who dies between two frames would take the reader along
+        return decode(frame)
 
-def check_same(one: Worker, two: Worker, model: str) -> None:
-    """Runs the plans by both; what they say differs by rounding alone."""
-    for plan in plans(model):
-        for found, wanted in zip(two.run(plan), one.run(plan), strict=True):
-            assert found.error == wanted.error
-            if wanted.distributions is not None:
-                assert found.distributions is not None
-                np.testing.assert_allclose(
-                    found.distributions.probabilities,
-                    wanted.distributions.probabilities,
-                    atol=2e-5,
-                )
-            if wanted.samples is not None:
-                assert found.samples is not None
-                np.testing.assert_array_equal(found.samples.tokens, wanted.samples.tokens)
-                np.testing.assert_allclose(
-                    found.samples.logprobs, wanted.samples.logprobs, atol=1e-3
-                )
+    def run(self, plan: Plan) -> list[BatchResult]:
+        """All results of a plan, one a batch."""
+        self.send(plan)
+        results: list[BatchResult] = []
+        while True:
+            part = self.receive()
+            assert isinstance(part, PlanResult)
+            assert (part.id, part.model, part.first) == (plan.id, plan.model, len(results))
+            results += part.results
+            if part.last:
+                assert len(results) == len(plan.batches)
+                return results
+
+    def stop(self) -> int:
+        """Its status, when it was told to end."""
+        self.send(Stop())
+        return self.process.wait(timeout=SECONDS)

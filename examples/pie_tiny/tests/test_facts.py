@@ -114,11 +114,6 @@ def test_names_of_the_world_are_not_those_of_random_texts() -> None:
 
 
 @given(SEEDS, SPLITS)
-def test_same_seed_same_sample(seed: int, split: Split) -> None:
-    assert facts(Random(seed), split) == facts(Random(seed), split)
-
-
-@given(SEEDS, SPLITS)
 def test_everything_told_is_true(seed: int, split: Split) -> None:
     sample = facts(Random(seed), split)
     assert sample.kind == "facts"
