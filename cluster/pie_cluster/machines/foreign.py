@@ -115,11 +115,12 @@ def _free(here: str, resource: str) -> float:
     return free.get(here, {}).get(resource, 0)
 
 
-def _node_of(host: str) -> str:
-    """The node of Ray at an address of this machine, where there may be several."""
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    here = [n["NodeID"] for n in nodes if n["Alive"] and n["NodeManagerAddress"] == host]
-    return str(here[0] if here else ray.get_runtime_context().get_node_id())
+def _known_host(address: str, host: str) -> str | None:
+    """A machine's address, if a living node of Ray has it: there may be several on a machine, and
+    a driver ends with the one that it is on.
+    """
+    nodes = GcsClient(address=address).get_all_node_info().values()
+    return host if any(node.node_manager_address == host for node in nodes) else None
 
 
 def _alive() -> set[str]:
@@ -139,9 +140,10 @@ def main() -> int:
     gpus = token.local_ranks if machine.gpus else 0
     seen: dict[str, str] = {}
     try:
-        connect(token.ray, None, folder, token.namespace, runtime_env=environment)
+        host = _known_host(token.ray, machine.host)
+        connect(token.ray, host, folder, token.namespace, runtime_env=environment)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # standard input ends as well
-        here = _node_of(machine.host)
+        here = ray.get_runtime_context().get_node_id()
         lost_nodes(seen, _alive())  # another machine may have this one's, from when it was lost
         own = [name for name in Names(folder).read() if seen.get(name, here) == here]
         actors = place(own, gpus, here)
