@@ -62,23 +62,24 @@ FOLDERS: dict[str, dict[str, str]] = {
         "fairness": "",
         "shares": "errors",
         "timers": "",
+        "tasks": "",
         "process": "",
         "data_folder": "errors",
         "confined": "errors fairness",
         "device_programs": "errors fairness confined",
         "wasm": "errors",
         "programs": "errors data_folder fairness confined wasm",
-        "instances": "errors data_folder timers fairness shares wasm programs",
+        "instances": "errors data_folder timers tasks fairness shares wasm programs",
         "resources": "errors shares timers",
         "prefix": "errors instances resources",
         "scheduler": "errors fairness timers instances resources prefix",
         "interception": "errors wasm instances resources scheduler",
-        "models": "errors confined data_folder shares timers instances resources prefix"
+        "models": "errors confined data_folder shares timers tasks instances resources prefix"
         " scheduler interception",
         "recording": "errors wasm instances",
-        "api": "errors timers fairness shares confined guest_json data_folder wasm programs"
+        "api": "errors timers tasks fairness shares confined guest_json data_folder wasm programs"
         " instances resources prefix scheduler interception models device_programs",
-        "rpc": "errors fairness shares confined programs instances models api",
+        "rpc": "errors tasks fairness shares confined programs instances models api",
         "wiring": "timers shares data_folder confined wasm programs instances"
         " scheduler interception models recording api rpc device_programs",
         "extension": "wasm programs rpc wiring",
@@ -138,8 +139,8 @@ FOLDERS: dict[str, dict[str, str]] = {
         "database": "",
         "node": "config wire database",
         "gateway": "config wire directory database node",
-        "ranks": "config wire machines",
         "machines": "config wire directory",
+        "ranks": "config wire machines",
         "command": "machines",
     },
     "asynclm": {

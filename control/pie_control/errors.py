@@ -69,7 +69,7 @@ class ProgramRejected(Exception):
 
 
 class Refusal(Exception):
-    """What an extension refuses to its clients; its codes are no guest's to know."""
+    """A refusal of an extension to its clients; its codes are no guest's to know."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")

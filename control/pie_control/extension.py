@@ -10,7 +10,7 @@ import trio
 
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.auth import Users
-from pie_control.rpc.requests import Parts
+from pie_control.rpc.requests import Dependencies
 from pie_control.wasm import HostFunction
 from pie_control.wiring import Scope, Wiring
 from pie_py.config.server import ServerConfig
@@ -35,8 +35,8 @@ class Role:
         """The functions of the contract, of which some may work otherwise here."""
         return of_one_server
 
-    def parts(self, of_one_server: Parts) -> Parts:
-        """What requests act on, with further methods."""
+    def dependencies(self, of_one_server: Dependencies) -> Dependencies:
+        """The parts that requests act on, with further methods."""
         return of_one_server
 
     async def run(self, endpoint: str, stop: trio.Event) -> None:
@@ -49,7 +49,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Extension:
-    """What extends a server; the defaults extend nothing."""
+    """An extension of a server; the defaults extend nothing."""
 
     scope: Scope = field(default_factory=Scope)
     facts: Mapping[str, object] = field(default_factory=dict)  # of the server, part of each welcome

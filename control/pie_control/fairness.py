@@ -32,7 +32,7 @@ class Owner(NamedTuple):
 
 
 class VirtualTimes:
-    """What names have been served, by weight."""
+    """The service that names have had, by weight."""
 
     __slots__ = ("_credit", "_now", "served")
 
@@ -135,7 +135,7 @@ class _Line(VirtualTimes):
 
 
 class FairQueue(Generic[Item]):
-    """What waits, by user and instance; one instance's items in their order."""
+    """Items that wait, by user and instance; one instance's items in their order."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class FairQueue(Generic[Item]):
         return self._size
 
     def __iter__(self) -> Iterator[Item]:
-        """What waits, in the order in which it would be taken if nothing cost anything."""
+        """Items in the order in which they would be taken if nothing cost anything."""
 
         def place(owner: Owner) -> tuple[float, int, float, int]:
             users, line = self._users, self._instances[owner.user]
@@ -214,7 +214,7 @@ class FairQueue(Generic[Item]):
         return self._users.first((lambda user: user not in but) if but else None)
 
     def is_less_served(self, user: str, than: str) -> bool:
-        """Whether a user comes before another one, if both wait."""
+        """True if a user comes before another one, if both wait."""
         return self._users.start_of(user) < self._users.start_of(than)
 
     def lead(self, user: str) -> float:

@@ -58,7 +58,7 @@ def typed(value: Any, of: Type | None) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for."""
+    """A value that JSON has no form for, in a form that it has."""
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     return value.tolist()  # arrays and numbers of NumPy, and Python's own arrays
@@ -149,7 +149,7 @@ class Recorder:
 
 
 def _answer(tape: _Tape, value: Any) -> None:
-    """What a suspended call is given at last."""
+    """Records the answer that a suspended call is given at last."""
     if isinstance(value, ApiError):
         tape.answer(str(value), failed=True)
     else:
@@ -170,7 +170,7 @@ class _Tape:
 
     @property
     def begun(self) -> bool:
-        """Whether it has lines."""
+        """True if it has lines."""
         return bool(self._before)
 
     def open(self, path: Path, head: dict[str, Any]) -> None:

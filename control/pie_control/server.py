@@ -95,8 +95,8 @@ class _Server:
         self._role = extension.role(self._wiring, programs)
         functions = self._role.functions(self._wiring.host_functions())
         linker.define(self._wiring.recorded(functions))
-        parts = replace(self._wiring.rpc_parts(), doing=self._doing)
-        requests = partial(Requests, config, self._role.parts(parts))
+        deps = replace(self._wiring.rpc_dependencies(), doing=self._doing)
+        requests = partial(Requests, config, self._role.dependencies(deps))
         self._rpc = self._wiring.front_end = RpcServer(
             config,
             self._wiring.shares,
@@ -112,7 +112,7 @@ class _Server:
         self._link.on_doing = lambda text: report({"doing": text})
 
     def _doing(self) -> list[str]:
-        """What a launch may wait for that is done once, or at the start."""
+        """Work that is done once, or at the start, and that a launch may wait for."""
         return [*self._components.doing, *([] if self._link.ready else [self._link.doing])]
 
     def _is_busy(self) -> bool:

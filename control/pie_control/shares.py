@@ -36,7 +36,7 @@ class Share:
         return self._quotas.most(user, self.size) if self._most is None else self._most(user)
 
     def is_full(self, user: str) -> bool:
-        """Whether a user has as many as one may."""
+        """True if a user has as many as one may."""
         return self.has(user) >= self.most(user)
 
     def check(self, user: str, more: int, free: int) -> None:

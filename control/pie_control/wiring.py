@@ -31,8 +31,7 @@ from pie_control.api.grammar.service import GrammarService
 from pie_control.api.http.functions import HttpClient
 from pie_control.api.images import ImageCalls
 from pie_control.api.mcp.functions import McpServers
-from pie_control.api.messaging.bus import Bus
-from pie_control.api.messaging.functions import MessagingCalls
+from pie_control.api.messaging.functions import Bus
 from pie_control.api.offload import OffloadCalls
 from pie_control.api.run_text import RunTextCalls
 from pie_control.api.runtime import GuestClocks, RuntimeCalls, SourceCalls
@@ -51,11 +50,11 @@ from pie_control.instances.slow_calls import SlowCalls
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
 from pie_control.models.adapter_loading import AdapterLoader
-from pie_control.models.model import ModelParts
+from pie_control.models.model import ModelDependencies
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
 from pie_control.recording import Recorder
-from pie_control.rpc.requests import Parts as RpcParts
+from pie_control.rpc.requests import Dependencies
 from pie_control.scheduler.dispatcher import Dispatcher
 from pie_control.scheduler.link import Worker
 from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
@@ -78,7 +77,7 @@ class FrontEnd(Protocol):
     """The RPC server, as the turns see it."""
 
     def has_requests(self) -> bool:
-        """Whether clients wait; if so, they are let in soon."""
+        """True if clients wait, who are let in soon then."""
 
     def flush(self) -> None:
         """Sends what instances have said."""
@@ -86,7 +85,7 @@ class FrontEnd(Protocol):
 
 @dataclass(frozen=True)
 class Scope:
-    """What a server is in charge of: by itself, of all."""
+    """Duties of a server: one by itself has them all."""
 
     id_suffix: str = ""  # of its instances' ids
     settings: bool = True  # it stores the adapters and MCP servers that clients set
@@ -140,7 +139,7 @@ class Wiring:
         self.registry.do_later = self.executor.do_later
         self.launcher = Launcher(self.registry, self.executor, self.timers, programs, guests, clock)
         self.models = ServedModels(
-            ModelParts(
+            ModelDependencies(
                 config,
                 self.shares,
                 self.executor,
@@ -210,7 +209,7 @@ class Wiring:
             *implement("session", session),
             *implement("http", self.http),
             *implement("mcp", self.mcp),
-            *implement("messaging", MessagingCalls(self.messaging)),
+            *implement("messaging", self.messaging),
             *implement("store", StoreCalls(self.store)),
             *implement("allocate", allocate, suspends=("alloc-kvpage",), arrays=("used",)),
             *implement("forward", forward, arrays=("masks",)),
@@ -237,9 +236,9 @@ class Wiring:
         """The functions that guests call, whose calls are recorded where that is configured."""
         return made if self._recorder is None else self._recorder.tap(made)
 
-    def rpc_parts(self) -> RpcParts:
-        """What clients' requests act on."""
-        return RpcParts(
+    def rpc_dependencies(self) -> Dependencies:
+        """The parts that clients' requests act on."""
+        return Dependencies(
             self.registry,
             self.launcher,
             self._programs,

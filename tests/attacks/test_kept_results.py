@@ -17,6 +17,7 @@ from pie_py.client.errors import InferletFailed, RpcError
 from pie_py.config.server import ServerConfig
 from pie_py.testing.plugin import replaying
 
+ROOT = Path(__file__).parents[2]
 DAY = 86400.0
 ENDS = """
 from inferlet import session
@@ -136,6 +137,12 @@ def test_a_user_has_so_many_and_no_more_bytes(
     assert len(list(tmp_path.glob("*.json"))) == 5 + 1
 
 
+def test_what_the_documentation_promises() -> None:
+    promised = f"the newest {result_store.MOST_OF_USER} and {result_store.BYTES_OF_USER >> 20} MiB"
+    assert f"{promised} of each user" in (ROOT / "docs/safety.md").read_text(encoding="utf-8")
+    assert (result_store.MOST_OF_USER, result_store.BYTES_OF_USER) == (500, 16 << 20)
+
+
 def test_nothing_is_kept_where_the_operator_wants_it_so(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "none", 0.0)
     one = kept.end("x")
@@ -151,5 +158,6 @@ def test_a_damaged_file_is_no_result(tmp_path: Path) -> None:
     [file] = tmp_path.glob("*.json")
     file.write_text("{")
     assert kept.text(one) is None
-    kept.end("y")
+    other = kept.end("y")
     kept.write()
+    assert kept.text(other) == "y"

@@ -178,11 +178,11 @@ class _Text(str):
 @pytest.mark.usefixtures("no_collector")
 def test_work_queues_go_with_their_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each held the user's queues, to be dropped from them."""
-    monkeypatch.setattr("pie_control.api.messaging.bus.IDLE_BYTES", 0)
+    monkeypatch.setattr("pie_control.api.messaging.functions.IDLE_BYTES", 0)
     rig = Rig(ServerConfig())
     instance = rig.launch()
     text = _Text("a message")
-    rig.parts.messaging.push(instance, "work", text, len(text))
+    rig.parts.messaging.push(instance, "work", text)
     gone = weakref.ref(text)
     del text
     assert gone() is not None

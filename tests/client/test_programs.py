@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.programs.source_check import MAX_SOURCE_BYTES, check_program, check_source
 from pie_control.programs.store import ProgramStore, kind_of
+from pie_py.build.library import library_source
 from pie_py.build.modules import read_modules, read_program
 from pie_py.wire.modules import MOST_BYTES, MOST_MODULES, BadProgram, pack, unpack
 
@@ -119,25 +119,10 @@ def test_a_damaged_index_is_set_aside(tmp_path: Path, damage: bytes) -> None:
     assert store.put(ONE, "one", "python", "ann") == store.find("one", "ann")
 
 
-def test_the_index_of_a_former_version_is_taken_over(tmp_path: Path) -> None:
-    digest = hashlib.sha256(ONE).hexdigest()
-    blob = tmp_path / "blobs" / digest[:2] / digest
-    blob.parent.mkdir(parents=True)
-    blob.write_bytes(ONE)
-    facts = {"hash": digest, "kind": "python", "size": len(ONE), "uploaded_by": "ann"}
-    programs = [facts | {"name": name, "uploaded_ns": at} for at, name in enumerate("ba")]
-    former = tmp_path / "index.json"
-    for damage in ("{", "[]", json.dumps({"programs": [facts]})):
-        former.write_text(damage)
-        assert ProgramStore(tmp_path, 1000, time.time_ns).list() == []
-        assert (tmp_path / "index.json.damaged").read_text() == damage
-        blob.write_bytes(ONE)  # a server removes bytes that no index knows
-    for _ in range(2):  # as by a server that was killed before it removed the file
-        former.write_text(json.dumps({"format": 1, "programs": programs}))
-        store = ProgramStore(tmp_path, 1000, time.time_ns)
-        assert [program.name for program in store.list("ann")] == ["b", "a"]
-        assert store.source(store.find("a", "ann")) == ("a.py", ONE.decode())
-        assert not former.exists()
+@pytest.mark.parametrize("name", ["text_completion/../text_completion", "../inferlets/ask", "."])
+def test_names_of_the_library_lead_out_of_no_folder(name: str) -> None:
+    assert library_source("text_completion") is not None
+    assert library_source(name) is None
 
 
 def test_the_latest_upload_has_the_name_though_the_clock_jumps_back(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import signal
 import subprocess
 import sys
@@ -287,6 +288,11 @@ def test_packages_go_if_they_are_named(
     with pytest.raises(CannotTravel, match=r"name it, @inferlet\(modules=\['tinypackage'\]\)"):
         client.run(use)
     assert client.run(inferlet(modules=["tinypackage"])(use)) == 42
+
+    def use_by_name() -> int:  # its code does not say what it imports
+        return int(importlib.import_module("tinypackage").VALUE)
+
+    assert client.run(inferlet(modules=["tinypackage"])(use_by_name)) == 42
 
 
 def compiled() -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from support.instances import Instances, failure
 from support.rig import runtime
@@ -11,6 +13,7 @@ from pie_control.instances.ended import record_bytes
 from pie_control.instances.instance import ARGUMENT_OVERHEAD
 from pie_control.instances.launcher import MAX_ARGUMENT_BYTES, check_arguments
 from pie_control.rpc.session import ItemStream, Session
+from pie_control.tasks import take_off
 from pie_control.wasm import SUSPENDED
 
 
@@ -51,3 +54,11 @@ async def test_a_child_lives_on_when_its_reader_leaves(child: bool) -> None:
     stream.detach(0.0)
     assert (one.client.left_at is None) == child
     assert not one.client.attached
+
+
+def test_a_counter_forgets_what_is_gone() -> None:
+    counts = Counter(ann=3, bob=1)
+    take_off(counts, "ann")
+    assert counts["ann"] == 2
+    take_off(counts, "ann", 2)
+    assert list(counts) == ["bob"]

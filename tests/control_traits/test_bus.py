@@ -77,7 +77,7 @@ def test_rule(rule: Callable[[bus_rules.World], None]) -> None:
 def test_queues_outlive_their_user_s_instances_within_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pie_control.api.messaging.bus.IDLE_BYTES", 2 * (100 + OVERHEAD))
+    monkeypatch.setattr("pie_control.api.messaging.functions.IDLE_BYTES", 2 * (100 + OVERHEAD))
     instances = Instances()
     for user in ("ann", "bob", "cem"):
         instance = instances.launch(user)

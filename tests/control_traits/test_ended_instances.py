@@ -35,6 +35,7 @@ def test_records_are_bounded_by_what_they_hold(monkeypatch: pytest.MonkeyPatch, 
         elif kept == "messages":
             one.outbox.put("x" * 4000, 4000)
         ended.end(one, InstanceState.FINISHED, "x" * 4000 if kept == "result" else "")
+    assert (ended.launched, ended.live_count) == (101, 0)
     records = ended.instances()
     assert 10 <= len(records) <= 25
     assert records[0] is reader  # somebody reads it still

@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from support.checkpoints import small_tokenizer
 from support.grammar_strategies import BOMBS, conditions, documents, regexes, schemas
 
+from pie_control.api.grammar import functions
 from pie_control.api.grammar.matcher import Matcher
 from pie_control.api.grammar.service import Grammar, GrammarService
 from pie_control.api.grammar.vocabulary import Vocabulary
@@ -31,6 +32,7 @@ from pie_control.errors import ApiError
 from pie_control.fairness import Owner
 from pie_control.models.tokenizer import TextCodec
 from pie_control.scheduler.commands.sample import TokenMask
+from pie_py.config.limits import Limits
 from pie_py.config.services import ConfinedConfig, GrammarConfig
 from pie_py.wire.plan import ModelDescription
 
@@ -544,6 +546,27 @@ async def test_a_wrong_grammar_is_an_error_that_says_why(kind: str, text: str, w
         await compiled(kind, text)
     assert word.lower() in str(caught.value).lower()
     assert len(str(caught.value)) < 700
+
+
+async def test_grammars_and_matchers_of_an_instance_are_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(functions, "MATCHERS", 1)
+    table = functions.GrammarTable(Limits(grammars=1))
+    grammar = await compiled("regex", "a")
+    for kind, held in ((Grammar, grammar), (Matcher, Walk(grammar).matcher)):
+        table.check_room(kind)
+        handle = table.add(held)
+        assert table.find(kind, handle) is held
+        with pytest.raises(ApiError, match=f"^limit-exceeded: 1 {kind.__name__.lower()}s"):
+            table.check_room(kind)
+        other = Matcher if kind is Grammar else Grammar
+        with pytest.raises(
+            ApiError, match=f"^invalid-handle: {handle} is no {other.__name__}".lower()
+        ):
+            table.find(other, handle)
+    table.remove(Matcher, handle)
+    table.check_room(Matcher)
 
 
 def test_what_is_refused_at_once() -> None:

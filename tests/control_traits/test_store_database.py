@@ -148,8 +148,8 @@ def test_large_results_come_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_only_its_owner_may_read_the_file(tmp_path: Path) -> None:
     database = Database(tmp_path / "s", StoreConfig())
     database.run([put("k", b"v")])
-    for path in tmp_path.iterdir():
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(("s", "s-shm", "s-wal"), 0o600)
     database.close()
 
 

@@ -72,6 +72,7 @@ async def test_bytes_that_wait_are_bounded(tmp_path: Path) -> None:
         sets = [store.store_set(one, key, b"x" * 2000) for key in "ab"]
         with failure("would-block", "4258 bytes", "store-room"):
             store.store_set(one, "c", b"")
+        assert len(one.futures) == len(sets)
         with failure("limit-exceeded", "2001"):
             store.store_set(one, "c", b"x" * 2001)
         rooms = [store.store_room(one) for _ in range(3)]

@@ -10,6 +10,7 @@ from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate, forward, text
 from pie_control.errors import NoRoom
+from pie_control.instances.instance import InstanceState
 from pie_control.scheduler.commands import forward as forwards
 from pie_py.config.limits import Quota
 from pie_py.wire.plan import NextDist
@@ -378,3 +379,14 @@ def test_forwards_over_very_many_pages_are_batches_of_their_own() -> None:
             guest.forward(pages * times, embed)
         server.drain()
     assert [n for kind, n, _ in server.worker.sizes if kind == "forward"] == [2, 1, 2]
+
+
+def test_instances_of_a_user_above_their_part_end_before_ones_own() -> None:
+    server = Server(embeds=4)
+    oldest, young = Guest(server, user="ann"), Guest(server, user="ann")
+    bob = Guest(server, user="bob")
+    bob.embeds(3)
+    young.embeds(1)
+    oldest.embeds(1)
+    assert bob.instance.state is InstanceState.KILLED
+    assert young.instance.state is InstanceState.RUNNING

@@ -245,7 +245,8 @@ def test_a_choice_that_is_refused_among_right_guesses_ends_the_run_there(
     run = guest.start(guest.sampler(SAMPLERS[0]), 30)
     expected = chosen(3, SAMPLERS[0])
     guest.speculate(run, expected, 16)
-    whole, before = server.worker.run, []
+    whole = server.worker.run
+    before: list[int] = []  # tokens that had come
 
     def refusing(plan: Plan) -> PlanResult:
         result = whole(plan)

@@ -26,7 +26,7 @@ from pie_control.instances.result_store import ResultStore
 from pie_control.instances.user_totals import Together, UserTotals
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc.auth import Users
-from pie_control.rpc.requests import Parts, Requests
+from pie_control.rpc.requests import Dependencies, Requests
 from pie_control.rpc.server import RpcServer
 from pie_control.rpc.sessions import Timing
 from pie_control.shares import Shares
@@ -258,7 +258,7 @@ class Bench:
         finally:
             self._ready.set()
 
-    def _parts(self, programs: ProgramStore) -> Parts:
+    def _dependencies(self, programs: ProgramStore) -> Dependencies:
         behaviours: Any = self.behaviours
         models: Any = SimpleNamespace(
             services={}, kv_of=lambda instance: (0, 0), most_pages_of=lambda instance: {}
@@ -267,7 +267,7 @@ class Bench:
         confined = ConfinedPool(self.config.confined)
         clock = trio.current_time
         results = ResultStore(self.config.data_folder / "results", 0.0, time.time_ns)
-        return Parts(
+        return Dependencies(
             *(behaviours, behaviours, programs, self.shares, models, none, none, confined, results),
             *(clock, time.time_ns, 0),
         )
@@ -284,7 +284,7 @@ class Bench:
                     for user in ("local", "ann"):
                         programs.put(f"# {name}".encode(), name, "python", user)
                 self.programs = programs
-                methods = partial(Requests, self.config, self._parts(programs))
+                methods = partial(Requests, self.config, self._dependencies(programs))
                 self.rpc = RpcServer(
                     *(self.config, self.shares, methods, trio.current_time, self._timing),
                     users=self._users,

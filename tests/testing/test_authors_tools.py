@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -155,7 +156,10 @@ def test_a_new_project_and_what_its_tests_can_do(tmp_path: Path) -> None:
 
 def test_the_plugin_is_an_entry_point() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"pie_py": "pie_py.testing.plugin"}
+    [(name, module)] = project["entry-points"]["pytest11"].items()
+    plugin = EntryPoint(name, module, "pytest11").load()
+    assert plugin.__name__ in PLUGIN
+    assert hasattr(plugin, "pie_tiny")
 
 
 @pytest.mark.parametrize(

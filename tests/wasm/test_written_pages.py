@@ -39,6 +39,11 @@ READ = f"""
     {OK}"""
 
 
+def test_other_files_are_no_components() -> None:
+    with pytest.raises(ValueError, match="not WebAssembly"):
+        memory_instance(b"\0asn\x0d\0\1\0")
+
+
 def _learning(
     engine: Engine, body: str = WRITE, blanks: str = "", image: str = ""
 ) -> tuple[Linker, Component]:

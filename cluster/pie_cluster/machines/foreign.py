@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray._common.usage.usage_lib import get_cluster_metadata
 from ray._private import state
 from ray._private.state import available_resources_per_node
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -54,6 +56,8 @@ def find_ray(address: str) -> str:
     except BadEndpoint:
         raise WrongSettings(f"{address} is no address of Ray: give HOST:PORT or auto") from None
     try:
+        if address != "auto":  # what is no Ray is waited for, for minutes, by the next line
+            get_cluster_metadata(GcsClient(address=address))
         with ray.init(address, log_to_driver=False, logging_level=logging.ERROR) as driver:
             return str(driver.address_info["gcs_address"])
     except Exception as error:  # Ray raises what it likes

@@ -20,7 +20,7 @@ from pie_cluster.node.users import ClusterUsers
 from pie_control.errors import ApiError
 from pie_control.extension import Extension, Role
 from pie_control.programs.store import ProgramStore
-from pie_control.rpc.requests import Parts
+from pie_control.rpc.requests import Dependencies
 from pie_control.wasm import HostFunction
 from pie_control.wiring import Scope, Wiring
 from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report
@@ -133,14 +133,12 @@ class ClusterNode(Role):
         """The functions of the contract as a node has them."""
         return of_one_server if self.shared is None else self.shared.topics.replace(of_one_server)
 
-    def parts(self, of_one_server: Parts) -> Parts:
+    def dependencies(self, of_one_server: Dependencies) -> Dependencies:
         """What clients' requests, and those of other nodes, act on."""
-        parts = dataclasses.replace(of_one_server, fetch=self.fetch)
+        deps = dataclasses.replace(of_one_server, fetch=self.fetch)
         if self.shared is None:
-            return parts
-        return dataclasses.replace(
-            parts, recorded=self.shared.recorded, methods=self.shared.methods
-        )
+            return deps
+        return dataclasses.replace(deps, recorded=self.shared.recorded, methods=self.shared.methods)
 
     def end_instances(self) -> None:
         """Ends the instances that are left: the node ends."""

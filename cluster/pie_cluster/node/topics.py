@@ -19,8 +19,8 @@ from pie_cluster.database.statements import Connection, DatabaseAway
 from pie_cluster.database.tables import Topics
 from pie_cluster.node.lease import NodeLease
 from pie_control.api.binder import implement
-from pie_control.api.messaging.bus import IDLE_BYTES
 from pie_control.api.messaging.channel import OVERHEAD, check_topic
+from pie_control.api.messaging.functions import IDLE_BYTES
 from pie_control.api.session import check_size
 from pie_control.api.signatures import SIGNATURES
 from pie_control.errors import ApiError

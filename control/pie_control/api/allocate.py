@@ -24,7 +24,7 @@ def alloc_kvpage(instance: Instance, queue: int, count: int) -> Any:
     target = queue_of(instance, queue, "allocate")
     model, space = target.model, target.space
     space.check_new_pages(count)
-    take = partial(space.allocate_pages, count, partial(model.end_younger, instance))
+    take = partial(space.allocate_pages, count, partial(model.reclaim.end_younger, instance))
     return model.take_pages(instance, count, take)
 
 
@@ -178,8 +178,8 @@ def alloc_emb(instance: Instance, queue: int, count: int) -> int:
     """Allocates embeds; if none are free, younger instances make way."""
     target = queue_of(instance, queue, "allocate")
     pool = target.space.embed_pool
-    target.model.embed_share.check(instance.user, count, pool.free)
-    return target.space.allocate_embeds(count, partial(target.model.reclaim_embeds, instance))
+    target.model.shares.embeds.check(instance.user, count, pool.free)
+    return target.space.allocate_embeds(count, partial(target.model.reclaim.embeds, instance))
 
 
 def dealloc_emb(instance: Instance, queue: int, embeds: list[int]) -> None:

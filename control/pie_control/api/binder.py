@@ -71,7 +71,7 @@ def implement(
 
 
 def _find(name: str, sources: Sequence[object]) -> Any:
-    """What the first of the sources has under a name of the contract; None if none has it."""
+    """The first source's function of a name of the contract; None if none has it."""
     own = name.replace("-", "_")
     return next((getattr(source, own) for source in sources if hasattr(source, own)), None)
 

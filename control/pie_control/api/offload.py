@@ -77,7 +77,7 @@ def swap_out(instance: Instance, queue: int, pages: list[int]) -> None:
     filled = pool.used[held] > 0
     sources = held[filled]
     target.queue.check_room(-(-len(sources) // MAX_SWAP_PAGES))
-    share = target.model.host_page_share
+    share = target.model.shares.host_pages
     share.check(target.queue.owner.user, len(sources), host.pool.free)
     targets = host.allocate(len(sources))
     host.pool.keep_state(targets, pool, sources)
@@ -97,7 +97,7 @@ def swap_in(instance: Instance, queue: int, pages: list[int]) -> Any:
     target = queue_of(instance, queue, "offload")
     model = target.model
     count = _pages_away(target, pages)
-    take = partial(_swap_in, target, pages, partial(model.end_younger, instance))
+    take = partial(_swap_in, target, pages, partial(model.reclaim.end_younger, instance))
     return model.take_pages(instance, count, take) if count else None
 
 

@@ -50,7 +50,7 @@ def start_run(
         )
     _check_length(target, position, most)
     through = find_adapter(target, adapter) if adapter else None
-    reclaim = partial(target.model.end_younger, instance)
+    reclaim = partial(target.model.reclaim.end_younger, instance)
     pages = RunPages(
         space,
         input_pages,

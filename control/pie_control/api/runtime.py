@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from pie_control.api.binder import queue_of
 from pie_control.errors import ApiError
@@ -23,6 +24,7 @@ from pie_py import __version__
 from pie_py.config.limits import MAX_PRIORITY
 
 if TYPE_CHECKING:
+    from pie_control.models.model import ModelService
     from pie_control.models.tokenizer import TextCodec
     from pie_py.wire.plan import ModelDescription
 
@@ -54,6 +56,7 @@ class RuntimeCalls:
         self._turns = turns
         self._timers = timers
         self._clocks = clocks
+        self._infos: WeakKeyDictionary[ModelService, str] = WeakKeyDictionary()
 
     def available_models(self, instance: Instance) -> list[str]:
         """Names of the models being served."""
@@ -66,9 +69,11 @@ class RuntimeCalls:
     def model_info(self, instance: Instance, model: str) -> str:
         """Facts about a model, as JSON."""
         service = self._models.service(model)
-        if service.info is None:
-            service.info = _describe(service.description, self._models.codec(model))
-        return service.info
+        found = self._infos.get(service)
+        if found is None:
+            found = _describe(service.description, self._models.codec(model))
+            self._infos[service] = found
+        return found
 
     def create_queue(self, instance: Instance, model: str) -> int:
         """Creates a command queue and returns its handle."""
@@ -191,7 +196,6 @@ def destroy_queue(instance: Instance, queue: int) -> None:
     """Destroys a queue; what is in it still takes effect."""
     target = queue_of(instance, queue)
     target.close()
-    target.model.forget_queue()
     del instance.queues[queue]
 
 
@@ -262,7 +266,7 @@ class SourceCalls:
         self._launcher = launcher
 
     def is_early(self, state: Instance | Unclaimed) -> bool:
-        """Whether a guest of the Python runtime has no program yet."""
+        """True if a guest of the Python runtime has no program yet."""
         return isinstance(state, Unclaimed)
 
     def read(self, state: Instance | Unclaimed) -> Any:

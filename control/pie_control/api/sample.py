@@ -123,11 +123,11 @@ def make_sampler(
     program, attends = bound.program, None if attend is None else attend.program
     program_bytes, cost = _price(facts, program, attends)
     pool = model.samplers
-    model.sampler_share.check(instance.user, 1, pool.slots.free)
+    model.shares.samplers.check(instance.user, 1, pool.slots.free)
     if program.uses(*REMEMBERED):
-        model.remembering_share.check(instance.user, 1, pool.rows.free)
+        model.shares.remembering.check(instance.user, 1, pool.rows.free)
     if program_bytes:
-        model.program_share.check(instance.user, program_bytes, pool.free_bytes)
+        model.shares.program_bytes.check(instance.user, program_bytes, pool.free_bytes)
     handle, sampler = target.space.samplers.create(
         program=program,
         source=source,

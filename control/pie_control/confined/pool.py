@@ -223,7 +223,7 @@ class _Process:
         return bytes(data)
 
     async def _some(self, size: int) -> bytes:
-        """What comes next; nothing of a process that has come to a halt, which is ended."""
+        """The bytes that come next; none of a process that has come to a halt, which is ended."""
         time = GroupTime(self._process.pid)
         while True:
             with trio.move_on_after(_IDLE_SECONDS):

@@ -57,7 +57,7 @@ def uncharged() -> Iterator[None]:
 
 
 def _answer(module: str, name: str, arguments: list[Any], seconds: float) -> tuple[str, Any]:
-    """What a job has returned, or the kind and the text of its error."""
+    """The value that a job has returned, or the kind and the text of its error."""
     global _seconds
     _seconds = seconds
     try:

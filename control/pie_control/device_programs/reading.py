@@ -23,7 +23,7 @@ def key_of(
     *,
     attends: bool,
 ) -> str:
-    """What a program is read from, as a text: its name in the library or its texts, its constants,
+    """The source of a program, as a text: its name in the library or its texts, its constants,
     and the types of what it is given.
     """
     kinds = {name: [of.kind, list(of.shape)] for name, of in types.items()}

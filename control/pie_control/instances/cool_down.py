@@ -25,7 +25,7 @@ class CoolDown:
     """Until when users rest. Times are in nanoseconds, of the clock that measures turns."""
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
-        """No user rests. Takes a user's weight: rests are shorter with it."""
+        """No user rests. Takes a user's weight: their rests are shorter with it."""
         self._weight_of = weight_of
         self._seen: dict[str, int] = {}  # when users were there last
         self._until: dict[str, int] = {}
@@ -36,7 +36,7 @@ class CoolDown:
         self._seen[user] = now
 
     def ran(self, user: str, began: int, ended: int) -> bool:
-        """A guest of a user has had a turn. Returns whether they rest now."""
+        """A guest of a user has had a turn. True if they rest now."""
         self._seen[user] = ended
         took = ended - began
         if took <= LONG_NS:
@@ -50,7 +50,7 @@ class CoolDown:
         return True
 
     def _strain(self, user: str, took: int, now: int) -> float:
-        """What a user's long turns came to before this one, which counts from now on."""
+        """Sum of a user's long turns before this one, which counts from now on."""
         strains = {
             each: (left, now)
             for each, (strain, at) in self._strains.items()

@@ -121,7 +121,7 @@ def record_bytes(instance: Instance) -> int:
 
 
 def loggable(text: str) -> str:
-    """What a log may say of why an instance failed: no words of the program, or its traceback, in
+    """The reason of a failure as a log may have it: no words of the program, or its traceback, in
     which its user's secrets may be.
     """
     if text.startswith("trap: "):

@@ -12,7 +12,7 @@ Key = TypeVar("Key")
 
 
 class FutureKind(StrEnum):
-    """What a future carries, which decides the function that consumes it."""
+    """Kinds of values in futures, named by the function that consumes them."""
 
     DONE = "take"
     TEXT = "take-text"
@@ -28,7 +28,7 @@ class FutureKind(StrEnum):
 
 
 class Outside:
-    """What a future waits for outside the server's own work: a tool, a host, a client, a time."""
+    """A wait for something outside the server: a tool, a host, a client, a time."""
 
     __slots__ = ("due", "kind", "since")
 
@@ -60,7 +60,7 @@ class Future:
 
     @property
     def waits_for(self) -> str:
-        """What it waits for: something outside by its name, the server's work by its kind."""
+        """The name of its wait: something outside by its own, the server's work by its kind."""
         return self.kind if self.outside is None else self.outside.kind
 
     def resolve(self, value: Any = None) -> None:
@@ -170,6 +170,23 @@ class FutureTable:
         self._open[self._next] = future
         self._next += 1
         return future
+
+    def open(
+        self, kind: FutureKind, begin: Callable[[Future], None], outside: str | None = None
+    ) -> int:
+        """Opens a future for what `begin` begins, and returns its handle; none stays open if it
+        can't begin. `outside` is as the `what` of `create_outside`.
+
+        Raises:
+            ApiError: as `create`, and as `begin`.
+        """
+        future = self.create(kind) if outside is None else self.create_outside(kind, outside)
+        try:
+            begin(future)
+        except ApiError:
+            self.cancel(future.handle)
+            raise
+        return future.handle
 
     def note(self, wait: Outside) -> None:
         """A wait outside is over: reports how long it has lasted."""

@@ -109,7 +109,7 @@ def too_much(
     """The instance that ends first, and the bound in bytes that its user is above, if one is.
 
     It is the one with the most memory: of a user who has more than one may have; or, if all
-    together have more than `whole`, of the user with the most for his weight.
+    together have more than `whole`, of the user with the most for their weight.
     """
     instances = list(instances)
     held = of_users(instances)

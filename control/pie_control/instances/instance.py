@@ -106,7 +106,7 @@ class TurnState:
         self.answers_with = answers_with
 
     def awaits(self, future: int) -> bool:
-        """Whether the guest waits for a future, among others. Takes no longer for many."""
+        """True if the guest waits for a future, among others. Takes no longer for many."""
         if self.awaited is None:
             return False
         if self._among is None:
@@ -154,7 +154,7 @@ class Ends(Protocol):
 
 
 class InstanceState(Enum):
-    """Whether an instance runs, or how it has ended."""
+    """States of an instance: it runs, or how it has ended."""
 
     RUNNING = "running"
     FINISHED = "finished"  # returned a result
@@ -188,7 +188,7 @@ class Fence(NamedTuple):
 
 @dataclass(slots=True)
 class ClientPresence:
-    """Whether a client reads what an instance sends. The RPC server writes it."""
+    """The client that reads what an instance sends, if it is there. The RPC server writes it."""
 
     attached: bool = False
     left_at: float | None = None  # trio time since when no client has waited for it
@@ -264,7 +264,7 @@ class Instance:
 
     @property
     def state(self) -> InstanceState:
-        """Whether it runs, or how it has ended."""
+        """Its state: it runs, or how it has ended."""
         return InstanceState.RUNNING if self.ended is None else self.ended.state
 
     @property
@@ -286,5 +286,5 @@ class Instance:
 
 
 def argument_bytes(args: list[str]) -> int:
-    """What arguments take in memory, in characters and bytes, about."""
+    """Memory that arguments take, in characters and bytes, about."""
     return sum(map(len, args)) + ARGUMENT_OVERHEAD * len(args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 import structlog
 import trio
@@ -23,12 +23,12 @@ from pie_control.instances.registry import Registry
 from pie_control.instances.turns import Executor
 from pie_control.programs.code_cache import CodeCache
 from pie_control.programs.store import Program, ProgramStore
+from pie_control.tasks import Service, take_off
 from pie_control.timers import Timer, Timers
 from pie_control.wasm import Guest
 from pie_py.config.processes import LOAD_SECONDS
 
 log = structlog.get_logger("pie.launcher")
-T = TypeVar("T")
 
 MAX_ARGUMENT_BYTES = 1 << 20  # of one launch, all together
 
@@ -40,7 +40,7 @@ class GuestMaker(Protocol):
         """Loads what a program runs in; raises `ProgramRejected`."""
 
     def is_prepared(self, program: Program) -> bool:
-        """Whether `start` may be called for a program."""
+        """True if `start` may be called for a program."""
 
     def start(self, program: Program, state: object, args: list[str]) -> tuple[Guest, bool]:
         """A guest whose first turn is to come, and whether it waits for its source."""
@@ -64,7 +64,7 @@ class Child(Protocol):
 RemoteLaunch: TypeAlias = Callable[[Instance, Program, list[str], NoRoom], Awaitable[Child]]
 
 
-class Launcher:
+class Launcher(Service):
     """Starts instances once the code of their program is loaded and a model is there."""
 
     def __init__(
@@ -89,16 +89,14 @@ class Launcher:
         self._wall_timers: dict[Instance, Timer] = {}
         self._starting: Counter[Instance] = Counter()  # children not launched yet, by parent
         self._waiting: Counter[str] = Counter()  # children that run nowhere yet, by user
-        self._nursery: trio.Nursery | None = None  # of the tasks that wait for children
         self._children: dict[Instance, _Child] = {}  # that run here
         registry.on_end.append(self._on_end)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keeps warm guests ready, and serves parents that wait for children, until cancelled."""
-        async with trio.open_nursery() as self._nursery:
-            self._nursery.start_soon(self._guests.run)
-            task_status.started()
-            await trio.sleep_forever()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._guests.run)
+            await super().run(task_status)
 
     def models_lost(self) -> None:
         """No model is there any more: launches wait for the next worker."""
@@ -143,7 +141,7 @@ class Launcher:
                 )
 
     def can_start(self, program: Program) -> bool:
-        """Whether `start` may be called: the code is loaded and a model is there."""
+        """True if `start` may be called: the code is loaded and a model is there."""
         return self.models_ready.is_set() and self._guests.is_prepared(program)
 
     def start(
@@ -177,7 +175,7 @@ class Launcher:
         return instance
 
     def source(self, instance: Instance) -> tuple[str, str, str, list[str]]:
-        """What the Python runtime runs: file name, text, code from the cache, arguments."""
+        """The program of a Python runtime: file name, text, code from the cache, arguments."""
         code = self.codes.find(instance, instance.program)
         return *self._programs.source(instance.program), code, instance.args
 
@@ -264,8 +262,7 @@ class Launcher:
 
     def _wait_for(self, child: _Child, wait: Callable[[_Child], Awaitable[None]]) -> None:
         """Goes on with a child in a task of its own."""
-        assert self._nursery is not None, "the launcher runs"
-        self._nursery.start_soon(self._waited_for, child, wait)
+        self._start_task(self._waited_for, child, wait)
 
     async def _waited_for(self, child: _Child, wait: Callable[[_Child], Awaitable[None]]) -> None:
         with child.scope:
@@ -289,13 +286,13 @@ class Launcher:
         """A child counts among the instances of this node, or does not run."""
         if child.is_starting:
             child.is_starting = False
-            _decrease(self._starting, child.parent)
+            take_off(self._starting, child.parent)
         self._runs_or_will_not(child)
 
     def _runs_or_will_not(self, child: _Child) -> None:
         if child.is_waiting:
             child.is_waiting = False
-            _decrease(self._waiting, child.parent.user)
+            take_off(self._waiting, child.parent.user)
 
     def _over(self, child: _Child, end: InstanceEnded | ApiError) -> None:
         self._is_started(child)
@@ -310,12 +307,6 @@ class Launcher:
             self._registry.kill(child.instance, "its parent gave it up")
         if child.remote is not None:
             child.remote.kill()
-
-
-def _decrease(counts: Counter[T], key: T) -> None:
-    counts[key] -= 1
-    if not counts[key]:
-        del counts[key]
 
 
 class _Child:

@@ -16,7 +16,7 @@ Loan: TypeAlias = tuple[int, Item, int]  # number in its mailbox, item, bytes
 
 
 class MessageBytes:
-    """What the mailboxes of one user's live instances hold, items that are lent to futures
+    """Bytes in the mailboxes of one user's live instances, items that are lent to futures
     included. At the most, all of them are full.
     """
 
@@ -30,7 +30,7 @@ class MessageBytes:
 
     @property
     def has_room(self) -> bool:
-        """Whether mailboxes may take an item."""
+        """True if mailboxes may take an item."""
         return self.held < self._most
 
     def remove(self, size: int) -> None:
@@ -73,7 +73,7 @@ class Mailbox(Generic[Item]):
 
     @property
     def has_room(self) -> bool:
-        """Whether `put` accepts an item. One that fills the mailbox may go over the bytes."""
+        """True if `put` accepts an item. One that fills the mailbox may go over the bytes."""
         return (
             len(self._items) + self._lent < self._max_items
             and self._bytes + self._lent_bytes < self._max_bytes

@@ -344,7 +344,7 @@ class Registry:
         return itertools.chain(self._ended, self._live.values())
 
     def knows(self, instance_id: str) -> bool:
-        """Whether an instance of this id is alive, or has ended lately."""
+        """True if an instance of this id is alive, or has ended lately."""
         return instance_id in self._live or self._ended.find(instance_id) is not None
 
     def find(self, instance_id: str, user: str | None) -> Instance:

@@ -9,29 +9,22 @@ import trio
 
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance, InstanceState, Turns
+from pie_control.tasks import Service
 
 
-class SlowCalls:
-    """Resumes guests with what was computed for them. `run` must run before the first."""
+class SlowCalls(Service):
+    """Resumes guests with what was computed for them."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._nursery: trio.Nursery | None = None
         self._under_way: dict[Instance, trio.CancelScope] = {}
-
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carries the work until cancelled."""
-        async with trio.open_nursery() as self._nursery:
-            task_status.started()
-            await trio.sleep_forever()
 
     def start(self, instance: Instance, work: Callable[[], Awaitable[Any]]) -> None:
         """Does the work and answers the guest, which its host function suspends now.
 
         An ApiError is the guest's error; any other exception becomes one with the code `internal`.
         """
-        assert self._nursery is not None, "the answers run"
-        self._nursery.start_soon(self._answer, instance, work)
+        self._start_task(self._answer, instance, work)
 
     def drop_instance(self, instance: Instance) -> None:
         """Gives up what is computed for an instance that has ended."""

@@ -1,4 +1,4 @@
-"""Totals of each user: what his instances have together, and launches within a second."""
+"""Totals of each user: what their instances have together, and launches within a second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORGET = 64  # users, before users at rest are forgotten
 
 
 class Together(NamedTuple):
-    """What all instances of a user count in one place."""
+    """Counters that all instances of a user share."""
 
     messages: MessageBytes
     futures: FutureCount
@@ -32,7 +32,7 @@ class UserTotals:
         self.memory: Counter[str] = Counter()  # bytes, when it was last looked at
 
     def together(self, user: str) -> Together:
-        """What a user's instances count in."""
+        """The counters of a user's instances."""
         if user not in self._together:
             self._together[user] = self._make(user)
         return self._together[user]
@@ -69,7 +69,7 @@ class LaunchRates:
     def __init__(self, clock: Callable[[], float]) -> None:
         """Takes the clock, in seconds."""
         self._clock = clock
-        self._next: dict[str, float] = {}  # by user: when all his launches are paid for
+        self._next: dict[str, float] = {}  # by user: when all their launches are paid for
 
     def take(self, user: str, rate: float) -> None:
         """A user launches one more, of `rate` a second.

@@ -57,7 +57,7 @@ class EvictionCandidates:
     """The instances of one model that can give pages.
 
     An instance gives while it is paused. One that is not paused gives only to those for which it
-    makes way (`Parts.makes_way`): within a user that keeps the order of launches, so that the
+    makes way (`Allotments.makes_way`): within a user that keeps the order of launches, so that the
     oldest always gets on, and all end.
 
     Attributes:
@@ -98,7 +98,7 @@ class EvictionCandidates:
         model = self._model
         if not model.host_pages.size:
             return False
-        parts = model.page_parts()
+        allotments = model.reclaim.page_allotments()
         leaving = behind = 0
         candidates: list[Space] = []
         others_run = False  # an instance runs that holds pages: it will pause, or end
@@ -109,7 +109,7 @@ class EvictionCandidates:
             leaving += held - resident  # named by commands that are not sent
             if other is instance:
                 continue
-            makes_way, paused = parts.makes_way(other, instance, count), self._is_paused(other)
+            makes_way, paused = allotments.makes_way(other, instance, count), self._is_paused(other)
             if resident and (paused or makes_way):
                 candidates.append(space)
             if makes_way:
@@ -185,11 +185,11 @@ class EvictionCandidates:
         """Those that make way, are not paused and have pages in the pool: other users', then the
         user's own, youngest first.
         """
-        parts = self._model.page_parts()
+        allotments = self._model.reclaim.page_allotments()
         found = [
             other
             for other, space in self._model.spaces.items()
-            if space.pages.resident and parts.makes_way(other, instance, count)
+            if space.pages.resident and allotments.makes_way(other, instance, count)
         ]
         found.sort(key=lambda other: (other.user == instance.user, -other.number))
         return [other for other in found if not self._is_paused(other)]

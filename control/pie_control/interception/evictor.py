@@ -171,11 +171,11 @@ class Evictor:
             (record.instance, record.need) for record in self._records.those(EvictionState.WAITING)
         ]
         waiting = sorted([*waiting, *more], key=lambda one: one[0].number)
-        parts = self._model.page_parts() if len(waiting) > 1 else None
+        allotments = self._model.reclaim.page_allotments() if len(waiting) > 1 else None
         within: dict[str, bool] = {}
         for instance, need in waiting:
-            if parts is not None and instance.user not in within:
-                within[instance.user] = parts.within(instance.user, need)
+            if allotments is not None and instance.user not in within:
+                within[instance.user] = allotments.within(instance.user, need)
         line = [instance for instance, _ in waiting]
         return sorted(line, key=lambda instance: not within.get(instance.user))
 
@@ -188,7 +188,7 @@ class Evictor:
             if self._may_wait(record) and self._candidates.will_come(instance, need):
                 self._hold_for(instance, need)
                 return False
-            if not self._model.end_younger(instance, need):
+            if not self._model.reclaim.end_younger(instance, need):
                 self._refuse(record)
                 return True
         if not self._restore(record):
@@ -200,7 +200,7 @@ class Evictor:
 
     def _may_wait(self, record: EvictionRecord) -> bool:
         """True if one may go on waiting: not for long where others hold what is its user's part."""
-        owed = self._model.page_parts().owe(record.instance.user, record.need)
+        owed = self._model.reclaim.page_allotments().owe(record.instance.user, record.need)
         most = self._config.wait_seconds
         if owed:
             # Those others have so long to send what they have queued, so that their pages can move;

@@ -16,14 +16,24 @@ if TYPE_CHECKING:
     from pie_control.interception.history import Durations
     from pie_control.interception.learned_costs import LearnedCosts
     from pie_control.interception.policy import Policy
+    from pie_control.resources.allotments import Allotments
     from pie_control.resources.host_memory import HostMemory
-    from pie_control.resources.parts import Parts
     from pie_control.resources.pools import PagePool
     from pie_control.resources.space import Space
     from pie_control.scheduler.scheduler import Scheduler
     from pie_py.wire.plan import ModelDescription
 
 log = structlog.get_logger("pie.interception")
+
+
+class PageReclaim(Protocol):
+    """Who makes way when pages of a model are short."""
+
+    def page_allotments(self) -> Allotments:
+        """Users' allotments of the pages, by what their instances and exports hold."""
+
+    def end_younger(self, instance: Instance, count: int) -> bool:
+        """Ends instances that make way until `count` pages are free, if that can be enough."""
 
 
 class ServedModel(Protocol):
@@ -36,14 +46,12 @@ class ServedModel(Protocol):
     scheduler: Scheduler
 
     @property
+    def reclaim(self) -> PageReclaim:
+        """Ends instances when pages are short."""
+
+    @property
     def running(self) -> int:
         """Instances that have commands queued or at the worker."""
-
-    def page_parts(self) -> Parts:
-        """Users' parts of the pages, by what their instances and exports hold."""
-
-    def end_younger(self, instance: Instance, count: int) -> bool:
-        """Ends instances that make way until `count` pages are free, if that can be enough."""
 
 
 class TransferBudget:

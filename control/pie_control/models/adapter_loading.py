@@ -12,6 +12,7 @@ import trio
 from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError
 from pie_control.models.adapters import Adapters
+from pie_control.tasks import Service
 from pie_py.wire.plan import AdapterDone, LoadAdapter, UnloadAdapter
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class _Loading:
     error: ApiError | None = None
 
 
-class AdapterLoader:
+class AdapterLoader(Service):
     """Tells the worker what to load, and a new worker what the one before had, also after a restart
     of the server.
 
@@ -48,19 +49,12 @@ class AdapterLoader:
         for the next start.
         """
         self._models = models
-        self._nursery: trio.Nursery | None = None
         self._send = send
         self._loading: dict[tuple[str, int], _Loading] = {}  # by model, slot
         self._on_disk = on_disk
         self._folders: dict[str, dict[str, str]] = {}  # by model, name
         for entry in on_disk.all():
             self._folders.setdefault(entry["model"], {})[entry["name"]] = entry["folder"]
-
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Sends load commands to new workers, until cancelled."""
-        async with trio.open_nursery() as self._nursery:
-            task_status.started()
-            await trio.sleep_forever()
 
     async def load(self, model: str, name: str, folder: str) -> None:
         """Loads an adapter from a folder as PEFT saves it, on the server's machine; inferlets may
@@ -115,11 +109,10 @@ class AdapterLoader:
 
     def on_ready(self) -> None:
         """A worker is ready: it gets what the one before had."""
-        assert self._nursery is not None, "the loader runs"
         folders, self._folders = self._folders, {}
         for model, named in folders.items():
             for name, folder in named.items():
-                self._nursery.start_soon(self._load_again, model, name, folder)
+                self._start_task(self._load_again, model, name, folder)
 
     async def _load_again(self, model: str, name: str, folder: str) -> None:
         try:

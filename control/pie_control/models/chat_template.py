@@ -63,8 +63,8 @@ class ChatTemplates:
 
     @cached_property
     def arguments(self) -> list[str]:
-        """What the templates read beside messages, such as `tools` and `enable_thinking`; nothing
-        of a template that cannot be read.
+        """Names that the templates read beside messages, such as `tools` and `enable_thinking`;
+        none of a template that cannot be read.
         """
         found: set[str] = set()
         for source in self.sources.values():
@@ -170,7 +170,7 @@ def read_sources(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _choices(folder: Path, settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What the files say, each all templates by name, and what counts most first."""
+    """Templates by name, as each file has them; what counts most comes first."""
     processor, alone = (
         read_object(folder, f"{name}.json") for name in ("processor_config", "chat_template")
     )
@@ -244,7 +244,7 @@ class _Message(dict[str, Any]):
 
 
 class _Null(jinja2.Undefined):
-    """What a message gives as null."""
+    """A value that a message gives as null."""
 
     __hash__ = jinja2.Undefined.__hash__
 

@@ -1,8 +1,8 @@
 """Control tokens that a stranger writes: text, and nothing else.
 
 A chat template puts control tokens between the messages, as text; the tokenizer then finds them
-wherever they stand. A user who writes `<|system|>` would so end his message and begin another. A
-code point that no text has breaks what he has written; the tokenizer looks for control tokens
+wherever they stand. Users who write `<|system|>` would so end their message and begin another. A
+code point that no text has breaks what they have written; the tokenizer looks for control tokens
 first and drops that code point then, so what is left are the tokens of the plain text.
 """
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Handles
@@ -18,12 +15,12 @@ from pie_control.interception.learned_costs import LearnedCosts
 from pie_control.interception.policy import load_policy
 from pie_control.interception.policy_input import PolicyInput, TransferBudget
 from pie_control.models.adapters import Adapters
+from pie_control.models.sharing import ModelShares, Reclaim
 from pie_control.prefix import PrefixCache
 from pie_control.resources.exports import Exports
 from pie_control.resources.host_memory import HostMemory, HostPages
-from pie_control.resources.parts import Parts
 from pie_control.resources.pools import EmbedPool, FreeList, PagePool
-from pie_control.resources.samplers import PROGRAM_BYTES, SamplerPool, Samplers
+from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
 from pie_control.scheduler.commands.command import CommandQueue
 from pie_control.scheduler.commands.run import RunCommand
@@ -33,7 +30,7 @@ from pie_py.wire.plan import ModelDescription
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Ends, Instance, Turns
-    from pie_control.shares import Share, Shares
+    from pie_control.shares import Shares
     from pie_control.timers import Timers
 
 
@@ -71,8 +68,8 @@ class OpenQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelParts:
-    """The parts of the server that its models share."""
+class ModelDependencies:
+    """The parts of a server that its models share."""
 
     config: ServerConfig
     shares: Shares  # of the users
@@ -88,13 +85,12 @@ class ModelService:
     """The control layer's side of one model, as long as its worker lives."""
 
     def __init__(
-        self, description: ModelDescription, parts: ModelParts, logit_rows: FreeList
+        self, description: ModelDescription, deps: ModelDependencies, logit_rows: FreeList
     ) -> None:
         """Has no instance yet; `logit_rows` are the worker's, of all models."""
-        config, shares, clock = parts.config, parts.shares, parts.clock
+        config, shares, clock = deps.config, deps.shares, deps.clock
         self.description = description
         self.traits = frozenset(description.traits)
-        self.info: str | None = None  # what `model-info` answers, once an instance has asked
         self.pages = PagePool(description.kv_pages, description.page_size)
         self.embeds = EmbedPool(description.embeds)
         self.samplers = SamplerPool(
@@ -102,35 +98,35 @@ class ModelService:
         )
         self.logit_rows = logit_rows
         self.host_pages = HostMemory(description.host_pages, first_name=description.kv_pages)
-        self.exports = Exports(self.pages, shares, description.name, clock, parts.timers)
+        self.exports = Exports(self.pages, shares, description.name, clock, deps.timers)
         self.adapters = Adapters(description.name, description.adapters)
         self.clock = clock
-        self._ends = parts.ends
-        weight_of = shares.quotas.weight
+        self.spaces: dict[Instance, Space] = {}
+        self.shares = ModelShares(
+            description.name, shares, self.spaces, self.embeds, self.samplers, self.host_pages
+        )
+        self.reclaim = Reclaim(self.pages, self.embeds, self.exports, self.spaces, deps.ends)
         facts, share = description.kv_costs, config.interception.swap_share
         costs = None if facts is None else LearnedCosts(facts, clock)
         budgets = TransferBudget(self, costs, share), TransferBudget(self, costs, share, True)
         self.scheduler = Scheduler(
             description,
             config.scheduler,
-            parts.clock_ns,
-            weight_of,
+            deps.clock_ns,
+            shares.quotas.weight,
             None if costs is None else (budgets[1], costs.took),
         )
         self.prefixes = PrefixCache(
             self.pages, config.prefix_cache, self.scheduler.after_results, clock
         )
-        self._queues = 0
-        self.spaces: dict[Instance, Space] = {}
-        self._declare_shares(shares)
         interception = config.interception
         policy = load_policy(interception.policy)
-        policy_input = PolicyInput(self, policy, costs, parts.durations, clock)
+        policy_input = PolicyInput(self, policy, costs, deps.durations, clock)
         self.swap_advice = SwapAdvice(self, policy_input, budgets)
         self.evictor: Evictor | None = None
         if interception.policy != "preserve":
             self.evictor = Evictor(
-                self, parts.turns, parts.ends, interception, policy_input, budgets, clock
+                self, deps.turns, deps.ends, interception, policy_input, budgets, clock
             )
 
     def check_trait(self, trait: str) -> None:
@@ -152,13 +148,8 @@ class ModelService:
 
     def open_queue(self, instance: Instance) -> OpenQueue:
         """Opens a queue of this model for an instance."""
-        self._queues += 1
         queue = self.scheduler.open_queue(instance)
         return OpenQueue(queue, self, self.space(instance), self.scheduler)
-
-    def forget_queue(self) -> None:
-        """Counts a queue that its instance has closed."""
-        self._queues -= 1
 
     @property
     def running(self) -> int:
@@ -175,117 +166,18 @@ class ModelService:
         """Carries out a call that takes pages, now or, with `SUSPENDED`, when there are enough.
 
         The pages were checked against the instance's limits. `take` may end younger instances
-        (`end_younger`) if pages are short; `answer` gets what it returns, or its error, if that is
-        later: by default the guest.
+        (`Reclaim.end_younger`) if pages are short; `answer` gets what it returns, or its error, if
+        that is later: by default the guest.
         """
         if self.evictor is None:
             return take()
         if self.pages.free < count:
-            self._free_ended(count, self.pages, lambda space: space.pages_held)
+            self.reclaim.free_ended(count, self.pages)
         return self.evictor.call(instance, count, take, answer)
 
     def has_spare_page(self) -> bool:
-        """Whether a page is free that no instance waits for."""
+        """True if a page is free that no instance waits for."""
         return self.pages.free > 0 and (self.evictor is None or not self.evictor.waits)
-
-    def end_younger(self, instance: Instance, count: int) -> bool:
-        """Ends instances that hold pages and make way, until `count` are free.
-
-        Ends no instance if that could not be enough.
-        """
-        return self._reclaim(instance, count, self.pages, lambda space: space.pages_held)
-
-    def reclaim_embeds(self, instance: Instance, count: int) -> bool:
-        """Ends instances until `count` embeds are free. As `end_younger`."""
-        return self._reclaim(instance, count, self.embeds, lambda space: space.embeds_held)
-
-    def _reclaim(
-        self,
-        instance: Instance,
-        count: int,
-        pool: PagePool | EmbedPool,
-        held: Callable[[Space], int],
-    ) -> bool:
-        if self._free_ended(count, pool, held):
-            return True
-        victims = self._victims(instance, count, pool, held)
-        if pool.free + sum(held(self.spaces[i]) for i in victims) < count:
-            return False
-        return self._ends.reclaim(victims, lambda: pool.free >= count)
-
-    def _free_ended(
-        self, count: int, pool: PagePool | EmbedPool, held: Callable[[Space], int]
-    ) -> bool:
-        """Frees what ended instances hold, until enough is free; returns whether it is."""
-        ended = [i for i, space in self.spaces.items() if i.ended is not None and held(space)]
-        return self._ends.reclaim(ended, lambda: pool.free >= count)
-
-    def _victims(
-        self,
-        instance: Instance,
-        count: int,
-        pool: PagePool | EmbedPool,
-        held: Callable[[Space], int],
-    ) -> list[Instance]:
-        """The instances that may be ended for another one, the first to end first.
-
-        `Parts.makes_way` has the rule; those of other users come before the user's own.
-        """
-        parts = self._parts(pool, held)
-        found = [
-            other
-            for other, space in self.spaces.items()
-            if held(space) and parts.makes_way(other, instance, count)
-        ]
-        return sorted(found, key=lambda i: (i.user == instance.user, -i.number))
-
-    def page_parts(self) -> Parts:
-        """Users' parts of the pages, by what their instances and exports hold."""
-        return self._parts(self.pages, lambda space: space.pages_held)
-
-    def _parts(self, pool: PagePool | EmbedPool, held: Callable[[Space], int]) -> Parts:
-        of_user: Counter[str] = Counter()
-        if pool is self.pages:
-            of_user.update(self.exports.listed)
-        for instance, space in self.spaces.items():
-            of_user[instance.user] += held(space)
-        exactly = self._pages_of if pool is self.pages else of_user.__getitem__
-        return Parts(pool.size, of_user, exactly)
-
-    def _pages_of(self, user: str) -> int:
-        """Pages that a user's instances and exports hold, shared ones once."""
-        spaces = [space for instance, space in self.spaces.items() if instance.user == user]
-        holds = np.zeros(self.pages.size, np.bool_)
-        for pages in self.exports.of_user(user):
-            holds[pages] = True
-        for space in spaces:
-            holds[space.pages.all_resident()[1]] = True
-        return int(np.count_nonzero(holds)) + sum(
-            space.pages_held - space.pages.resident for space in spaces
-        )
-
-    def _declare_shares(self, shares: Shares) -> None:
-        def of_user(held: Callable[[Space], int]) -> Callable[[str], int]:
-            return lambda user: sum(held(s) for i, s in self.spaces.items() if i.user == user)
-
-        name = self.description.name
-        shares.add_lent(f"{name}: KV pages", of_user(lambda space: space.pages.resident))
-
-        def add(what: str, size: int, held: Callable[[Space], int]) -> Share:
-            return shares.add(f"{name}: {what}", size, of_user(held))
-
-        rows = self.samplers.rows.size
-        self.embed_share = add("embeds", self.embeds.size, lambda space: space.embeds_held)
-        self.sampler_share = add("samplers", self.samplers.size, lambda space: len(space.samplers))
-        self.remembering_share = add(
-            "samplers that remember tokens", rows, lambda space: space.samplers.remembering
-        )
-        self.program_share = add(
-            "bytes of device programs", PROGRAM_BYTES, lambda space: space.samplers.program_bytes
-        )
-        self.host_page_share = add(
-            "host pages", self.host_pages.size, lambda space: space.host.held
-        )
 
     def drop_instance(self, instance: Instance) -> None:
         """Frees all that an instance holds of this model. Idempotent.
@@ -298,7 +190,6 @@ class ModelService:
         if self.evictor is not None:
             self.evictor.forget(instance)
         self.adapters.drop_instance(instance)
-        self._queues -= sum(queue.model is self for queue in instance.queues.values())
         for handle in [h for h, queue in instance.queues.items() if queue.model is self]:
             del instance.queues[handle]
         space = self.spaces.pop(instance, None)
@@ -320,7 +211,7 @@ class ModelService:
             "adapters": self.adapters.names,
             "exports": len(self.exports),
             "exported_pages": self.exports.pages,
-            "queues": self._queues,
+            "queues": sum(q.model is self for i in self.spaces for q in i.queues.values()),
             "interception": {} if self.evictor is None else self.evictor.stats(),
             **self.prefixes.stats(),
             **self.scheduler.stats(),

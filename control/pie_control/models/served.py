@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pie_control.errors import ApiError
-from pie_control.models.model import ModelParts, ModelService
+from pie_control.models.model import ModelDependencies, ModelService
 from pie_control.models.tokenizer import TextCodec
 from pie_control.models.tokenizer_check import read_codec
 from pie_control.resources.pools import FreeList
@@ -35,11 +35,11 @@ CONTROL_TRAITS = (
 class ServedModels:
     """The models by name, the default first. There are none while no worker is ready."""
 
-    def __init__(self, parts: ModelParts) -> None:
+    def __init__(self, deps: ModelDependencies) -> None:
         """Has no model yet."""
         self.services: dict[str, ModelService] = {}
         self.codecs: dict[str, TextCodec] = {}
-        self._parts = parts
+        self._deps = deps
         self._logit_rows = FreeList(LOGIT_ROWS)
 
     def start(self, descriptions: list[ModelDescription]) -> None:
@@ -52,7 +52,7 @@ class ServedModels:
         for description in descriptions:
             if description.name not in self.codecs:
                 self.codecs[description.name] = read_codec(
-                    Path(description.folder), self._parts.config.confined
+                    Path(description.folder), self._deps.config.confined
                 )
             end = self.codecs[description.name].end_token
             if end is not None and end not in description.stop_tokens:
@@ -62,7 +62,7 @@ class ServedModels:
 
     def add(self, description: ModelDescription) -> ModelService:
         """Serves one model, without its tokenizer."""
-        service = ModelService(description, self._parts, self._logit_rows)
+        service = ModelService(description, self._deps, self._logit_rows)
         self.services[description.name] = service
         return service
 
@@ -71,7 +71,7 @@ class ServedModels:
         for service in list(self.services.values()):
             service.scheduler.fail_all(reason)
             for instance in list(service.spaces):
-                self._parts.ends.fail(instance, f"worker-lost: {reason}")
+                self._deps.ends.fail(instance, f"worker-lost: {reason}")
         self.services.clear()
 
     def drop_instance(self, instance: Instance) -> None:
@@ -116,7 +116,7 @@ class ServedModels:
         while True:
             await trio.sleep(1.0)
             if any(s.evictor and s.evictor.waits for s in self.services.values()):
-                self._parts.turns.give_another()
+                self._deps.turns.give_another()
 
     def _unknown(self, model: str) -> ApiError:
         served = ", ".join(self.services) or "none at the moment (the worker is restarting)"

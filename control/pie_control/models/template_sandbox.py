@@ -51,7 +51,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 class _Bounds(Extension):
-    """What the checked template calls, and the tag `generation`, whose body is rendered as it is.
+    """Functions that a checked template calls, and the tag `generation`, whose body is rendered.
 
     Training marks the assistant's tokens with the tag.
     """
@@ -75,7 +75,7 @@ class _Bounds(Extension):
         return ""
 
     def join(self, *parts: Any) -> str:
-        """What `~` means."""
+        """Joins texts, as `~` does."""
         return _joined(str(light(part)) for part in parts)
 
     def light(self, value: Any) -> Any:

@@ -44,7 +44,7 @@ class TokenText:
 
     @property
     def is_ended(self) -> bool:
-        """Whether it was ended by one of the strings."""
+        """True if it was ended by one of the strings."""
         return self.found < len(self.ends)
 
     def feed(self, tokens: Sequence[int]) -> tuple[str, int]:

@@ -60,7 +60,7 @@ class TextCodec:
 
     @cached_property
     def id_limit(self) -> int:
-        """What all tokens are below; there may be gaps."""
+        """The number that all tokens are below; there may be gaps."""
         return max(self._ids(), default=-1) + 1
 
     def _ids(self) -> set[int]:
@@ -147,12 +147,12 @@ class TextCodec:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether the folder has a chat template."""
+        """True if the folder has a chat template."""
         return bool(self._templates.sources)
 
     @property
     def chat_arguments(self) -> list[str]:
-        """What the templates read beside messages, see `ChatTemplates.arguments`."""
+        """Arguments of the templates, see `ChatTemplates.arguments`."""
         return self._templates.arguments
 
     @property

@@ -1,4 +1,4 @@
-"""Whether a tokenizer is known to be harmless, and how one that is not is read.
+"""Which tokenizers are known to be harmless, and how one that is not is read.
 
 A tokenizer.json holds a program: patterns that backtrack without end, replacements that make a
 gigabyte of a word, sizes for which the library asks the allocator. Files whose every step is known
@@ -105,7 +105,7 @@ def _is_known(folder: Path) -> bool:
 
 
 def is_harmless(described: dict[str, Any]) -> bool:
-    """Whether each step of a tokenizer.json is known to take time in proportion to the text."""
+    """True if each step of a tokenizer.json is known to take time in proportion to the text."""
     model, added = described.get("model"), described.get("added_tokens") or []
     if not isinstance(model, dict) or not isinstance(added, list) or len(added) > _MOST_ADDED:
         return False

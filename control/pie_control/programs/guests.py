@@ -199,7 +199,7 @@ class Guests:
         await self._components.load(program)
 
     def is_prepared(self, program: Program) -> bool:
-        """Whether `start` may be called for a program."""
+        """True if `start` may be called for a program."""
         return self._components.find(program) is not None
 
     def start(self, program: Program, state: object, args: list[str]) -> tuple[Guest, bool]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import sqlite3
@@ -68,13 +67,12 @@ class Index:
             except _Damaged as error:
                 _move_aside(path, str(error))
                 self._sql = _opened(path)
-            self._take_over(folder / "index.json")
         except (OSError, sqlite3.Error) as error:
             raise IndexUnusable(f"the index of programs {path} cannot be used: {error}") from None
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """What is done within is done by no other server at the same time, wholly or not at all.
+        """A transaction: no other server does anything meanwhile, and all of it happens or nothing.
 
         Raises:
             OSError: if the disk refuses it.
@@ -122,7 +120,7 @@ class Index:
         return next(iter(self._rows("hash = ?", digest, most=1)), None)
 
     def has(self, digest: str, name: str, user: str) -> bool:
-        """Whether a user has this content under a name."""
+        """True if a user has this content under a name."""
         return bool(self._rows("hash = ? AND name = ? AND user = ?", digest, name, user))
 
     def count_and_size(self, user: str) -> tuple[int, int]:
@@ -151,24 +149,6 @@ class Index:
         ).fetchall()
         # A hash is part of a path: a writer of this file must not name other files by it.
         return [row for row in rows if _HASH.fullmatch(row[0])]
-
-    def _take_over(self, former: Path) -> None:
-        """Takes over the programs of a former version's index, which was one JSON file."""
-        try:
-            index = json.loads(former.read_text(encoding="utf-8"))
-            rows = [
-                (p["hash"], p["name"], p["kind"], p["size"], p["uploaded_by"], p["uploaded_ns"])
-                for p in index["programs"]
-            ]
-        except FileNotFoundError:
-            return
-        except (ValueError, TypeError, KeyError) as error:
-            _move_aside(former, f"{type(error).__name__}: {error}")
-            return
-        with self.change():
-            for row in sorted(rows, key=lambda row: row[5]):
-                self.add(row)
-        former.unlink(missing_ok=True)
 
 
 def _move_aside(path: Path, problem: str) -> None:

@@ -20,7 +20,7 @@ from pie_py.config.processes import python_command
 
 
 def is_optimized(kind: str, cache_folder: Path, config: EngineConfig) -> bool:
-    """Whether an engine of this configuration finds a runtime's optimized code."""
+    """True if an engine of this configuration finds a runtime's optimized code."""
     file: Path = RUNTIMES[kind].runtime_file(cache_folder)
     if config.cache_folder is None or not file.is_file():
         return False

@@ -109,7 +109,7 @@ class ProgramStore:
         self.check(name, 0)
         with self._index.change():
             known = self._index.one_of_hash(digest)
-            if known is None or not self._is_whole(known):
+            if known is None or not self._has_bytes(known):
                 return None
             _, _, kind, size, _, _ = known
             row = (digest, name, kind, size, user, self.date_ns())
@@ -117,16 +117,16 @@ class ProgramStore:
         return self._program(row)
 
     def has(self, digest: str) -> bool:
-        """Whether a program's bytes are here."""
+        """True if a program's bytes are here."""
         known = self._index.one_of_hash(digest)
-        return known is not None and self._is_whole(known)
+        return known is not None and self._has_bytes(known)
 
     def has_named(self, digest: str, name: str, user: str) -> bool:
-        """Whether a user has a program with these bytes under this name."""
+        """True if a user has a program with these bytes under this name."""
         return self._index.has(digest, name, user)
 
-    def _is_whole(self, row: Row) -> bool:
-        """Whether a program's bytes are here, by their number; what reads them checks the hash."""
+    def _has_bytes(self, row: Row) -> bool:
+        """True if a program's bytes are here, by their number; what reads them checks the hash."""
         digest, _, _, size, _, _ = row
         try:
             return self._blob(digest).stat().st_size == size
@@ -134,7 +134,7 @@ class ProgramStore:
             return False
 
     def bytes_of(self, user: str) -> int:
-        """What the programs of a user take, with what the disk and the index need for each."""
+        """Bytes that a user's programs take, with what the disk and the index need for each."""
         count, size = self._index.count_and_size(user)
         return size + _OVERHEAD * count
 
@@ -348,7 +348,7 @@ def _row(program: Program) -> Row:
 
 
 def is_hash(name: str) -> bool:
-    """Whether a name is a whole content hash."""
+    """True if a name is a whole content hash."""
     return _HASH.fullmatch(name) is not None
 
 

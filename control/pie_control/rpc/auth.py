@@ -28,7 +28,7 @@ MOST_QUESTIONS = 64  # looked up at once: strangers' keys may take a while
 
 
 class NotKnownNow(Exception):
-    """Whether a key is a user's is not known at present: the client may try again."""
+    """It is not known at present if a key is a user's: the client may try again."""
 
 
 class Users(Protocol):

@@ -115,7 +115,7 @@ def inspect(instance: Instance, models: ServedModels, scope: str | None) -> Any:
 
 
 def waits_of(instance: Instance) -> list[str]:
-    """What the guest waits for: kinds of futures; nothing while it runs."""
+    """Kinds of the futures that the guest waits for; none while it runs."""
     awaited = instance.turn.awaited
     if awaited is None:
         return []

@@ -39,16 +39,16 @@ class InboundMessage(NamedTuple):
 
     @property
     def may_bring_commands(self) -> bool:
-        """Whether an instance may have commands because of it."""
+        """True if an instance may have commands because of it."""
         content = self.content
         return isinstance(content, Request) and content.method in _MAY_BRING_COMMANDS
 
 
 class Inbox:
-    """What waits, of each connection in its order."""
+    """Messages that wait, of each connection in its order."""
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
-        """Nothing waits. Takes a user's weight, with which his part of the time grows."""
+        """Nothing waits. Takes a user's weight, with which their part of the time grows."""
         self._waiting: FairQueue[InboundMessage] = FairQueue(0.0, weight_of)
         self._messages: Counter[str] = Counter()  # by user
         self._bytes: Counter[str] = Counter()
@@ -60,12 +60,12 @@ class Inbox:
 
     @property
     def may_bring_commands(self) -> bool:
-        """Whether a message waits because of which an instance may have commands."""
+        """True if a message waits because of which an instance may have commands."""
         return self._with_commands > 0
 
     @property
     def is_full(self) -> bool:
-        """Whether some user has so much here that no more is to be taken from ZeroMQ."""
+        """True if some user has so much here that no more is to be taken from ZeroMQ."""
         return bool(self._full)
 
     def put(self, message: InboundMessage) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pie_control.rpc.session import ItemStream, Session
+from pie_control.tasks import take_off
 from pie_py.wire.rpc import Probe, ToClient, encode
 
 JOINED_FRAMES = 64  # sent to a session at once, in the middle of a turn of the loop
@@ -72,7 +73,7 @@ class SentBytes:
         return None if connection is None else connection.number
 
     def is_behind(self, peer: bytes, user: str, times: int) -> bool:
-        """Whether a connection is behind by more than so many times the bytes that it may be, alone
+        """True if a connection is behind by more than so many times the bytes that it may be, alone
         or with its user's others.
         """
         behind = self.behind(peer)
@@ -87,13 +88,8 @@ class SentBytes:
     def drop(self, peer: bytes) -> None:
         """Forgets a connection that is gone, with what ZeroMQ held for it."""
         connection = self._connections.pop(peer, None)
-        if connection is None:
-            return
-        left = self._users[connection.user] - connection.before - connection.after
-        if left:
-            self._users[connection.user] = left
-        else:
-            del self._users[connection.user]
+        if connection is not None:
+            take_off(self._users, connection.user, connection.before + connection.after)
 
     def behind(self, peer: bytes) -> int:
         """Bytes that a connection has been sent and has not shown to have read."""
@@ -139,7 +135,7 @@ class Outgoing:
 
     @property
     def has_work(self) -> bool:
-        """Whether there may be something to send."""
+        """True if there may be something to send."""
         return bool(self._ready or self._sessions or self._deliveries)
 
     def add_ready(self, stream: ItemStream) -> None:
@@ -214,7 +210,7 @@ class Outgoing:
         self.backlog.drop(peer)
 
     def take(self) -> list[Delivery]:
-        """What is to be sent now, in order."""
+        """Deliveries that are to be sent now, in order."""
         taken, self._deliveries = self._deliveries, []
         return taken
 

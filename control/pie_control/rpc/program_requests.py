@@ -44,12 +44,12 @@ class ProgramRequests:
         return [describe_program(program) for program in self._programs.list(session.scope)]
 
     def bytes_of(self, user: str) -> dict[str, Any]:
-        """What a user's programs take, and may take, as `quota` has it."""
+        """Bytes that a user's programs take, and may take, as `quota` has it."""
         share = self._share
         return {"kind": share.kind, "has": share.has(user), "may": share.most(user)}
 
     def has(self, session: Session, asked: methods.Has) -> Any:
-        """Whether a program's bytes are here."""
+        """True if a program's bytes are here."""
         return self._programs.has(asked.hash)
 
     def upload(self, session: Session, asked: methods.Upload) -> Any:

@@ -37,6 +37,7 @@ from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
 from pie_control.shares import Shares
+from pie_control.tasks import take_off
 from pie_py import __version__
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
@@ -60,8 +61,8 @@ class Recorded(Protocol):
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What requests act on."""
+class Dependencies:
+    """The parts of a server that requests act on."""
 
     registry: Registry
     launcher: Launcher
@@ -88,21 +89,21 @@ class Requests:
     def __init__(
         self,
         config: ServerConfig,
-        parts: Parts,
+        deps: Dependencies,
         sessions: Sessions,
     ) -> None:
         self._config = config
-        self._parts = parts
+        self._deps = deps
         self._sessions = sessions
         self._programs = ProgramRequests(
-            config, parts.shares, parts.programs, parts.launcher.prepare, parts.confined
+            config, deps.shares, deps.programs, deps.launcher.prepare, deps.confined
         )
-        parts.registry.on_forget.append(sessions.forget_instance)
+        deps.registry.on_forget.append(sessions.forget_instance)
         self._sending: set[tuple[Session, str]] = set()  # instances that a message waits for
         self._waiting_bytes: Counter[str] = Counter()  # of those messages, by user
-        self._started = parts.clock()
+        self._started = deps.clock()
         known = methods.OF_ALL_NODES + methods.OF_INSTANCES
-        self.answer = Handlers(known, self._programs, self, more=parts.methods).answer
+        self.answer = Handlers(known, self._programs, self, more=deps.methods).answer
 
     def forget(self, session: Session) -> None:
         """A session has ended: what it has begun and not finished goes."""
@@ -116,15 +117,15 @@ class Requests:
             "contract": contract_version(),
             "protocol": PROTOCOL,
             "pid": os.getpid(),
-            "uptime": self._parts.clock() - self._started,
+            "uptime": self._deps.clock() - self._started,
             "endpoint": self._config.endpoint,
             "user": session.user,
-            "models": list(self._parts.models.services),
-            "instances": self._parts.registry.live_count,
+            "models": list(self._deps.models.services),
+            "instances": self._deps.registry.live_count,
             "max_instances": self._config.max_instances,
-            "launched": self._parts.registry.launched,
+            "launched": self._deps.registry.launched,
             "limits": self._config.limits.model_dump(mode="json"),
-            "doing": self._parts.doing(),
+            "doing": self._deps.doing(),
             **(
                 {"cache_folder": str(self._config.cache_folder)}
                 if session.user == LOCAL_USER
@@ -134,7 +135,7 @@ class Requests:
 
     def _models(self, session: Session, asked: methods.Models) -> Answer:
         local = session.user == LOCAL_USER
-        services = self._parts.models.services.values()
+        services = self._deps.models.services.values()
         return [
             {
                 **describe_model(service.description, local=local),
@@ -146,13 +147,13 @@ class Requests:
 
     def _instances(self, session: Session, asked: methods.Instances) -> Answer:
         return [
-            describe_instance(instance, self._parts.models)
-            for instance in self._parts.registry.instances(self._scope(session, asked.users))
+            describe_instance(instance, self._deps.models)
+            for instance in self._deps.registry.instances(self._scope(session, asked.users))
             if asked.all or instance.state is InstanceState.RUNNING
         ]
 
     def _stats(self, session: Session, asked: methods.Stats) -> Answer:
-        return describe_stats(self._parts.models)
+        return describe_stats(self._deps.models)
 
     def _quota(self, session: Session, asked: methods.Quota) -> Answer:
         users = [session.user]
@@ -161,12 +162,12 @@ class Requests:
             users = self._users()
         elif asked.of:
             users = [session.acts_for(asked.of, self._config.admins)]
-        return [self._parts.shares.of_user(user) for user in users]
+        return [self._deps.shares.of_user(user) for user in users]
 
     def _users(self) -> list[str]:
         """Users who have something."""
-        users = {instance.user for instance in self._parts.registry.instances(None)}
-        users |= {program.uploaded_by for program in self._parts.programs.list()}
+        users = {instance.user for instance in self._deps.registry.instances(None)}
+        users |= {program.uploaded_by for program in self._deps.programs.list()}
         return sorted(users | self._sessions.users())
 
     # Adapters
@@ -174,7 +175,7 @@ class Requests:
     def _adapters(self, session: Session, asked: methods.Adapters) -> Answer:
         return [
             {"model": model, "name": name}
-            for model, service in self._parts.models.services.items()
+            for model, service in self._deps.models.services.items()
             for name in service.adapters.names
         ]
 
@@ -185,20 +186,20 @@ class Requests:
                 "invalid-argument",
                 f"folder {asked.folder!r} of the server's machine is not absolute",
             )
-        await self._parts.adapters.load(asked.model, asked.name, asked.folder)
+        await self._deps.adapters.load(asked.model, asked.name, asked.folder)
 
     def _unload_adapter(self, session: Session, asked: methods.UnloadAdapter) -> Answer:
         session.check_admin(self._config.admins)
-        self._parts.adapters.unload(asked.model, asked.name)
+        self._deps.adapters.unload(asked.model, asked.name)
 
     # MCP servers
 
     def _mcp_servers(self, session: Session, asked: methods.McpServers) -> Answer:
-        return self._parts.mcp.describe(session.acts_for(asked.user, self._config.admins))
+        return self._deps.mcp.describe(session.acts_for(asked.user, self._config.admins))
 
     def _register_mcp(self, session: Session, asked: methods.RegisterMcp) -> Answer:
         place = {"url": asked.url, "command": asked.command}
-        self._parts.mcp.register(
+        self._deps.mcp.register(
             session.acts_for(asked.user, self._config.admins),
             asked.name,
             **{name: value for name, value in place.items() if value is not None},
@@ -208,7 +209,7 @@ class Requests:
         )
 
     def _unregister_mcp(self, session: Session, asked: methods.UnregisterMcp) -> Answer:
-        self._parts.mcp.unregister(session.acts_for(asked.user, self._config.admins), asked.name)
+        self._deps.mcp.unregister(session.acts_for(asked.user, self._config.admins), asked.name)
 
     # Programs
 
@@ -217,31 +218,31 @@ class Requests:
         programs = self._programs.to_remove(session, asked)
         running = [
             instance
-            for instance in self._parts.registry.instances(session.user)
+            for instance in self._deps.registry.instances(session.user)
             if instance.state is InstanceState.RUNNING and instance.program in programs
         ]
         check_unused(asked, [instance.id for instance in running])
         for instance in running:
-            self._parts.registry.condemn(instance, f"{session.user} has removed its program")
+            self._deps.registry.condemn(instance, f"{session.user} has removed its program")
         return self._programs.remove(programs)
 
     # Instances
 
     def _launch(self, session: Session, asked: methods.Launch) -> Answer | Awaitable[Answer]:
-        if (asked.restart or asked.keep) and self._parts.recorded is None:
+        if (asked.restart or asked.keep) and self._deps.recorded is None:
             raise ApiError(
                 "unsupported",
                 "restart and keep are for clusters with a database: set server.store.database in"
                 " cluster.toml",
             )
-        fetch = self._parts.fetch if is_hash(asked.program) else None
-        if fetch is not None and not self._parts.programs.has(asked.program):
+        fetch = self._deps.fetch if is_hash(asked.program) else None
+        if fetch is not None and not self._deps.programs.has(asked.program):
             return self._fetch_and_launch(fetch, session, asked)
-        program = self._parts.programs.find(asked.program, session.user)
+        program = self._deps.programs.find(asked.program, session.user)
         check_arguments(asked.args)
-        if asked.restart or asked.keep or not self._parts.launcher.can_start(program):
+        if asked.restart or asked.keep or not self._deps.launcher.can_start(program):
             return self._launch_later(session, program, asked)
-        instance = self._parts.launcher.start(
+        instance = self._deps.launcher.start(
             program, asked.args, session.user, detached=asked.detached
         )
         return self._launched(session, instance, asked)
@@ -254,32 +255,32 @@ class Requests:
     ) -> Answer:
         """Of a program that this node of a cluster does not have yet."""
         await fetch(asked.program, session.user)
-        program = self._parts.programs.find(asked.program, session.user)
+        program = self._deps.programs.find(asked.program, session.user)
         check_arguments(asked.args)
         return await self._launch_later(session, program, asked)
 
     async def _launch_later(
         self, session: Session, program: Program, asked: methods.Launch
     ) -> Answer:
-        if self._parts.recorded is not None and (asked.restart or asked.keep):
-            instance = await self._parts.recorded.launch(
+        if self._deps.recorded is not None and (asked.restart or asked.keep):
+            instance = await self._deps.recorded.launch(
                 program, asked.args, session.user, restart=asked.restart, keep=asked.keep
             )
         else:
-            instance = await self._parts.launcher.launch(
+            instance = await self._deps.launcher.launch(
                 program, asked.args, session.user, detached=asked.detached
             )
         # A compilation runs to its end though the client has given the request up, or has left.
         if not asked.detached and trio.current_effective_deadline() == -math.inf:
-            self._parts.registry.kill(instance, "its client has left")
+            self._deps.registry.kill(instance, "its client has left")
             raise ApiError("cancelled", "the request was given up")
         return self._launched(session, instance, asked)
 
     async def _launch_again(self, session: Session, asked: methods.LaunchAgain) -> Answer:
         """On loopback every client is the operator, and may read and launch all."""
-        if session.user != LOCAL_USER or self._parts.recorded is None:
+        if session.user != LOCAL_USER or self._deps.recorded is None:
             raise ApiError("permission-denied", "only a gateway of the cluster may ask for this")
-        instance = await self._parts.recorded.launch_again(asked.launch, asked.run)
+        instance = await self._deps.recorded.launch_again(asked.launch, asked.run)
         self._sessions.stream_of(instance).lives_alone = True
         return {"instance": instance.id}
 
@@ -287,7 +288,7 @@ class Requests:
         stream = self._sessions.stream_of(instance)
         stream.lives_alone = asked.detached or asked.keep or asked.restart > 0
         if asked.detached:
-            self._parts.results.follow(instance)
+            self._deps.results.follow(instance)
         else:
             self._sessions.read(session, stream, asked.window, None)
         program = instance.program
@@ -331,7 +332,7 @@ class Requests:
             )
         mailbox: Mailbox[Any] = instance.texts if isinstance(message, str) else instance.blobs
         user = session.user
-        most = self._parts.registry.message_share.most(user)
+        most = self._deps.registry.message_share.most(user)
         if self._waiting_bytes[user] >= most and not mailbox.has_room:
             raise Shortage(
                 f"{self._waiting_bytes[user]} bytes of your messages wait for room in mailboxes"
@@ -344,9 +345,7 @@ class Requests:
                 await _first(mailbox.room, instance.ended_event.wait)
         finally:
             self._sending.discard(key)
-            self._waiting_bytes[user] -= size
-            if not self._waiting_bytes[user]:
-                del self._waiting_bytes[user]
+            take_off(self._waiting_bytes, user, size)
         if instance.state is not InstanceState.RUNNING:
             raise ApiError("cancelled", f"instance {instance.id} has ended; it receives nothing")
         mailbox.put(message, size)
@@ -359,7 +358,7 @@ class Requests:
         try:
             self._find(session, instance)
         except ApiError:
-            found = self._parts.results.find(instance, session.scope)
+            found = self._deps.results.find(instance, session.scope)
             return None if found is None else {"state": found.state, "text": found.text}
         return None
 
@@ -373,15 +372,15 @@ class Requests:
 
     def _kill(self, session: Session, asked: methods.Kill) -> Answer:
         operator = session.user in self._config.admins
-        instance = self._parts.registry.find(asked.instance, None if operator else session.scope)
+        instance = self._deps.registry.find(asked.instance, None if operator else session.scope)
         alive = instance.state is InstanceState.RUNNING
         # At once: a client that waits for the answer finds what it had free, such as its messages.
-        self._parts.registry.kill(instance, f"by {session.user}")
+        self._deps.registry.kill(instance, f"by {session.user}")
         return alive
 
     def _inspect(self, session: Session, asked: methods.Inspect) -> Answer:
         instance = self._find(session, asked.instance)
-        return inspect(instance, self._parts.models, session.scope)
+        return inspect(instance, self._deps.models, session.scope)
 
     def _logs(self, session: Session, asked: methods.Logs) -> Answer:
         """Lines from number `after` on, as many as one answer has; `next` is the `after` of a later
@@ -404,9 +403,9 @@ class Requests:
             raise ApiError(
                 "unsupported", "this server keeps no traces: `limits.trace_spans` is 0 there"
             )
-        dates = self._parts.epoch_ns, instance.created_ns
+        dates = self._deps.epoch_ns, instance.created_ns
         reason = ", ".join(waits_of(instance)) or None
-        waits = timeline.wait_until(self._parts.clock_ns(), reason, *dates)
+        waits = timeline.wait_until(self._deps.clock_ns(), reason, *dates)
         return {
             "program": instance.program.name,
             "begun_ns": instance.created_ns,
@@ -424,7 +423,7 @@ class Requests:
         return session.scope
 
     def _find(self, session: Session, instance: str) -> Instance:
-        return self._parts.registry.find(instance, session.scope)
+        return self._deps.registry.find(instance, session.scope)
 
 
 async def _first(*waits: Callable[[], Awaitable[None]]) -> None:

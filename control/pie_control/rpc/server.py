@@ -155,8 +155,7 @@ class RpcServer:
                 await self._socket.wait()
 
     def has_requests(self) -> bool:
-        """Whether messages have arrived because of which instances may have commands, and that are
-        not handled yet."""
+        """True if messages that are not handled yet may give instances commands."""
         self._receive()
         if self._inbox:
             self._socket.wake()  # the signal that `_serve` waits for is consumed

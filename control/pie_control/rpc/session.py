@@ -22,7 +22,7 @@ FRAME_BYTES = 256 << 10  # of several items joined in one message
 
 
 class Presence(Enum):
-    """Whether a session's client can be reached."""
+    """How far a session's client can be reached."""
 
     PRESENT = auto()  # it has a connection, and was heard lately
     SILENT = auto()  # it has a connection, and was not heard for `Timing.dead` seconds
@@ -31,7 +31,7 @@ class Presence(Enum):
 
 
 class Change(Enum):
-    """What happens to a session."""
+    """Events of a session."""
 
     HELLO = auto()  # its client says hello, on whatever connection
     MESSAGE = auto()  # its client says anything else
@@ -99,7 +99,7 @@ class Session:
 
     @property
     def is_present(self) -> bool:
-        """Whether items may be sent to it."""
+        """True if items may be sent to it."""
         return self.presence is Presence.PRESENT
 
     def check_admin(self, admins: Collection[str]) -> None:
@@ -157,7 +157,7 @@ class Session:
 
     @property
     def takes_no_answers(self) -> bool:
-        """Whether it has opened more requests, or left more answers unconfirmed, than it may."""
+        """True if it has opened more requests, or left more answers unconfirmed, than it may."""
         return len(self.pending) > MAX_PENDING or self.answer_bytes > MAX_ANSWER_BYTES
 
     def answered(self, answer: Response | Failure, frame: bytes) -> bool:
@@ -200,7 +200,7 @@ class ItemStream:
 
     @property
     def finished(self) -> bool:
-        """Whether the last item has been acknowledged."""
+        """True if the last item has been acknowledged."""
         return (
             self.instance.ended is not None and not self._unacked and not len(self.instance.outbox)
         )
@@ -291,7 +291,7 @@ class ItemStream:
 
 
 def _as_item(event: Event) -> tuple[Item, int]:
-    """What a client is sent of an event, and its bytes."""
+    """The item that a client is sent of an event, and its bytes."""
     if isinstance(event, InstanceEnded):
         return Ended(event.state.value, event.text), size_of(event.text)
     return event, size_of(event)

@@ -19,6 +19,7 @@ from pie_control.instances.instance import Instance
 from pie_control.rpc.outgoing import Delivery, Outgoing, SentBytes
 from pie_control.rpc.session import Change, ItemStream, Pending, Session
 from pie_control.shares import Shares
+from pie_control.tasks import take_off
 from pie_py import __version__
 from pie_py.wire.rpc import (
     PROTOCOL,
@@ -115,7 +116,7 @@ class Sessions:
 
     @property
     def backlog(self) -> SentBytes:
-        """What connections were sent and need not have read."""
+        """Bytes that connections were sent and need not have read."""
         return self._out.backlog
 
     def __len__(self) -> int:
@@ -284,7 +285,7 @@ class Sessions:
         return events
 
     def _takes_more_than_its_part(self, session: Session) -> bool:
-        """Whether answers not confirmed are too many of a user, and as many of this session."""
+        """True if answers not confirmed are too many of a user, and as many of this session."""
         total = self._answer_bytes[session.user]
         if total <= USER_ANSWER_BYTES:
             return False
@@ -400,9 +401,7 @@ class Sessions:
             session.peer = None
         session.change(change, self._clock())
         del self._sessions[session.user, session.id]
-        self._answer_bytes[session.user] -= session.answer_bytes
-        if not self._answer_bytes[session.user]:
-            del self._answer_bytes[session.user]
+        take_off(self._answer_bytes, session.user, session.answer_bytes)
         for instance in list(session.streams):
             self.stop_reading(session, instance)
         session.pending.clear()
@@ -425,7 +424,7 @@ class Sessions:
 
     @property
     def has_work(self) -> bool:
-        """Whether there may be something to send."""
+        """True if there may be something to send."""
         return self._out.has_work
 
     def gather(self) -> None:
@@ -433,7 +432,7 @@ class Sessions:
         self._out.gather()
 
     def take_deliveries(self) -> list[Delivery]:
-        """What is to be sent now, in order."""
+        """Deliveries that are to be sent now, in order."""
         for session in self._out.take_hopeless():
             if session.peer is not None:
                 self._cut_off(session)

@@ -29,7 +29,7 @@ FORGET = 64  # users, before they are looked through
 
 
 class Competition(Enum):
-    """Those who compete with the users who have work in a batch: they wait for it."""
+    """Rivals of the users who have work in a batch: they wait for it."""
 
     NONE = auto()  # no other user has a queue, and no step has been taken for a while
     OWN_STEPS = auto()  # the same user takes steps, and no other has a queue

@@ -93,7 +93,7 @@ def load_in_large_pages(path: Path) -> None:
 
 
 def is_in_memory(file: int) -> bool:
-    """Whether the system has all of a file in memory, as far as it says so."""
+    """True if the system has all of a file in memory, as far as it says so."""
     byte = bytearray(1)
     try:
         for place in range(0, os.fstat(file).st_size, _PROBED):

@@ -205,7 +205,7 @@ class Guest(HostCalls):
         self._fiber.set_arguments(args)
 
     def is_of(self, component: Component) -> bool:
-        """Whether it runs this component, and has not ended."""
+        """True if it runs this component, and has not ended."""
         return self._fiber is not None and self._fiber.component is component
 
     def poll(self) -> Status:
@@ -263,7 +263,7 @@ class Guest(HostCalls):
 
     @property
     def outcome(self) -> tuple[bool, str]:
-        """Whether `run` succeeded, and its result or error text. Only after `Status.DONE`."""
+        """Success of `run`, and its result or error text. Only after `Status.DONE`."""
         if self._outcome is None:
             raise RuntimeError("the guest has no outcome: it is not done, or was closed")
         return self._outcome

@@ -64,7 +64,7 @@ def lark_grammar(text: str) -> str:
 
 
 def _styled(text: str, finish: Callable[[str], str]) -> str:
-    """What `finish` makes of a schema once llguidance knows it; see `schema_grammar`."""
+    """Hands a schema to `finish` once llguidance knows it; see `schema_grammar`."""
     try:
         schema = json.loads(text)
         options = _taken_options(schema)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from pie_control.api.binder import queue_of
 from pie_control.api.grammar.matcher import Matcher
@@ -25,6 +25,10 @@ INLINE_TOKENS = 8
 LONG_CALLS = ("advance", "rollback", "count-allowed", "grammar-mask", "grammar-forced")
 
 
+Kind = TypeVar("Kind", bound=Grammar | Matcher)
+_NAMES: dict[type, str] = {Grammar: "grammar", Matcher: "matcher"}
+
+
 class GrammarTable:
     """Grammars and matchers of one instance, by handle."""
 
@@ -32,44 +36,30 @@ class GrammarTable:
         self._limits = limits
         self._held: Handles[Grammar | Matcher] = Handles()
 
-    def check_room(self) -> None:
-        """Raises `limit-exceeded` if there are as many grammars as there may be."""
-        most = self._limits.grammars
-        if self._count(Grammar) >= most:
-            raise ApiError("limit-exceeded", f"{most} grammars are held; release one first")
-
-    def check_matcher_room(self) -> None:
-        """Raises `limit-exceeded` if there are as many matchers as there may be."""
-        if self._count(Matcher) >= MATCHERS:
-            raise ApiError("limit-exceeded", f"{MATCHERS} matchers are open; destroy one first")
-
-    def _count(self, kind: type[Grammar | Matcher]) -> int:
-        return sum(isinstance(held, kind) for held in self._held.values())
+    def check_room(self, kind: type[Grammar | Matcher]) -> None:
+        """Raises `limit-exceeded` if there are as many of a kind as there may be."""
+        name = _NAMES[kind]
+        most = self._limits.grammars if kind is Grammar else MATCHERS
+        if sum(isinstance(held, kind) for held in self._held.values()) >= most:
+            raise ApiError("limit-exceeded", f"{most} {name}s are open; end one first")
 
     def add(self, held: Grammar | Matcher) -> int:
         """Holds a grammar or a matcher, and returns its handle."""
         return self._held.add(held)
 
-    def grammar(self, handle: int) -> Grammar:
-        """The grammar behind a handle. Raises ApiError `invalid-handle`."""
+    def find(self, kind: type[Kind], handle: int) -> Kind:
+        """The grammar or matcher behind a handle. Raises ApiError `invalid-handle`."""
         found = self._held.get(handle)
-        if not isinstance(found, Grammar):
+        if not isinstance(found, kind):
+            name = _NAMES[kind]
             raise ApiError(
-                "invalid-handle", f"{handle} is no grammar of this instance (released already?)"
+                "invalid-handle", f"{handle} is no {name} of this instance (ended already?)"
             )
         return found
 
-    def matcher(self, handle: int) -> Matcher:
-        """The matcher behind a handle. Raises ApiError `invalid-handle`."""
-        found = self._held.get(handle)
-        if not isinstance(found, Matcher):
-            raise ApiError(
-                "invalid-handle", f"{handle} is no matcher of this instance (destroyed already?)"
-            )
-        return found
-
-    def remove(self, handle: int) -> None:
-        """Lets a grammar or a matcher go."""
+    def remove(self, kind: type[Grammar | Matcher], handle: int) -> None:
+        """Lets a grammar or a matcher go. Raises ApiError `invalid-handle`."""
+        self.find(kind, handle)
         del self._held[handle]
 
 
@@ -114,29 +104,25 @@ class GrammarCalls:
 
     def take_grammar(self, instance: Instance, future: int) -> int:
         """Consumes a future of a grammar and returns the grammar's handle."""
-        self._table(instance).check_room()
+        self._table(instance).check_room(Grammar)
         grammar: Grammar = instance.futures.take(future, FutureKind.GRAMMAR)
         return self._table(instance).add(grammar)
 
     def release_grammar(self, instance: Instance, grammar: int) -> None:
         """Ends a grammar's handle; its matchers go on."""
-        table = self._table(instance)
-        table.grammar(grammar)
-        table.remove(grammar)
+        self._table(instance).remove(Grammar, grammar)
 
     def create_matcher(self, instance: Instance, grammar: int) -> int:
         """A matcher at a grammar's start."""
         table = self._table(instance)
-        found = table.grammar(grammar)
-        table.check_matcher_room()
+        found = table.find(Grammar, grammar)
+        table.check_room(Matcher)
         owner = Owner(instance.user, instance.id)
         return table.add(found.matcher(self._turns.give_another, owner))
 
     def destroy_matcher(self, instance: Instance, matcher: int) -> None:
         """Ends a matcher; a sample that is under way with it goes on."""
-        table = self._table(instance)
-        table.matcher(matcher)
-        table.remove(matcher)
+        self._table(instance).remove(Matcher, matcher)
 
     def advance(self, instance: Instance, matcher: int, tokens: list[int]) -> Any:
         """Consumes tokens; whether the text may end then."""
@@ -167,16 +153,16 @@ class GrammarCalls:
         )
 
     def is_accepting(self, instance: Instance, matcher: int) -> bool:
-        """Whether the text may end here."""
-        return self._table(instance).matcher(matcher).accepting
+        """True if the text may end here."""
+        return self._table(instance).find(Matcher, matcher).accepting
 
     def is_finished(self, instance: Instance, matcher: int) -> bool:
-        """Whether the text must end here, or has ended."""
-        return self._table(instance).matcher(matcher).finished
+        """True if the text must end here, or has ended."""
+        return self._table(instance).find(Matcher, matcher).finished
 
     def grammar_mask(self, instance: Instance, matcher: int) -> Any:
         """The mask of the next token."""
-        found = self._table(instance).matcher(matcher)
+        found = self._table(instance).find(Matcher, matcher)
         found.check_free()
         mask = found.mask()
 
@@ -189,7 +175,7 @@ class GrammarCalls:
 
     def grammar_forced(self, instance: Instance, matcher: int) -> Any:
         """The tokens that follow whatever is chosen."""
-        long = not self._table(instance).matcher(matcher).foresees
+        long = not self._table(instance).find(Matcher, matcher).foresees
         return self._do(instance, matcher, lambda found: found.forced(), long=long)
 
     def sample_constrained(
@@ -197,7 +183,7 @@ class GrammarCalls:
     ) -> int:
         """Queues a choice among the tokens that the grammar allows; the matcher follows it."""
         target = queue_of(instance, queue, "sample")
-        found = self._table(instance).matcher(matcher)
+        found = self._table(instance).find(Matcher, matcher)
         found.check_free()
         model = target.model.description.name
         if found.model != model:
@@ -230,7 +216,7 @@ class GrammarCalls:
         `work` gives the answer, or raises the guest's error; `after` is called if it went well. If
         it is `long`, it goes into a thread, the guest suspended.
         """
-        matcher = self._table(instance).matcher(handle)
+        matcher = self._table(instance).find(Matcher, handle)
         matcher.check_free()
         answers: list[Any] = []
         suspended = False

@@ -180,7 +180,7 @@ def _unique(schema: dict[str, Any]) -> None:
 
 
 def _unevaluated(schema: dict[str, Any]) -> None:
-    """What nothing else evaluates is what is additional, where nothing else applies."""
+    """Where nothing else applies, what is unevaluated is what is additional."""
     applies = _APPLIES & schema.keys()
     for name, plain in (
         ("unevaluatedProperties", "additionalProperties"),

@@ -82,7 +82,7 @@ class Matcher:
         return _forced_of(self._walk, self._vocabulary)
 
     def call(self, work: Callable[[], None]) -> bool:
-        """Does some work at once, or after the mask under way. Returns whether it is done."""
+        """Does some work at once, or after the mask under way. True if it is done."""
         mask = self._mask
         if mask is None or mask.want():
             work()
@@ -225,7 +225,7 @@ class Matcher:
 
     @property
     def foresees(self) -> bool:
-        """Whether `forced` is cached: thousands of forced tokens take tenths of a second."""
+        """True if `forced` is cached: thousands of forced tokens take tenths of a second."""
         return self.finished or self._forced is not None or self._foreseen is not None
 
     def forced(self) -> list[int]:
@@ -297,5 +297,5 @@ def _compute(
 
 
 def first_lines(text: str) -> str:
-    """What is for people in an error of llguidance, without the dump of its state."""
+    """The part of an error of llguidance that is for people, without the dump of its state."""
     return text.split("\n<state>")[0].strip()[:500]

@@ -29,6 +29,7 @@ from pie_control.confined.process import STACK_BYTES as PROBE_STACK_BYTES
 from pie_control.errors import ApiError, Shortage
 from pie_control.fairness import FairThreads, Owner
 from pie_control.models.tokenizer import TextCodec
+from pie_control.tasks import Service
 from pie_py.config.services import GrammarConfig
 from pie_py.wire.plan import ModelDescription
 
@@ -76,14 +77,14 @@ class _Compilation:
 
 
 class _Share:
-    """What one user has of the service."""
+    """Compilations of one user."""
 
     def __init__(self) -> None:
         self.waiting = 0  # compilations under way, abandoned ones in threads included
         self.turn = trio.Lock()  # of the one that has a thread, or comes next
 
 
-class GrammarService:
+class GrammarService(Service):
     """The compiled grammars of the server, by model, kind and text."""
 
     def __init__(self, config: GrammarConfig, confined: ConfinedPool) -> None:
@@ -95,13 +96,6 @@ class GrammarService:
         self._cached_characters = 0
         self._under_way: dict[tuple[str, _Key], _Compilation] = {}  # by user
         self._shares: dict[str, _Share] = {}  # by user
-        self._nursery: trio.Nursery | None = None  # of the tasks that wait for compilations
-
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carries what `start` has begun, until cancelled."""
-        async with trio.open_nursery() as self._nursery:
-            task_status.started()
-            await trio.sleep_forever()
 
     def __len__(self) -> int:
         return len(self._cache)
@@ -144,7 +138,6 @@ class GrammarService:
 
         Returns what gives the compilation up; `done` is not called then.
         """
-        assert self._nursery is not None, "the service runs"
         scope = trio.CancelScope()
 
         async def run() -> None:
@@ -156,7 +149,7 @@ class GrammarService:
                 except Exception as error:
                     done(ApiError("internal", f"{type(error).__name__}: {error}"))
 
-        self._nursery.start_soon(run)
+        self._start_task(run)
         return scope.cancel
 
     async def compile(

@@ -82,7 +82,7 @@ def load_vocabulary(codec: TextCodec, size: int, stops: Sequence[int]) -> Vocabu
 
 
 class _Tokens:
-    """What llguidance asks of a tokenizer: the bytes of all tokens, and the tokens of a text.
+    """A tokenizer as llguidance asks it: the bytes of all tokens, and the tokens of a text.
 
     Its own reader of `tokenizer.json` is not used: that takes special tokens for the text that they
     are written with, so a grammar could force one.

@@ -36,7 +36,7 @@ class GzipDecoder:
 
     @property
     def has_input(self) -> bool:
-        """Whether `read` may have more to give."""
+        """True if `read` may have more to give."""
         return bool(self._packed)
 
     def read(self, most: int) -> bytes:
@@ -307,7 +307,7 @@ def _header(response: httpcore2.Response, name: bytes) -> str | None:
 
 
 def _translated(error: Exception, request: HttpRequest) -> ApiError:
-    """What a failure on the way becomes for the program."""
+    """The program's error for a failure on the way."""
     where = f"{request.host}:{request.port}"
     if isinstance(error, httpcore2.TimeoutException):
         return ApiError("timed-out", f"{where} cannot be reached in time")

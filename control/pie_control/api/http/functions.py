@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import httpcore2
@@ -22,6 +23,7 @@ from pie_control.api.http.request import HEADER_BYTES, HttpRequest, check_reques
 from pie_control.errors import ApiError, Shortage
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Handles
+from pie_control.tasks import Service, take_off
 from pie_py.config.http import HttpConfig
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ Headers: TypeAlias = list[tuple[str, str]]
 
 @dataclass
 class _Share:
-    """What one instance has of the client."""
+    """Requests and bodies of one instance."""
 
     tokens: float  # requests that it may make at once
     refilled: float  # trio time
@@ -47,7 +49,7 @@ class _Share:
     bodies: Handles[Exchange] = field(default_factory=Handles)
 
 
-class HttpClient:
+class HttpClient(Service):
     """Makes requests for instances. `run` must run before the first one."""
 
     def __init__(self, config: HttpConfig, *, resolve: Resolve = resolve) -> None:
@@ -56,7 +58,6 @@ class HttpClient:
         self._backend = CheckedBackend(self._policy, 2 * HEADER_BYTES, resolve)
         self._pool: httpcore2.AsyncConnectionPool | None = None
         self._opening = trio.Lock()
-        self._nursery: trio.Nursery | None = None
         self._shares: dict[Instance, _Share] = {}
         self._owners: dict[Exchange, Instance] = {}
         self._users: Counter[str] = Counter()
@@ -64,9 +65,7 @@ class HttpClient:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carries the exchanges until cancelled, then closes every connection."""
         try:
-            async with trio.open_nursery() as self._nursery:
-                task_status.started()
-                await trio.sleep_forever()
+            await super().run(task_status)
         finally:
             if self._pool is not None:
                 with trio.CancelScope(shield=True):
@@ -139,13 +138,8 @@ class HttpClient:
         exchange = self._body(instance, body)
         if most == 0:
             raise ApiError("invalid-argument", "a read of 0 bytes; 1 at least")
-        future: Future = instance.futures.create(FutureKind.BLOB)
-        try:
-            exchange.read(min(most, MOST_BYTES_A_READ), future)
-        except ApiError:
-            instance.futures.cancel(future.handle)
-            raise
-        return future.handle
+        most = min(most, MOST_BYTES_A_READ)
+        return instance.futures.open(FutureKind.BLOB, partial(exchange.read, most))
 
     def response_url(self, instance: Instance, body: int) -> str:
         """The URL that a body came from. Raises ApiError `invalid-handle`."""
@@ -215,15 +209,12 @@ class HttpClient:
         share.running.add(exchange)
         self._owners[exchange] = instance
         self._users[instance.user] += 1
-        assert self._nursery is not None, "the client runs"
-        self._nursery.start_soon(exchange.run)
+        self._start_task(exchange.run)
 
     def _release(self, exchange: Exchange) -> None:
         """An exchange is over: its place is free."""
         instance = self._owners.pop(exchange)
-        self._users[instance.user] -= 1
-        if not self._users[instance.user]:
-            del self._users[instance.user]
+        take_off(self._users, instance.user)
         share = self._shares.get(instance)
         if share is not None:
             share.running.discard(exchange)

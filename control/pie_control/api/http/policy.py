@@ -32,7 +32,7 @@ _SPECIAL = tuple(
 
 
 def special_range(address: Address) -> str | None:
-    """What keeps an address from being an ordinary public one; None if nothing does."""
+    """The kind of an address that is no ordinary public one; None if it is one."""
     for condition, name in (
         (address.is_unspecified, "unspecified"),
         (address.is_loopback, "loopback"),
@@ -70,7 +70,7 @@ class HttpPolicy:
 
     @property
     def enabled(self) -> bool:
-        """Whether there is anything that may be reached."""
+        """True if there is anything that may be reached."""
         return bool(self._rules)
 
     def check_host(self, host: str, port: int) -> None:

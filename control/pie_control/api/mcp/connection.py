@@ -60,7 +60,7 @@ class McpConnection:
 
     @property
     def usable(self) -> bool:
-        """Whether calls may use it, or wait for it."""
+        """True if calls may use it, or wait for it."""
         return self.failure is None
 
     def drop(self, reason: str) -> None:

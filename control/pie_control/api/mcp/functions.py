@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,6 +22,7 @@ from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError
 from pie_control.guest_json import check_values
 from pie_control.instances.futures import Future, FutureKind
+from pie_control.tasks import Service, take_off
 from pie_py.config.http import HttpConfig
 from pie_py.config.mcp import McpConfig, redacted
 
@@ -39,8 +39,8 @@ INSTANCE_CALLS = 16  # under way
 USER_CALLS = 64  # under way, of all instances of one user
 
 
-class McpServers:
-    """Calls tools for instances. `run` must run before the first call."""
+class McpServers(Service):
+    """Calls tools for instances. Servers that it has started end with it."""
 
     def __init__(
         self, config: McpConfig, http: HttpConfig | None = None, folder: Path | None = None
@@ -52,20 +52,9 @@ class McpServers:
             MissingVariable: the configuration names a variable that is not there.
         """
         settings = SettingsFolder(folder, "user", "name", "fields")
-        self.registry = McpRegistry(config, http or HttpConfig(), self._start, settings)
-        self._nursery: trio.Nursery | None = None
+        self.registry = McpRegistry(config, http or HttpConfig(), self._start_task, settings)
         self._calls: Counter[str] = Counter()  # under way, by instance
         self._user_calls: Counter[str] = Counter()
-
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carries connections and calls until cancelled, then ends the servers that it started."""
-        async with trio.open_nursery() as self._nursery:
-            task_status.started()
-            await trio.sleep_forever()
-
-    def _start(self, run: Callable[[], Awaitable[None]]) -> None:
-        assert self._nursery is not None, "the servers run"
-        self._nursery.start_soon(run)
 
     # Trait `mcp`
 
@@ -125,10 +114,10 @@ class McpServers:
             try:
                 await _carry_out(server, action, scope, future, limit)
             finally:
-                _subtract(self._calls, instance.id)
-                _subtract(self._user_calls, instance.user)
+                take_off(self._calls, instance.id)
+                take_off(self._user_calls, instance.user)
 
-        self._start(run)
+        self._start_task(run)
         return future.handle
 
     @property
@@ -177,12 +166,6 @@ async def _carry_out(
         future.fail(error)
 
 
-def _subtract(counts: Counter[str], key: str) -> None:
-    counts[key] -= 1
-    if not counts[key]:
-        del counts[key]
-
-
 def _parse(arguments: str) -> dict[str, Any]:
     """Arguments of a tool. Raises ApiError `invalid-argument`, `limit-exceeded`."""
     check_values(arguments, "arguments")
@@ -207,7 +190,7 @@ def _parse(arguments: str) -> dict[str, Any]:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and objects of JSON are nested in more levels."""
+    """True if lists and objects of JSON are nested in more levels."""
     level = [value]
     for _ in range(levels):
         items = (within.values() if isinstance(within, dict) else within for within in level)

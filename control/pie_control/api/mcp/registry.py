@@ -71,8 +71,7 @@ class McpRegistry:
         return usable[name]
 
     def describe(self, user: str) -> list[dict[str, Any]]:
-        """What a user's clients see: name, whether it is their own, and its URL or its
-        command."""
+        """Servers as a user's clients see them: name, if it is their own, and URL or command."""
         mine = self._clients.get(user, {})
         return [
             {"name": name, "own": name in mine, "at": _place(server.config)}
@@ -94,7 +93,7 @@ class McpRegistry:
         self._add(user, name, config)
 
     def _register_again(self, user: str, name: str, fields: dict[str, Any]) -> None:
-        """What was registered before a restart, if the operator still allows it."""
+        """Adds a server that was registered before a restart, if the operator still allows it."""
         try:
             self._add(user, name, self._admitted(user, name, fields))
         except ApiError as error:  # its text may hold the address, which may hold secrets

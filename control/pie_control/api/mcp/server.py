@@ -55,7 +55,7 @@ class McpServer:
             self._connection.drop(reason)
 
     def allows(self, user: str) -> bool:
-        """Whether a user may use it."""
+        """True if a user may use it."""
         return self.config.users is None or user in self.config.users
 
     async def call(self, action: Action, on_connected: Callable[[], None]) -> str:

@@ -65,7 +65,7 @@ class Channel:
 
     @property
     def has_room(self) -> bool:
-        """Whether `put` may be called. The message that fills the channel may go over the bytes."""
+        """True if `put` may be called. The message that fills the channel may go over the bytes."""
         budget = self._budget
         return (
             self.count < self._max_messages
@@ -75,7 +75,7 @@ class Channel:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is empty and no puller waits for it."""
+        """True if it is empty and no puller waits for it."""
         return not self.count and not self._takers
 
     def put(self, text: str, size: int) -> None:

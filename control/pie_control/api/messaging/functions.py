@@ -2,71 +2,360 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
-from pie_control.api.messaging.bus import Bus
+from pie_control.api.messaging.channel import Budget, Channel, check_topic
 from pie_control.api.session import check_size
 from pie_control.errors import ApiError
-from pie_control.instances.futures import Future, FutureKind
-from pie_control.instances.instance import Instance
+from pie_control.instances.futures import Future, FutureKind, wait_in
+from pie_control.instances.instance import Handles
 from pie_py.wire.rpc import size_of
 
+if TYPE_CHECKING:
+    from pie_control.instances.instance import Instance
+    from pie_py.config.services import MessagingConfig
 
-class MessagingCalls:
-    """Messages over one bus, for all instances."""
+IDLE_BYTES = 64 << 20  # in the work queues of all users without an instance
 
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
 
-    def broadcast(self, instance: Instance, topic: str, message: str) -> int:
-        """Sends to every subscriber, or to none; returns how many there are."""
-        size = size_of(message)
-        check_size(instance, size)
-        return self._bus.broadcast(instance, topic, message, size)
+@dataclass(slots=True, eq=False)
+class _Subscription:
+    """One reader of a topic, and what it has not read yet."""
 
-    def broadcast_room(self, instance: Instance, topic: str) -> int:
-        """Opens a future of room in every subscriber's box."""
-        bus = self._bus
-        return _open(instance, FutureKind.DONE, lambda f: bus.broadcast_room(instance, topic, f))
+    instance: Instance
+    topic: str
+    box: Channel
+
+
+class _Member:
+    """The subscriptions of one instance."""
+
+    def __init__(self, bytes_limit: int) -> None:
+        self.subscriptions: Handles[_Subscription] = Handles()
+        self.budget = Budget(bytes_limit)
+
+
+class _User:
+    """Everything of one user."""
+
+    def __init__(self, queue_bytes: int) -> None:
+        self.live = 0  # instances
+        self.topics: dict[str, dict[_Subscription, None]] = {}
+        self.queues: dict[str, Channel] = {}
+        self.budget = Budget(queue_bytes)  # of the work queues
+        # Futures that wait for room, by the topic or queue that is full
+        self.broadcasters: dict[str, dict[Future, None]] = {}
+        self.pushers: dict[str, dict[Future, None]] = {}
+
+
+class Bus:
+    """Messages between instances of one user, invisible to other users. They live in memory only.
+
+    Not for several threads: every call comes from the control thread, and none of them waits.
+    """
+
+    def __init__(self, config: MessagingConfig, *, alone: bool = True) -> None:
+        """Takes whether what is here is all that a user has, as it is without a cluster."""
+        self._config = config
+        self._alone = alone
+        self._users: dict[str, _User] = {}
+        self._members: dict[Instance, _Member] = {}
+        # Users without an instance whose queues stay, by how long they have been without one
+        self._idle: OrderedDict[str, _User] = OrderedDict()
+
+    # Instances come and go
+
+    def join(self, instance: Instance) -> None:
+        """An instance starts: the queues of its user stay."""
+        self._user(instance).live += 1
+        self._idle.pop(instance.user, None)
+
+    def leave(self, instance: Instance) -> None:
+        """An instance has ended, and its futures are closed: nothing of it is left afterwards.
+
+        What it has pushed stays for the user's other instances. After the user's last instance,
+        queues stay as far as `IDLE_BYTES` goes: those of the user that is idle longest go
+        first.
+        """
+        member = self._members.pop(instance, None)
+        if member is not None:
+            for subscription in member.subscriptions.values():
+                self._drop(subscription)
+            _wake_broadcasters(self._user(instance), member)
+            member.subscriptions.clear()  # their boxes hold the member
+        user = self._users.get(instance.user)
+        if user is None:
+            return
+        user.live -= 1
+        if user.live > 0:
+            return
+        if user.queues:
+            self._idle[instance.user] = user
+            self._shrink_idle()
+        else:
+            self._forget(instance.user)
+
+    # Topics
 
     def subscribe(self, instance: Instance, topic: str) -> int:
-        """Opens a subscription."""
-        return self._bus.subscribe(instance, topic)
+        """Opens a subscription to what is broadcast from now on, and returns its handle.
+
+        Raises:
+            ApiError: `invalid-argument`, `limit-exceeded`.
+        """
+        self._check(topic)
+        member = self._members.get(instance)
+        if member is None:
+            member = self._members[instance] = _Member(instance.limits.mailbox_bytes)
+        limit = self._config.subscriptions
+        if len(member.subscriptions) >= limit:
+            raise ApiError(
+                "limit-exceeded", f"{limit} subscriptions are open; unsubscribe from some first"
+            )
+        user = self._user(instance)
+        most = self._config.subscribers
+        if len(user.topics.get(topic, ())) >= most:
+            raise ApiError(
+                "limit-exceeded",
+                f"{topic!r} has {most} subscriptions, in all instances; use several topics",
+            )
+        box = Channel(
+            self._config.box_messages,
+            instance.limits.mailbox_bytes,
+            member.budget,
+            partial(_wake_broadcasters, user, member),
+        )
+        subscription = _Subscription(instance, topic, box)
+        user.topics.setdefault(topic, {})[subscription] = None
+        return member.subscriptions.add(subscription)
 
     def unsubscribe(self, instance: Instance, subscription: int) -> None:
-        """Closes a subscription."""
-        self._bus.unsubscribe(instance, subscription)
+        """Closes a subscription: unread messages are dropped, open futures fail with `cancelled`.
+
+        Raises:
+            ApiError: `invalid-handle`.
+        """
+        closed = self._subscription(instance, subscription)
+        member = self._members[instance]
+        del member.subscriptions[subscription]
+        self._drop(closed)
+        user = self._user(instance)
+        _wake_where(user.broadcasters, (closed.topic,), partial(_all_have_room, user))
+        _wake_broadcasters(user, member)
 
     def next_message(self, instance: Instance, subscription: int) -> int:
-        """Opens a future of a subscription's next message."""
-        bus = self._bus
-        return _open(
-            instance, FutureKind.TEXT, lambda f: bus.next_message(instance, subscription, f)
-        )
+        """Opens a future of a subscription's next message. Raises ApiError `invalid-handle`."""
 
-    def push(self, instance: Instance, topic: str, message: str) -> None:
-        """Appends to a work queue."""
+        def begin(future: Future) -> None:
+            self._subscription(instance, subscription).box.take_by(future)
+
+        return _open(instance, FutureKind.TEXT, begin)
+
+    def broadcast(self, instance: Instance, topic: str, message: str) -> int:
+        """Sends to every subscriber of a topic, or to none. Returns how many there are.
+
+        Raises:
+            ApiError: `invalid-argument`; `limit-exceeded` if the message is too large;
+                `would-block` if a subscriber's box is full, naming it.
+        """
         size = size_of(message)
         check_size(instance, size)
-        self._bus.push(instance, topic, message, size)
+        self._check(topic)
+        subscribers = self._user(instance).topics.get(topic, {})
+        for subscriber in subscribers:
+            if not subscriber.box.has_room:
+                box = subscriber.box
+                raise ApiError(
+                    "would-block",
+                    f"{subscriber.instance.id} has not read {box.count} messages ({box.bytes}"
+                    f" bytes) of {topic!r}, so this one was sent to no one; `broadcast-room` tells"
+                    " when to try again",
+                )
+        for subscriber in subscribers:
+            subscriber.box.put(message, size)
+        return len(subscribers)
 
-    def push_room(self, instance: Instance, topic: str) -> int:
-        """Opens a future of room in a work queue."""
-        bus = self._bus
-        return _open(instance, FutureKind.DONE, lambda f: bus.push_room(instance, topic, f))
+    def broadcast_room(self, instance: Instance, topic: str) -> int:
+        """Opens a future of room in every subscriber's box. Raises ApiError `invalid-argument`."""
+
+        def begin(future: Future) -> None:
+            self._check(topic)
+            user = self._user(instance)
+            _wait_in(user.broadcasters, topic, future, partial(_all_have_room, user))
+
+        return _open(instance, FutureKind.DONE, begin)
+
+    # Work queues
+
+    def push(self, instance: Instance, topic: str, message: str) -> None:
+        """Appends to the user's work queue of a topic, which begins to exist if need be.
+
+        Raises:
+            ApiError: `invalid-argument`; `would-block` if it is full; `limit-exceeded` if there are
+                too many queues, or the message is too large.
+        """
+        size = size_of(message)
+        check_size(instance, size)
+        self._check(topic)
+        user = self._user(instance)
+        queue = user.queues.get(topic)
+        if queue is None:
+            if len(user.queues) >= self._config.queues:
+                raise ApiError(
+                    "limit-exceeded",
+                    f"{self._config.queues} queues hold messages; pull from some first",
+                )
+            self._check_budget(user)
+            queue = self._open_queue(user, topic)
+        elif not queue.has_room:
+            self._check_budget(user)
+            raise ApiError(
+                "would-block",
+                f"{queue.count} messages ({queue.bytes} bytes) wait in {topic!r} already;"
+                " `push-room` tells when to try again",
+            )
+        queue.put(message, size)
 
     def pull(self, instance: Instance, topic: str) -> int:
-        """Opens a future of a work queue's next message."""
-        bus = self._bus
-        return _open(instance, FutureKind.TEXT, lambda f: bus.pull(instance, topic, f))
+        """Opens a future of the oldest message of a work queue that no other has.
+
+        Raises:
+            ApiError: `invalid-argument`.
+        """
+
+        def begin(future: Future) -> None:
+            self._check(topic)
+            user = self._user(instance)
+            queue = user.queues.get(topic) or self._open_queue(user, topic)
+            queue.take_by(future)
+
+        return _open(instance, FutureKind.TEXT, begin)
+
+    def push_room(self, instance: Instance, topic: str) -> int:
+        """Opens a future of room in a work queue. Raises ApiError `invalid-argument`."""
+
+        def begin(future: Future) -> None:
+            self._check(topic)
+            user = self._user(instance)
+            _wait_in(user.pushers, topic, future, partial(_has_room, user))
+
+        return _open(instance, FutureKind.DONE, begin)
+
+    # Inside
+
+    def _check(self, topic: str) -> None:
+        """Refuses what is no topic; and all of them where some subscribers would hear nothing.
+
+        Raises:
+            ApiError: `invalid-argument`, `unsupported`.
+        """
+        check_topic(topic)
+        if not self._alone:
+            raise ApiError(
+                "unsupported",
+                "topics and work queues reach the other nodes of a cluster only with a database:"
+                " set server.store.database in cluster.toml, or run this program on one server",
+            )
+
+    def _user(self, instance: Instance) -> _User:
+        user = self._users.get(instance.user)
+        if user is None:
+            user = self._users[instance.user] = _User(self._config.user_bytes)
+        return user
+
+    def _subscription(self, instance: Instance, handle: int) -> _Subscription:
+        member = self._members.get(instance)
+        found = None if member is None else member.subscriptions.get(handle)
+        if found is None:
+            raise ApiError("invalid-handle", f"{handle} is no subscription of this instance")
+        return found
+
+    def _drop(self, subscription: _Subscription) -> None:
+        user = self._user(subscription.instance)
+        subscribers = user.topics[subscription.topic]
+        del subscribers[subscription]
+        if not subscribers:
+            del user.topics[subscription.topic]
+        subscription.box.close(
+            ApiError("cancelled", f"the subscription to {subscription.topic!r} has ended")
+        )
+
+    def _check_budget(self, user: _User) -> None:
+        if user.budget.used >= user.budget.limit:
+            raise ApiError(
+                "would-block",
+                f"{user.budget.used} bytes wait in your queues, in {len(user.queues)} topics;"
+                " `push-room` tells when to try again",
+            )
+
+    def _open_queue(self, user: _User, topic: str) -> Channel:
+        config = self._config
+        queue = user.queues[topic] = Channel(
+            config.queue_messages,
+            config.queue_bytes,
+            user.budget,
+            lambda: self._queue_changed(user, topic),
+        )
+        return queue
+
+    def _queue_changed(self, user: _User, topic: str) -> None:
+        queue = user.queues.get(topic)
+        if queue is not None and queue.is_idle:
+            del user.queues[topic]
+        if user.pushers and user.budget.used < user.budget.limit:
+            _wake_where(user.pushers, list(user.pushers), partial(_has_room, user))
+
+    def _shrink_idle(self) -> None:
+        held = sum(user.budget.used for user in self._idle.values())
+        while held > IDLE_BYTES:
+            name, user = self._idle.popitem(last=False)
+            held -= user.budget.used
+            self._forget(name)
+
+    def _forget(self, user: str) -> None:
+        self._users.pop(user).queues.clear()  # which hold the user
 
 
-def _open(instance: Instance, kind: FutureKind, start: Callable[[Future], None]) -> int:
-    """Opens a future for what `start` begins; none stays open if it can't begin."""
-    future = instance.futures.create_outside(kind, f"messages of {instance.program.name}")
-    try:
-        start(future)
-    except ApiError:
-        instance.futures.cancel(future.handle)
-        raise
-    return future.handle
+def _open(instance: Instance, kind: FutureKind, begin: Callable[[Future], None]) -> int:
+    return instance.futures.open(kind, begin, f"messages of {instance.program.name}")
+
+
+def _all_have_room(user: _User, topic: str) -> bool:
+    return all(subscriber.box.has_room for subscriber in user.topics.get(topic, ()))
+
+
+def _has_room(user: _User, topic: str) -> bool:
+    queue = user.queues.get(topic)
+    return user.budget.used < user.budget.limit if queue is None else queue.has_room
+
+
+def _wait_in(
+    waiters: dict[str, dict[Future, None]],
+    topic: str,
+    future: Future,
+    has_room: Callable[[str], bool],
+) -> None:
+    if has_room(topic):
+        future.resolve()
+    else:
+        wait_in(waiters, topic, future)
+
+
+def _wake_broadcasters(user: _User, member: _Member) -> None:
+    """Wakes the broadcasters that wait for the boxes of an instance, where there is room."""
+    if user.broadcasters and member.budget.used < member.budget.limit:
+        topics = {subscription.topic for subscription in member.subscriptions.values()}
+        _wake_where(user.broadcasters, topics, partial(_all_have_room, user))
+
+
+def _wake_where(
+    waiters: dict[str, dict[Future, None]], topics: Iterable[str], has_room: Callable[[str], bool]
+) -> None:
+    for topic in topics:
+        if topic in waiters and has_room(topic):
+            for future in waiters.pop(topic):
+                future.resolve()

@@ -35,10 +35,7 @@ PRAGMA user_version = {FORMAT};
 
 
 class Database(Entries):
-    """The file. Blocks: call it in a thread, one call at a time.
-
-    A commit that has been answered survives the end of the process and of the machine.
-    """
+    """The file."""
 
     def __init__(self, path: Path, config: StoreConfig) -> None:
         """Opens the file, or makes it.
@@ -78,11 +75,7 @@ class Database(Entries):
         self._sql.close()
 
     def run(self, operations: Sequence[Operation]) -> list[Result]:
-        """Runs operations in order; they are on disk when it returns.
-
-        Each takes effect wholly or fails alone, with an `ApiError` as its result. The list is
-        shorter than that of the operations if the results grow large: run the others again.
-        """
+        """As `Entries.run`, in one transaction."""
         try:
             self._sql.execute("BEGIN IMMEDIATE" if writes(operations) else "BEGIN")
             results = self.apply(operations)

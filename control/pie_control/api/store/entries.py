@@ -64,12 +64,12 @@ def weight(result: Result) -> int:
 
 
 def writes(operations: Sequence[Operation]) -> bool:
-    """Whether one of them may change something."""
+    """True if one of them may change something."""
     return any(isinstance(operation, Commit) for operation in operations)
 
 
 class Rows(Protocol):
-    """What a statement has found."""
+    """Rows that a statement has found."""
 
     def fetchone(self) -> Any:
         """The next row, or None."""
@@ -104,7 +104,7 @@ class Entries(ABC):
         """Closes the database."""
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
-        """What `run` does, within a transaction of its own."""
+        """Does the operations of `run`, within a transaction of its own."""
         results: list[Result] = []
         read = 0
         for operation in operations:

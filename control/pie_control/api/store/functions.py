@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pie_control.api.store.entries import Commit, Get, ListKeys, Operation
 from pie_control.api.store.service import StoreService
 from pie_control.errors import ApiError
@@ -75,18 +77,10 @@ class StoreCalls:
 
     def store_room(self, instance: Instance) -> int:
         """Opens a future of room for an operation."""
-        future = instance.futures.create(FutureKind.DONE)
-        self._store.room(instance, future)
-        return future.handle
+        return instance.futures.open(FutureKind.DONE, partial(self._store.room, instance))
 
     def _submit(self, instance: Instance, kind: FutureKind, operation: Operation) -> int:
-        future = instance.futures.create(kind)
-        try:
-            self._store.submit(instance, operation, future)
-        except ApiError:
-            instance.futures.cancel(future.handle)
-            raise
-        return future.handle
+        return instance.futures.open(kind, partial(self._store.submit, instance, operation))
 
 
 def _check_keys(keys: list[str]) -> None:

@@ -216,5 +216,5 @@ def _failed(operations: Sequence[Operation], problem: str) -> list[Result]:
 
 
 def line_of(error: psycopg.Error) -> str:
-    """What an error says, in one line."""
+    """The text of an error, in one line."""
     return " ".join(str(error).split()) or type(error).__name__

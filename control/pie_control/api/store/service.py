@@ -175,7 +175,7 @@ class StoreService:
                 future.resolve()
 
     def _has_room(self, instance: Instance) -> bool:
-        """Whether a value more may be held; the one that fills the room may go over it."""
+        """True if a value more may be held; the one that fills the room may go over it."""
         return self._held.get(instance, 0) < self.config.waiting_bytes
 
     def _too_much(self, instance: Instance) -> ApiError:
