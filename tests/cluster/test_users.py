@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class Node:
             **SERVER,
             "endpoint": "tcp://0.0.0.0:*",
             "data_folder": str(folder),
-            "extension": self.member.extension().model_dump(),
+            "extension": asdict(self.member.extension()),
         }
         gateway = ChildProcess("pie_cluster.gateway", config, folder / "gateway.log")
         self.process = gateway.process

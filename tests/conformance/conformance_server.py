@@ -35,7 +35,6 @@ LIMITS = {
     "grammars": 4,
     "message_bytes": 65536,
     "mailbox_bytes": 262144,
-    "image_pixels": 1 << 20,
 }
 
 
@@ -83,7 +82,7 @@ def start(folder: Path, **settings: Any) -> Iterator[Place]:
                 {
                     "site": f"http://{host}",
                     "picture": _picture(40, 30),
-                    "huge_picture": _picture(1200, 1000, plain=True),
+                    "huge_picture": _picture(6000, 6000, plain=True),
                     "tokens": list(range(5, 25)),
                 },
                 {"reference": lambda *given: _reference(text, *given)},

@@ -55,10 +55,9 @@ def test_batches_that_are_too_large_or_observed_run_without_a_graph(llama: Path)
     scenes.no_graph(Twins(llama, graphs=True))
 
 
-@pytest.mark.parametrize("switch", ["append", "norm", "rope", "activation"])
-def test_switches_change_no_result(llama: Path, switch: str) -> None:
-    switches: dict[str, Any] = {switch: False}
-    twins = Twins(llama, graphs=True, **switches)
+@pytest.mark.parametrize("kernels", ["append", "norm", "rope", "activation"])
+def test_pytorch_s_kernels_change_no_result(llama: Path, kernels: str) -> None:
+    twins = Twins(llama, graphs=True, without=[kernels])
     pair = twins.sequence(40)
     twins.forward((pair, tokens_of(20), {"outputs": 20}))
     twins.forward((pair, tokens_of(1), {}))
