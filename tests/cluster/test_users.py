@@ -16,9 +16,9 @@ from support.child_processes import ChildProcess
 from support.clusters import SERVER, wait_for
 
 from pie_cluster.config import MemberConfig
+from pie_cluster.machines.machine import CopiedUsers
 from pie_cluster.machines.settings import Token, write_private
 from pie_cluster.machines.token import free_ports
-from pie_cluster.machines.users import CopiedUsers
 from pie_cluster.node.links import GatewayLink
 from pie_cluster.node.users import BELIEVED_SECONDS, ClusterUsers
 from pie_cluster.wire.messages import Renewed, decode_told, encode
