@@ -146,7 +146,7 @@ def render_rules() -> str:
     text = (
         '"""Rules for choosing tokens: what `inferlet.samplers` has beside whole programs."""'
         "\n\nfrom __future__ import annotations\n\nfrom typing import Any\n\n"
-        "from inferlet._device_words import Tensor, _word\n\n"
+        "from inferlet._generated.device_words import Tensor, _word\n\n"
         f"__all__ = {sorted(names)!r}\n"
     )
     for node in _rules():

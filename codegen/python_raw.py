@@ -22,24 +22,14 @@ from codegen.source import (
 from pie_py.build.wit import Function, Type
 
 _RAW = '''
-"""The contract as it is: one function each, on plain numbers and lists.
-
-This is the paper's API (Pie, section 4.2). `Context` and `Generator` are built from it; call it
-directly for what those do not offer. Handles are `int`. Pages and embeds are passed as spans, a
-flat list `[start, count, start, count, ...]`. A function that takes time returns the handle of a
-future: `await inferlet.ready(future)`, then consume it with the `take` function that its
-documentation names.
-
-Every function raises `PieError` for the codes that its documentation lists. It raises TypeError,
-ValueError or OverflowError for arguments that are not of the types given.
-"""
+"""The contract's functions, which `inferlet.raw` has."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
-from inferlet._bindings import {bindings}
+from inferlet._generated.bindings import {bindings}
 from inferlet.errors import PieError
 from inferlet.raw._convert import {converters}
 
@@ -119,7 +109,7 @@ _ARGUMENTS = {
 
 
 def render_raw() -> str:
-    """Text of `inferlet/raw/__init__.py`."""
+    """Text of `inferlet/raw/_functions.py`."""
     interfaces = imported()
     names, body = [], ""
     for interface, members in interfaces.items():
@@ -144,7 +134,7 @@ def render_raw() -> str:
 
 
 def render_awaited() -> str:
-    """Text of `inferlet/_awaited.py`."""
+    """Text of `inferlet/_generated/awaited.py`."""
     enums = {enum for members in imported().values() for enum in members.enums}
     body = _AWAITED.format(enums=", ".join(map(pascal, enums)))
     for name, function, _ in awaitable():
@@ -153,7 +143,7 @@ def render_awaited() -> str:
 
 
 def render_bindings() -> str:
-    """Text of `inferlet/_bindings.py`."""
+    """Text of `inferlet/_generated/bindings.py`."""
     names = [snake(each) for each in imported()]
     text = _BINDINGS.format(
         names=", ".join(names),

@@ -22,7 +22,7 @@ from pie_inference.models.llama import llama
 from pie_inference.models.shape import ModelShape
 from pie_py.config.model import FlashInferConfig
 
-SWITCHES = ("append", "norm", "rope", "activation")
+SMALL = ("append", "norm", "rope", "activation")  # kernels
 DTYPES = (torch.bfloat16, torch.float8_e4m3fn)  # of keys and values
 # What the families have together that `tests/gpu` serves.
 ODD = ModelShape(
@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def _compile(wanted: list[Wanted], capability: tuple[int, int]) -> list[str]:
-    """Compiles kernels; tells the switches of those that cannot be.
+    """Compiles kernels; tells which cannot be.
 
     Raises:
         LoadError: if those for attention cannot be.
@@ -81,16 +81,15 @@ def _compile(wanted: list[Wanted], capability: tuple[int, int]) -> list[str]:
         print(error, file=sys.stderr)
     else:
         return []
-    nothing = dict.fromkeys(SWITCHES, False)
     off = []
-    for switch in SWITCHES:
-        alone = FlashInferConfig.model_validate({**nothing, switch: True})
+    for kernels in SMALL:
+        alone = FlashInferConfig.model_validate({"without": {*SMALL} - {kernels}})
         try:
             compile_kernels([replace(model, config=alone) for model in wanted[:1]], capability)
         except LoadError as error:
             print(error, file=sys.stderr)
-            off.append(switch)
-    rest = FlashInferConfig.model_validate(dict.fromkeys(off, False))
+            off.append(kernels)
+    rest = FlashInferConfig.model_validate({"without": off})
     compile_kernels([replace(model, config=rest) for model in wanted], capability)
     return off
 

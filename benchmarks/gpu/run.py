@@ -99,7 +99,7 @@ def measure(settings: Settings, progress: Progress) -> list[Report]:
     run = Run.go_on(out)
     end = time.monotonic() + settings.seconds
     # Switches of kernels that cannot be compiled here.
-    off = [switch for found in run.figures.values() for switch in found.get("off", [])]
+    off = [name for found in run.figures.values() for name in found.get("off", [])]
     wanted = [
         phase
         for phase in phases(out, settings.shapes, off)
@@ -171,11 +171,11 @@ def phases(out: Path, shapes: tuple[str, ...], off: list[str]) -> list[Phase]:
             Phase(f"paper: {name}", seconds, functools.partial(_report, out, name, command))
         )
     for name, config in (
-        ("without graphs", {"cuda_graphs": False}),
+        ("without graphs", {"graph_batch": 0}),
         ("fp8 keys", {"kv_dtype": "fp8"}),
         ("CUDA cores", {"flashinfer": {"decode": "cuda-cores"}}),
         ("PyTorch's sampling", {"fused_sampling": False}),
-        ("PyTorch's small kernels", {"flashinfer": dict.fromkeys(SWITCHES, False)}),
+        ("PyTorch's small kernels", {"flashinfer": {"without": SMALL}}),
     ):
         label = f"decode {first}, {name}"
         found.append(Phase(label, 90, worker(label.replace(" ", "-"), _decode(first), config)))
@@ -195,7 +195,7 @@ PAPER: tuple[tuple[str, float, tuple[str, ...]], ...] = (
         ("benchmarks", "inferlets", "--round-trip", "10", "--rounds", "3"),
     ),
 )
-SWITCHES = ("append", "norm", "rope", "activation")
+SMALL = ("append", "norm", "rope", "activation")  # kernels
 
 
 def _decode(shape: str) -> list[str]:
@@ -222,7 +222,7 @@ def _without(off: list[str], config: Figures) -> Figures:
     """Fields of `ModelConfig`, without kernels that cannot be compiled."""
     if not off:
         return config
-    return {**config, "flashinfer": {**config.get("flashinfer", {}), **dict.fromkeys(off, False)}}
+    return {**config, "flashinfer": {**config.get("flashinfer", {}), "without": off}}
 
 
 def _process(out: Path, name: str, arguments: list[str], seconds: float) -> Figures:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field, NonNegativeInt
@@ -16,7 +17,8 @@ NODE_NAME = "[a-z][a-z0-9-]{0,31}"
 EXTENSION = "cluster"  # its entry point, and the command
 
 
-class FurtherRanks(Section):
+@dataclass(frozen=True, slots=True)
+class FurtherRanks:
     """The ranks of a worker that are on other machines, as many on each as on its own."""
 
     folder: str  # of the worker's machine

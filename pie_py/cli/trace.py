@@ -29,8 +29,8 @@ TRACKS = {"wait": 1, "batch": 2}
 def command(client: sync.Client, instance: str, output: TextIO, follow: bool) -> None:
     """Write an instance's waits and batches, as JSON that ui.perfetto.dev opens.
 
-    The server keeps the newest 512 of them (`limits.trace_spans`), and forgets an ended instance
-    some time after its end; with --follow none is missed.
+    The server keeps the newest 512 of them, and forgets an ended instance some time after its end;
+    with --follow none is missed.
     """
     spans: list[dict[str, Any]] = []
     found = client.trace(instance)

@@ -274,7 +274,7 @@ class Client:
             and `ended_ns`.
 
         Raises:
-            RpcError: `not-found`; `unsupported` if the server keeps no traces.
+            RpcError: `not-found`.
         """
         return await self._ask_at(methods.Trace(instance_id, after))
 

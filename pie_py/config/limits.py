@@ -25,7 +25,6 @@ class Limits(Section):
     distribution: PositiveInt | None = None
     samplers: PositiveInt = 4096  # open at once, of one model
     grammars: PositiveInt = 64  # compiled and held
-    image_pixels: PositiveInt = 1 << 25  # of one image: small files may hold very many
     queues: PositiveInt = 256  # open command queues
     queued_commands: PositiveInt = 4096  # commands sent to queues and not done
     futures: PositiveInt = 4096  # open futures
@@ -34,7 +33,6 @@ class Limits(Section):
     # One message between instance and client; Wasmtime lifts 2.6 MB.
     message_bytes: PositiveInt = 2 << 20
     mailbox_bytes: PositiveInt = 16 << 20  # messages kept for a reader that does not read
-    trace_spans: NonNegativeInt = 512  # newest waits and batches kept for `pie-py trace`; 0: none
     detached_seconds: PositiveFloat = 60.0  # life after the client that waits for it has vanished
 
 

@@ -13,14 +13,13 @@ EMBEDDED_MODEL = "pie-tiny"
 
 
 class FlashInferConfig(Section):
-    """The kernels of FlashInfer that a GPU runs; PyTorch's replace those switched off."""
+    """The kernels of FlashInfer that a GPU runs."""
 
     prefill: Literal["auto", "fa2", "fa3"] = "auto"  # generation of the attention kernels
     decode: Literal["auto", "tensor-cores", "cuda-cores"] = "auto"  # what computes a step's
-    append: bool = True  # storing keys and values
-    norm: bool = True  # RMS norms
-    rope: bool = True  # rotary positions
-    activation: bool = True  # of gated MLPs
+    # PyTorch's replace these: `append` stores keys and values, `norm` is for RMS norms, `rope` for
+    # rotary positions, `activation` for gated MLPs.
+    without: tuple[Literal["append", "norm", "rope", "activation"], ...] = ()
 
 
 class ModelConfig(Section):
@@ -52,8 +51,8 @@ class ModelConfig(Section):
     attention: Literal["auto", "flashinfer", "torch"] = "auto"  # FlashInfer where it can serve
     flashinfer: FlashInferConfig = FlashInferConfig()
     fused_sampling: bool = True  # a GPU chooses tokens with kernels of Triton's; else of PyTorch's
-    cuda_graphs: bool = True  # decoding steps are recorded at start and replayed
-    graph_batch: PositiveInt = 256  # most sequences of a recorded step
+    # Most sequences of a decoding step that is recorded at start and replayed; 0 records none.
+    graph_batch: NonNegativeInt = 256
     # Share of a GPU's memory that a server uses: weights, pools, and what computing takes.
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import Field
-
-from pie_py.config.section import Section
 
 Policy = TypeVar("Policy", bound=Callable[..., Any])
 Process: TypeAlias = Literal["control", "worker"]
@@ -49,17 +48,19 @@ def named_policy(name: str, known: Mapping[str, Policy], kind: str) -> Policy:
     return policy
 
 
-class ExtensionConfig(Section):
+@dataclass(frozen=True, slots=True)
+class ExtensionConfig:
     """Names the extension of a server. It checks its settings itself."""
 
     name: str  # of its entry point
     settings: dict[str, Any]  # as JSON has them
 
 
-class ObserverConfig(Section):
+@dataclass(frozen=True, slots=True)
+class ObserverConfig:
     """A function that watches both processes for a benchmark; without one, nothing does."""
 
-    observer: str = Field(pattern=r"^[\w.]+:\w+$")  # `package.module:function`
+    observer: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]  # `package.module:function`
     folder: Path  # where it writes what it has found
 
 

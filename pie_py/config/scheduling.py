@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 
 from pie_py.config.section import Section
 
@@ -49,8 +49,6 @@ class InterceptionConfig(Section):
     # "min-waste", "swap", "preserve" (nothing), or `package.module:function`; see
     # docs/interception.md.
     policy: str = "min-waste"
-    low_water: float = Field(default=0.1, ge=0, le=1)  # free share of the pool that is kept up
-    swap_share: PositiveFloat = 0.25  # of a step's time, for pages that are moved ahead of need
     wait_seconds: PositiveFloat = 60.0  # the most that an instance waits for pages
 
     @field_validator("policy")

@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def running(folder: Path) -> Iterator[tuple[Member, Directory]]:
         **SERVER,
         "endpoint": "tcp://127.0.0.1:*",
         "data_folder": str(folder / "data"),
-        "extension": member.extension().model_dump(),
+        "extension": asdict(member.extension()),
     }
     with ExitStack() as stack:
         gateway = ChildProcess("pie_cluster.gateway", config, folder / "gateway.log")

@@ -19,9 +19,9 @@ pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluste
 
 def test_pauses_grow_while_nodes_cannot_be_placed(tmp_path: Path) -> None:
     token = make_token(ClusterConfig(endpoint="tcp://127.0.0.1:*", folder=tmp_path), tmp_path)
-    (tmp_path / "token.json").write_text(token.model_dump_json())
+    token.write(tmp_path / "token.json")
     machine = Machine(role="nodes", host="127.0.0.1", room=1)
-    (tmp_path / "machine.json").write_text(machine.model_dump_json())
+    machine.write(tmp_path)
     keeper = MachineKeeper(tmp_path)
     (tmp_path / "token.json").unlink()  # so that each try fails
     (tmp_path / "nodes.json").write_text("[]")

@@ -33,9 +33,9 @@ def test_members_alone_start_ranks_and_their_end_is_told(
         versions={},
         server={},
     )
-    (tmp_path / "token.json").write_text(token.model_dump_json())
+    token.write(tmp_path / "token.json")
     machine = Machine(role="nodes", host="127.0.0.1")
-    (tmp_path / "machine.json").write_text(machine.model_dump_json())
+    machine.write(tmp_path)
     monkeypatch.setenv("PIE_PY_CLUSTER_FOLDER", str(tmp_path))
     actor = RankActor([3], f"file://{tmp_path}/meeting")
     with zmq.Context() as context:

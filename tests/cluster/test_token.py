@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.namespaces import Network, missing
 
-from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token, write_private
+from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token
 from pie_cluster.machines.token import check_room, make_token, own_address
 from pie_py.config.keys import KeyStore
 
@@ -66,7 +66,7 @@ def test_machines_that_have_joined_find_the_cluster_again(tmp_path: Path) -> Non
         first = network.on("head", make_token, config, tmp_path)
         assert first.gateway_key == KeyStore(tmp_path / "data").server_pair().public
         assert first.gateway_key != first.member_public
-        write_private(tmp_path / "token.json", first.model_dump_json())
+        first.write(tmp_path / "token.json")
         assert network.on("head", make_token, config, tmp_path) == first
         assert network.on("head", own_address, first, None) == host
         other = config.model_copy(update={"server": {"max_instances": 5}})

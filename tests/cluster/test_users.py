@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from support.child_processes import ChildProcess
 from support.clusters import SERVER, wait_for
 
 from pie_cluster.config import MemberConfig
+from pie_cluster.machines.machine import CopiedUsers
 from pie_cluster.machines.settings import Token, write_private
 from pie_cluster.machines.token import free_ports
-from pie_cluster.machines.users import CopiedUsers
 from pie_cluster.node.links import GatewayLink
 from pie_cluster.node.users import BELIEVED_SECONDS, ClusterUsers
 from pie_cluster.wire.messages import Renewed, decode_told, encode
@@ -42,7 +43,7 @@ class Node:
             **SERVER,
             "endpoint": "tcp://0.0.0.0:*",
             "data_folder": str(folder),
-            "extension": self.member.extension().model_dump(),
+            "extension": asdict(self.member.extension()),
         }
         gateway = ChildProcess("pie_cluster.gateway", config, folder / "gateway.log")
         self.process = gateway.process

@@ -35,7 +35,6 @@ LIMITS = {
     "grammars": 4,
     "message_bytes": 65536,
     "mailbox_bytes": 262144,
-    "image_pixels": 1 << 20,
 }
 
 
@@ -83,7 +82,7 @@ def start(folder: Path, **settings: Any) -> Iterator[Place]:
                 {
                     "site": f"http://{host}",
                     "picture": _picture(40, 30),
-                    "huge_picture": _picture(1200, 1000, plain=True),
+                    "huge_picture": _png(Image.new("1", (6000, 6000))),
                     "tokens": list(range(5, 25)),
                 },
                 {"reference": lambda *given: _reference(text, *given)},
@@ -111,12 +110,14 @@ def _reference(folder: Path, *given: Any) -> list[list[Any]]:
     return [list(range(len(shares))), shares.tolist()]
 
 
-def _picture(width: int, height: int, *, plain: bool = False) -> bytes:
+def _picture(width: int, height: int) -> bytes:
     pixels = np.random.default_rng(0).integers(0, 255, (height // 10, width // 10, 3), np.uint8)
-    if plain:  # a small file
-        pixels[:] = 7
+    return _png(Image.fromarray(pixels).resize((width, height), Image.Resampling.NEAREST))
+
+
+def _png(image: Image.Image) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(pixels).resize((width, height), Image.Resampling.NEAREST).save(file, "PNG")
+    image.save(file, "PNG")
     return file.getvalue()
 
 

@@ -34,7 +34,7 @@ CONTRACT = parse(TEXT)
 TRAITS = {name: CONTRACT.interfaces[name] for name in CONTRACT.worlds["inferlet"].imports}
 HEADER = " ".join(TEXT[: TEXT.index("package ")].replace("///", " ").split())
 CODES = set(re.findall(r"`([a-z-]+)`", HEADER[HEADER.index("The codes are stable") :]))
-LIMITS = {"kv_pages": 24, "embeds": 256, "samplers": 4, "grammars": 4, "image_pixels": 1 << 20}
+LIMITS = {"kv_pages": 24, "embeds": 256, "samplers": 4, "grammars": 4}
 PROMPT, COUNT = [5, 6, 7, 8], 20
 # So that small numbers are live handles of every kind.
 SETTING: list[list[Any]] = [

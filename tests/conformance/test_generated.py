@@ -121,7 +121,7 @@ def test_the_page_of_settings_is_up_to_date() -> None:
 def test_a_new_function_is_in_all_files(declare: Callable[[str], None]) -> None:
     declare(COUNT)
     changed = rendered()
-    python = changed["sdk/python/inferlet/raw/__init__.py"]
+    python = changed["sdk/python/inferlet/raw/_functions.py"]
     assert "def count_tokens(model: str, text: str) -> int:" in python
     assert '"""How many tokens a text has, as `tokenize` tells them.\n' in python
     assert "'count_tokens'," in python
@@ -139,7 +139,7 @@ def test_a_new_function_is_in_all_files(declare: Callable[[str], None]) -> None:
 def test_a_new_function_that_gives_a_future_can_be_awaited(declare: Callable[[str], None]) -> None:
     declare(FUTURE)
     changed = rendered()
-    python = changed["sdk/python/inferlet/_awaited.py"]
+    python = changed["sdk/python/inferlet/_generated/awaited.py"]
     assert "async def find_text(topic: str, nanoseconds: int) -> str:" in python
     assert '"""Looks for a text, as `tokenize` has it.\n    Errors: `unknown-model`.\n' in python
     assert "future = raw.find_text(topic, nanoseconds)" in python

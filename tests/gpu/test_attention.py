@@ -210,10 +210,10 @@ def test_batches_that_are_too_large_or_observed_run_without_a_graph(llama: Path)
 @pytest.mark.parametrize(
     "options",
     [
-        {"append": False},
-        {"norm": False},
-        {"rope": False},
-        {"activation": False},
+        {"without": ["append"]},
+        {"without": ["norm"]},
+        {"without": ["rope"]},
+        {"without": ["activation"]},
         {"prefill": "fa2"},
         {"decode": "cuda-cores"},
         {"decode": "tensor-cores"},

@@ -23,12 +23,17 @@ SLOW = {  # a step of 20 ms moves some pages only
 }
 
 
+@pytest.fixture(autouse=True)
+def _half_of_a_step_moves_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pie_control.interception.policy_input.SWAP_SHARE", 0.5)
+
+
 class Waits:
     """Guests with contexts, which wait for tools."""
 
     def __init__(self, **facts: Any) -> None:
         self.server = Server(
-            interception=InterceptionConfig(policy="min-waste", swap_share=0.5),
+            interception=InterceptionConfig(policy="min-waste"),
             **{
                 "kv_costs": SLOW,
                 "kv_pages": 64,

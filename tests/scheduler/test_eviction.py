@@ -494,7 +494,7 @@ def test_empty_pages_are_lent_without_room_on_the_host() -> None:
 def test_pages_come_back_within_the_budget_while_others_run() -> None:
     slow = {"seconds": 0.1, "bytes_per_second": 1.0}  # one page a step, however long that takes
     costs = {**COSTS, "swap_in": slow}
-    machine = Machine({"low_water": 0}, kv_pages=8, host_pages=8, kv_costs=costs)
+    machine = Machine(kv_pages=8, host_pages=8, kv_costs=costs)
     machine.start(holder(24))
     machine.settle()
     other = machine.start(holder(56))
@@ -532,9 +532,7 @@ def test_pages_come_back_within_the_budget_while_others_run() -> None:
 def test_a_run_whose_own_pages_are_away_does_not_wait_for_plans_of_others() -> None:
     """They come back with plans, and its own is none as long as they are away."""
     slow = {"seconds": 0.1, "bytes_per_second": 1.0}  # one page a step
-    machine = Machine(
-        {"low_water": 0}, kv_pages=8, host_pages=8, kv_costs={**COSTS, "swap_in": slow}
-    )
+    machine = Machine(kv_pages=8, host_pages=8, kv_costs={**COSTS, "swap_in": slow})
 
     def older(guest: Guest) -> PuppetProgram:
         text = Text(guest, embed=guest.embeds(60))
@@ -565,7 +563,7 @@ def test_a_run_whose_own_pages_are_away_does_not_wait_for_plans_of_others() -> N
 
 
 def test_pages_that_are_worth_more_stay() -> None:
-    machine = Machine({"policy": "swap", "low_water": 0}, kv_pages=8, host_pages=8)
+    machine = Machine({"policy": "swap"}, kv_pages=8, host_pages=8)
 
     def holding(priority: int) -> Instance:
         def program(guest: Guest) -> PuppetProgram:
@@ -593,8 +591,10 @@ def test_pages_that_are_worth_more_stay() -> None:
     machine.check_empty()
 
 
-def test_pages_move_ahead_of_need_within_the_budget() -> None:
-    machine = Machine({"low_water": 0.9, "swap_share": 0.004}, kv_pages=16, host_pages=32)
+def test_pages_move_ahead_of_need_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pie_control.interception.evictor.LOW_WATER", 0.9)
+    monkeypatch.setattr("pie_control.interception.policy_input.SWAP_SHARE", 0.004)
+    machine = Machine(kv_pages=16, host_pages=32)
     old = machine.start(holder(96))
     machine.settle()
     old.futures.get(machine.outside[0].handle).outside.since -= 100  # type: ignore[union-attr]
@@ -667,9 +667,10 @@ def careless(paused: list[Paused], load: Load, costs: Costs) -> list[Choice]:
     raise KeyError("oh")
 
 
-def test_a_policy_that_fails_harms_nobody() -> None:
+def test_a_policy_that_fails_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pie_control.interception.evictor.LOW_WATER", 1.0)
     policy = f"{__name__}:careless"
-    machine = Machine({"policy": policy, "low_water": 1.0}, kv_pages=4, host_pages=8)
+    machine = Machine({"policy": policy}, kv_pages=4, host_pages=8)
     asked.clear()
     instances = [machine.start(holder(24)) for _ in range(3)]
     machine.settle()

@@ -12,7 +12,8 @@ from typing import Any
 import inferlet
 
 SOURCE = Path(__file__).parents[2] / "sdk" / "js" / "src"
-WORDS = ("inferlet._device_words", "inferlet._sampler_rules")  # of texts, which the server reads
+# Of texts, which the server reads.
+WORDS = ("inferlet._generated.device_words", "inferlet._generated.sampler_rules")
 MEMBER = r"^  (?:static |async |override |get |readonly |\*)*(\w+)[(<:;?! ]"
 # For programs that keep their own buffers, and for analyses: of Python alone.
 PYTHONS = re.compile(r"(chat|watermark)\.")

@@ -286,10 +286,10 @@ return out
 
 
 class ProgramsChooseNothing(TextSampler):
-    """Device programs rule out every token."""
+    """Programs that workers have not compiled rule out every token."""
 
     def pick(self, value: Value, step: int, mask: tuple[int, ...], vocab: int) -> int | None:
-        return None if self.facts[3] else super().pick(value, step, mask, vocab)
+        return super().pick(value, step, mask, vocab) if self.facts[3] else None
 
 
 def test_a_choice_that_fails_leaves_the_context_usable(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_py.device_programs.bound import Bound
+from pie_py.device_programs.compiled import is_compiled, is_greedy
 from pie_py.wire.device_programs import packed_states, unpacked
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
@@ -396,6 +397,8 @@ class FakeWorker:
             facts = (
                 int(batch.seeds[i, 0]) + (int(batch.seeds[i, 1]) << 32),
                 program_facts(programs[i]),
+                is_greedy(programs[i].program),
+                is_compiled(programs[i].program),
             )
             self.samplers[slot] = self.sampler(facts, bool(batch.rows[i] >= 0))
         return BatchResult()

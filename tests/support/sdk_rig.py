@@ -93,13 +93,13 @@ def continuation(tokens: list[int], count: int) -> list[int]:
 
 
 class TextSampler(Sampler):
-    """Greedy at temperature 0, else one of the likelier tokens by a hash of all it knows."""
+    """Greedy if its program is, else one of the likelier tokens by a hash of all it knows."""
 
     def pick(self, value: Value, step: int, mask: tuple[int, ...], vocab: int) -> int | None:
         """The next token, a likely one, or of any that a mask allows; None if it allows none."""
-        numbers: Any = self.facts[0]
+        _, _, greedy, _ = self.facts
         rank = 0
-        if numbers[0] or self.counts:
+        if not greedy or self.counts:
             # Not `hash`: it mixes a tuple so little that two seeds may agree for a whole text.
             known = repr((self.facts, self.history, step)).encode()
             rank = blake2b(known, digest_size=1).digest()[0] % 4

@@ -24,16 +24,20 @@ from types import FrameType
 from typing import Any
 
 from pie_cluster.config import MemberConfig
+from pie_cluster.directory.asking import DirectoryAway, DirectoryRefuses
 from pie_cluster.machines.keepers import PROCESSES, LeftProcess, end_agent, left_agent, note_agent
 from pie_cluster.machines.settings import (
     Names,
+    Token,
+    directory_of,
     machine_resource,
     member_keys_file,
     ray_environment,
     read_folder,
+    write_private,
 )
-from pie_cluster.machines.users import CopiedUsers
 from pie_py.config.endpoint import answers, parse_endpoint
+from pie_py.config.keys import KeyStore
 from pie_py.config.processes import Backoff, Child, Supervisor
 from pie_py.config.server import ServerConfig
 from pie_py.config.whole_files import write_whole
@@ -41,6 +45,7 @@ from pie_py.config.whole_files import write_whole
 log = logging.getLogger("pie.machine")
 
 LOOK_SECONDS = 0.05
+ASK_SECONDS = 1.0  # between two questions for users' keys
 FIRST_PAUSE, MOST_PAUSE = 0.05, 5.0  # before a process is started again
 LONGEST_PATH = 40  # of Ray's folder: with what Ray adds, sockets have 107 at most
 STOP_SECONDS = 15.0  # for Ray's processes to end
@@ -244,6 +249,39 @@ class MachineKeeper:
         logs = self._folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         return Child(module, *arguments, log=logs / f"{name}.log", env=env, reports=reports)
+
+
+class CopiedUsers:
+    """Users' keys on a machine that serves HTTP, as the head has them: public ones, in a folder of
+    the same form, where an HTTP gateway looks them up.
+    """
+
+    def __init__(self, token: Token, data_folder: Path) -> None:
+        """Copies nothing yet."""
+        self.known = False
+        self._directory = directory_of(token)
+        self._server = token.gateway_key
+        self._folder = data_folder
+        self._changes = -1
+
+    def follow(self) -> None:
+        """Follows what is added and removed at the head, without end."""
+        while True:
+            try:
+                self._look()
+            except (DirectoryAway, DirectoryRefuses, OSError) as error:  # what is known counts
+                log.warning("the users' keys are not copied: %s", error)
+            time.sleep(ASK_SECONDS)
+
+    def _look(self) -> None:
+        told = self._directory.ask("users", changes=self._changes)
+        if told is None:
+            return
+        # Of the server's pair clients need the public half alone.
+        server = {"public": self._server, "secret": ""}
+        write_private(self._folder / "keys/server.json", json.dumps(server))
+        KeyStore(self._folder).become(told["users"])
+        self._changes, self.known = told["changes"], True
 
 
 def _on_lost(name: str, reason: str, pause: float) -> None:

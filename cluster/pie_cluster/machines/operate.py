@@ -27,7 +27,6 @@ from pie_cluster.machines.keepers import (
     start_keeper,
 )
 from pie_cluster.machines.settings import (
-    STATE_FILE,
     TOKEN_FILE,
     ClusterConfig,
     ClusterProblem,
@@ -36,7 +35,6 @@ from pie_cluster.machines.settings import (
     Token,
     WrongSettings,
     directory_of,
-    write_private,
 )
 from pie_cluster.machines.token import check_room, check_versions, make_token, own_address
 from pie_cluster.wire.messages import WAITS, NodeFacts
@@ -155,8 +153,8 @@ def join(
                 if left_agent(folder) is None:
                     names = _names(directory, names, nodes, token)
                 Names(folder).write(names)
-                write_private(folder / TOKEN_FILE, token.model_dump_json(indent=1))  # it is let in
-                write_private(folder / STATE_FILE, machine.model_dump_json(indent=1))
+                token.write(folder / TOKEN_FILE)  # it is let in
+                machine.write(folder)
                 start_keeper(folder)
                 say(f"starting {', '.join(names) or 'without nodes'}")
                 _wait_for_nodes(folder, directory, token, machine, say)
@@ -354,8 +352,8 @@ def _write_head(folder: Path, token: Token, machine: Machine, say: Callable[[str
         also = " and what ranks compute" if token.rank_machines > 1 else ""
         say(f"Ray's own ports{also} are not encrypted: keep them among the cluster's machines")
     Names(folder).forget()
-    write_private(folder / TOKEN_FILE, token.model_dump_json(indent=1))
-    write_private(folder / STATE_FILE, machine.model_dump_json(indent=1))
+    token.write(folder / TOKEN_FILE)
+    machine.write(folder)
 
 
 def _names(directory: Directory, former: list[str], count: int, token: Token) -> list[str]:

@@ -7,6 +7,7 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,8 +18,10 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
+    TypeAdapter,
     ValidationError,
     model_validator,
+    with_config,
 )
 
 from pie_cluster.directory.asking import Directory
@@ -89,23 +92,23 @@ class ClusterConfig(BaseModel):
         return self
 
 
-class Token(BaseModel):
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True)
+class Token:
     """What a machine needs to join: it gives every right on the cluster, so it is kept secret."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     gateway: str
     directory: str
     ray: str  # HOST:PORT
     ray_token: str
+    versions: dict[str, str]
+    server: dict[str, Any]  # the nodes' configuration
     namespace: str = ""  # of the nodes in a Ray that was there before; empty in the cluster's own
     member_public: str = ""  # the members' pair; empty where all is on loopback
     member_secret: str = ""
     gateway_key: str = ""  # the gateway's public key; likewise
-    versions: dict[str, str]
-    server: dict[str, Any]  # the nodes' configuration
     http: GatewayConfig | None = None  # as the head serves it, on each machine that does
-    rank_machines: PositiveInt = 1  # on which the ranks of each node are
+    rank_machines: int = 1  # on which the ranks of each node are
 
     @property
     def local_ranks(self) -> int:
@@ -127,7 +130,7 @@ class Token(BaseModel):
     def read(path: Path) -> Token:
         """Reads a token file. Raises `ClusterProblem` if it is none."""
         try:
-            return Token.model_validate_json(path.read_text(encoding="utf-8"))
+            return TypeAdapter(Token).validate_json(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ClusterProblem(
                 f"the token {path} cannot be read: {error.strerror}; `pie-py cluster up` has"
@@ -137,6 +140,10 @@ class Token(BaseModel):
             raise ClusterProblem(
                 f"{path} is no token of a cluster, or of another version of pie_py"
             ) from None
+
+    def write(self, path: Path) -> None:
+        """Writes a token file, which its owner alone may read."""
+        write_private(path, TypeAdapter(Token).dump_json(self, indent=1).decode())
 
 
 class Names:
@@ -171,10 +178,10 @@ class Names:
         self.write([other for other in self.read() if other != name])
 
 
-class Machine(BaseModel):
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True)
+class Machine:
     """One machine of a cluster, as its folder tells it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     role: str  # "head" or "nodes"
     host: str
@@ -188,7 +195,12 @@ class Machine(BaseModel):
     @staticmethod
     def read(folder: Path) -> Machine:
         """The machine of a folder. Raises `OSError` or `ValidationError` if there is none."""
-        return Machine.model_validate_json((folder / STATE_FILE).read_text(encoding="utf-8"))
+        text = (folder / STATE_FILE).read_text(encoding="utf-8")
+        return TypeAdapter(Machine).validate_json(text)
+
+    def write(self, folder: Path) -> None:
+        """Has a folder tell it."""
+        write_private(folder / STATE_FILE, TypeAdapter(Machine).dump_json(self, indent=1).decode())
 
 
 def read_folder(folder: Path) -> tuple[Token, Machine]:

@@ -9,6 +9,7 @@ import platform
 import secrets
 import socket
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,8 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
         rank_machines=config.ranks.machines,
     )
     if is_encrypted:
-        token = token.model_copy(update=_keys(server.data_folder))
-    token = token.model_copy(update=_kept(token, config, folder))
+        token = replace(token, **_keys(server.data_folder))
+    token = replace(token, **_kept(token, config, folder))
     used = [("directory_port", token.directory)]
     used += [] if token.namespace else [("ray_port", f"tcp://{token.ray}")]
     for name, text in used:
@@ -176,7 +177,7 @@ def _endpoint(text: str) -> Endpoint:
     return endpoint
 
 
-def _keys(data_folder: Path) -> dict[str, str]:
+def _keys(data_folder: Path) -> dict[str, Any]:
     """The members' new pair, and the gateway's public key."""
     public, secret = zmq.curve_keypair()
     try:

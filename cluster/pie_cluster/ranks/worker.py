@@ -90,7 +90,7 @@ class RemoteRanks:
 
 def run_first(endpoint: str, config: WorkerConfig) -> int:
     """Runs the first rank. Where the others are is in the settings of the server's extension."""
-    further = FurtherRanks.model_validate(config.extension["ranks"])
+    further = FurtherRanks(**config.extension["ranks"])
     config = config.model_copy(update={"machines": further.machines})
     return run(endpoint, config, partial(start_team, further))
 

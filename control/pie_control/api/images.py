@@ -9,11 +9,11 @@ from pie_control.instances.instance import Instance
 from pie_control.models.model import ModelService, OpenQueue
 from pie_control.models.served import ServedModels
 from pie_control.scheduler.commands.embeds import EmbedImageCommand
-from pie_py.config.limits import Limits
 from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize
 from pie_py.wire.images import image_size as size_in_header
 
 IMAGE_BYTES = 64 << 20  # of image files that an instance has queued
+IMAGE_PIXELS = 1 << 25  # of one image: small files may hold very many
 
 
 class ImageCalls:
@@ -36,7 +36,7 @@ class ImageCalls:
         self, instance: Instance, model: str, width: int, height: int
     ) -> tuple[ImageRule, ImageSize]:
         rule, size = _rule(self._models.service(model)), ImageSize(width, height)
-        _check_size(size, instance.limits)
+        _check_size(size)
         return rule, size
 
 
@@ -54,7 +54,7 @@ def embed_img(
     pool, facts = target.space.embed_pool, target.model.description
     rule = _rule(target.model)
     size = _size(image)
-    _check_size(size, instance.limits)
+    _check_size(size)
     wanted = rule.embeds(size)
     rows = target.space.embeds.find_list(embeds, pool.size)
     if len(rows) != wanted:
@@ -93,7 +93,7 @@ def _size(image: bytes) -> ImageSize:
     return found
 
 
-def _check_size(size: ImageSize, limits: Limits) -> None:
+def _check_size(size: ImageSize) -> None:
     """Refuses sizes that no model sees, and image bombs: small files of very many pixels.
 
     Raises:
@@ -101,10 +101,10 @@ def _check_size(size: ImageSize, limits: Limits) -> None:
     """
     if size.width == 0 or size.height == 0:
         raise ApiError("invalid-argument", f"an image of {size.width} x {size.height} pixels")
-    if size.width * size.height > limits.image_pixels:
+    if size.width * size.height > IMAGE_PIXELS:
         raise ApiError(
             "limit-exceeded",
-            f"an image of {size.width} x {size.height} pixels; {limits.image_pixels} pixels at"
+            f"an image of {size.width} x {size.height} pixels; {IMAGE_PIXELS} pixels at"
             " most: make it smaller",
         )
     if max(size.width, size.height) > MAX_ASPECT * min(size.width, size.height):

@@ -115,9 +115,8 @@ class EndedInstances:
 def record_bytes(instance: Instance) -> int:
     """Memory that the record of an ended instance takes, about, without messages not fetched."""
     result = 0 if instance.ended is None else len(instance.ended.text)
-    spans = 0 if instance.timeline is None else instance.timeline.size_bytes
-    shown = instance.log.size_bytes + len(instance.sent)
-    return result + argument_bytes(instance.args) + shown + spans
+    shown = instance.log.size_bytes + len(instance.sent) + instance.timeline.size_bytes
+    return result + argument_bytes(instance.args) + shown
 
 
 def loggable(text: str) -> str:

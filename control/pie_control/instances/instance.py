@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PAGE_BYTES = resource.getpagesize()  # of the machine's memory
 MAILBOX_MESSAGES = 4096  # kept for a reader that does not read
 LOG_LINES = 1000  # newest ones kept
+SPANS = 512  # newest waits and batches kept
 ARGUMENT_OVERHEAD = 64  # bytes that an argument takes in addition to its text
 
 Item = TypeVar("Item")
@@ -244,8 +245,7 @@ class Instance:
         self.outbox: Mailbox[Event] = Mailbox(*boxes, messages)  # to the client, in order
         self.texts: Mailbox[str] = Mailbox(*boxes, messages)  # from the client
         self.blobs: Mailbox[bytes] = Mailbox(*boxes, messages)  # from the client
-        spans = limits.trace_spans
-        self.timeline = Timeline(spans) if spans else None
+        self.timeline = Timeline(SPANS)
         self.log = Log(LOG_LINES, date_ns)
         self.sent = SentText()
         self.client = ClientPresence()

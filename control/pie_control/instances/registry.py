@@ -249,8 +249,7 @@ class Registry:
         if self._closed is not None and not self._live:
             self._closed.set()
         self.users.remove(instance)
-        if instance.timeline is not None:
-            instance.timeline.pack()
+        instance.timeline.pack()
         self._ended.keep(instance)
         if state is InstanceState.FAILED:
             why = loggable(text)

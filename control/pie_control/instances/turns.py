@@ -245,7 +245,7 @@ class Executor:
 
     def _step(self, instance: Instance, now: int) -> int:
         """Gives a guest its turn, unless it has ended or is blocked; returns the time then."""
-        turn, timeline = instance.turn, instance.timeline
+        turn = instance.turn
         turn.scheduled = False
         self._due.discard(instance)
         if turn.blockers and instance.guest is not None:
@@ -253,13 +253,12 @@ class Executor:
                 blocker.wants_to_run(instance)
         if turn.blockers or instance.guest is None:
             return self._clock_ns()
-        waited_for = None if timeline is None else _waited_for(instance)
+        waited_for = _waited_for(instance)
         self._resume(instance, instance.guest)
         after = self._clock_ns()
         self._memory.ran(instance, after - now)
-        if timeline is not None:
-            waits_for = "other programs" if turn.scheduled else "the server"
-            timeline.turn(waited_for, now, after, waits_for)
+        waits_for = "other programs" if turn.scheduled else "the server"
+        instance.timeline.turn(waited_for, now, after, waits_for)
         return after
 
     def _resume(self, instance: Instance, guest: Guest) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pie_py.config.scheduling import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut
 
+LOW_WATER = 0.1  # free share of the pool that is kept up
 EXTRA_PAGES = 32  # evicted beyond what a call needs, so that not every call has to look for pages
 
 
@@ -64,7 +65,7 @@ class Evictor:
         self._input = policy_input
         self._outward, self._inward = budgets
         self._clock = clock
-        self._low = int(config.low_water * model.pages.size)
+        self._low = int(LOW_WATER * model.pages.size)
         self._relieved = -1  # plans sent when pages were last evicted ahead of need
         self._records = EvictionRecords(self)
         self._candidates = EvictionCandidates(model, self._records, policy_input)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pie_py.wire.plan import ModelDescription
 
 log = structlog.get_logger("pie.interception")
+SWAP_SHARE = 0.25  # of a step's time, for pages that are moved ahead of need
 
 
 class PageReclaim(Protocol):
@@ -61,13 +62,12 @@ class TransferBudget:
     """
 
     def __init__(
-        self, service: ServedModel, costs: LearnedCosts | None, share: float, inward: bool = False
+        self, service: ServedModel, costs: LearnedCosts | None, *, inward: bool = False
     ) -> None:
-        """Takes the costs, the share of a step's time that transfers may take, and the way."""
+        """Takes the costs, and the way."""
         self._service = service
         self._costs = costs
         self._inward = inward
-        self._share = share
         self._plan = -1
         self._left = 0
         self._whole = 0  # at the step's beginning
@@ -103,7 +103,7 @@ class TransferBudget:
         costs = self._costs.now
         self._step = costs.step_time(max(1, self._service.running))
         transfer = costs.swap_in if self._inward else costs.swap_out
-        pages = 0 if transfer is None else transfer.pages_within(self._share * self._step)
+        pages = 0 if transfer is None else transfer.pages_within(SWAP_SHARE * self._step)
         # Instances must come back, however slow that is.
         self._left = self._whole = max(1, pages) if self._inward else pages
 

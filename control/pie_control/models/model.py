@@ -106,9 +106,9 @@ class ModelService:
             description.name, shares, self.spaces, self.embeds, self.samplers, self.host_pages
         )
         self.reclaim = Reclaim(self.pages, self.embeds, self.exports, self.spaces, deps.ends)
-        facts, share = description.kv_costs, config.interception.swap_share
+        facts = description.kv_costs
         costs = None if facts is None else LearnedCosts(facts, clock)
-        budgets = TransferBudget(self, costs, share), TransferBudget(self, costs, share, True)
+        budgets = TransferBudget(self, costs), TransferBudget(self, costs, inward=True)
         self.scheduler = Scheduler(
             description,
             config.scheduler,

@@ -69,8 +69,7 @@ class PlanBatch:
         size = len(self.commands) + (0 if steps is None else steps.count)
         span = "batch", self.kind, sent_ns, now_ns, size, device_ns
         for command in self.commands:
-            if (timeline := command.queue.owner.timeline) is not None:
-                timeline.add(span)
+            command.queue.owner.timeline.add(span)
         if steps is not None:
             steps.span = span
 

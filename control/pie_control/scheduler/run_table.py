@@ -123,8 +123,7 @@ class RunTable:
             run.received.frombytes(self.tokens[row, :fresh].tobytes())
             self.facts.fresh[row] = 0
             run.queue.owner.generated_tokens += fresh
-            if (timeline := run.queue.owner.timeline) is not None:
-                timeline.trim()
+            run.queue.owner.timeline.trim()
 
     def take_spare_pages(self, rows: Rows) -> bool:
         """Takes the next page of each as far as they are spare; whether all have one."""

@@ -141,8 +141,7 @@ class Runs:
         """A run is the first of its queue: its first token has been asked for."""
         row = run.row = self._table.new_row()
         self._table.runs[row] = run
-        timeline = run.queue.owner.timeline
-        self._table.note_span[row] = None if timeline is None else timeline.spans.append
+        self._table.note_span[row] = run.queue.owner.timeline.spans.append
         self._number += 1
         sampler = run.sampler
         program, once, cost = sampler.cost

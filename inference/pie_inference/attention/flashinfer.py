@@ -317,7 +317,7 @@ class FlashInferAttention(AttentionBackend):
     def store(self, layer: int, slots: Slots, keys_values: torch.Tensor) -> None:
         """Writes keys and values `[t, 2 * kv_heads * head_dim]` into slots."""
         packed = self.cache.pack(keys_values)
-        if not self._config.append:
+        if "append" in self._config.without:
             self.cache.rows[layer].index_copy_(0, slots.index, packed)
             return
         shape = (-1, 2, self.cache.kv_heads, self.cache.head_dim)

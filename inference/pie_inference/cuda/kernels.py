@@ -23,7 +23,8 @@ HOPPER = 9  # major compute capability of the chips that the third generation of
 
 
 def flashinfer_kernels(config: FlashInferConfig, library: Any) -> Kernels:
-    """Those that are switched on, of the module `flashinfer`; they compute in 16 bits."""
+    """Those that are wanted, of the module `flashinfer`; they compute in 16 bits."""
+    without = config.without
 
     def norm(
         x: torch.Tensor, weight: torch.Tensor, epsilon: float, out: torch.Tensor | None
@@ -44,14 +45,14 @@ def flashinfer_kernels(config: FlashInferConfig, library: Any) -> Kernels:
         )
 
     return Kernels(
-        norm=norm if config.norm else None,
-        norm_from_one=norm_from_one if config.norm else None,
+        norm=None if "norm" in without else norm,
+        norm_from_one=None if "norm" in without else norm_from_one,
         gated=(
-            {"silu": library.silu_and_mul, "gelu_tanh": library.gelu_tanh_and_mul}
-            if config.activation
-            else {}
+            {}
+            if "activation" in without
+            else {"silu": library.silu_and_mul, "gelu_tanh": library.gelu_tanh_and_mul}
         ),
-        rotate=rotate if config.rope else None,
+        rotate=None if "rope" in without else rotate,
     )
 
 
@@ -80,8 +81,8 @@ def compile_kernels(models: Iterable[Wanted], capability: tuple[int, int]) -> No
         importlib.import_module("flashinfer.jit").build_jit_specs(missing)
     except RuntimeError as error:
         raise LoadError(
-            f"FlashInfer's kernels cannot be compiled; mend the CUDA toolkit, switch off what fails"
-            f" (flashinfer.norm and the like), or set attention to torch: {str(error)[-1000:]}"
+            f"FlashInfer's kernels cannot be compiled; mend the CUDA toolkit, leave out what fails"
+            f" (flashinfer.without), or set attention to torch: {str(error)[-1000:]}"
         ) from None
     log.info("kernels compiled", seconds=round(time.perf_counter() - start, 1))
 
@@ -103,14 +104,14 @@ def _specs(model: Wanted, generation: int) -> list[Any]:
             found.append(jit.gen_batch_prefill_module(kernels, *dtypes, *kind, False))
         if not tensor_cores:
             found.append(jit.gen_batch_decode_module(*dtypes, *kind))
-    for switch, module, maker in (
-        (True, "quantization", "gen_quantization_module"),  # packs masks
-        (config.append, "page", "gen_page_module"),
-        (config.norm, "norm", "gen_norm_module"),
-        (config.rope, "rope", "gen_rope_module"),
+    for name, module, maker in (
+        ("masks", "quantization", "gen_quantization_module"),  # packs them
+        ("append", "page", "gen_page_module"),
+        ("norm", "norm", "gen_norm_module"),
+        ("rope", "rope", "gen_rope_module"),
     ):
-        if switch:
+        if name not in config.without:
             found.append(getattr(importlib.import_module(f"flashinfer.jit.{module}"), maker)())
-    if config.activation:
+    if "activation" not in config.without:
         found.append(jit.gen_act_and_mul_module(model.gated))
     return found

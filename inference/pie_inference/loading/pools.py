@@ -128,8 +128,8 @@ def _attention(
         shape.attention,
         config.flashinfer,
         loaded.flashinfer,
-        max(graph_sizes) if config.cuda_graphs else 1,
+        max(graph_sizes),
     )
-    if not (config.cuda_graphs and network.graphable):
+    if not (config.graph_batch and network.graphable):
         return attention, None
     return attention, record(network, embeds, attention, graph_sizes)

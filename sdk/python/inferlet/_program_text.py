@@ -9,7 +9,10 @@ from textwrap import dedent
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-_WORDS = {"inferlet._device_words": "device", "inferlet._sampler_rules": "samplers"}
+_WORDS = {
+    "inferlet._generated.device_words": "device",
+    "inferlet._generated.sampler_rules": "samplers",
+}
 _MODULES = ("inferlet.device", "inferlet.samplers", "inferlet.attention", "math")
 _GLOBAL, _EXTENDED = opmap["LOAD_GLOBAL"], opmap["EXTENDED_ARG"]
 _PLAIN = (bool, int, float, str, type(None))

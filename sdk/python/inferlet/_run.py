@@ -13,7 +13,8 @@ from collections.abc import Sequence as Several
 from contextlib import suppress
 from typing import NamedTuple
 
-from inferlet import _bindings, raw
+from inferlet import raw
+from inferlet._generated import bindings
 from inferlet._loop import is_alone, ready
 from inferlet._pages import addresses, spans
 from inferlet._sequence import Sequence
@@ -190,8 +191,8 @@ class Run:
         try:
             if is_alone():
                 try:
-                    tokens = _bindings.sample.next_tokens(queue, handle, count)
-                except _bindings.Err as error:
+                    tokens = bindings.sample.next_tokens(queue, handle, count)
+                except bindings.Err as error:
                     raise PieError(error.value) from None
             else:
                 progress = raw.run_progress(queue, handle, count)

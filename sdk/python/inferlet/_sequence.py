@@ -10,7 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from inferlet import _bindings, raw
+from inferlet import raw
+from inferlet._generated import bindings
 from inferlet._loop import ready
 from inferlet._pages import Pages, addresses, spans
 from inferlet.errors import PieError
@@ -225,20 +226,20 @@ class Sequence:
         # Once a token where the program chooses: the bindings without the checks of `raw`.
         try:
             if given is None:
-                _bindings.input_text.embed_txt(queue, tokens, [start + self.shift, count], embeds)
+                bindings.input_text.embed_txt(queue, tokens, [start + self.shift, count], embeds)
             inputs = pages.inputs(-(-start // pages.size))
             targets = spans(pages.addresses[first:need])
             outputs = [*(others or ()), *self.embed] if output else []
             if reader is not None:
                 page = pages.addresses[first]
-                _bindings.sample.attend(queue, reader, embeds[0], inputs, page, self.adapter or "")
+                bindings.sample.attend(queue, reader, embeds[0], inputs, page, self.adapter or "")
             elif self.adapter is None:
-                _bindings.forward.forward(queue, inputs, embeds, targets, outputs, mask or [])
+                bindings.forward.forward(queue, inputs, embeds, targets, outputs, mask or [])
             else:
-                _bindings.adapter.forward_with_adapter(
+                bindings.adapter.forward_with_adapter(
                     queue, self.adapter, inputs, embeds, targets, outputs, mask or []
                 )
-        except _bindings.Err as error:
+        except bindings.Err as error:
             raise PieError(error.value) from None
         finally:
             if count > 1 and given is None:

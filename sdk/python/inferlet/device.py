@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias, overload
 
-from inferlet._device_words import (
+from inferlet._generated.device_words import (
     HEADS,
     PAGES,
     TOKENS,

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from inferlet import raw
-from inferlet._awaited import http_request, read_body
+from inferlet._generated.awaited import http_request, read_body
 from inferlet.errors import PieError
 
 HeadersLike: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inferlet._awaited import mcp_call_tool, mcp_list_tools
+from inferlet._generated.awaited import mcp_call_tool, mcp_list_tools
 from inferlet.raw import mcp_servers as servers
 
 __all__ = ["Tool", "ToolResult", "call_tool", "list_tools", "servers"]

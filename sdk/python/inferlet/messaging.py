@@ -18,8 +18,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from inferlet import _awaited, raw
-from inferlet._awaited import pull
+from inferlet import raw
+from inferlet._generated import awaited
+from inferlet._generated.awaited import pull
 from inferlet._json import dumps
 from inferlet.errors import PieError
 
@@ -34,7 +35,7 @@ async def push(topic: str, message: Any) -> None:
     Raises:
         PieError: `invalid-argument` (topic), `limit-exceeded` (message too large, too many queues).
     """
-    await _awaited.push(topic, _text(message))
+    await awaited.push(topic, _text(message))
 
 
 async def broadcast(topic: str, message: Any) -> int:
@@ -46,7 +47,7 @@ async def broadcast(topic: str, message: Any) -> int:
     Raises:
         PieError: `invalid-argument` (topic), `limit-exceeded` (message too large).
     """
-    return await _awaited.broadcast(topic, _text(message))
+    return await awaited.broadcast(topic, _text(message))
 
 
 def subscribe(topic: str) -> Subscription:
@@ -78,7 +79,7 @@ class Subscription:
         """
         if self._handle is None:
             raise PieError(f"invalid-handle: the subscription to {self.topic!r} is closed")
-        return await _awaited.next_message(self._handle)
+        return await awaited.next_message(self._handle)
 
     def close(self) -> None:
         """Unsubscribes and drops what has not been read. Idempotent."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from inferlet import _awaited, raw
+from inferlet import raw
+from inferlet._generated import awaited
 from inferlet.model import Model
 from inferlet.raw import LogLevel, instance_id, version
 from inferlet.raw import available_models as models
@@ -38,7 +39,7 @@ def get_model(name: str) -> Model:
 
 async def sleep(seconds: float) -> None:
     """Waits; other tasks run meanwhile. The same as `asyncio.sleep`."""
-    await _awaited.sleep(max(0, int(seconds * 1e9)))
+    await awaited.sleep(max(0, int(seconds * 1e9)))
 
 
 def now() -> float:
@@ -77,4 +78,4 @@ async def launch(program: str, *args: str) -> str:
     A child has no client: to talk with it, hand it a topic of `messaging` as an argument, say one
     that begins with `instance_id()`.
     """
-    return await _awaited.launch(program, args)
+    return await awaited.launch(program, args)

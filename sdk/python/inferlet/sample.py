@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from inferlet._sampler_parameters import Parameters
+from inferlet._generated.sampler_parameters import Parameters
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inferlet import _sampler_rules
-from inferlet._sampler_rules import *  # noqa: F403
+from inferlet._generated import sampler_rules
+from inferlet._generated.sampler_rules import *  # noqa: F403
 from inferlet.device import DeviceProgram
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
     "synthid",
     "tempered",
 ]
-__all__ += _sampler_rules.__all__
+__all__ += sampler_rules.__all__
 
 # Whole programs: what they are given is in `pie_py/device_programs/rules/programs.py`.
 tempered = DeviceProgram("tempered")  # temperature=0.7, p=0.9

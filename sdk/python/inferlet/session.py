@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from inferlet import raw
-from inferlet._awaited import receive, receive_blob
-from inferlet._awaited import writable as drain
+from inferlet._generated.awaited import receive, receive_blob
+from inferlet._generated.awaited import writable as drain
 from inferlet._json import dumps
 from inferlet.errors import PieError
 

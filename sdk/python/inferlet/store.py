@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from typing import Any
 
-from inferlet._awaited import store_commit, store_get, store_list, store_set
-from inferlet._awaited import store_delete as delete
+from inferlet._generated.awaited import store_commit, store_get, store_list, store_set
+from inferlet._generated.awaited import store_delete as delete
 from inferlet.errors import PieError
 
 __all__ = ["commit", "delete", "get", "get_text", "keys", "set", "update"]

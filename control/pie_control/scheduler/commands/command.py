@@ -226,7 +226,7 @@ class QueueOwner(Protocol):
     queued_commands: int
     prompt_tokens: int
     generated_tokens: int
-    timeline: Timeline | None
+    timeline: Timeline
 
 
 class SentBatch(Protocol):

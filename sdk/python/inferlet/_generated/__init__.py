@@ -1,0 +1,1 @@
+"""Modules that `python -m codegen` makes, which git does not have."""
