@@ -113,7 +113,8 @@ async def held(model, prompt, attend, pattern):
     ctx.append(prompt)
     generator = ctx.generate(max_tokens=8, stop=[], attend=attend, grammar=grammar)
     found = await generator.collect_tokens()
-    tokens, matcher = [], await grammar.matcher(model)
+    tokens: list[int] = []
+    matcher = await grammar.matcher(model)
     while len(tokens) < 8 and not matcher.is_finished:
         mask = matcher.mask()
         banned = [token for token in range(size) if not mask[token // 32] >> token % 32 & 1]
