@@ -51,12 +51,16 @@ def test_sinks_are_what_a_mask_of_them_shows(
 
 
 def test_ways_to_read_them_tell_the_same_tokens(server: Server, guests: Path) -> None:
-    texts = run(server, guests, "ways")
+    told = run(server, guests, "ways")
+    texts = told["texts"]
     for found in texts:
         assert len(found["run"]) == 12
         for way in ("steps", "logprobs", "looks", "left"):
             assert found[way] == found["run"], way
     assert len({tuple(found["run"]) for found in texts}) > 2
+    looked, flushed = told["appended"]
+    assert looked == flushed  # what a program appends reads all
+    assert looked[0] != looked[1]
 
 
 def test_a_grammar_is_what_a_mask_by_hand_gives(server: Server, guests: Path) -> None:

@@ -20,7 +20,7 @@ MISTAKES = {
     "nan": r"x is float \[\]: something else was given",
     "field": r"there is no field 'temprature'",
     "range": r"temperature is -1; it is a number, 0 to 10000",
-    "kept": r"f returned <float \[.*\]>: what is kept is bool \[pages\]",
+    "kept": r"f returned <bool \[heads\]>: what is kept is bool \[tokens\]",
     "alone": r"reads the logits of 1 contexts beside this one",
     "choose": r"so not with `choose`: leave one out",
     "accept": r"accept none, but `await step.execute\(\)`",

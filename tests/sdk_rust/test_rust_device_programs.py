@@ -15,7 +15,7 @@ MISTAKES = (
     r"x is an empty list",
     r"x is float \[\]: something else was given",
     r"there is no field 'temprature'",
-    r"f returned <bool \[heads\]>: what is kept is bool \[pages\]",
+    r"f returned <bool \[heads\]>: what is kept is bool \[tokens\]",
 )
 
 

@@ -97,6 +97,21 @@ async def ways(model, prompt, attend):
     return found
 
 
+async def appended(model, prompt, *, flushes):
+    """The likeliest tokens behind one that the program appends after a look, with and without."""
+    ctx = Context(model)
+    ctx.append(prompt)
+    generator, found = ctx.generate(stop=[], attend=POLICIES["sinks"]), []
+    await (await anext(generator)).execute()
+    step = await anext(generator)
+    found.append((await step.distribution(5)).tokens)
+    ctx.append([7])
+    if flushes:
+        await ctx.flush()
+    found.append((await step.distribution(5)).tokens)
+    return found
+
+
 @device.program
 def dictated(logits, state):
     """The tokens of a list, and then the likeliest that may follow."""
@@ -113,7 +128,8 @@ async def held(model, prompt, attend, pattern):
     ctx.append(prompt)
     generator = ctx.generate(max_tokens=8, stop=[], attend=attend, grammar=grammar)
     found = await generator.collect_tokens()
-    tokens, matcher = [], await grammar.matcher(model)
+    tokens: list[int] = []
+    matcher = await grammar.matcher(model)
     while len(tokens) < 8 and not matcher.is_finished:
         mask = matcher.mask()
         banned = [token for token in range(size) if not mask[token // 32] >> token % 32 & 1]
@@ -207,7 +223,9 @@ async def main(args):
     if mode == "refused":
         return json.dumps(await refusals(model))
     if mode == "ways":
-        return json.dumps([await ways(model, prompt, POLICIES[name]) for name in STEPPED])
+        texts = [await ways(model, prompt, POLICIES[name]) for name in STEPPED]
+        looks = [await appended(model, prompt, flushes=flushes) for flushes in (False, True)]
+        return json.dumps({"texts": texts, "appended": looks})
     if mode == "grammar":
         patterns = [(name, "[a-m ]+") for name in ("quest", "h2o", "snapkv")]
         patterns.append(("h2o", "(yes|no), [0-9]+ times"))

@@ -135,8 +135,8 @@ async function attendedWays(attend: device.Attend): Promise<Record<string, numbe
     looks: [],
   };
   for (const name of ["logprobs", "looks"]) {
-    const sampler = name === "looks" ? warm : new Sampler({ temperature: 0.8, topP: 0.95, allowedTokens, logprobs: 2 });
-    const generation = begin(sampler);
+    const logprobs = name === "logprobs" ? 2 : 0;
+    const generation = begin(new Sampler({ temperature: 0.8, topP: 0.95, allowedTokens, logprobs }));
     for await (const step of generation) {
       if (name === "looks" && generation.tokensGenerated % 3 !== 1) await step.distribution();
       found[name].push(...(await step.execute()).tokens);
@@ -231,7 +231,8 @@ export async function main(): Promise<string> {
   }
   found.field = await refused(new Sampler({ temprature: 1 } as object));
   found.range = await refused(Sampler.topP(-1));
-  found.kept = await refused(Sampler.argmax(), device.attend("def f(scores): return scores")());
+  const wrong = ["def f(scores):", "return iota(HEADS) >= 0"].join(" "); // as a literal it would not be built
+  found.kept = await refused(Sampler.argmax(), device.attend(wrong)());
   const reads = device.program("def f(logits): return beside(0).argmax()")();
   for (let i = 0; i < 70; i++) found.alone = await refused(reads); // more than may be open at once
   found.choose = mistake(() => plain.generate(undefined, { attend, choose: ([first]) => first }));
