@@ -144,16 +144,31 @@ def _mass(values: NDArray[np.float32], best: np.float32) -> float:
 
 def repeats(text: torch.Tensor, most: int) -> torch.Tensor:
     """How many elements before each of `[n, m]` are the same as the last ones of a row."""
+    if text.device.type == "cpu":
+        return torch.from_numpy(_repeats(text.numpy(), most))
     size, lengths = text.shape[1], torch.zeros_like(text)
     alike = text >= 0
     for i in range(min(most, size - 1)):
         own = text[:, size - 1 - i, None]
         alike[:, : i + 1] = False
         alike[:, i + 1 :] &= (text[:, : size - 1 - i] == own) & (own >= 0)
-        if text.device.type == "cpu" and not bool(alike.any()):
-            break
         lengths += alike
     return lengths
+
+
+def _repeats(text: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """As `repeats`, on a CPU: in bytes, as far as anything is alike."""
+    last, alike = text.shape[1] - 1, text >= 0
+    ends = np.where(alike, text, -2)[:, max(0, last - most) :]
+    text = np.where(alike, text, -1)  # which no end is
+    lengths = np.zeros(text.shape, np.min_scalar_type(most))
+    for i in range(min(most, last)):
+        alike = alike[:, 1:]  # behind one more token
+        alike &= text[:, : last - i] == ends[:, -1 - i, None]
+        if not alike.any():
+            break
+        lengths[:, i + 1 :] += alike
+    return lengths.astype(np.int64)
 
 
 def ranked(x: torch.Tensor) -> torch.Tensor:
@@ -186,6 +201,9 @@ def gather(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         found = x[0].index_select(0, index.view(-1)).view(*places.shape, *x.shape[2:])
         outside = index != places
         return found.masked_fill(outside[..., None] if x.ndim == 3 else outside, 0)
+    if x.ndim == 2 and places.device.type == "cpu" and _all_below(places, size):
+        index = places.reshape(len(places), -1).expand(rows, -1)
+        return x.expand(rows, -1).gather(1, index).reshape(rows, *places.shape[1:])
     outside = (places < 0) | (places >= size)
     index = places.masked_fill(outside, 0).reshape(len(places), -1).expand(rows, -1)
     x = x.expand(rows, *x.shape[1:])
@@ -194,6 +212,11 @@ def gather(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         outside = outside[..., None]
     found = x.gather(1, index).reshape(rows, *places.shape[1:], *x.shape[2:])
     return found.masked_fill(outside, 0)
+
+
+def _all_below(places: torch.Tensor, size: int) -> bool:
+    """True if all lie in `0 .. size - 1`: as unsigned numbers negative ones are larger than any."""
+    return places.numel() > 0 and int(places.numpy().view(np.uint64).max()) < size
 
 
 def scatter(

@@ -63,8 +63,9 @@ class RememberedTokens:
         """
         table = self._newest_table()
         places = self._index(lengths - most)[:, None] + torch.arange(most, device=self._device)
-        cells = self._index(rows)[:, None] * MOST_NEWEST + places % MOST_NEWEST
-        return torch.where(places >= 0, table.view(-1)[cells].to(torch.int64), -1)
+        cells = self._index(rows)[:, None] * MOST_NEWEST + (places & (MOST_NEWEST - 1))
+        found = table.view(-1).index_select(0, cells.view(-1)).to(torch.int64).view(cells.shape)
+        return found.masked_fill_(places < 0, -1)
 
     def _count_table(self) -> torch.Tensor:
         if self._counts is None:

@@ -47,22 +47,21 @@ class Choice(NamedTuple):
 class Chooser:
     """Chooses the tokens of one generation, each after all that is in the sequence by then: step by
     step, by `choose`, as far as a subclass has no other way.
+
+    Attributes:
+        tells: True if choices are taken one by one: more than the token is to be known of each.
     """
 
-    __slots__ = ("_sequence",)
+    __slots__ = ("_sequence", "tells")
 
     def __init__(self, sequence: Sequence) -> None:
         """Nothing runs yet."""
         self._sequence = sequence
+        self.tells = True
 
     @property
     def is_complete(self) -> bool:
         """True if the text may end here: always without a grammar."""
-        return True
-
-    @property
-    def tells(self) -> bool:
-        """True if choices are taken one by one: more than the token is to be known of each."""
         return True
 
     async def choose(self) -> Choice:
@@ -233,6 +232,9 @@ class DeviceChoice(Chooser):
         self._given = len(sequence.known_tokens())  # before the first choice
         self._handle = sequence.open_sampler(self._parameters())
         self._facts: dict[str, Any] = json.loads(raw.sampler_facts(sequence.queue, self._handle))
+        # Log-probabilities were asked for, or a step that is undone would have been counted: the
+        # draws that follow were others.
+        self.tells = self._sampler.logprobs > 0 or bool(self._facts["counts"])
         window = self._facts["window"]
         self._told = 0 if window is None else window or _ALL  # tokens that have to run for it
         beside = choosing.beside
@@ -255,13 +257,6 @@ class DeviceChoice(Chooser):
     def is_complete(self) -> bool:
         """True if the text may end here: always without a grammar, never after a cancelled step."""
         return self._walk is None or self._walk.is_complete
-
-    @property
-    def tells(self) -> bool:
-        """True if log-probabilities were asked for, or if a step that is undone would have been
-        counted: the draws that follow were others.
-        """
-        return self._sampler.logprobs > 0 or bool(self._facts["counts"])
 
     async def next_token(self, most: int, stops: frozenset[int]) -> int | None:
         """The next token; None at the end of the grammar.

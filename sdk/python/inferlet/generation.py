@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from inferlet import session
-from inferlet._choice import Choice, Chooser, Choosing, DeviceChoice
+from inferlet._choice import Chooser, Choosing, DeviceChoice
 from inferlet._sequence import Sequence
 from inferlet._stream import ROUND, StopStrings, TextDecoder, goes_round
 from inferlet.errors import PieError
@@ -299,8 +299,9 @@ class Generator:
 
     async def __anext__(self) -> GenStep:
         """Raises RuntimeError if the step before was neither executed nor followed by `accept`."""
-        self._start()
-        if not self._done and self._chooser is None:
+        if not self._number:
+            self._start()
+        if self._chooser is None and not self._done:
             self._check_turn()
             self._sequence.choosing = True
             try:
@@ -464,22 +465,23 @@ class Generator:
     async def _execute(self) -> Output:
         """One step, with all that is known of its token."""
         self._open_step = False
-        chooser = self._chooser
+        chooser, sequence = self._chooser, self._sequence
         assert chooser is not None  # since the first step was handed out
-        self._check_turn()
-        self._sequence.choosing = True  # keeps other generations of the context out
+        if sequence.choosing or self._number != sequence.generation:
+            self._check_turn()
+        seen = logprob = None
+        sequence.choosing = True  # keeps other generations of the context out
         try:
             if self._by_hand or chooser.tells:
-                choice = await chooser.choose()
+                token, seen, logprob = await chooser.choose()
             else:  # the server goes on by itself
                 token = await chooser.next_token(self._most(), self._stop_tokens)
-                choice = Choice(token, Distribution([], []))
         finally:
-            self._sequence.choosing = False
-        text = self._take(choice.token)
-        tokens = [] if choice.token is None or text is None else [choice.token]
+            sequence.choosing = False
+        text = self._take(token)
+        tokens = [] if token is None or text is None else [token]
         rest = self._rest() if self._done else ""
-        return Output(tokens, (text or "") + rest, choice.distribution, choice.logprob)
+        return Output(tokens, (text or "") + rest, seen, logprob)
 
     async def _look(self, k: int) -> Distribution:
         """The distribution of the next token: the program may choose by hand from now on."""
@@ -550,7 +552,7 @@ class Output:
         self,
         tokens: list[int],
         text: str,
-        distribution: Distribution,
+        distribution: Distribution | None = None,
         logprob: float | None = None,
     ) -> None:
         self.tokens = tokens
@@ -561,7 +563,7 @@ class Output:
     def distribution(self) -> Distribution:
         """The most likely tokens, as many as the sampler's `logprobs` asked for; the 256 that a
         `choose` of one's own looked at."""
-        return self._distribution
+        return Distribution([], []) if self._distribution is None else self._distribution
 
 
 class GenStep:
