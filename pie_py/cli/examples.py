@@ -50,6 +50,8 @@ EXAMPLES = {
     "doctor": "pie-py doctor --json",
     "version": "pie-py version",
     "bench": "pie-py bench throughput --at-once 1,8",
+    "bench throughput": "pie-py bench throughput --at-once 1,8",
+    "bench hot-path": "pie-py bench hot-path --check",
 }
 
 

@@ -293,4 +293,4 @@ def test_a_terminal_is_shown_the_seconds(
             threading.Event().wait(0.01)
             shown += capsys.readouterr().err
     assert "\r" in shown
-    assert "0 s" not in shown
+    assert " 0 s" not in shown

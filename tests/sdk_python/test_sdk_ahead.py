@@ -289,7 +289,8 @@ class ProgramsChooseNothing(TextSampler):
     """Programs that workers have not compiled rule out every token."""
 
     def pick(self, value: Value, step: int, mask: tuple[int, ...], vocab: int) -> int | None:
-        return super().pick(value, step, mask, vocab) if self.facts[3] else None
+        is_compiled = self.facts[1][3]  # type: ignore[index]  # the program
+        return super().pick(value, step, mask, vocab) if is_compiled else None
 
 
 def test_a_choice_that_fails_leaves_the_context_usable(

@@ -179,13 +179,14 @@ def test_adapters_and_observed_attention(engine: Engine, tmp_path: Path) -> None
 @pytest.mark.parametrize("family", DIFFERENT)
 def test_families(family: str, tmp_path: Path) -> None:
     folder = make_family(tmp_path / "model", family, head_dim=64)
+    before = set(kernels.loaded)  # by tests that compile nothing ahead
     engine = engine_of(folder, device="cuda", dtype="bfloat16", graph_batch=4)
     asked = waits(engine, *forward(0, 40, 0, output=1000))
     asked += waits(engine, *forward(1, 1, 0, used=40, output=1001))
     assert not asked
     assert engine.served("m").graphs is not None
     # Nothing is compiled while somebody waits for it.
-    assert kernels.loaded <= kernels.compiled
+    assert kernels.loaded - before <= kernels.compiled
 
 
 @pytest.mark.parametrize("kind", ["clip-llama", "idefics3", "qwen3-vl"])

@@ -143,11 +143,12 @@ def distribution(value: Value, k: int, vocab: int) -> list[int]:
     return [(abs(value) + i) % vocab for i in range(k)]
 
 
-def program_facts(bound: Bound) -> tuple[int, int]:
+def program_facts(bound: Bound) -> tuple[int, int, bool, bool]:
     """A device program's text and values, as far as its choices are concerned: another program,
-    or other values, make other choices.
+    or other values, make other choices; and whether it is greedy, and compiled.
     """
-    return zlib.crc32(bound.program.text.encode()), zlib.crc32(bound.values)
+    text, values = zlib.crc32(bound.program.text.encode()), zlib.crc32(bound.values)
+    return text, values, is_greedy(bound.program), is_compiled(bound.program)
 
 
 @dataclass
@@ -397,8 +398,6 @@ class FakeWorker:
             facts = (
                 int(batch.seeds[i, 0]) + (int(batch.seeds[i, 1]) << 32),
                 program_facts(programs[i]),
-                is_greedy(programs[i].program),
-                is_compiled(programs[i].program),
             )
             self.samplers[slot] = self.sampler(facts, bool(batch.rows[i] >= 0))
         return BatchResult()

@@ -97,7 +97,7 @@ class TextSampler(Sampler):
 
     def pick(self, value: Value, step: int, mask: tuple[int, ...], vocab: int) -> int | None:
         """The next token, a likely one, or of any that a mask allows; None if it allows none."""
-        _, _, greedy, _ = self.facts
+        greedy = self.facts[1][2]  # type: ignore[index]  # of the program
         rank = 0
         if not greedy or self.counts:
             # Not `hash`: it mixes a tuple so little that two seeds may agree for a whole text.
