@@ -8,10 +8,10 @@ room: of several machines one does, for Ray gives a name once.
 
 from __future__ import annotations
 
-import logging
 import select
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -22,6 +22,7 @@ import ray
 from ray._common.usage.usage_lib import get_cluster_metadata
 from ray._private import state
 from ray._private.state import available_resources_per_node
+from ray._private.utils import check_version_info
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -56,15 +57,30 @@ def find_ray(address: str) -> str:
     except BadEndpoint:
         raise WrongSettings(f"{address} is no address of Ray: give HOST:PORT or auto") from None
     try:
-        if address != "auto":  # what is no Ray is waited for, for minutes, by the next line
-            get_cluster_metadata(GcsClient(address=address))
-        with ray.init(address, log_to_driver=False, logging_level=logging.ERROR) as driver:
-            return str(driver.address_info["gcs_address"])
+        if address != "auto":  # what is no Ray is waited for, for minutes, by a driver
+            check_version_info(get_cluster_metadata(GcsClient(address=address)), "this machine")
     except Exception as error:  # noqa: BLE001  Ray raises what it likes
-        raise ClusterProblem(
-            f"the Ray at {address} does not take this machine: is it one, with the same versions"
-            f" of Ray and Python, and is this machine a node of it? {error}"
-        ) from None
+        raise _not_taken(address, str(error)) from None
+    # A process of its own: a driver takes over signals, for good.
+    command = [*python_command(), "-c", _FIND, address]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    if asked.returncode:
+        raise _not_taken(address, (asked.stderr.strip() or "it says nothing").splitlines()[-1])
+    return asked.stdout.splitlines()[-1]
+
+
+_FIND = """
+import logging, sys, ray
+with ray.init(sys.argv[1], log_to_driver=False, logging_level=logging.ERROR) as driver:
+    print(driver.address_info["gcs_address"])
+"""
+
+
+def _not_taken(address: str, why: str) -> ClusterProblem:
+    return ClusterProblem(
+        f"the Ray at {address} does not take this machine: is it one, with the same versions of Ray"
+        f" and Python, and is this machine a node of it? {why}"
+    )
 
 
 def place(names: list[str], gpus: int, here: str) -> dict[str, Any]:
