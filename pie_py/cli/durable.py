@@ -17,7 +17,7 @@ from pie_py.client import sync
 @click.argument("instance")
 @with_client
 def resume(client: sync.Client, instance: str) -> None:
-    """Have a durable INSTANCE go on that was killed or has failed; `pie-py attach` reads from it."""
+    """Have a durable INSTANCE go on that was killed or has failed; `attach` reads from it."""
     client.resume(instance)
 
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 @click.option(
     "--durable",
     is_flag=True,
-    help="It goes on after a crash of the server, which must run already; Ctrl-C leaves it running.",
+    help="It goes on after a crash of the server, which must run; Ctrl-C lets it run.",
 )
 @click.option("--verbose", is_flag=True, help="Show the log of a server that is started for this.")
 def command(

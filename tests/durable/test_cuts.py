@@ -35,8 +35,8 @@ async def main() -> str:
     await context.generate(Sampler(top_p=0.9), max_tokens=40).send_text()
     context.fill(await session.receive())
     a, b = context.fork(), context.fork()
-    got = await asyncio.gather(text(a, 12), text(b, 9, seed=7), session.receive(), runtime.sleep(0.01))
-    session.send(f"{got}")
+    texts = text(a, 12), text(b, 9, seed=7)
+    session.send(f"{await asyncio.gather(*texts, session.receive(), runtime.sleep(0.01))}")
     async for piece in a.generate(Sampler(repetition_penalty=1.3), max_tokens=12).stream_text():
         session.send(piece)
     session.send(f"{await b.generate(Sampler(), max_tokens=30).collect_json(SCHEMA)}")

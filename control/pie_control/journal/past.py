@@ -140,7 +140,9 @@ def head_of(entries: list[Any]) -> dict[str, Any]:
 
 
 def up_to(entries: list[Any], call: int) -> list[Any]:
-    """The entries of a journal, without its head, up to and with a call by its number."""
+    """The entries of a journal, without its head, up to and with a call by its number; without its
+    end, and without messages of the client that were not taken by then.
+    """
     found, calls = [], 0
     for entry in entries[1:]:
         if entry[0] in ("call", "fails"):
@@ -149,4 +151,12 @@ def up_to(entries: list[Any], call: int) -> list[Any]:
                 break
         if entry[0] != "end":
             found.append(entry)
-    return found
+    taken = [e[4] for e in found if e[0] == "call" and e[1] in RECEIVES and e[3]]
+    kept = []
+    for entry in found:
+        if entry[0] == "sent":
+            if entry[2] not in taken:
+                continue
+            taken.remove(entry[2])
+        kept.append(entry)
+    return kept
