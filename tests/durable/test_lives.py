@@ -60,7 +60,7 @@ class Web:
                 self.end_headers()
                 self.wfile.write(b"done")
 
-            do_POST = do_GET
+            do_POST = do_GET  # noqa: N815
 
             def log_message(self, *_: object) -> None:
                 """Says nothing."""
