@@ -185,6 +185,12 @@ class Instance(_Proxy[async_instance.Instance]):
     send = _waits(async_instance.Instance.send)
     cancel = _waits(async_instance.Instance.cancel)
     calls = _waits(async_instance.Instance.calls)
+
+    @_like(async_instance.Instance.branch)
+    def branch(self, *args: Any, **options: Any) -> Instance:
+        made = _ask(self._portal, partial(self._thing.branch, *args, **options))
+        return Instance(self._portal, made)
+
     detach = _waits(async_instance.Instance.detach)
     logs = _waits(async_instance.Instance.logs)
 

@@ -1,7 +1,7 @@
 """The functions of the contract as durable instances call them: written down, and made again.
 
 Functions that give nothing of the world (pages, forwards, samplers, grammars) are called in each
-life of an instance anew. So what it has at the model is rebuilt by the code that built it at first,
+life of an instance. So what it has at the model is rebuilt by the code that built it at first,
 with the tokens that were chosen then. Of the others the journal has the answers.
 """
 
@@ -85,7 +85,7 @@ def _refused(function: HostFunction) -> Call:
 
 
 def quiet(function: HostFunction) -> Call:
-    """A call in each life anew, whose failure alone is written down."""
+    """A call that is made in each life, whose failure alone is written down."""
     real, name = function.call, name_of(function)
 
     def failed(instance: Instance, error: ApiError) -> None:
@@ -198,7 +198,7 @@ def _sends(function: HostFunction) -> Call:
 
 
 def _computed(function: HostFunction) -> Call:
-    """Opens a future of what this server computes, in each life anew."""
+    """Opens a future of what this server computes, in each life."""
     asked, name = quiet(function), name_of(function)
 
     def call(instance: Instance, *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a durable instance's call is: which answers are the journal's, and what is computed anew."""
+"""What a durable instance's call is: which answers are the journal's, and what is computed again."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Opened(NamedTuple):
 
     key: int  # counts what an instance opens
     maker: str  # the call
-    is_computed: bool = False  # by this server, in each life of the instance anew
+    is_computed: bool = False  # by this server, in each life of the instance
 
 
 @dataclass(eq=False)
