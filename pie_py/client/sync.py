@@ -188,6 +188,7 @@ class Instance(_Proxy[async_instance.Instance]):
 
     @_like(async_instance.Instance.branch)
     def branch(self, *args: Any, **options: Any) -> Instance:
+        """See the asynchronous one."""
         made = _ask(self._portal, partial(self._thing.branch, *args, **options))
         return Instance(self._portal, made)
 

@@ -1,4 +1,4 @@
-"""What a durable instance's call is: which answers are the journal's, and what is computed again."""
+"""Kinds of a durable instance's calls: of which the journal has the answers, and others."""
 
 from __future__ import annotations
 
