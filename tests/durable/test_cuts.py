@@ -65,7 +65,8 @@ async def main() -> str:
         likely = await step.distribution(4)
         generation.accept([likely.tokens[1]])
     other = context.fork()
-    session.send(await other.generate(mirostat(mu=8.0), max_tokens=10).collect_text())
+    sampler = mirostat(mu=10.0, tau=5.0, rate=0.1)
+    session.send(await other.generate(sampler, max_tokens=10).collect_text())
     return line + await session.receive() + await session.receive()
 """
 
