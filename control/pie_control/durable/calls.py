@@ -238,6 +238,9 @@ def _wait(function: HostFunction) -> Call:
         durable = durable_of(instance)
         if durable.goes_over and all(one in durable.opened for one in futures):
             if len(futures) == 1:
+                failure = durable.next_failure(name)
+                if failure is not None:
+                    raise error_of(failure)
                 return _ready(instance, futures)
             if futures and (before := durable.next_call(name)) is not None:
                 return _ready(instance, [futures[place] for place in before.value])
