@@ -225,7 +225,7 @@ def device_programs(settings: Settings, progress: Progress) -> Report:
 
 def _pairs(vocabulary: int, rows: int) -> Iterator[tuple[str, Sampler, list[Bound], float]]:
     """A case: its name, the built-in sampler, the programs of the rows, and the goal."""
-    fields = {"temperature": TEMPERATURE, "top_p": TOP_P}
+    fields: dict[str, Any] = {"temperature": TEMPERATURE, "top_p": TOP_P}
     one, best = bound(drawn(**fields), vocabulary), bound(greedy(), vocabulary)
     likeliest, drawing = Sampler(temperature=0.0), Sampler(**fields)
     yield GREEDY, likeliest, [best], ONE_GOAL
