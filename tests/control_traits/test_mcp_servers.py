@@ -207,6 +207,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 async def test_answers_that_make_no_sense_are_errors() -> None:
     answers = (

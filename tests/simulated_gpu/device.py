@@ -28,7 +28,7 @@ class Recorded:
     """An operation of a graph."""
 
     name: str
-    memory: list[Callable[[], Buffer | None]]
+    memory: Sequence[Callable[[], Buffer | None]]
     again: Callable[[], object]
 
 

@@ -86,8 +86,8 @@ def _int32(*tensors: torch.Tensor) -> None:
         assert tensor.is_contiguous()
 
 
-def _append(*given: Any) -> None:
-    *given, layout = given
+def _append(*asked: Any) -> None:
+    *given, layout = asked
     assert layout == 0
     k, v, b, p, ks, vs, i, s, e = (t.inner for t in given)
     _int32(b, p, i, s, e)
@@ -100,7 +100,7 @@ def _append(*given: Any) -> None:
         places = (p % ks.shape[1]).long()
         ks[pages, places], vs[pages, places] = k, v
 
-    _launch("append_paged_kv_cache", run, [*given], [])
+    _launch("append_paged_kv_cache", run, given, [])
 
 
 def _norm(name: str, added: int, out: Any, x: Any, weight: Any, eps: float) -> None:
