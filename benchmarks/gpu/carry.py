@@ -1,6 +1,6 @@
 """Gathers what a GPU machine lacks that can fetch nothing: packages, and what is built here.
 
-    python tests/gpu/carry.py FOLDER [KERNELS]
+    python benchmarks/gpu/carry.py FOLDER [KERNELS]
 
 Then, on that machine, from the checkout, with FOLDER beside it:
 
