@@ -64,6 +64,14 @@ class Request(_Message, tag="request"):
     params: dict[str, Any]
 
 
+class ReadRequest(Request, tag="request"):
+    """A request as it comes: its parameters are read by the method's types, and what those do not
+    name is skipped, so that a frame takes no longer than what is wanted of it.
+    """
+
+    params: msgspec.Raw  # type: ignore[assignment]
+
+
 class Ack(_Message, tag="ack"):
     """The client has consumed an instance's items below a number."""
 
@@ -175,7 +183,9 @@ Message: TypeAlias = ToServer | ToClient
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(
+    Hello | ReadRequest | Ack | Resume | Ping | Probed | ToClient
+)
 
 
 def encode(message: Message) -> bytes:

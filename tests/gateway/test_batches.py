@@ -13,7 +13,7 @@ import pytest
 from support.gateways import Gateway
 from support.servers import Server
 
-from pie_gateway.batches.store import Store
+from pie_gateway.batches.store import BLOCK, KEPT_SECONDS, Store, StoredFile
 from pie_gateway.problems import Problem
 
 CHAT = "/v1/chat/completions"
@@ -122,19 +122,38 @@ def test_what_there_is_not(client: openai.OpenAI) -> None:
             client.files.retrieve(name)
     with pytest.raises(openai.BadRequestError, match="purpose"):
         client.files.create(file=b"x", purpose="fine-tune")
+    for name in ("n" * 300, "n" * 100_000):
+        with pytest.raises(openai.BadRequestError):
+            client.files.create(file=(name, b"x"), purpose="batch")
+    file = upload(client, line("a"))
+    for more in ({"metadata": {"k": "v" * 513}}, {"completion_window": "999d"}):
+        asked: dict[str, Any] = {"input_file_id": file, "endpoint": CHAT}
+        with pytest.raises(openai.BadRequestError, match=next(iter(more))):
+            client.batches.create(**asked, **{"completion_window": "24h", **more})
 
 
 def test_the_files_of_a_user_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pie_gateway.batches.store.MOST_BYTES", 10)
+    monkeypatch.setattr("pie_gateway.batches.store.MOST_BYTES", 5 * BLOCK)
+    monkeypatch.setattr("pie_gateway.batches.store.MOST_KEPT", 3)
     store = Store(tmp_path)
-    first = store.add("ann", "a", "batch", b"1234567")
-    store.add("ann", "b", "batch", b"890")
+    first = store.add("ann", "a", "batch", b"1" * BLOCK)
+    second = store.add("ann", "b", "batch", b"1")
     with pytest.raises(Problem) as refused:
         store.add("ann", "c", "batch", b"1")
     assert (refused.value.status, refused.value.code) == (413, "files_too_large")
-    store.add("bob", "a", "batch", b"1234567890")
+    store.add("bob", "a", "batch", b"1" * (4 * BLOCK))
     store.remove("ann", first.id)
-    store.add("ann", "c", "batch", b"1234567")
+    store.add("ann", "c", "batch")
+    store.add("ann", "d", "batch")
+    with pytest.raises(Problem, match="3 files and batches"):
+        store.add("ann", "e", "batch")
+    assert [each.filename for each in store.all("ann", StoredFile)] == ["d", "c", "b"]
+    oldest = store.all("ann", StoredFile, second.id, newest=False)
+    assert [each.filename for each in oldest] == ["c", "d"]
+    store.forget_old(time.time() + KEPT_SECONDS - 60)
+    assert store.taken("ann") == 4 * BLOCK
+    store.forget_old(time.time() + KEPT_SECONDS + 60)
+    assert [store.taken(user) for user in ("ann", "bob")] == [0, 0]
 
 
 def test_a_batch_is_given_up_or_left_by_its_server(server: Server) -> None:
