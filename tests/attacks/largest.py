@@ -11,12 +11,12 @@ LONG = 8 << 20  # characters of a text
 MANY = 100_000  # items of a list, or keys of an object
 
 
-def bodies(kind: type) -> Iterator[tuple[str, Any]]:
+def bodies(kind: type, long: int = LONG, many: int = MANY) -> Iterator[tuple[str, Any]]:
     """Of a structure, values in which one field is as large as can be, with the field's name."""
     of = inspect.type_info(kind)
     assert isinstance(of, inspect.StructType)
     for field in of.fields:
-        for value in _large(field.type):
+        for value in _large(field.type, long, many):
             others = {each.encode_name: least(each.type) for each in of.fields if each.required}
             yield field.encode_name, {**others, field.encode_name: value}
 
@@ -46,26 +46,27 @@ def least(of: inspect.Type) -> Any:
     return None
 
 
-def _large(of: inspect.Type) -> Iterator[Any]:
+def _large(of: inspect.Type, long: int, many: int) -> Iterator[Any]:
     match of:
         case inspect.Metadata():
-            yield from _large(of.type)
+            yield from _large(of.type, long, many)
         case inspect.UnionType():
             for each in of.types:
-                yield from _large(each)
+                yield from _large(each, long, many)
         case inspect.StrType():
-            yield "a" * (of.max_length or LONG)
-            yield "ä\n" * ((of.max_length or LONG) // 4)
+            yield "a" * (of.max_length or long)
+            yield "ä\n" * ((of.max_length or long) // 4)
         case inspect.ListType():
-            yield [least(of.item_type)] * (of.max_length or MANY)
-            yield from ([value] for value in _large(of.item_type))
+            yield [least(of.item_type)] * (of.max_length or many)
+            yield from ([value] for value in _large(of.item_type, long, many))
         case inspect.DictType():
-            most = of.max_length or MANY
+            most = of.max_length or many
             yield {f"{number}": least(of.value_type) for number in range(most)}
         case inspect.StructType():
             small = least(of)
             for field in of.fields:
-                for value in _large(field.type):
+                for value in _large(field.type, long, many):
                     yield {**small, field.encode_name: value}
-        case inspect.AnyType():
-            yield {"a": [1] * MANY}
+        case inspect.AnyType() | inspect.RawType():
+            yield [[]] * many
+            yield {"a": [1] * many}

@@ -488,7 +488,8 @@ async def test_who_wants_the_same_goes_on_if_the_first_one_gives_up(
 
 async def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pie_control.api.grammar.service.KEPT_GRAMMARS", 3)
-    monkeypatch.setattr("pie_control.api.grammar.service.KEPT_CHARACTERS", 100)
+    monkeypatch.setattr("pie_control.api.grammar.service.LEAST_BYTES", 0)
+    monkeypatch.setattr("pie_control.api.grammar.service.KEPT_BYTES", 100 * 120)
     small = GrammarService(GrammarConfig(), CONFINED)
     for i in range(10):
         await small.compile(model(), codec(), "regex", f"a{{{i + 1}}}")

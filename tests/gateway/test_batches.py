@@ -13,8 +13,9 @@ import pytest
 from support.gateways import Gateway
 from support.servers import Server
 
-from pie_gateway.batches.store import BLOCK, KEPT_SECONDS, Store, StoredFile
+from pie_gateway.batches.store import Store, StoredFile
 from pie_gateway.problems import Problem
+from pie_py.config.kept_files import BLOCK, bytes_on_disk, folder_of
 
 CHAT = "/v1/chat/completions"
 
@@ -133,9 +134,8 @@ def test_what_there_is_not(client: openai.OpenAI) -> None:
 
 
 def test_the_files_of_a_user_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pie_gateway.batches.store.MOST_BYTES", 5 * BLOCK)
     monkeypatch.setattr("pie_gateway.batches.store.MOST_KEPT", 3)
-    store = Store(tmp_path)
+    store = Store(tmp_path, 5 * BLOCK, 60.0)
     first = store.add("ann", "a", "batch", b"1" * BLOCK)
     second = store.add("ann", "b", "batch", b"1")
     with pytest.raises(Problem) as refused:
@@ -150,10 +150,11 @@ def test_the_files_of_a_user_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     assert [each.filename for each in store.all("ann", StoredFile)] == ["d", "c", "b"]
     oldest = store.all("ann", StoredFile, second.id, newest=False)
     assert [each.filename for each in oldest] == ["c", "d"]
-    store.forget_old(time.time() + KEPT_SECONDS - 60)
-    assert store.taken("ann") == 4 * BLOCK
-    store.forget_old(time.time() + KEPT_SECONDS + 60)
-    assert [store.taken(user) for user in ("ann", "bob")] == [0, 0]
+    taken = lambda: [bytes_on_disk(folder_of(tmp_path, user)) for user in ("ann", "bob")]  # noqa: E731
+    store.forget_old(time.time() + 30)
+    assert taken() == [4 * BLOCK, 5 * BLOCK]
+    store.forget_old(time.time() + 90)
+    assert taken() == [0, 0]
 
 
 def test_a_batch_is_given_up_or_left_by_its_server(server: Server) -> None:

@@ -158,14 +158,14 @@ class Requests:
     def _stats(self, session: Session, asked: methods.Stats) -> Answer:
         return describe_stats(self._deps.models)
 
-    def _quota(self, session: Session, asked: methods.Quota) -> Answer:
+    async def _quota(self, session: Session, asked: methods.Quota) -> Answer:
         users = [session.user]
         if asked.users:
             session.check_admin(self._config.admins)
             users = self._users()
         elif asked.of:
             users = [session.acts_for(asked.of, self._config.admins)]
-        return [self._deps.shares.of_user(user) for user in users]
+        return [await self._deps.shares.of_user(user) for user in users]
 
     def _users(self) -> list[str]:
         """Users who have something."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
 
 import anyio
 import msgspec
@@ -65,6 +66,7 @@ class Generation:
         self._images = images
         self._instance: Instance | None = None
         self.observers: list[Observer] = []
+        self.by_size = _at_once  # does what takes longer the more was asked
 
     @property
     def id(self) -> str:
@@ -73,7 +75,7 @@ class Generation:
 
     async def __aenter__(self) -> Generation:
         """Launches the instance. Raises `Problem`: the server refuses."""
-        argument = msgspec.json.encode(self._job).decode()
+        argument = await self.by_size(_argument, self._job)
         try:
             self._instance = await self._launch(argument)
             for observer in self.observers:
@@ -142,6 +144,14 @@ class Generation:
         await end(self._instance)
         for observer in self.observers:
             observer.over(self._instance.id)
+
+
+async def _at_once(work: Callable[..., Any], *arguments: Any) -> Any:
+    return work(*arguments)
+
+
+def _argument(job: Job | EmbeddingJob) -> str:
+    return msgspec.json.encode(job).decode()
 
 
 async def end(instance: Instance) -> None:

@@ -7,7 +7,6 @@ Functions that look through a folder, or write, take as long as users have much:
 from __future__ import annotations
 
 import fcntl
-import os
 import re
 import time
 import uuid
@@ -15,17 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
 from pie_gateway.problems import Problem
+from pie_py.config.kept_files import BLOCK, bytes_on_disk, folder_of, on_disk
 
-MOST_BYTES = 1 << 30  # that one user's files and batches take of the disk
 MOST_KEPT = 4096  # files and batches of a user
 MOST_NAME = 255  # characters of a file's name
-BLOCK = 4096  # bytes of the disk that a file takes at least
-KEPT_SECONDS = 30 * 86400.0  # since it was written last
 
 
 class StoredFile(msgspec.Struct):
@@ -88,13 +84,15 @@ _PREFIX: dict[type, str] = {StoredFile: "file-", Batch: "batch_"}
 class Store:
     """Files and batches on disk."""
 
-    def __init__(self, folder: Path) -> None:
-        """Takes the folder, which need not exist."""
-        self._folder = folder
+    def __init__(self, folder: Path, most: int, seconds: float) -> None:
+        """Takes the folder, which need not exist; the bytes of the disk that one user may have of
+        it; and how long what is not written any more is kept.
+        """
+        self._folder, self._most, self._seconds = folder, most, seconds
 
     def path(self, user: str, name: str) -> Path:
         """Where the bytes of a file are, in the folder of its user."""
-        return self._folder / f"of-{quote(user, safe='')}" / name
+        return folder_of(self._folder, user) / name
 
     def save(self, user: str, kept: StoredFile | Batch) -> None:
         """Writes the facts, all or nothing."""
@@ -131,16 +129,12 @@ class Store:
     def _facts(self, user: str, kind: type[StoredFile] | type[Batch]) -> Iterator[Path]:
         return self.path(user, "").glob(f"{_PREFIX[kind]}*.json")
 
-    def taken(self, user: str) -> int:
-        """Bytes of the disk that a user's files and batches take."""
-        return taken(self.path(user, ""))
-
     def check_room(self, user: str, size: int, more: int = 1) -> None:
         """Refuses so many bytes, of `more` files or batches beside those that there are. Raises
         `Problem`: 413 beyond what one user may have.
         """
-        if self.taken(user) + on_disk(size) + more * BLOCK > MOST_BYTES:
-            text = f"a user's files and batches have {MOST_BYTES >> 20} MiB at most: delete some"
+        if bytes_on_disk(self.path(user, "")) + on_disk(size) + more * BLOCK > self._most:
+            text = f"a user's files and batches have {self._most >> 20} MiB at most: delete some"
             raise Problem(413, text, code="files_too_large")
         kept = sum(1 for kind in _PREFIX for _ in self._facts(user, kind))
         if kept + more > MOST_KEPT:
@@ -159,11 +153,11 @@ class Store:
         return found
 
     def forget_old(self, now: float) -> None:
-        """Removes what was written last `KEPT_SECONDS` ago, of all users."""
+        """Removes what was written so long ago, of all users."""
         for folder in self._folder.glob("of-*"):
             for path in folder.iterdir():
                 with suppress(FileNotFoundError):
-                    if path.stat().st_mtime < now - KEPT_SECONDS:
+                    if path.stat().st_mtime < now - self._seconds:
                         path.unlink()
 
     def remove(self, user: str, name: str) -> None:
@@ -185,18 +179,3 @@ class Store:
 def new_id(prefix: str) -> str:
     """A name whose order is that of time."""
     return f"{prefix}{time.time_ns():x}{uuid.uuid4().hex[:8]}"
-
-
-def on_disk(size: int) -> int:
-    """Bytes of the disk that a file takes."""
-    return -(-size // BLOCK) * BLOCK
-
-
-def taken(folder: Path) -> int:
-    """Bytes of the disk that the files of a folder take; none if it is not there."""
-    total = 0
-    with suppress(FileNotFoundError), os.scandir(folder) as found:
-        for each in found:
-            with suppress(FileNotFoundError):  # it was removed meanwhile
-                total += on_disk(each.stat().st_size)
-    return total

@@ -97,6 +97,7 @@ class Exchange:
             lowest = self.connection.scope["state"].get("priority", 0)
             job.priority = min(job.priority, lowest)
         generation = self.backend.generation(route, job, images)
+        generation.by_size = self.by_size
         generation.observers.append(_Accounts(self))
         if isinstance(job, Job) and job.clamp:
             longest = (await self.backend.catalog.describe(job.model))["max_position"]
