@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,12 +114,12 @@ def test_no_frame_holds_a_loop(both: tuple[Server, Gateway]) -> None:
     watched = Watched(both)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     socket = context.socket(zmq.DEALER)
-    socket.setsockopt(zmq.RCVTIMEO, 20_000)
     socket.connect(both[0].endpoint)
     numbers = itertools.count(1)
 
     def ask(message: Message) -> None:
         socket.send(encode(message))
+        assert socket.poll(60_000), (message.__class__, both[0].log[-3000:])
         socket.recv()
 
     def ask_for(method: str, params: dict[str, Any]) -> None:
@@ -137,3 +139,22 @@ def test_no_frame_holds_a_loop(both: tuple[Server, Gateway]) -> None:
     finally:
         context.destroy(linger=0)
     watched.check()
+
+
+COLLECTED = """
+import gc
+from pie_py.config.collecting import bound_collections
+
+bound_collections()
+sizes = []
+gc.callbacks.append(lambda phase, _: phase == "start" and sizes.append(len(gc.get_objects())))
+kept = [([i], {"a": [i]}, i) for i in range(300_000)]
+assert gc.get_freeze_count() > 1_000_000
+print(max(sizes))
+"""
+
+
+def test_collections_are_short_however_much_is_kept() -> None:
+    command = [sys.executable, "-c", COLLECTED]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert int(found) < 150_000

@@ -16,6 +16,7 @@ from support.servers import Server
 from pie_gateway.batches.store import Store, StoredFile
 from pie_gateway.problems import Problem
 from pie_py.config.kept_files import BLOCK, bytes_on_disk, folder_of
+from pie_py.config.keys import KeyStore, api_key
 
 CHAT = "/v1/chat/completions"
 
@@ -155,6 +156,27 @@ def test_the_files_of_a_user_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     assert taken() == [4 * BLOCK, 5 * BLOCK]
     store.forget_old(time.time() + 90)
     assert taken() == [0, 0]
+
+
+def test_batches_of_one_user_stop_no_others() -> None:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        store = KeyStore(folder / "data")
+        keys = {user: api_key(store.add(user)) for user in ("mallory", "eve")}
+        with (
+            Server(folder, endpoint="tcp://0.0.0.0:*") as server,
+            Gateway(server, folder) as gateway,
+        ):
+            mallory, eve = (
+                openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=keys[user], max_retries=0)
+                for user in ("mallory", "eve")
+            )
+            long = [line(f"{i}", ignore_eos=True, max_tokens=400) for i in range(400)]
+            file = upload(mallory, *long)
+            many = [start(mallory, file) for _ in range(6)]
+            ended(mallory, many[0], "in_progress")
+            assert ended(eve, start(eve, upload(eve, line("a")))).status == "completed"
+            assert mallory.batches.retrieve(many[-1].id).status == "validating"
 
 
 def test_a_batch_is_given_up_or_left_by_its_server(server: Server) -> None:

@@ -47,13 +47,14 @@ from pie_control.scheduler.commands.sampler import (
 from pie_control.wasm import SUSPENDED
 from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS, Bound
 from pie_py.device_programs.compiled import is_compiled
-from pie_py.device_programs.language import REMEMBERED
+from pie_py.device_programs.language import HEADS, PAGES, REMEMBERED, TOKENS
 from pie_py.device_programs.program import Program
 from pie_py.device_programs.recording import Recorded
 from pie_py.device_programs.scope import Text
 from pie_py.device_programs.step_cost import FREE, StepCost, attend_cost, step_cost
 from pie_py.wire.plan import ModelDescription, Uint32
 
+MOST_INT32 = (1 << 31) - 1  # as costs are summed up
 SHORT = 16 << 10  # characters of parameters that are read at once
 
 
@@ -182,8 +183,10 @@ def _price(
         state = attend.state_bytes(longest, ATTEND_VERSIONS, facts.heads, facts.kv_heads)
         state += attend.prompt_bytes(longest, facts.heads, facts.head_dim)
         kept += max(1, facts.layers * state + attend.given_bytes(vocabulary))
-        more = attend_cost(attend, vocabulary, facts.layers)
-        cost = cost._replace(row=cost.row + more)
+        # At the longest context that the model has room for: it grows with that.
+        sizes = {HEADS: facts.heads, TOKENS: longest, PAGES: longest // facts.page_size}
+        more = attend_cost(attend, vocabulary, facts.layers, sizes)
+        cost = cost._replace(row=min(cost.row + more, MOST_INT32))
     return kept, cost
 
 
