@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Annotated, Any, Literal
 
 import msgspec
+from python_multipart.multipart import File
 from starlette.responses import FileResponse, Response
 
 from pie_gateway.batches.running import Batches
@@ -26,6 +27,10 @@ class UploadedFile(msgspec.Struct):
     purpose: Literal["batch"]
 
 
+_Key = Annotated[str, msgspec.Meta(max_length=64)]
+_Value = Annotated[str, msgspec.Meta(max_length=512)]
+
+
 class BatchRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A request for a batch."""
 
@@ -33,16 +38,7 @@ class BatchRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     endpoint: Literal["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"]
     # Hours or days, after which what was not its turn has failed; no longer than files are kept.
     completion_window: Annotated[str, msgspec.Meta(pattern=r"^([1-9]\d?h|([1-9]|[12]\d|30)d)$")]
-    metadata: (
-        Annotated[
-            dict[
-                Annotated[str, msgspec.Meta(max_length=64)],
-                Annotated[str, msgspec.Meta(max_length=512)],
-            ],
-            msgspec.Meta(max_length=16),
-        ]
-        | None
-    ) = None
+    metadata: Annotated[dict[_Key, _Value], msgspec.Meta(max_length=16)] | None = None
 
 
 class Listing(msgspec.Struct):
@@ -66,20 +62,21 @@ class Page(msgspec.Struct):
 
 async def upload_file(exchange: Exchange) -> Response:
     """Keeps a file of requests, a line of JSON each, for batches."""
-    form = Form(exchange.request.headers.get("content-type", ""), "file")
+    form = Form(exchange.request.headers.get("content-type", ""))
     async for part in body_parts(exchange.request, exchange.config):
         await exchange.aside.run(exchange.user, form.write, part)
     if not form.is_whole:
         raise Problem(400, "the form (multipart/form-data) has no end")
-    if form.file is None:
+    file, purpose = (form.parts.get(name) for name in (b"file", b"purpose"))
+    if not isinstance(file, File):
         raise Problem(400, "`file` is missing from the form (multipart/form-data)", param="file")
-    if form.texts.get("purpose") != "batch":
+    if getattr(purpose, "value", None) != b"batch":
         raise unsupported("purpose", "`batch` is the only one")
-    store, user = _batches(exchange).store, exchange.user
-    content = bytes(form.content)
-    return json_response(
-        await exchange.aside.run(user, store.add, user, form.file, "batch", content)
-    )
+    name = (file.file_name or b"file").decode(errors="replace")
+    file.file_object.seek(0)
+    content, add = file.file_object.read(), _batches(exchange).store.add
+    stored = await exchange.aside.run(exchange.user, add, exchange.user, name, "batch", content)
+    return json_response(stored)
 
 
 async def files(exchange: Exchange) -> Response:
