@@ -22,6 +22,8 @@ from pie_gateway.backend.job import (
 )
 from pie_gateway.problems import Problem, of_client
 from pie_py.client import ClientError, Instance, RpcError
+from pie_py.client.errors import RequestTooLarge
+from pie_py.wire.rpc import MAX_ARGUMENT_BYTES
 
 EVENTS_AHEAD = 16  # of the reader of several generations
 
@@ -75,8 +77,8 @@ class Generation:
 
     async def __aenter__(self) -> Generation:
         """Launches the instance. Raises `Problem`: the server refuses."""
-        argument = await self.by_size(_argument, self._job)
         try:
+            argument = await self.by_size(_argument, self._job)
             self._instance = await self._launch(argument)
             for observer in self.observers:
                 observer.launched(self._instance.id)
@@ -151,7 +153,12 @@ async def _at_once(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _argument(job: Job | EmbeddingJob) -> str:
-    return msgspec.json.encode(job).decode()
+    """Raises `RequestTooLarge`, before it is packed for nothing."""
+    encoded = msgspec.json.encode(job)
+    if len(encoded) > 4 * MAX_ARGUMENT_BYTES:  # as many characters, at least
+        text = f"the conversation has {len(encoded)} bytes; {MAX_ARGUMENT_BYTES} are taken"
+        raise RequestTooLarge(text)
+    return encoded.decode()
 
 
 async def end(instance: Instance) -> None:
