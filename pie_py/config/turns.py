@@ -18,7 +18,7 @@ _OF_USER = ("exchange", "inbound", "instance", "session", "owner")
 
 
 class Turns:
-    """The turns of the thread that makes it.
+    """The turns of one thread.
 
     Attributes:
         long: how many were over the budget.
@@ -29,22 +29,25 @@ class Turns:
         """Takes what the loop is called in the log."""
         self.long, self.worst = 0, 0.0
         self._loop = loop
-        self._thread = threading.get_ident()
+        self._thread = 0  # none yet
         self._began = self._cpu = 0.0
         self._seen: tuple[float, str, str] = (0.0, "", "")  # of a turn: begin, user, stack
         self._logged = -LOG_SECONDS
-        threading.Thread(target=self._watch, name=f"turns of {loop}", daemon=True).start()
 
     def begin(self) -> None:
         """A turn begins."""
+        if not self._thread:
+            self._thread = threading.get_ident()
+            threading.Thread(target=self._watch, name=f"turns of {self._loop}", daemon=True).start()
         self._cpu = time.thread_time()
         self._began = time.perf_counter()
 
-    def end(self) -> None:
-        """A turn ends: the loop waits."""
+    def end(self) -> bool:
+        """A turn ends: the loop waits. Returns whether there was one."""
         began, self._began = self._began, 0.0
         if began and time.perf_counter() - began > BUDGET_SECONDS:
             self._note(began, time.thread_time() - self._cpu)
+        return bool(began)
 
     def _note(self, began: float, seconds: float) -> None:
         if seconds <= BUDGET_SECONDS:

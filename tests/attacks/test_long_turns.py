@@ -95,8 +95,8 @@ def test_no_references_hold_a_loop(both: tuple[Server, Gateway]) -> None:
     watched = Watched(both)
     with both[1].http() as http:
 
-        def respond(items: list[Any]) -> httpx2.Response:
-            asked = {"model": "pie-tiny", "input": items, "max_output_tokens": 1}
+        def respond(items: list[Any], **more: Any) -> httpx2.Response:
+            asked = {"model": "pie-tiny", "input": items, "max_output_tokens": 1, **more}
             return http.post("/v1/responses", json=asked)
 
         said = {"type": "message", "id": "e", "role": "user", "content": "e" * 900}
@@ -107,6 +107,9 @@ def test_no_references_hold_a_loop(both: tuple[Server, Gateway]) -> None:
         refused = respond([{"type": "item_reference", "id": "e"}] * 60_000)
         assert (refused.status_code, refused.json()["error"]["code"]) == (413, "body_too_large")
         assert respond([{"type": "item_reference", "id": "e"}] * 3).status_code == 200
+        made = respond([said], metadata={"k": "v" * 8_000_000}).json()["id"]
+        for what in ("", "?stream=true", "/input_items"):
+            assert http.get(f"/v1/responses/{made}{what}").status_code == 200
     watched.check()
 
 

@@ -24,7 +24,7 @@ from pie_gateway.http.reading import encode
 from pie_gateway.problems import Problem
 
 log = structlog.get_logger("pie.http")
-AT_ONCE = 4  # requests, of all batches of a user: beyond them users wait for nobody
+AT_ONCE = 4  # requests, of all batches of a user: no user waits for another one
 BATCHES = 2  # of a user that are read and run at once
 MOST_LINES = 50_000
 CHECKED_BYTES = 1 << 20  # of results, behind which it is seen whether the user has room for more

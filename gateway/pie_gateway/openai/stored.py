@@ -10,6 +10,7 @@ import zlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -166,8 +167,12 @@ async def response(exchange: Exchange) -> Response:
     stored = _responses(exchange).find(exchange.user, name)
     if not streams:
         return Response(stored.answer, media_type="application/json")
-    events = zlib.decompress(stored.events).split(EVENT_END)
-    return Response(EVENT_END.join(events[first:]), headers={"content-type": EVENT_STREAM})
+
+    def told() -> Response:
+        events = zlib.decompress(stored.events).split(EVENT_END)
+        return Response(EVENT_END.join(events[first:]), headers={"content-type": EVENT_STREAM})
+
+    return await exchange.aside.run(exchange.user, told)
 
 
 async def input_items(exchange: Exchange) -> Response:
@@ -180,6 +185,11 @@ async def input_items(exchange: Exchange) -> Response:
         raise Problem(400, "`order`: `asc` or `desc`", param="order")
     name = exchange.request.path_params["response"]
     stored = _responses(exchange).find(exchange.user, name)
+    page = partial(_page, stored, order, after, int(limit))
+    return await exchange.aside.run(exchange.user, page)
+
+
+def _page(stored: Stored, order: str, after: str | None, limit: int) -> Response:
     after_it = len(msgspec.json.decode(stored.answer)["output"])
     items = [_listed(item, at) for at, item in enumerate(msgspec.json.decode(stored.items))]
     items = items[: len(items) - after_it]
@@ -189,7 +199,7 @@ async def input_items(exchange: Exchange) -> Response:
     if after is not None and after not in ids:
         raise Problem(400, f"`after`: there is no item {after[:100]!r}", param="after")
     begin = 0 if after is None else ids.index(after) + 1
-    page = items[begin : begin + int(limit)]
+    page = items[begin : begin + limit]
     told = {"object": "list", "data": page, "has_more": begin + len(page) < len(items)}
     told |= {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {}
     return Response(msgspec.json.encode(told), media_type="application/json")

@@ -191,12 +191,11 @@ class Engine:
             waits = long and self._long_ns.get(batch.kind, 0) >= LONG_NS
             if waits and any(result.has_values for result in answer.results):
                 answer.send()
-            if long:
-                self.turns.end()
+            in_turn = long and self.turns.end()
             start = time.perf_counter_ns()
             result = _start(model, batch).get()
             result.nanoseconds = time.perf_counter_ns() - start
-            if long:
+            if in_turn:
                 self.turns.begin()
             answer.results.append(result)
             if isinstance(batch, Forward):
