@@ -37,7 +37,7 @@ Vectors = NDArray[np.float32]
 async def embeddings(exchange: Exchange) -> Response:
     """The embeddings of texts."""
     asked = await exchange.read(EmbeddingsRequest)
-    texts = prompts_of(asked.input, "input", MAX_TEXTS)
+    texts = await exchange.by_size(prompts_of, asked.input, "input", MAX_TEXTS)
     name, vectors, usage = await embed(
         exchange, asked.model, texts, asked.truncate_prompt_tokens, asked.dimensions
     )
@@ -101,8 +101,12 @@ async def embed(
     if dimensions is not None and dimensions > width:
         raise unsupported("dimensions", f"{name.id} has {width}")
     words = await backend.vocabulary(name.model)
-    for text in texts:
-        words.check("input", text if isinstance(text, list) else (), described["vocab_size"])
+
+    def check() -> None:
+        for text in texts:
+            words.check("input", text if isinstance(text, list) else (), described["vocab_size"])
+
+    await exchange.by_size(check)
     job = EmbeddingJob(name.model, [*texts], name.adapter, most)
     generation = await exchange.generation("embeddings", job)
 
