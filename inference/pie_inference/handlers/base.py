@@ -26,9 +26,10 @@ from pie_inference.sampling.pool import SamplerPool
 from pie_inference.sampling.remembered import SavedLogits
 from pie_py.wire.plan import BatchResult, Clear, ModelDescription
 
-if TYPE_CHECKING:  # machines without a GPU do not load what is for GPUs
+if TYPE_CHECKING:  # machines without a GPU do not load what is for GPUs, others no transformers
     from pie_inference.cuda.decode_graphs import DecodeGraphs
     from pie_inference.cuda.fused_sampling import FusedSampling
+    from pie_inference.models.encoder import Encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,15 @@ class ServedModel:
     key_bounds: KeyBounds | None = None  # if programs may choose what is read
     row_attention: RowAttention | None = None  # on a CPU, for the same
     ranks: Ranks = ALONE  # that compute it together
+
+
+@dataclass(frozen=True, slots=True)
+class ServedEncoder:
+    """A model without a cache, which makes numbers of whole texts."""
+
+    description: ModelDescription
+    encoder: Encoder
+    device: torch.device
 
 
 NONE = np.zeros(0, np.int32)

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import structlog
 import torch
 
+from pie_inference.checkpoints.loader import checkpoint_folder, read_config
 from pie_inference.device import current
-from pie_inference.handlers.base import ServedModel
+from pie_inference.handlers.base import ServedEncoder, ServedModel
+from pie_inference.loading.encoders import encoder_of, load_encoder
 from pie_inference.loading.network import LoadedNetwork, load_network, naming
 from pie_inference.loading.pools import with_pools
 from pie_inference.loading.sizing import (
@@ -26,23 +28,37 @@ from pie_py.config.model import ModelConfig
 log = structlog.get_logger("pie.worker")
 
 
-def load_models(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[ServedModel]:
+def load_models(
+    configs: Sequence[ModelConfig], ranks: Ranks = ALONE
+) -> list[ServedModel | ServedEncoder]:
     """Loads checkpoints and allocates pools for each; models of one device share its memory. Raises
     `LoadError` if one of them cannot be served; the text names it.
     """
-    loaded: list[LoadedNetwork] = []
-    for config in configs:
-        with naming(config):
-            loaded.append(load_network(config, ranks))
-    memories = _memories(loaded, ranks)
+    loaded = [_load(config, ranks) for config in configs]
+    networks = [model for model in loaded if isinstance(model, LoadedNetwork)]
+    if not networks:
+        return [model for model in loaded if isinstance(model, ServedEncoder)]
+    memories = _memories(networks, ranks)
     host_memory = memories[torch.device("cpu")]
-    served = []
-    widest = max(model.network.shape.vocab_size for model in loaded)
-    saved_logits = SavedLogits(widest, loaded[0].device)
+    served: list[ServedModel | ServedEncoder] = []
+    widest = max(model.network.shape.vocab_size for model in networks)
+    saved_logits = SavedLogits(widest, networks[0].device)
     for model in loaded:
+        if isinstance(model, ServedEncoder):
+            served.append(model)
+            continue
         with naming(model.config), current(model.device):
             served.append(_sized(model, memories[model.device], host_memory, saved_logits))
     return served
+
+
+def _load(config: ModelConfig, ranks: Ranks) -> LoadedNetwork | ServedEncoder:
+    with naming(config):
+        folder = checkpoint_folder(config.source)
+        checkpoint = read_config(folder)
+        if (name := encoder_of(checkpoint)) is not None:
+            return load_encoder(config, name, checkpoint, folder, ranks)
+        return load_network(config, ranks)
 
 
 def _memories(loaded: Sequence[LoadedNetwork], ranks: Ranks) -> dict[torch.device, Memory]:
