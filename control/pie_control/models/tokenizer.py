@@ -49,6 +49,7 @@ class TextCodec:
             settings = read_object(folder, "tokenizer_config.json") or {}
             self._tokenizer: Any = load_tokenizer(folder, settings)
             drop_breaks(self._tokenizer)
+            self._has_types = _has_types(settings)
             self._special_texts = special_texts(folder, settings)
         with reading(f"{folder}: the chat template"):
             self._templates = ChatTemplates(
@@ -108,10 +109,11 @@ class TextCodec:
             raise ApiError("invalid-argument", f"{most} tokens: {printable(error)}") from None
         finally:
             self._tokenizer.no_truncation()
-        return [
-            (np.array(one.ids, np.int32), one.type_ids.index(1) if 1 in one.type_ids else -1)
-            for one in found
-        ]
+        whole = []
+        for one in found:
+            types = one.type_ids if self._has_types else ()
+            whole.append((np.array(one.ids, np.int32), types.index(1) if 1 in types else -1))
+        return whole
 
     def plain_encoder(self) -> Callable[[str], list[int]]:
         """An encoder of texts in which special tokens are nothing special."""
@@ -191,6 +193,14 @@ class TextCodec:
     ) -> str:
         """Renders messages with a template, see `ChatTemplates.render`."""
         return self._templates.render(request, add_generation_prompt, seconds)
+
+
+def _has_types(settings: dict[str, Any]) -> bool:
+    """Whether the second text of a pair has another type, as transformers' class would have it."""
+    named = settings.get("model_input_names")
+    if isinstance(named, list):
+        return "token_type_ids" in named
+    return settings.get("tokenizer_class") not in ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 
 def _defaults(config: dict[str, Any]) -> dict[str, float]:

@@ -8,6 +8,7 @@ from functools import partial
 
 from pie_inference.checkpoints.loader import checked_sources, checkpoint_folder, read_config
 from pie_inference.errors import LoadError
+from pie_inference.loading.encoders import check_encoder, encoder_of
 from pie_inference.loading.network import arranged
 from pie_inference.models.registry import ARCHITECTURES, architecture_of, with_head
 from pie_py.config.logs import LogConfig, set_up_logs
@@ -18,7 +19,10 @@ def check(source: str) -> None:
     Raises `LoadError` if it cannot be served.
     """
     folder = checkpoint_folder(source)
-    checkpoint = with_head(read_config(folder))
+    if (name := encoder_of(checkpoint := read_config(folder))) is not None:
+        check_encoder(name, checkpoint, folder)
+        return
+    checkpoint = with_head(checkpoint)
     architecture = ARCHITECTURES[architecture_of(checkpoint)]
     arrange = partial(arranged, architecture, checkpoint)
     with ExitStack() as opened:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,12 @@ import structlog
 import torch
 
 from pie_inference.checkpoints.fields import Fields
-from pie_inference.checkpoints.loader import choose_dtype, load_tensors, random_tensors
+from pie_inference.checkpoints.loader import (
+    checked_sources,
+    choose_dtype,
+    load_tensors,
+    random_tensors,
+)
 from pie_inference.checkpoints.quantized import dequantized, quantization
 from pie_inference.checkpoints.sources import Sources
 from pie_inference.errors import LoadError
@@ -121,8 +127,8 @@ def made_config(name: str, checkpoint: Mapping[str, Any]) -> Any:
         raise LoadError(
             f"config.json: transformers {transformers.__version__} has no model {kind!r}{code}"
         )
-    fields = Fields(checkpoint)
-    fields.count("num_hidden_layers", 1), fields.count("n_layers", 1)
+    for layers in ("num_hidden_layers", "n_layers"):
+        Fields(checkpoint).count(layers, 1)
     return transformers.CONFIG_MAPPING[kind].from_dict(dict(checkpoint))
 
 
@@ -154,18 +160,32 @@ def _filled(
     device: torch.device,
 ) -> Any:
     """The module with its weights, whose names and shapes are looked at before it is made."""
-    with torch.device("meta"):
-        described = _made(name, settings)
-    expected = {key: tuple(value.shape) for key, value in described.state_dict().items()}
+    expected, arrange = _expected(name, settings, checkpoint)
     if config.load_format == "dummy":
         tensors = random_tensors(expected, dtype, device)
     else:
-        prefix = described.base_model_prefix + "."
-        arrange = partial(_arranged, checkpoint, expected, prefix)
         tensors = load_tensors(folder, expected, dtype, device, arrange)
     module = _made(name, settings).to(device)
     module.load_state_dict(tensors, assign=True)
     return module
+
+
+def check_encoder(name: str, checkpoint: Mapping[str, Any], folder: Path) -> None:
+    """Raises `LoadError` if an encoder cannot be served, by its files' heads."""
+    settings = made_config(name, checkpoint)
+    _finish(name, settings, read_modules(folder), checkpoint)
+    with ExitStack() as opened:
+        checked_sources(folder, *_expected(name, settings, checkpoint), opened)
+
+
+def _expected(
+    name: str, settings: Any, checkpoint: Mapping[str, Any]
+) -> tuple[dict[str, tuple[int, ...]], Callable[[Sources], Sources]]:
+    """The shapes of the module's tensors, and what finds them among those that are stored."""
+    with torch.device("meta"):
+        module = _made(name, settings)
+    expected = {key: tuple(value.shape) for key, value in module.state_dict().items()}
+    return expected, partial(_arranged, checkpoint, expected, module.base_model_prefix + ".")
 
 
 def _arranged(
