@@ -15,9 +15,9 @@ import openai
 import pytest
 import torch
 import transformers
+from support.encoder_checkpoints import make_bert
 from support.gateways import Gateway
 from support.servers import Server
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 WORDS = [
     "a",
@@ -64,37 +64,6 @@ async def main(args):
 """
 
 
-def write(folder: Path, kind: str, labels: int = 2) -> Any:
-    """A random BERT with a WordPiece tokenizer; its module."""
-    vocabulary = {word: at for at, word in enumerate([*MARKS, *WORDS])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    names = ["input_ids", "attention_mask", *(["token_type_ids"] if labels < 3 else [])]
-    fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", model_input_names=names
-    )
-    fast.save_pretrained(folder)
-    torch.manual_seed(1)
-    config = transformers.BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=32,
-        num_labels=labels,
-    )
-    module = getattr(transformers, kind)(config).eval()
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    module.save_pretrained(folder)
-    modules = [{"type": "st.Transformer", "path": ""}, {"type": "st.Normalize", "path": "1"}]
-    if kind == "BertModel":
-        (folder / "modules.json").write_text(json.dumps(modules))
-    return module
-
-
 KINDS = {
     "bert": ("BertModel", 2),
     "cross": ("BertForSequenceClassification", 1),
@@ -106,7 +75,7 @@ KINDS = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("encoders")
     for name, (kind, labels) in KINDS.items():
-        write(found / name, kind, labels)
+        make_bert(found / name, kind, labels)
     return found
 
 

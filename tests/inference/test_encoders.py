@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pie_inference.errors import LoadError
 from pie_inference.handlers.base import ServedEncoder
-from pie_inference.loading.assembly import load_models
+from pie_inference.loading.assembly import load_served
 from pie_py.config.model import ModelConfig
 
 SIZES: dict[str, Any] = {
@@ -62,7 +62,7 @@ def made(name: str, head: bool, folder: Path) -> Any:
 
 
 def load(folder: Path, **options: Any) -> ServedEncoder:
-    [found] = load_models([ModelConfig(source=str(folder), **options)])
+    [found] = load_served([ModelConfig(source=str(folder), **options)])
     assert isinstance(found, ServedEncoder)
     return found
 

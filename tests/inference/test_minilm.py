@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from pie_inference.handlers.base import ServedEncoder
-from pie_inference.loading.assembly import load_models
+from pie_inference.loading.assembly import load_served
 from pie_py.config.model import ModelConfig
 
 TEXTS = [
@@ -22,7 +22,7 @@ TEXTS = [
 
 
 def test_vectors_of_minilm(minilm: Path) -> None:
-    [served] = load_models([ModelConfig(source="minilm")])
+    [served] = load_served([ModelConfig(source="minilm")])
     assert isinstance(served, ServedEncoder)
     assert served.encoder.by_rows
     tokenizer, model = AutoTokenizer.from_pretrained(minilm), AutoModel.from_pretrained(minilm)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -62,6 +62,8 @@ class ServedEncoder:
     encoder: Encoder
     device: torch.device
 
+
+Served: TypeAlias = ServedModel | ServedEncoder
 
 NONE = np.zeros(0, np.int32)
 

@@ -9,7 +9,7 @@ import torch
 
 from pie_inference.checkpoints.loader import checkpoint_folder, read_config
 from pie_inference.device import current
-from pie_inference.handlers.base import ServedEncoder, ServedModel
+from pie_inference.handlers.base import Served, ServedEncoder, ServedModel
 from pie_inference.loading.encoders import encoder_of, load_encoder
 from pie_inference.loading.network import LoadedNetwork, load_network, naming
 from pie_inference.loading.pools import with_pools
@@ -28,37 +28,42 @@ from pie_py.config.model import ModelConfig
 log = structlog.get_logger("pie.worker")
 
 
-def load_models(
-    configs: Sequence[ModelConfig], ranks: Ranks = ALONE
-) -> list[ServedModel | ServedEncoder]:
-    """Loads checkpoints and allocates pools for each; models of one device share its memory. Raises
+def load_served(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[Served]:
+    """Loads models of all kinds, encoders first: pools get the memory that is left. Raises
     `LoadError` if one of them cannot be served; the text names it.
     """
-    loaded = [_load(config, ranks) for config in configs]
-    networks = [model for model in loaded if isinstance(model, LoadedNetwork)]
-    if not networks:
-        return [model for model in loaded if isinstance(model, ServedEncoder)]
-    memories = _memories(networks, ranks)
-    host_memory = memories[torch.device("cpu")]
-    served: list[ServedModel | ServedEncoder] = []
-    widest = max(model.network.shape.vocab_size for model in networks)
-    saved_logits = SavedLogits(widest, networks[0].device)
-    for model in loaded:
-        if isinstance(model, ServedEncoder):
-            served.append(model)
-            continue
-        with naming(model.config), current(model.device):
-            served.append(_sized(model, memories[model.device], host_memory, saved_logits))
-    return served
+    encoders = [_encoder(config, ranks) for config in configs]
+    others = [config for config, found in zip(configs, encoders, strict=True) if found is None]
+    models = iter(load_models(others, ranks) if others else ())
+    return [next(models) if found is None else found for found in encoders]
 
 
-def _load(config: ModelConfig, ranks: Ranks) -> LoadedNetwork | ServedEncoder:
+def _encoder(config: ModelConfig, ranks: Ranks) -> ServedEncoder | None:
+    """The encoder that a configuration names, if it does."""
     with naming(config):
         folder = checkpoint_folder(config.source)
         checkpoint = read_config(folder)
-        if (name := encoder_of(checkpoint)) is not None:
-            return load_encoder(config, name, checkpoint, folder, ranks)
-        return load_network(config, ranks)
+        name = encoder_of(checkpoint)
+        return None if name is None else load_encoder(config, name, checkpoint, folder, ranks)
+
+
+def load_models(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[ServedModel]:
+    """Loads checkpoints and allocates pools for each; models of one device share its memory. Raises
+    `LoadError` if one of them cannot be served; the text names it.
+    """
+    loaded: list[LoadedNetwork] = []
+    for config in configs:
+        with naming(config):
+            loaded.append(load_network(config, ranks))
+    memories = _memories(loaded, ranks)
+    host_memory = memories[torch.device("cpu")]
+    served = []
+    widest = max(model.network.shape.vocab_size for model in loaded)
+    saved_logits = SavedLogits(widest, loaded[0].device)
+    for model in loaded:
+        with naming(model.config), current(model.device):
+            served.append(_sized(model, memories[model.device], host_memory, saved_logits))
+    return served
 
 
 def _memories(loaded: Sequence[LoadedNetwork], ranks: Ranks) -> dict[torch.device, Memory]:

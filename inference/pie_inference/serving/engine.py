@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import structlog
 import torch
@@ -17,9 +16,9 @@ from pie_inference.calibration.threads import SharedCores, Threads, one_thread
 from pie_inference.device import DeviceFuture, completed, current
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.handlers import HANDLERS
-from pie_inference.handlers.base import ServedEncoder, ServedModel
+from pie_inference.handlers.base import Served, ServedEncoder, ServedModel
 from pie_inference.handlers.pages import clear
-from pie_inference.loading.assembly import load_models
+from pie_inference.loading.assembly import load_served
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.serving.flight import Flight
 from pie_py.config.model import ModelConfig
@@ -37,8 +36,6 @@ from pie_py.wire.plan import (
     UnloadAdapter,
 )
 from pie_py.wire.steps import steps_of
-
-Served: TypeAlias = ServedModel | ServedEncoder
 
 log = structlog.get_logger("pie.worker")
 
@@ -64,13 +61,13 @@ class Engine:
         self._long_ns: dict[str, int] = {}  # what the last batch of each long kind took
         self._ended_ns = 0  # when the last plan was done
         self._flights: dict[torch.device, Flight] = {}  # the last one of each GPU
-        for model in load_models(configs, ranks):
+        for model in load_served(configs, ranks):
             name = model.description.name
             if name in self._models:
                 raise LoadError(f"two models are called {name!r}; give one of them another name")
             self._models[name] = model
             if isinstance(model, ServedEncoder):  # a trial has shown that it can be run
-                self._threads[name] = _encoder_threads(model, fixed_threads)
+                self._threads[name] = encoder_threads(model, fixed_threads)
                 continue
             with current(model.device):
                 _warm_up(model)
@@ -261,7 +258,7 @@ def _clear_after(model: Served, batch: Batch) -> None:
         log.exception("nothing could be cleared after a batch failed", kind=batch.kind)
 
 
-def _encoder_threads(model: ServedEncoder, fixed: bool) -> Threads:
+def encoder_threads(model: ServedEncoder, fixed: bool) -> Threads:
     """All threads for each batch, fewer while other processes have the cores."""
     if fixed or model.device.type != "cpu":
         return Threads(torch.get_num_threads())
