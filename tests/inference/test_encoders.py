@@ -160,6 +160,17 @@ def test_a_heads_activation(fields: dict[str, Any], activation: Any, tmp_path: P
     assert len(encoder.description.labels) == raw.shape[1]
 
 
+def test_a_head_without_a_padding_token(tmp_path: Path) -> None:
+    """transformers refuses a batch then; alone it takes the last token."""
+    sizes = {**SIZES, **KINDS["Llama"], "pad_token_id": None}
+    module = transformers.LlamaForSequenceClassification(transformers.LlamaConfig(**sizes)).eval()
+    module.save_pretrained(tmp_path)
+    texts = [[5, 6, 7], [8, 9, 10], [11]]
+    wanted = np.stack([alone(module, text, -1) for text in texts])
+    found = numbers(load(tmp_path), texts, [-1] * 3, raw=1)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
 def test_old_names_of_tensors_and_other_heads_are_read(tmp_path: Path) -> None:
     config = transformers.BertConfig(**SIZES)
     module = transformers.BertForMaskedLM(config).eval()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -24,17 +24,18 @@ from pie_control.wasm import SUSPENDED
 from pie_py.wire.plan import ModelDescription
 
 MAX_NUMBERS = 1 << 19  # of one answer, as of attention
-# Commands of a batch's whole size would let other users wait for it.
-PARTS = 4
+PARTS = 4  # of a batch: behind a command of its whole size other users would wait
 
-Input = str | list[str | int]
+Token = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+Input = str | list[str | Token]  # a text, a pair of texts, or tokens
+Inputs = Annotated[list[Input], msgspec.Meta(min_length=1)]
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True):
     """The options of a call."""
 
-    most: int | None = None
-    prompt: str | None = None
+    most: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    prompt: str = ""
     raw: bool = False
 
 
@@ -50,70 +51,65 @@ class EncodeCalls:
         """Queues texts and opens a future of their numbers."""
         target = queue_of(instance, queue, "encode")
         facts = target.model.description
-        given = _read(inputs, list[Input])
-        asked = _read(options or "{}", Options)
+        given, asked = _read(inputs, Inputs), _read(options or "{}", Options)
         _check(given, asked, facts)
+        texts = [_with_prompt(one, facts.prompts.get(asked.prompt, "")) for one in given]
+        most = min(asked.most or facts.max_position, facts.max_position)
+        # One more than fits shows that a text is too long; what is longer need not be kept.
+        job = [text for text in texts if _is_text(text)], most + (asked.most is None)
         codec = self._models.codec(facts.name)
-        texts = [_with_prompt(each, asked.prompt, facts) for each in given if _is_text(each)]
-        most = facts.max_position if asked.most is None else min(asked.most, facts.max_position)
-        # One more than fits shows that a text is too long, and what is longer need not be kept.
-        kept = most + 1 if asked.most is None else most
         if len(inputs) <= INLINE_CHARACTERS and codec.trusted:
-            whole = codec.encode_whole(texts, kept)
-            return self._queue(instance, target, given, whole, asked, most)
+            return _queue(instance, target, texts, codec.encode_whole(*job), asked, most)
 
         async def work() -> int:
             owner = Owner(instance.user, instance.id)
-            job = encode_whole, str(codec.folder), texts, kept
-            packed: list[tuple[bytes, int]] = await self._pool.call(owner, "the texts", *job)
+            call = encode_whole, str(codec.folder), *job
+            packed = await self._pool.call(owner, "the texts", *call)
             whole = [(np.frombuffer(ids, np.int32), second) for ids, second in packed]
-            return self._queue(instance, target, given, whole, asked, most)
+            return _queue(instance, target, texts, whole, asked, most)
 
         self._answers.start(instance, work)
         return SUSPENDED
-
-    def _queue(
-        self,
-        instance: Instance,
-        target: OpenQueue,
-        given: list[Input],
-        whole: list[Whole],
-        asked: Options,
-        most: int,
-    ) -> int:
-        """Queues commands of inputs, as whole texts' tokens or those given; the future's handle."""
-        each = iter(whole)
-        read = [next(each) if _is_text(one) else (_ids(one, asked), -1) for one in given]
-        for at, (ids, _) in enumerate(read):
-            if not 0 < len(ids) <= most:
-                raise ApiError(
-                    "invalid-argument",
-                    f"context-length: {target.model.description.name} takes {most} tokens; input"
-                    f" {at} has {f'more than {most}' if len(ids) else 'none'}",
-                )
-        groups = _groups([len(ids) for ids, _ in read], target.model.description.max_batch_tokens)
-        target.queue.check_room(len(groups))
-        future = instance.futures.create(FutureKind.ENCODED)
-        answer = Encoded(future, len(read), sum(len(ids) for ids, _ in read))
-        for places in groups:
-            some = [read[place] for place in places]
-            target.scheduler.enqueue(
-                target.queue,
-                EncodeCommand(
-                    np.concatenate([ids for ids, _ in some]),
-                    [len(ids) for ids, _ in some],
-                    [second for _, second in some],
-                    places,
-                    asked.raw,
-                    answer,
-                ),
-            )
-        return future.handle
 
 
 def take_encoded(instance: Instance, future: int) -> Any:
     """Consumes a future of an encoder's numbers: tokens read, and the numbers."""
     return instance.futures.take(future, FutureKind.ENCODED)
+
+
+def _queue(
+    instance: Instance,
+    target: OpenQueue,
+    given: list[Input],
+    whole: list[Whole],
+    asked: Options,
+    most: int,
+) -> int:
+    """Queues commands of inputs: whole texts' tokens, or those given. Returns a future's handle."""
+    facts, each = target.model.description, iter(whole)
+    read = [
+        next(each) if _is_text(one) else (np.array(one[: asked.most], np.int32), -1)
+        for one in given
+    ]
+    lengths = [len(ids) for ids, _ in read]
+    for at, length in enumerate(lengths):
+        if not 0 < length <= most:
+            raise ApiError(
+                "invalid-argument",
+                f"context-length: {facts.name} takes {most} tokens; input {at} has"
+                f" {f'more than {most}' if length else 'none'}",
+            )
+    groups = _groups(lengths, facts.max_batch_tokens)
+    target.queue.check_room(len(groups))
+    answer = Encoded(instance.futures.create(FutureKind.ENCODED), len(read), sum(lengths))
+    for places in groups:
+        tokens, seconds = zip(*(read[place] for place in places), strict=True)
+        own = [lengths[place] for place in places]
+        command = EncodeCommand(
+            np.concatenate(tokens), own, list(seconds), places, asked.raw, answer
+        )
+        target.scheduler.enqueue(target.queue, command)
+    return answer.future.handle
 
 
 def _read(text: str, kind: Any) -> Any:
@@ -127,23 +123,17 @@ def _read(text: str, kind: Any) -> Any:
 
 
 def _check(given: list[Input], asked: Options, facts: ModelDescription) -> None:
-    if not given:
-        raise ApiError("invalid-argument", "no input")
-    if len(given) * facts.hidden_size > MAX_NUMBERS:
+    if (count := len(given) * facts.hidden_size) > MAX_NUMBERS:
         raise ApiError(
-            "limit-exceeded",
-            f"{len(given)} inputs with {facts.hidden_size} numbers each; {MAX_NUMBERS} numbers at"
-            " most a call",
+            "limit-exceeded", f"an answer of {count} numbers; {MAX_NUMBERS} at most: ask in parts"
         )
-    if asked.most is not None and asked.most < 1:
-        raise ApiError("invalid-argument", f"`most` is {asked.most}; at least one token")
-    if asked.prompt is not None and asked.prompt not in facts.prompts:
-        listed = ", ".join(name for name in facts.prompts if name) or "none"
-        raise ApiError("invalid-argument", f"no prompt {asked.prompt[:100]!r}; there are {listed}")
-    for at, each in enumerate(given):
-        if isinstance(each, str) or (len(each) == 2 and all(isinstance(t, str) for t in each)):
-            continue
-        if not all(isinstance(t, int) and 0 <= t < facts.vocab_size for t in each):
+    if asked.prompt and asked.prompt not in facts.prompts:
+        listed = ", ".join(filter(None, facts.prompts)) or "none"
+        raise ApiError("invalid-argument", f"no prompt {asked.prompt[:100]!r}; there are: {listed}")
+    for at, one in enumerate(given):
+        pair = len(one) == 2 and all(isinstance(part, str) for part in one)
+        tokens = all(isinstance(part, int) and part < facts.vocab_size for part in one)
+        if not (isinstance(one, str) or pair or tokens):
             raise ApiError(
                 "invalid-argument",
                 f"input {at} is no text, no pair of texts, and no list of tokens (0 to"
@@ -155,13 +145,10 @@ def _is_text(one: Input) -> bool:
     return isinstance(one, str) or (len(one) > 0 and isinstance(one[0], str))
 
 
-def _ids(one: Input, asked: Options) -> Any:
-    return np.array(one[: asked.most], np.int32)
-
-
-def _with_prompt(one: Input, name: str | None, facts: ModelDescription) -> Input:
-    before = facts.prompts.get(name or "", "")
-    return before + one if isinstance(one, str) else [f"{before}{one[0]}", *one[1:]]
+def _with_prompt(one: Input, before: str) -> Input:
+    if isinstance(one, str):
+        return before + one
+    return [f"{before}{one[0]}", *one[1:]] if before and _is_text(one) else one
 
 
 def _groups(lengths: list[int], batch: int) -> list[list[int]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import torch
@@ -28,6 +29,9 @@ from pie_inference.models.registry import ARCHITECTURES, with_head
 from pie_inference.parallel.ranks import Ranks
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import ModelDescription
+
+if TYPE_CHECKING:  # without an encoder nothing of transformers is loaded
+    from pie_inference.models.encoder import Encoder
 
 log = structlog.get_logger("pie.worker.load")
 
@@ -65,49 +69,49 @@ def load_encoder(
             raise LoadError(f"{what}: not with an encoder ({name}); leave it away")
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, checkpoint, device)
-    modules = read_modules(folder)
     settings = made_config(name, checkpoint)
     from pie_inference.models.encoder import Encoder, Finish  # where transformers is there
 
-    finish = Finish(*_finish(name, settings, modules, checkpoint))
+    finish = Finish(*_finish(name, settings, read_modules(folder), checkpoint))
     with torch.inference_mode():
         module = _filled(name, settings, checkpoint, config, folder, dtype, device)
         window = getattr(settings.get_text_config(), "sliding_window", None) or 0
         encoder = Encoder(module, finish, window if window <= 512 else 0)
+    said = _described(name, settings, config, folder, encoder)
+    log.info("model loaded", name=said.name, dtype=said.dtype, by_rows=encoder.by_rows)
+    return ServedEncoder(replace(said, quantized=quantization(checkpoint)), encoder, device)
+
+
+def _described(
+    name: str, settings: Any, config: ModelConfig, folder: Path, encoder: Encoder
+) -> ModelDescription:
+    text, longest = settings.get_text_config(), _longest(folder, settings, encoder.first)
     labels = [str(settings.id2label[at]) for at in range(settings.num_labels)]
-    prompts = _prompts(folder)
-    longest = _longest(folder, settings, encoder.first)
-    width = len(labels) if encoder.has_head else settings.get_text_config().hidden_size
-    description = ModelDescription(
+    return ModelDescription(
         name=config.name or Path(config.source).name,
         architecture=name,
         folder=str(folder),
         page_size=config.page_size,
         kv_pages=0,
         embeds=0,
-        vocab_size=settings.get_text_config().vocab_size,
-        hidden_size=width,
+        vocab_size=text.vocab_size,
+        hidden_size=len(labels) if encoder.has_head else text.hidden_size,
         max_position=min(longest, config.max_length or longest),
         max_batch_tokens=config.max_batch_tokens,
         max_batch_commands=config.max_batch_commands,
         stop_tokens=[],
         bos_token=None,
-        dtype=str(dtype).removeprefix("torch."),
+        dtype=str(encoder.dtype).removeprefix("torch."),
         traits=TRAITS,
         samplers=0,
         count_rows=0,
         task="classify" if encoder.has_head else "embed",
         labels=labels if encoder.has_head else [],
-        prompts=prompts,
-        pooling=None if encoder.has_head else finish.pooled,
+        prompts=_prompts(folder),
+        pooling=None if encoder.has_head else encoder.finish.pooled,
         no_attend=f"{name} is an encoder",
         no_adapters=f"{name} is an encoder",
-        quantized=quantization(checkpoint),
     )
-    log.info(
-        "model loaded", name=description.name, dtype=description.dtype, by_rows=encoder.by_rows
-    )
-    return ServedEncoder(description, encoder, device)
 
 
 def made_config(name: str, checkpoint: Mapping[str, Any]) -> Any:
@@ -232,23 +236,15 @@ def _finish(
 
 def _prompts(folder: Path) -> dict[str, str]:
     """Texts to put before others, by name; by an empty name what is put before all."""
-    try:
-        said = read(folder / "config_sentence_transformers.json", dict)
-    except OSError:
-        return {}
-    listed = said.get("prompts")
+    said = read(folder / "config_sentence_transformers.json", dict)
+    listed, default = said.get("prompts"), said.get("default_prompt_name")
     found = {str(k): str(v) for k, v in listed.items()} if isinstance(listed, dict) else {}
-    default = said.get("default_prompt_name")
     return {**found, "": found[default]} if default in found else found
 
 
 def _longest(folder: Path, settings: Any, first: int) -> int:
     """Tokens of the longest text, by sentence-transformers' file or the model's positions."""
-    text = settings.get_text_config()
-    most = getattr(text, "max_position_embeddings", None)
+    most = getattr(settings.get_text_config(), "max_position_embeddings", None)
     most = most - first if isinstance(most, int) and most > first else 512
-    try:
-        said = read(folder / "sentence_bert_config.json", dict).get("max_seq_length")
-    except OSError:
-        said = None
+    said = read(folder / "sentence_bert_config.json", dict).get("max_seq_length")
     return min(most, said) if isinstance(said, int) and said > 0 else most

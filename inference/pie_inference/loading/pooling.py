@@ -24,29 +24,23 @@ class Modules:
     mode: str = ""  # of the pooling, by its name, "?" if it cannot be told; empty: there is none
     normalized: bool = False
     others: tuple[str, ...] = ()  # kinds of modules that are not computed here
-    is_there: bool = False  # the file
 
 
 def read_modules(folder: Path) -> Modules:
     """The modules of a folder; of one without the file there are none."""
-    try:
-        modules = [each for each in read(folder / "modules.json", list) if isinstance(each, dict)]
-    except OSError:
-        return Modules()
+    modules = [each for each in read(folder / "modules.json", list) if isinstance(each, dict)]
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
     mode = ""
-    for kind, module in zip(kinds, modules, strict=True):
-        if kind == "Pooling":
-            mode = "?"
-            with suppress(OSError):
-                mode = _mode(read(folder / str(module.get("path", "")) / "config.json", dict))
+    if "Pooling" in kinds:
+        path = str(modules[kinds.index("Pooling")].get("path", ""))
+        mode = _mode(read(folder / path / "config.json", dict))
     others = tuple(kind for kind in kinds if kind not in _PLAIN)
-    return Modules(mode, "Normalize" in kinds, others, is_there=True)
+    return Modules(mode, "Normalize" in kinds, others)
 
 
 def made_to_embed(folder: Path, facts: Mapping[str, Any]) -> bool:
     """True if a checkpoint says how its vectors are made; others are for text."""
-    return bool(facts.get("pooling_type")) or read_modules(folder).is_there
+    return bool(facts.get("pooling_type")) or (folder / "modules.json").is_file()
 
 
 def pooling(folder: Path, facts: Mapping[str, Any]) -> str | None:
@@ -71,8 +65,8 @@ def _mode(config: dict[str, Any]) -> str:
 
 
 def read(file: Path, kind: type[Any]) -> Any:
-    """A file's object; empty if it is damaged. Raises `OSError` if it lacks."""
-    with suppress(ValueError):
+    """A file's object; empty if it lacks or is damaged."""
+    with suppress(OSError, ValueError):
         found = json.loads(file.read_text(encoding="utf-8"))
         return found if isinstance(found, kind) else kind()
     return kind()

@@ -61,6 +61,9 @@ class Encoder:
         self.has_head = self.base is not module
         self.device, self.dtype = self.base.device, self.base.dtype
         self.between_layers: Callable[[], None] = lambda: None
+        config = module.config.get_text_config()
+        if getattr(config, "pad_token_id", None) is None:
+            config.pad_token_id = -1  # heads look for it, and nothing is padded here
         self._module = module
         self.first = _first_position(self.base)
         if self.device.type == "cpu":
@@ -135,7 +138,7 @@ class Encoder:
         lengths = [TRIAL[0], max(TRIAL[1], window + 2)]
         config = self.base.config.get_text_config()
         tokens = (np.arange(sum(lengths), dtype=np.int32) * 7919 + 11) % config.vocab_size
-        tokens[tokens == getattr(config, "pad_token_id", None)] += 1  # RoBERTa does not count it
+        tokens[tokens == config.pad_token_id] += 1  # RoBERTa does not count it
         texts = tokens % config.vocab_size, np.cumsum([0, *lengths], dtype=np.int32)
         given = (*texts, np.full(2, -1, np.int32), np.ones(2, np.int32))
         alone = self.run(*given)

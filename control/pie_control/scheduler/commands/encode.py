@@ -31,28 +31,21 @@ class Encoded:
     def __init__(self, future: Future, count: int, tokens: int) -> None:
         """Waits for the numbers of so many texts, of so many tokens."""
         self.future = future
-        self._rows: list[Float32 | None] = [None] * count
-        self._left = count
-        self._tokens = tokens
-        self._withdrawals: list[Callable[[], None]] = []
+        self.withdrawals: list[Callable[[], None]] = []  # take its commands out of their queue
+        self._rows: dict[int, Float32] = {}
+        self._count, self._tokens = count, tokens
 
     def add(self, places: Numbers, rows: Float32) -> None:
         """Takes the rows of some texts; with the last of them the future is ready."""
-        for place, row in zip(places, rows, strict=True):
-            self._rows[place] = row
-        self._left -= len(places)
-        if not self._left and not self.future.ready:
+        self._rows.update(zip(places, rows, strict=True))
+        if len(self._rows) == self._count and not self.future.ready:
             self.future.on_cancel = None
-            numbers = np.concatenate([row for row in self._rows if row is not None])
+            numbers = np.concatenate([self._rows[place] for place in range(self._count)])
             self.future.resolve((self._tokens, numbers))
 
-    def offer_withdrawal(self, withdraw: Callable[[], None]) -> None:
-        """Takes what takes one of the commands out of its queue."""
-        self._withdrawals.append(withdraw)
-        self.future.on_cancel = self._withdraw
-
-    def _withdraw(self) -> None:
-        for withdraw in self._withdrawals:
+    def withdraw(self) -> None:
+        """Takes what is not sent out of its queue."""
+        for withdraw in self.withdrawals:
             withdraw()
 
 
@@ -88,7 +81,8 @@ class EncodeCommand(Command):
 
     def offer_withdrawal(self, withdraw: Callable[[Command], None]) -> None:
         """It is taken out when its call's future is cancelled."""
-        self.answer.offer_withdrawal(partial(withdraw, self))
+        self.answer.withdrawals.append(partial(withdraw, self))
+        self.answer.future.on_cancel = self.answer.withdraw
 
     @classmethod
     def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
