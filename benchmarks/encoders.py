@@ -77,7 +77,8 @@ def _ours(served: ServedEncoder) -> Vectors:
         rows: list[Any] = [None] * len(texts)
         order = sorted(range(len(texts)), key=lambda at: len(whole[at][0]))
         while order:
-            batch, tokens = [], 0
+            batch: list[int] = []
+            tokens = 0
             while order and (not batch or tokens + len(whole[order[0]][0]) <= most):
                 tokens += len(whole[order[0]][0])
                 batch.append(order.pop(0))

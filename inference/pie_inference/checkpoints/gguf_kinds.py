@@ -92,8 +92,11 @@ def _by_library(name: str, blocks: torch.Tensor) -> torch.Tensor:
             " `pip install 'pie-py[gguf]'`"
         ) from None
     kind = GGMLQuantizationType[name]
+    stored, step = blocks.numpy(), _NUMBERS // 256
     with np.errstate(all="ignore"):  # of blocks without finite factors, which are looked at later
-        parts = [quants.dequantize(part.numpy(), kind) for part in blocks.split(_NUMBERS // 256)]
+        parts = [
+            quants.dequantize(stored[at : at + step], kind) for at in range(0, len(stored), step)
+        ]
     return torch.from_numpy(np.concatenate(parts).ravel())
 
 

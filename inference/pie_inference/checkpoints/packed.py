@@ -85,9 +85,9 @@ def bitsandbytes(table: Table, stored: Sources) -> Sources:
             offset = float(state.get("nested_offset", 0.0))
         except (ValueError, KeyError, TypeError) as error:
             raise LoadError(f"{name} cannot be read: {error!r}") from None
-        names = ("absmax", "quant_map")
+        names = ["absmax", "quant_map"]
         if f"{whole}.nested_absmax" in found:
-            names += ("nested_absmax", "nested_quant_map")
+            names += ["nested_absmax", "nested_quant_map"]
         parts = [_part(found, f"{whole}.{part}") for part in names]
         weight = _part(found, whole)
         if 2 * math.prod(weight.shape) != math.prod(shape) or min(sizes) < 1:

@@ -80,10 +80,12 @@ def writes_embeds(model: ServedModel, batch: Any) -> Clear:
 
 @dataclass(slots=True)  # not frozen, for benchmarks put functions that measure around `run`
 class Handler:
-    """How batches of one kind are run. The registry knows which kind, so `Any` is that kind."""
+    """How batches of one kind are run. The registry knows which kind, so `Any` is that kind, and what
+    serves it.
+    """
 
     # Returns None if there is no result but that the batch has been run.
-    run: Callable[[ServedModel, Any], DeviceFuture[BatchResult] | None]
+    run: Callable[[Any, Any], DeviceFuture[BatchResult] | None]
     # What a batch was to write. It is cleared if the batch fails: memory that changes its owner
     # would else show the new owner what the earlier one has left there.
     writes: Callable[[ServedModel, Any], Clear] = writes_nothing

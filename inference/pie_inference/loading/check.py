@@ -19,10 +19,11 @@ def check(source: str) -> None:
     Raises `LoadError` if it cannot be served.
     """
     folder = checkpoint_folder(source)
-    if (name := encoder_of(checkpoint := read_config(folder))) is not None:
-        check_encoder(name, checkpoint, folder)
+    said = read_config(folder)
+    if (name := encoder_of(said)) is not None:
+        check_encoder(name, said, folder)
         return
-    checkpoint = with_head(checkpoint)
+    checkpoint = with_head(said)
     architecture = ARCHITECTURES[architecture_of(checkpoint)]
     arrange = partial(arranged, architecture, checkpoint)
     with ExitStack() as opened:

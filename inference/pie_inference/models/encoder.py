@@ -187,7 +187,7 @@ class _Product(nn.Module):
         self._product = product
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._product(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
+        return self._product(x.flatten(0, -2)).view(*x.shape[:-1], -1)
 
 
 def _pack(module: nn.Module) -> None:
@@ -212,14 +212,14 @@ def _groups(lengths: list[int]) -> list[Group]:
 def _of(group: Group, rows: torch.Tensor) -> torch.Tensor:
     """The rows of a group, `[count, length, ...]`."""
     end = group.first + group.count * group.length
-    return rows[group.first : end].unflatten(0, (group.count, group.length))
+    return rows[group.first : end].reshape(group.count, group.length, *rows.shape[1:])
 
 
 def _first_position(base: nn.Module) -> int:
     """Position of a text's first token: RoBERTa's begin behind the padding's."""
     for part in base.modules():
         if hasattr(part, "create_position_ids_from_input_ids"):
-            return int(part.padding_idx) + 1
+            return int(part.padding_idx) + 1  # type: ignore[arg-type]
     return 0
 
 
