@@ -250,15 +250,19 @@ def test_bitsandbytes(nested: bool, tmp_path: Path) -> None:
             outer = torch.full((-(-len(factors) // 256),), 0.05)
             factors = names[inner.int()] * 0.05 + 0.1
             said |= {"nested_blocksize": 256, "nested_offset": 0.1}
-            tensors |= {f"{name}.nested_absmax": outer, f"{name}.nested_quant_map": names}
+            tensors[f"{name}.nested_absmax"] = outer
+            tensors[f"{name}.nested_quant_map"] = names
         tensors[name] = (numbers[::2] << 4 | numbers[1::2])[:, None]
-        tensors |= {f"{name}.absmax": inner if nested else factors, f"{name}.quant_map": table}
+        tensors |= {
+            f"{name}.absmax": inner if nested else factors,
+            f"{name}.quant_map": table.clone(),
+        }
         state = torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)
         tensors[f"{name}.quant_state.bitsandbytes__nf4"] = state
         wide = factors.repeat_interleave(64)[: weight.numel()]
         widened[name] = (table[numbers.int()] * wide).view(weight.shape)
     quantize(folder, tensors, quant_method="bitsandbytes", load_in_4bit=True)
-    save_file(widened, plain / "model.safetensors")
+    save_file(widened, plain / "model.safetensors", {"format": "pt"})
     assert_served_alike(folder, plain)
 
 

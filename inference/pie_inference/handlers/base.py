@@ -80,8 +80,8 @@ def writes_embeds(model: ServedModel, batch: Any) -> Clear:
 
 @dataclass(slots=True)  # not frozen, for benchmarks put functions that measure around `run`
 class Handler:
-    """How batches of one kind are run. The registry knows which kind, so `Any` is that kind, and what
-    serves it.
+    """How batches of one kind are run. The registry knows which kind, so `Any` is that kind and its
+    model.
     """
 
     # Returns None if there is no result but that the batch has been run.
