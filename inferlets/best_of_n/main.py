@@ -13,8 +13,8 @@ async def main(
     seed: int = 1,
     value_model: str = "",
 ) -> list[dict[str, object]]:
-    """Returns the answers, the best first, with the value model's score, or the mean log-probability
-    of their tokens.
+    """Returns the answers, the best first, with the value model's score, or the mean
+    log-probability of their tokens.
 
     Args:
         prompt: what to continue.
