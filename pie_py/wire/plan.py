@@ -469,7 +469,8 @@ class ModelDescription:
     adapters: list[str] = field(default_factory=list)  # loaded at start, in slots 0, 1, ...
     quantized: str | None = None  # method of the checkpoint
     few_bits: list[int] = field(default_factory=list)  # of weights that are kept so; else widened
-    task: str = "generate"  # what it was made for; else "embed" or, by a head, "classify"
+    # What it was made for; else "embed", by a head "classify", or "mask": to fill gaps in texts.
+    task: str = "generate"
     labels: list[str] = field(default_factory=list)  # of a head's numbers
     prompts: dict[str, str] = field(default_factory=dict)  # for embeddings, see `model-info`
     # Of embeddings: the "last" hidden state, the "first", the "mean", or not known.

@@ -179,7 +179,7 @@ async def embed(
     count, found = await while_asked(exchange, read)
     vectors = np.stack([np.frombuffer(b64decode(text), "<f4") for text in found])
     warning: Warned = msgspec.UNSET
-    if described["task"] == "generate":
+    if described["task"] not in ("embed", "classify"):
         warning = f"{name.id} was not made for embeddings: these are its hidden states, pooled"
     return Found(name, vectors[:, :dimensions], EmbeddingsUsage(count, count), warning)
 

@@ -24,7 +24,7 @@ from pie_inference.checkpoints.sources import Sources
 from pie_inference.errors import LoadError
 from pie_inference.handlers.base import ServedEncoder
 from pie_inference.loading.choices import choose_device
-from pie_inference.loading.pooling import Modules, read, read_modules
+from pie_inference.loading.pooling import Modules, made_to_embed, read, read_modules
 from pie_inference.models.registry import ARCHITECTURES, with_head
 from pie_inference.parallel.ranks import Ranks
 from pie_py.config.model import ModelConfig
@@ -105,7 +105,7 @@ def _described(
         traits=TRAITS,
         samplers=0,
         count_rows=0,
-        task="classify" if encoder.has_head else "embed",
+        task="classify" if encoder.has_head else "embed" if made_to_embed(folder, {}) else "mask",
         labels=labels if encoder.has_head else [],
         prompts=_prompts(folder),
         pooling=None if encoder.has_head else encoder.finish.pooled,

@@ -146,9 +146,9 @@ class Model:
         Raises:
             PieError: `unsupported` if the model is no encoder, or its head has several numbers.
         """
-        if self.info["task"] != "embed":
+        if self.info["task"] == "classify":
             several = len(self.info["labels"]) > 1
-            self._check("generate" if several else "classify", "one score", "several: `classify`")
+            self._check("embed" if several else "classify", "one score", "several: `classify`")
             return [row[0] for row in await self.encode(pairs, **options)]
         sides = [text for pair in pairs for text in _two(pair)]
         rows = [_unit(row) for row in await self.encode(sides, **options)]
@@ -170,7 +170,8 @@ class Model:
 
     def _check(self, task: str, wanted: str, what: str) -> None:
         """Raises PieError `unsupported` unless the model is an encoder for the task."""
-        if self.info["task"] != task or "encode" not in self.traits:
+        fits = (self.info["task"] == "classify") == (task == "classify")
+        if not fits or "encode" not in self.traits:
             gives = what if "encode" in self.traits else "text: it is no encoder"
             raise PieError(f"unsupported: model {self.name!r} gives no {wanted}, but {gives}")
 
