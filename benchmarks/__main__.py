@@ -17,6 +17,7 @@ MODULES = {
     "inferlets": "benchmarks.inferlets.compare",
     "simulate": "benchmarks.simulated_cluster.run",
     "device-programs": "benchmarks.device_programs",
+    "encoders": "benchmarks.encoders",
     "kernels": "benchmarks.kernels",
     "gpu": "benchmarks.gpu.run",
     "laptop": "benchmarks.laptop.compare",

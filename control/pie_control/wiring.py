@@ -12,6 +12,7 @@ import trio
 from pie_control.api import (
     adapter,
     allocate,
+    encode,
     forward,
     images,
     introspect,
@@ -26,6 +27,7 @@ from pie_control.api import (
 )
 from pie_control.api.adapter import AdapterCalls
 from pie_control.api.binder import implement
+from pie_control.api.encode import EncodeCalls
 from pie_control.api.grammar.functions import LONG_CALLS, GrammarCalls
 from pie_control.api.grammar.service import GrammarService
 from pie_control.api.http.functions import HttpClient
@@ -235,6 +237,11 @@ class Wiring:
             *implement("prefix-cache", prefix, arrays=("tokens",)),
             *implement("input-text", text),
             *implement("output-text", text),
+            *implement(
+                "encode",
+                *(EncodeCalls(self.models, self.answers, self.confined), encode),
+                suspends=("encode",),
+            ),
             *implement("input-image", ImageCalls(self.models), images),
             *implement(
                 "sample",

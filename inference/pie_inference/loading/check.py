@@ -8,6 +8,7 @@ from functools import partial
 
 from pie_inference.checkpoints.loader import checked_sources, checkpoint_folder, read_config
 from pie_inference.errors import LoadError
+from pie_inference.loading.encoders import check_encoder, encoder_of
 from pie_inference.loading.network import arranged
 from pie_inference.models.registry import ARCHITECTURES, architecture_of, with_head
 from pie_py.config.logs import LogConfig, set_up_logs
@@ -18,7 +19,11 @@ def check(source: str) -> None:
     Raises `LoadError` if it cannot be served.
     """
     folder = checkpoint_folder(source)
-    checkpoint = with_head(read_config(folder))
+    said = read_config(folder)
+    if (name := encoder_of(said)) is not None:
+        check_encoder(name, said, folder)
+        return
+    checkpoint = with_head(said)
     architecture = ARCHITECTURES[architecture_of(checkpoint)]
     arrange = partial(arranged, architecture, checkpoint)
     with ExitStack() as opened:
