@@ -9,6 +9,7 @@ from functools import partial
 from pie_inference.checkpoints.loader import checked_sources, checkpoint_folder, read_config
 from pie_inference.errors import LoadError
 from pie_inference.loading.network import arranged
+from pie_inference.models.by_transformers.load import check as check_general
 from pie_inference.models.registry import ARCHITECTURES, architecture_of, with_head
 from pie_py.config.logs import LogConfig, set_up_logs
 
@@ -19,7 +20,10 @@ def check(source: str) -> None:
     """
     folder = checkpoint_folder(source)
     checkpoint = with_head(read_config(folder))
-    architecture = ARCHITECTURES[architecture_of(checkpoint)]
+    name = architecture_of(checkpoint)
+    architecture = ARCHITECTURES.get(name)
+    if architecture is None:
+        return check_general(name, checkpoint, folder)
     arrange = partial(arranged, architecture, checkpoint)
     with ExitStack() as opened:
         checked_sources(folder, architecture.tensors(checkpoint), arrange, opened)

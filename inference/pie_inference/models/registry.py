@@ -22,6 +22,7 @@ from pie_inference.models import (
     qwen,
     qwen3_vl,
 )
+from pie_inference.models.by_transformers.load import class_of, transformers
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.idefics3 import Idefics3, idefics3, idefics3_rename, idefics3_tensors
 from pie_inference.models.llava import Llava, llava, llava_rename, llava_tensors
@@ -135,8 +136,9 @@ def with_head(config: Config) -> Config:
 
 
 def architecture_of(config: Config) -> str:
-    """The architecture that a config.json names: a key of `ARCHITECTURES`. Raises `LoadError` if it
-    names none that is supported, or its quantization is not.
+    """The architecture that a config.json names: a key of `ARCHITECTURES`, or else a class that
+    transformers has. Raises `LoadError` if it names none that is supported, or its quantization is
+    not.
     """
     quantization(config)  # refuses a method that is not known
     names = config.get("architectures") or []
@@ -145,7 +147,17 @@ def architecture_of(config: Config) -> str:
     for name in names:
         if name in ARCHITECTURES:
             return str(name)
+    for name in names:
+        if class_of(str(name)) is not None:
+            return str(name)
+    there = f"{', '.join(map(str, names))[:200] or 'unnamed'}"
     raise LoadError(
-        f"config.json: architecture {', '.join(map(str, names)) or 'unnamed'} is not supported"
-        f" (supported: {', '.join(ARCHITECTURES)})"
+        f"config.json: architecture {there} is not supported: "
+        + (
+            "it is none that writes text, of ours or transformers'"
+            if transformers()
+            else "it is not among ours, and transformers', which may have it, is not there:"
+            " `pip install 'pie-py[models]'`"
+        )
+        + "; `pie-py models --families` lists what is"
     )
