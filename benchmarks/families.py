@@ -1,4 +1,4 @@
-"""`families`: each class of transformers that writes text, small and random, beside transformers."""
+"""`families`: each class of transformers' that writes text, small and random, served exactly?"""
 
 from __future__ import annotations
 
@@ -74,6 +74,11 @@ SIZES: dict[str, Any] = {
     "qk_nope_head_dim": 16,
     "qk_rope_head_dim": 8,
     "v_head_dim": 12,
+    "n_shared_experts": 1,
+    "rotary_dim": 8,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 160,
+    "global_head_dim": 24,
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
@@ -109,32 +114,64 @@ def small_config(kind: Any, sizes: Mapping[str, Any] = SIZES) -> Any:
 
 def _small(kind: Any, sizes: Mapping[str, Any]) -> dict[str, Any]:
     plain = kind()
-    named = {**plain.to_dict(), **dict.fromkeys(kind.attribute_map)}
-    values = {name: sizes[name] for name in named if name in sizes and name not in kind.sub_configs}
+    stored = {n: v for n, v in plain.to_dict().items() if n not in kind.sub_configs}
+    stored |= {name: stored[own] for name, own in kind.attribute_map.items() if own in stored}
     values = {
-        n: v for n, v in values.items() if getattr(plain, n, None) is not None or n in _NEEDED
+        name: sizes[name]
+        for name, default in stored.items()
+        if name in sizes and (default is not None or name in _NEEDED)
     }
-    for name, part in kind.sub_configs.items():
+    for name in kind.sub_configs:
         own = getattr(plain, name, None)
         if own is not None and hasattr(type(own), "sub_configs"):
             values[name] = _small(type(own), sizes)
-    if (
-        isinstance(types := getattr(plain, "layer_types", None), list)
-        and "num_hidden_layers" in values
-    ):
-        values["layer_types"] = _few(types, 4)
-    if "kv_lora_rank" in values:
-        values["num_key_value_heads"] = values.get("num_attention_heads", 4)
-    return values
+    for name, per_layer in stored.items():
+        if name in _PER_LAYER and isinstance(per_layer, list):
+            values[name] = _few(per_layer, 4)
+    if "kv_lora_rank" in values:  # latents have a key for each head
+        values |= {"num_key_value_heads": 4, "head_dim": sizes["qk_rope_head_dim"]}
+    return values | _OWN.get(kind.model_type, {})
 
 
-_NEEDED = ("pad_token_id", "bos_token_id", "eos_token_id")
+_NEEDED = (
+    "head_dim",
+    "num_key_value_heads",
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "num_experts_per_tok",
+    "n_shared_experts",
+    "num_local_experts",
+    "n_routed_experts",
+)
+_PER_LAYER = ("layer_types", "mlp_layer_types")
+# What follows from no size above.
+_OWN: dict[str, dict[str, Any]] = {
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
+    "plbart": {"decoder_attention_heads": 4, "encoder_attention_heads": 4},
+    "whisper": {"decoder_attention_heads": 4, "encoder_attention_heads": 4},
+    "zaya": {"num_experts_per_tok": 1},
+    "gemma3n_text": {"num_kv_shared_layers": 2, "num_hidden_layers": 6},
+}
 
 
 def _few(types: Sequence[str], count: int) -> list[str]:
     """So many layers, of each kind that there is."""
     kinds = sorted(set(types), key=types.index)
     return [kinds[i % len(kinds)] for i in range(count)]
+
+
+def random_module(kind: Any, **more: Any) -> Any:
+    """A small module of a class, whose biases and norms are not all the same."""
+    torch.manual_seed(0)
+    config = small_config(kind.config_class, {**SIZES, **more})
+    module = kind._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if "norm" in name or name.endswith("bias"):
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+        module(input_ids=torch.tensor([[7, 8, 9]]), use_cache=False)
+    return module
 
 
 def error_of(folder: Path, module: Any) -> tuple[float, bool]:
@@ -209,14 +246,10 @@ def outcome(name: str) -> Outcome:
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    torch.manual_seed(0)
     torch.set_num_threads(1)
     kind = getattr(transformers, name)
     try:
-        config = small_config(kind.config_class)
-        module = kind._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
-        with torch.inference_mode():
-            module(input_ids=torch.tensor([[7, 8, 9]]))
+        module = random_module(kind)
     except Exception as error:
         return Outcome("not made", f"{type(error).__name__}: {error}")
     with tempfile.TemporaryDirectory() as folder:
@@ -224,7 +257,9 @@ def outcome(name: str) -> Outcome:
         try:
             error, general = error_of(Path(folder), module)
         except Exception as refused:
-            return Outcome("refused", str(refused).partition(": ")[2])
+            return Outcome(
+                "refused", str(refused).partition(" by transformers: ")[2] or str(refused)
+            )
     kind_of = "right" if error <= ERROR else "wrong"
     return Outcome(kind_of, "transformers' code" if general else "ours", error)
 

@@ -23,7 +23,8 @@ def check(source: str) -> None:
     name = architecture_of(checkpoint)
     architecture = ARCHITECTURES.get(name)
     if architecture is None:
-        return check_general(name, checkpoint, folder)
+        check_general(name, checkpoint, folder)
+        return
     arrange = partial(arranged, architecture, checkpoint)
     with ExitStack() as opened:
         checked_sources(folder, architecture.tensors(checkpoint), arrange, opened)

@@ -69,6 +69,7 @@ def _decoder(
 
 
 _QWEN3_5 = _decoder(qwen.qwen3_5, lambda _: qwen.qwen3_5_rename, qwen.qwen3_5_text)
+_QWEN3_5_MOE = _decoder(qwen.qwen3_5_moe, lambda _: qwen.qwen3_5_rename, qwen.qwen3_5_text)
 _IDEFICS3 = Architecture(
     tensors=lambda config: idefics3_tensors(idefics3(config)),
     build=Idefics3,
@@ -107,6 +108,8 @@ ARCHITECTURES = {
     "Qwen3NextForCausalLM": _decoder(qwen.qwen3_next, qwen.qwen3_next_rename),
     "Qwen3_5ForCausalLM": _QWEN3_5,
     "Qwen3_5ForConditionalGeneration": _QWEN3_5,
+    "Qwen3_5MoeForCausalLM": _QWEN3_5_MOE,
+    "Qwen3_5MoeForConditionalGeneration": _QWEN3_5_MOE,
     "Qwen3VLForConditionalGeneration": Architecture(
         tensors=lambda config: qwen3_vl.qwen3_vl_tensors(qwen3_vl.qwen3_vl(config)),
         build=qwen3_vl.Qwen3Vl,

@@ -55,6 +55,8 @@ class Asked(NamedTuple):
 class Attend(ABC):
     """The attention of one forward."""
 
+    positions: torch.Tensor  # [rows] of the inputs
+
     def mask(self, rows: int, seen: MaskFunction, device: torch.device) -> torch.Tensor:
         """The mask that modules carry to their attention: of one number, where it is known without
         them, for some ask it for its dtype.
@@ -70,8 +72,9 @@ _attend: ContextVar[Attend | None] = ContextVar("attend", default=None)
 
 
 @contextmanager
-def attending(by: Attend) -> Iterator[None]:
-    """Modules that run within ask `by` for their attention."""
+def attending(by: Attend, positions: torch.Tensor) -> Iterator[None]:
+    """Modules that run within, over inputs at positions, ask `by` for their attention."""
+    by.positions = positions
     token = _attend.set(by)
     try:
         yield
@@ -79,9 +82,9 @@ def attending(by: Attend) -> Iterator[None]:
         _attend.reset(token)
 
 
-def asking() -> bool:
-    """True within `attending`."""
-    return _attend.get() is not None
+def asked() -> Attend | None:
+    """Whom modules ask now; None outside of `attending`."""
+    return _attend.get()
 
 
 def attention(
@@ -108,8 +111,8 @@ def attention(
         kind = f"scaling of {type(scaling).__name__}" if not unknown else ", ".join(unknown)
         raise LoadError(f"{type(module).__name__} gives its attention: {kind}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    asked = Asked(module, query, key, value, attention_mask, scale, softcap, s_aux, slopes)
-    return by.attend(asked), None
+    made = Asked(module, query, key, value, attention_mask, scale, softcap, s_aux, slopes)
+    return by.attend(made), None
 
 
 def _mask(

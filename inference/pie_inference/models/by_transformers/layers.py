@@ -110,7 +110,7 @@ class Widths:
         """What `[rows, heads * dim]` says of a layer's heads, `[1, rows, heads, value_dim]`."""
         whole = x.view(-1, self.kv_heads, self.group, self.dim)
         own = whole[:, :, : call.heads // self.kv_heads, : call.value_dim]
-        return own.reshape(1, -1, call.heads, call.value_dim)
+        return own.reshape(1, -1, call.heads, call.value_dim).contiguous()
 
 
 class Layers:
@@ -133,15 +133,14 @@ class Paged(Attend):
         self,
         layers: Layers,
         prepared: PreparedAttention,
-        positions: torch.Tensor,
         dtype: torch.dtype,
         between: object,
     ) -> None:
-        """Takes the attention that is prepared for rows at positions `[rows]`, the dtype of the
-        pool, and what is called after each layer.
+        """Takes the attention that is prepared, the dtype of the pool, and what is called after
+        each layer.
         """
         self._layers, self._prepared, self._dtype = layers, prepared, dtype
-        self._positions, self._between = positions, between
+        self._between = between
         self._next = 0
 
     def attend(self, asked: Asked) -> torch.Tensor:
@@ -153,7 +152,7 @@ class Paged(Attend):
             raise RuntimeError(f"{type(asked.module).__name__} asks for {Call.of(asked)}: {call}")
         query, key = asked.query, asked.key
         if asked.slopes is not None:
-            query, key = sloped(query, key, asked.slopes / asked.scale, self._positions)
+            query, key = sloped(query, key, asked.slopes / asked.scale, self.positions)
         both = torch.cat([widths.rows(key), widths.rows(asked.value)], 1)
         self._prepared.store(number, both.flatten(1).to(self._dtype))
         queries = widths.queries(query).to(self._dtype)

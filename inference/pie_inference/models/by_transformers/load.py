@@ -19,7 +19,14 @@ from pie_inference.models.by_transformers.network import ByTransformers
 from pie_inference.models.spec import LONGEST, Config
 
 LEAST = 5, 24  # of transformers, whose interfaces these are
-POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+POSITIONS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "max_target_positions",
+    "n_ctx",
+)
 UNTOLD = 2048  # positions, where a configuration says none: they have no table then
 
 
@@ -101,6 +108,7 @@ def _module(
         None,
         state_dict={name: _Lazy(name, source, dtype, read) for name, source in sources.items()},
         output_loading_info=True,
+        ignore_mismatched_sizes=True,  # they are refused below
         **made,
         **({"device_map": "meta"} if meta else {}),
     )
@@ -123,8 +131,17 @@ def _config(kind: Any, checkpoint: Config) -> Any:
             f" transformers' {kind.__name__}, take that entry out"
         )
     left_out = ("quantization_config", LONGEST)
-    plain = {name: value for name, value in checkpoint.items() if name not in left_out}
+    plain = {name: _number(value) for name, value in checkpoint.items() if name not in left_out}
     return kind.config_class.from_dict(plain)
+
+
+def _number(value: Any) -> Any:
+    """A value as it was before transformers wrote it: numbers that JSON has not are tables."""
+    if isinstance(value, dict):
+        if value.keys() == {"__float__"}:
+            return float(value["__float__"])
+        return {name: _number(each) for name, each in value.items()}
+    return [_number(each) for each in value] if isinstance(value, list) else value
 
 
 def positions_of(text: Any, checkpoint: Config) -> int:

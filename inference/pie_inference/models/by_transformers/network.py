@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import nn
 
 from pie_inference.attention import PreparedAttention
@@ -18,6 +19,8 @@ from pie_inference.models.by_transformers.own_attention import give_ours
 from pie_inference.models.by_transformers.probe import ROWS, alike, layers_of, rows_apart
 from pie_inference.models.network import Network
 from pie_inference.models.shape import ModelShape
+
+DIGITS, BASE = 3, 256  # of a token's number: so large ones are exact in bfloat16
 
 
 class ByTransformers(Network):
@@ -46,27 +49,38 @@ class ByTransformers(Network):
         self._inner = decoder if name and hasattr(module.config, "text_config") else child
         if not name or not isinstance(self._inner, nn.Module):
             raise LoadError("it has no inner model")
+        # Families whose layers look tokens up again: an embed holds its token beside it.
+        text = module.config.get_text_config(decoder=True)
+        self._numbers = DIGITS if getattr(text, "hidden_size_per_layer_input", 0) else 0
         taken = inspect.signature(self._inner.forward).parameters
         self._takes_positions = "position_ids" in taken
+        self._given, self._first = Given(), 0  # the first position's number
         self._probe(name)
 
     def _probe(self, inner: str) -> None:
         """Looks at the module (`probe.py`), and gives it our attention."""
-        module = self._module
+        module, positions = self._module, self._positions
         tokens = _tokens(module.config, self._embedding)
         wanted = module(input_ids=tokens[None], use_cache=False).logits[0]
         for part in module.modules():  # those too that have no way to be told
             if hasattr(part, "config"):
                 part.config._attn_implementation_internal = NAME
-        give_ours(module)
+        give_ours(module, self._takes_positions)
         embeds = self.embed(tokens)
-        positions = self._positions
-        self._layers, hidden = layers_of(self._run, embeds, positions)
-        rows_apart(self._run, embeds, positions, len(self._layers.calls))
-        if hidden.shape != embeds.shape:
-            raise LoadError("its hidden states are not as wide as its embeddings")
-        self._given = Given()
         setattr(module, inner, self._given)
+        # Families of RoBERTa's count from behind the number of their padding.
+        padding = getattr(module.config, "pad_token_id", None)
+        for self._first in sorted({0, 1 + (padding if isinstance(padding, int) else -1)}):
+            self._layers, hidden = layers_of(self._run, embeds, positions)
+            if hidden.shape != embeds.shape:
+                raise LoadError("its hidden states are not as wide as its embeddings")
+            found = self.logits(hidden)
+            if alike(found.log_softmax(-1), wanted.log_softmax(-1)):
+                break
+        else:
+            raise LoadError("its results are others under an attention that is not its own")
+        positions -= self._first
+        rows_apart(self._run, embeds, positions, len(self._layers.calls))
         widths = self._layers.widths
         self.shape = ModelShape(
             attention=self._layers.options,
@@ -77,20 +91,25 @@ class ByTransformers(Network):
             vocab_size=wanted.shape[-1],
             max_position=positions,
         )
-        found = self.logits(hidden)
-        if not alike(found.log_softmax(-1), wanted.log_softmax(-1)):
-            raise LoadError("its results are others under an attention that is not its own")
 
     def _run(self, hidden: torch.Tensor, positions: torch.Tensor, by: Attend) -> torch.Tensor:
-        more = {"position_ids": positions[None]} if self._takes_positions else {}
-        with attending(by):
+        more = {"position_ids": positions[None] + self._first} if self._takes_positions else {}
+        if self._numbers:
+            hidden, digits = hidden.tensor_split((-DIGITS,), 1)
+            places = torch.tensor([BASE**i for i in range(DIGITS)], device=hidden.device)
+            tokens = (digits.long() * places).sum(1)
+            more["per_layer_inputs"] = self._inner.get_per_layer_inputs(tokens[None])
+        with attending(by, positions):
             found = self._inner(inputs_embeds=hidden[None], use_cache=False, **more)
         rows: torch.Tensor = found[0][0]
-        return rows
+        return F.pad(rows, (0, self._numbers))
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """See `Network.embed`."""
         found: torch.Tensor = self._embedding(tokens[None])[0]
+        if self._numbers:
+            places = torch.tensor([BASE**i for i in range(DIGITS)], device=tokens.device)
+            found = torch.cat([found, (tokens[:, None] // places % BASE).to(found.dtype)], 1)
         return found.to(self._dtype)
 
     def forward(
@@ -103,14 +122,15 @@ class ByTransformers(Network):
         images: ImageInputs | None = None,
     ) -> torch.Tensor:
         """See `Network.forward`."""
-        by = Paged(self._layers, attention, positions, self._dtype, self.between_layers)
+        by = Paged(self._layers, attention, self._dtype, self.between_layers)
         found = self._run(hidden, positions, by)
         return found if outputs is None else found.index_select(0, outputs)
 
     def logits(self, hidden: torch.Tensor, *, every: bool = False) -> torch.Tensor:
         """See `Network.logits`."""
-        self._given.hidden = hidden[None]
-        found: torch.Tensor = self._module(inputs_embeds=hidden[None], use_cache=False).logits[0]
+        hidden = hidden[None, :, : hidden.shape[1] - self._numbers]
+        self._given.hidden = hidden
+        found: torch.Tensor = self._module(inputs_embeds=hidden, use_cache=False).logits[0]
         if every or self.no_tokens is None:
             return found
         return found.index_fill(1, self.no_tokens, -torch.inf)

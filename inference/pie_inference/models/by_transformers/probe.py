@@ -31,15 +31,14 @@ class Whole(Attend):
         self.calls: list[Call] = []
         self.windows: list[Window | None] = []
         self._positions = positions
-        self._masks: dict[int, tuple[torch.Tensor, Window | None]] = {}
+        self._masks: dict[int, tuple[torch.Tensor, MaskFunction]] = {}
 
     def mask(self, rows: int, seen: MaskFunction, device: torch.device) -> torch.Tensor:
         """See `Attend.mask`. Modules may cut it, so it is known by where it begins."""
-        window = window_of(lambda *at: seen(*(x.to(device) for x in at)).cpu(), self._positions)
         own = torch.arange(rows, device=device)
         none = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=device)
         made = seen(none, none, own.view(1, 1, -1, 1), own.view(1, 1, 1, -1)).contiguous()
-        self._masks[made.data_ptr()] = made, window
+        self._masks[made.data_ptr()] = made, lambda *at: seen(*(x.to(device) for x in at)).cpu()
         return made
 
     def attend(self, asked: Asked) -> torch.Tensor:
@@ -49,7 +48,7 @@ class Whole(Attend):
         if mask is None or mask.data_ptr() not in self._masks:
             raise LoadError(f"{type(asked.module).__name__} has a mask of its own")
         self.calls.append(call)
-        self.windows.append(self._masks[mask.data_ptr()][1])
+        self.windows.append(window_of(self._masks[mask.data_ptr()][1], self._positions))
         query, key, value = (x[0].float() for x in (asked.query, asked.key, asked.value))
         group = call.heads // call.kv_heads
         scores = query @ key.repeat_interleave(group, 0).transpose(1, 2) * asked.scale
@@ -60,7 +59,7 @@ class Whole(Attend):
         scores = scores.masked_fill(~mask[0, 0], float("-inf"))
         sinks = None if asked.sinks is None else asked.sinks.float().view(-1, 1, 1)
         found = softmax_beside(scores, sinks) @ value.repeat_interleave(group, 0)
-        return found.transpose(0, 1)[None].to(asked.value.dtype)
+        return found.transpose(0, 1)[None].to(asked.value.dtype).contiguous()
 
 
 class Apart(Attend):
