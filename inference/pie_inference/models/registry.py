@@ -22,7 +22,7 @@ from pie_inference.models import (
     qwen,
     qwen3_vl,
 )
-from pie_inference.models.by_transformers.load import class_of, transformers
+from pie_inference.models.by_transformers.load import class_names, class_of, transformers
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.idefics3 import Idefics3, idefics3, idefics3_rename, idefics3_tensors
 from pie_inference.models.llava import Llava, llava, llava_rename, llava_tensors
@@ -124,6 +124,15 @@ ARCHITECTURES = {
     "Idefics3ForConditionalGeneration": _IDEFICS3,
     "SmolVLMForConditionalGeneration": _IDEFICS3,
 }
+
+
+def families() -> dict[str, str]:
+    """The architectures that can be served, and whose code runs each; transformers' are tried when
+    they are loaded.
+    """
+    theirs = class_names() - ARCHITECTURES.keys() if transformers() else set()
+    ours = dict.fromkeys(ARCHITECTURES, "pie_py")
+    return ours | dict.fromkeys(sorted(theirs), "transformers")
 
 
 def with_head(config: Config) -> Config:

@@ -54,7 +54,7 @@ class ByTransformers(Network):
         self._numbers = DIGITS if getattr(text, "hidden_size_per_layer_input", 0) else 0
         taken = inspect.signature(self._inner.forward).parameters
         self._takes_positions = "position_ids" in taken
-        self._given, self._first = Given(), 0  # the first position's number
+        self._given, self._first = Given(child), 0  # the first position's number
         self._probe(name)
 
     def _probe(self, inner: str) -> None:
@@ -139,12 +139,16 @@ class ByTransformers(Network):
 class Given(nn.Module):
     """Stands where the inner module was: its output is given."""
 
-    hidden: torch.Tensor
+    def __init__(self, inner: nn.Module) -> None:
+        """Takes that module, whose numbers heads may ask for."""
+        super().__init__()
+        self._numbers_of = (inner,)  # in a tuple it is no part of this one
+        self.hidden = torch.empty(0)
 
-    @property
-    def decoder(self) -> Given:
-        """What heads may ask in the inner module's place."""
-        return self
+    def __getattr__(self, name: str) -> Any:
+        """A number is the inner module's; a part of it has the same output."""
+        found = getattr(self.__dict__["_numbers_of"][0], name)
+        return self if isinstance(found, nn.Module) else found
 
     def forward(self, *_: Any, **__: Any) -> _Output:
         """The hidden states that were given, `[1, rows, hidden]`."""
