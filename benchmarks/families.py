@@ -74,6 +74,20 @@ SIZES: dict[str, Any] = {
     "qk_nope_head_dim": 16,
     "qk_rope_head_dim": 8,
     "v_head_dim": 12,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "mamba_n_heads": 4,
+    "mamba_num_heads": 4,
+    "mamba_d_head": 32,
+    "mamba_head_dim": 32,
+    "mamba_d_state": 16,
+    "mamba_d_ssm": 128,
+    "ssm_state_size": 16,
+    "state_size": 16,
+    "n_groups": 2,
+    "mamba_n_groups": 2,
     "n_shared_experts": 1,
     "rotary_dim": 8,
     "hidden_size_per_layer_input": 8,
@@ -255,13 +269,13 @@ def outcome(name: str) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         module.save_pretrained(folder)
         try:
-            error, general = error_of(Path(folder), module)
+            worst, general = error_of(Path(folder), module)
         except Exception as refused:
             return Outcome(
                 "refused", str(refused).partition(" by transformers: ")[2] or str(refused)
             )
-    kind_of = "right" if error <= ERROR else "wrong"
-    return Outcome(kind_of, "transformers' code" if general else "ours", error)
+    kind_of = "right" if worst <= ERROR else "wrong"
+    return Outcome(kind_of, "transformers' code" if general else "ours", worst)
 
 
 def apart(name: str) -> Outcome:

@@ -126,7 +126,7 @@ def test_bfloat16_is_near_to_float32(tmp_path: Path) -> None:
     tokens = tokens_of(60)
     (found,) = rig.forward(Step(rig.sequence(60), tokens, outputs=60))
     exact = wanted_of(module, tokens)
-    theirs = wanted_of(module.to(torch.bfloat16), tokens).float()  # type: ignore[arg-type]
+    theirs = wanted_of(module.to(torch.bfloat16), tokens).float()
     own = found.log_softmax(-1)
     assert (own - exact).norm() <= 1.2 * (theirs - exact).norm()
 

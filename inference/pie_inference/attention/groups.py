@@ -365,7 +365,7 @@ class Groups:
         few = self._heads // self._cache.kv_heads <= 3
         return few and (keys >= LONG_KEYS or torch.get_num_threads() == 1)
 
-    def _seen(self, padded: Padded, slots: Int64) -> dict[int | None, Visibility]:
+    def _seen(self, padded: Padded, slots: Int64) -> dict[Window | None, Visibility]:
         """The queries' masks, for every sliding window of a layer; None is for no window."""
         dtype = self._cache.dtype
         everything = padded.everything(dtype, self._device)

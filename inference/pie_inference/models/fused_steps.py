@@ -107,7 +107,7 @@ def _step_layer(network: Decoder, number: int, cache: KvCache) -> StepLayer | No
         grouped,
         [norm if isinstance(norm, RmsNorm) else None for norm in norms],
         pool=cache.rows[number],
-        window=options.window,
+        window=options.sliding,
         rope=network.spec.layer_rope[number],
         scale=options.scale_of(cache.head_dim),
     )

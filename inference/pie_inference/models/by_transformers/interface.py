@@ -67,7 +67,13 @@ class Attend(ABC):
     def attend(self, asked: Asked) -> torch.Tensor:
         """What the rows attend to, `[1, rows, heads, value_dim]`."""
 
+    @abstractmethod
+    def mix(self, hidden: torch.Tensor, mixer: Mixer) -> torch.Tensor:
+        """What a layer with a state makes of its inputs `[1, rows, hidden]`."""
 
+
+# Of tokens `[runs, tokens, hidden]` and a cache, `states.Remembered`, what the layer makes of them.
+Mixer = Callable[[torch.Tensor, Any], torch.Tensor]
 _attend: ContextVar[Attend | None] = ContextVar("attend", default=None)
 
 

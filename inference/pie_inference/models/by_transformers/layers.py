@@ -10,7 +10,8 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.attention import AttentionOptions, Chunk, PreparedAttention, Window, outside
 from pie_inference.errors import LoadError
-from pie_inference.models.by_transformers.interface import Asked, Attend, MaskFunction
+from pie_inference.models.by_transformers.interface import Asked, Attend, MaskFunction, Mixer
+from pie_inference.models.by_transformers.states import StateSizes, over_states
 
 BLOCK = 256  # positions are counted in blocks and within them, both exact in bfloat16
 
@@ -96,7 +97,8 @@ class Widths:
         x = x[0].transpose(0, 1)
         rows, heads, dim = x.shape
         group = heads // self.kv_heads
-        x = F.pad(x.unflatten(1, (-1, group)), (0, self.dim - dim, 0, self.group - group))
+        x = x.reshape(rows, -1, group, dim)
+        x = F.pad(x, (0, self.dim - dim, 0, self.group - group))
         return x.reshape(rows, self.heads, self.dim)
 
     def sinks(self, x: torch.Tensor | None) -> torch.Tensor | None:
@@ -114,10 +116,19 @@ class Widths:
 
 
 class Layers:
-    """The layers of a module, in the order in which they attend."""
+    """The layers of a module, in the order in which they attend, and those with a state."""
 
-    def __init__(self, calls: Sequence[Call], windows: Sequence[Window | None]) -> None:
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        windows: Sequence[Window | None],
+        states: Sequence[StateSizes] = (),
+    ) -> None:
         """Raises `LoadError` if they do not fit into one pool."""
+        if len(set(states)) > 1:
+            raise LoadError("its layers have states of different sizes")
+        self.states = states[0] if states else None
+        self.recurrent = states[0].shape(len(states)) if states else None
         self.calls = calls
         self.widths = Widths(calls)
         self.options = tuple(
@@ -141,7 +152,7 @@ class Paged(Attend):
         """
         self._layers, self._prepared, self._dtype = layers, prepared, dtype
         self._between = between
-        self._next = 0
+        self._next = self._next_state = 0
 
     def attend(self, asked: Asked) -> torch.Tensor:
         """See `Attend.attend`."""
@@ -160,6 +171,18 @@ class Paged(Attend):
         if callable(self._between):
             self._between()
         return widths.found(found, call).to(asked.value.dtype)
+
+    def mix(self, hidden: torch.Tensor, mixer: Mixer) -> torch.Tensor:
+        """See `Attend.mix`."""
+        states, layers = self._prepared.states, self._layers
+        assert states is not None
+        assert layers.states is not None
+        assert layers.recurrent is not None
+        made = over_states(states, self._next_state, layers.states, hidden, mixer)
+        self._next_state += 1
+        if self._next_state == layers.recurrent.layers:
+            states.done()
+        return made
 
 
 def sloped(

@@ -17,6 +17,7 @@ from pie_inference.models.by_transformers.interface import NAME, Attend, attendi
 from pie_inference.models.by_transformers.layers import Paged
 from pie_inference.models.by_transformers.own_attention import give_ours
 from pie_inference.models.by_transformers.probe import ROWS, alike, layers_of, rows_apart
+from pie_inference.models.by_transformers.states import give_states
 from pie_inference.models.network import Network
 from pie_inference.models.shape import ModelShape
 
@@ -66,6 +67,7 @@ class ByTransformers(Network):
             if hasattr(part, "config"):
                 part.config._attn_implementation_internal = NAME
         give_ours(module, self._takes_positions)
+        give_states(module)
         embeds = self.embed(tokens)
         setattr(module, inner, self._given)
         # Families of RoBERTa's count from behind the number of their padding.
@@ -80,7 +82,9 @@ class ByTransformers(Network):
         else:
             raise LoadError("its results are others under an attention that is not its own")
         positions -= self._first
-        rows_apart(self._run, embeds, positions, len(self._layers.calls))
+        recurrent = self._layers.recurrent
+        own = len(self._layers.calls) + (recurrent.layers if recurrent else 0)
+        rows_apart(self._run, embeds, positions, own)
         widths = self._layers.widths
         self.shape = ModelShape(
             attention=self._layers.options,
@@ -90,6 +94,7 @@ class ByTransformers(Network):
             head_dim=widths.dim,
             vocab_size=wanted.shape[-1],
             max_position=positions,
+            recurrent=recurrent,
         )
 
     def _run(self, hidden: torch.Tensor, positions: torch.Tensor, by: Attend) -> torch.Tensor:

@@ -25,7 +25,7 @@ def give_ours(module: nn.Module, takes_positions: bool) -> None:
         if type(part).__module__.endswith("modeling_openai") and kind == "Attention":
             kind = "OpenAIGPTAttention"
         if kind in _METHODS:
-            part._attn = partial(_METHODS[kind], part, part._attn)  # type: ignore[assignment]
+            part._attn = partial(_METHODS[kind], part, part._attn)
         if kind in _FORWARDS:
             part.forward = partial(_FORWARDS[kind], part, part.forward)
         counts = not takes_positions and name.endswith("embed_positions")
@@ -78,8 +78,8 @@ def _xglm(part: Any, own: Forward, hidden: Any, *given: Any, **more: Any) -> Any
     if asked() is None:
         return own(hidden, *given, **more)
     products = (made(hidden) for made in (part.q_proj, part.k_proj, part.v_proj))
-    heads = [x.unflatten(2, (part.num_heads, -1)).transpose(1, 2) for x in products]
-    found, _ = attention(part, *heads, more["attention_mask"], scaling=part.scaling)
+    query, key, value = (x.unflatten(2, (part.num_heads, -1)).transpose(1, 2) for x in products)
+    found, _ = attention(part, query, key, value, more["attention_mask"], scaling=part.scaling)
     return part.out_proj(found.flatten(2)), None
 
 
@@ -95,10 +95,10 @@ def _bloom(
 ) -> Any:
     if asked() is None:
         return own(hidden, residual, alibi=alibi, attention_mask=attention_mask, **more)
-    heads = part._reshape(part.query_key_value(hidden))
+    query, key, value = part._reshape(part.query_key_value(hidden))
     slopes = alibi[:, 0, 1].float()  # what is added for the key at position 1
     scale = part.inv_norm_factor
-    found, _ = attention(part, *heads, attention_mask, scaling=scale, slopes=slopes)
+    found, _ = attention(part, query, key, value, attention_mask, scaling=scale, slopes=slopes)
     return part.dense(found.flatten(2)) + residual, None
 
 
@@ -110,10 +110,11 @@ def _mpt(
     mixed = part.Wqkv(hidden)
     if part.clip_qkv:
         mixed = mixed.clamp(min=-part.clip_qkv, max=part.clip_qkv)
-    heads = [x.unflatten(2, (part.n_heads, -1)).transpose(1, 2) for x in mixed.chunk(3, dim=2)]
+    heads = (x.unflatten(2, (part.n_heads, -1)).transpose(1, 2) for x in mixed.chunk(3, dim=2))
+    query, key, value = heads
     slopes = (position_bias[:, 0, -1] - position_bias[:, 0, -2]).float()
     scale = part.softmax_scale
-    found, _ = attention(part, *heads, attention_mask, scaling=scale, slopes=slopes)
+    found, _ = attention(part, query, key, value, attention_mask, scaling=scale, slopes=slopes)
     return part.out_proj(found.flatten(2)), None
 
 

@@ -14,8 +14,9 @@ import torch
 from pie_inference.attention import Window
 from pie_inference.attention.scores import softmax_beside
 from pie_inference.errors import LoadError
-from pie_inference.models.by_transformers.interface import Asked, Attend, MaskFunction
+from pie_inference.models.by_transformers.interface import Asked, Attend, MaskFunction, Mixer
 from pie_inference.models.by_transformers.layers import Call, Layers, window_of
+from pie_inference.models.by_transformers.states import Remembered, StateSizes
 
 ROWS = 24  # of the texts that are tried
 # Largest errors of rows, relative to them, that rounding explains.
@@ -30,6 +31,7 @@ class Whole(Attend):
         """Takes how many positions the model has."""
         self.calls: list[Call] = []
         self.windows: list[Window | None] = []
+        self.states: list[StateSizes] = []
         self._positions = positions
         self._masks: dict[int, tuple[torch.Tensor, MaskFunction]] = {}
 
@@ -61,6 +63,13 @@ class Whole(Attend):
         found = softmax_beside(scores, sinks) @ value.repeat_interleave(group, 0)
         return found.transpose(0, 1)[None].to(asked.value.dtype).contiguous()
 
+    def mix(self, hidden: torch.Tensor, mixer: Mixer) -> torch.Tensor:
+        """See `Attend.mix`."""
+        remembered = Remembered()
+        found = mixer(hidden, remembered)
+        self.states.append(StateSizes.of(hidden, remembered))
+        return found
+
 
 class Apart(Attend):
     """In the place of attention a function of each row alone; notes what rows bring to it."""
@@ -77,6 +86,11 @@ class Apart(Attend):
         value = rows[2].repeat_interleave(call.heads // call.kv_heads, 1)
         return (value + rows[0].mean(2, keepdim=True) + rows[1].mean((1, 2), keepdim=True))[None]
 
+    def mix(self, hidden: torch.Tensor, mixer: Mixer) -> torch.Tensor:
+        """See `Attend.mix`: each row is a text."""
+        self.brought.append(hidden[0])
+        return mixer(hidden.transpose(0, 1), Remembered()).transpose(0, 1)
+
 
 def layers_of(run: Run, embeds: torch.Tensor, positions: int) -> tuple[Layers, torch.Tensor]:
     """What the layers of a module ask, and its hidden states of one text `[rows, hidden]`. Raises
@@ -88,7 +102,7 @@ def layers_of(run: Run, embeds: torch.Tensor, positions: int) -> tuple[Layers, t
         raise LoadError(
             "its layers compute attention without transformers' interface, or have none"
         )
-    return Layers(whole.calls, whole.windows), hidden
+    return Layers(whole.calls, whole.windows, whole.states), hidden
 
 
 def rows_apart(run: Run, embeds: torch.Tensor, positions: int, layers: int) -> None:
