@@ -161,11 +161,18 @@ _NEEDED = (
 _PER_LAYER = ("layer_types", "mlp_layer_types")
 # What follows from no size above.
 _OWN: dict[str, dict[str, Any]] = {
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"] * 2},
+    "bamba": {"attn_layer_indices": [1, 3]},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
     "plbart": {"decoder_attention_heads": 4, "encoder_attention_heads": 4},
     "whisper": {"decoder_attention_heads": 4, "encoder_attention_heads": 4},
     "zaya": {"num_experts_per_tok": 1},
-    "gemma3n_text": {"num_kv_shared_layers": 2, "num_hidden_layers": 6},
+    "gemma3n_text": {
+        "num_kv_shared_layers": 2,
+        "activation_sparsity_pattern": [0.95, 0.95, 0.0, 0.0],
+    },
 }
 
 

@@ -23,7 +23,7 @@ from pie_inference.models import registry
 from pie_inference.models.by_transformers.network import ByTransformers
 
 # Learned positions, none, slopes; latents; windows that slide and stand; experts; soft caps; layers
-# of several widths; embeddings for each layer; sinks; logits that are scaled.
+# of several widths; embeddings for each layer; sinks; logits that are scaled; convolutions; states.
 KINDS = (
     "GPT2LMHeadModel",
     "OPTForCausalLM",
@@ -38,6 +38,8 @@ KINDS = (
     "GptOssForCausalLM",
     "CohereForCausalLM",
     "MiniMaxM2ForCausalLM",
+    "Lfm2ForCausalLM",
+    "NemotronHForCausalLM",
 )
 
 
@@ -88,6 +90,35 @@ def test_log_probabilities(name: str, tmp_path: Path) -> None:
         found, beside = rig.forward(*steps)
         assert_close(found.log_softmax(-1), wanted[a:b])
         assert_close(beside.log_softmax(-1), other[c:d])
+
+
+@pytest.mark.parametrize("name", ["Lfm2ForCausalLM", "NemotronHForCausalLM"])
+def test_layers_with_a_state_go_back(name: str, tmp_path: Path) -> None:
+    """A text is cut and goes on otherwise; what begins alike shares pages, and a hidden token was
+    never there.
+    """
+    module = made(tmp_path, name)
+    rig = Rig(tmp_path, page_size=8, pages=128)
+    tokens = tokens_of(600)
+    one = rig.sequence(640)
+    for first, end in ((0, 530), (530, 599), (599, 600)):
+        rig.forward(Step(one, tokens[first:end]))
+    for length in (24, 560):
+        one.used = length
+        others = tokens[:length] + tokens_of(7, length)
+        (found,) = rig.forward(Step(one, others[length:], outputs=7))
+        assert_close(found.log_softmax(-1), wanted_of(module, others)[length:])
+    fork, last = rig.sequence(640), tokens_of(3, 5)
+    fork.pages[:2], fork.used = one.pages[:2], 16
+    (found,) = rig.forward(Step(fork, last, outputs=3))
+    assert_close(found.log_softmax(-1), wanted_of(module, tokens[:16] + last)[16:])
+    hidden = np.tri(3, 19, 16, dtype=np.bool_)
+    hidden[:, 4] = False
+    fork.used = 16
+    (seen,) = rig.forward(Step(fork, last, outputs=3, mask=runs_of(hidden)))
+    if name == "NemotronHForCausalLM":  # whose attention knows no positions
+        short = tokens[:4] + tokens[5:16] + last
+        assert_close(seen.log_softmax(-1), wanted_of(module, short)[15:])
 
 
 @pytest.mark.usefixtures("general")

@@ -8,6 +8,7 @@ tried on the module itself, with its weights; what fails is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 
@@ -64,10 +65,19 @@ class Whole(Attend):
         return found.transpose(0, 1)[None].to(asked.value.dtype).contiguous()
 
     def mix(self, hidden: torch.Tensor, mixer: Mixer) -> torch.Tensor:
-        """See `Attend.mix`."""
+        """See `Attend.mix`. Raises `LoadError` if the layer does not go on from its state."""
         remembered = Remembered()
         found = mixer(hidden, remembered)
-        self.states.append(StateSizes.of(hidden, remembered))
+        sizes = StateSizes.of(hidden, remembered)
+        self.states.append(sizes)
+        seen = hidden.new_zeros(1, sizes.history, sizes.seen)
+        state = torch.zeros(1, *sizes.state, device=hidden.device) if sizes.state else None
+        for first, end in pairwise((0, 5, 6, 7, hidden.shape[1])):
+            part = Remembered(seen[:, seen.shape[1] - sizes.history :], state)
+            made = mixer(hidden[:, first:end], part)
+            if not alike(made[0], found[0, first:end]):
+                raise LoadError("it has layers that do not go on from a state")
+            seen, state = torch.cat([seen, part.numbers(hidden[:, first:end])], 1), part.state
         return found
 
 

@@ -30,6 +30,10 @@ class Remembered:
         self.seen: list[torch.Tensor] = []  # [runs, tokens, numbers], a convolution each
         self.history = 0
 
+    def numbers(self, tokens: torch.Tensor) -> torch.Tensor:
+        """What all convolutions saw of these tokens, `[runs, tokens, numbers]`."""
+        return torch.cat([tokens[..., :0], *self.seen], 2)
+
     def get_conv_state(self, *_: Any, **__: Any) -> None:
         """None: what was seen before comes with `update_conv_state`."""
 
@@ -120,7 +124,7 @@ def over_states(
             start = after[runs].reshape(-1, *sizes.state) if sizes.state else None
             first = Remembered(before, None if start is None else start.clone())
             found[runs, :length] = mixer(some, first)
-            seen[runs, :length] = torch.cat(first.seen, 2) if first.seen else some[..., :0]
+            seen[runs, :length] = first.numbers(some)
             if silent:  # the last token reads, and does not write
                 first = Remembered(before, start)
                 if length > 1:
