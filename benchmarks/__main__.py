@@ -22,6 +22,7 @@ MODULES = {
     "gpu": "benchmarks.gpu.run",
     "laptop": "benchmarks.laptop.compare",
     "speculation": "benchmarks.speculation.compare",
+    "families": "benchmarks.families",
 }
 main = Benchmarks(
     MODULES,
