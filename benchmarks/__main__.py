@@ -8,6 +8,7 @@ MODULES = {
     "compare": "benchmarks.compare",
     "starts": "benchmarks.starts",
     "idle": "benchmarks.idle",
+    "durable": "benchmarks.durable",
     "hot-path": "benchmarks.hot_path",
     "capacity": "benchmarks.capacity",
     "walk": "benchmarks.walk.run",
