@@ -276,8 +276,18 @@ def told_pages() -> list[str]:
     return sorted(page for page in ours if not page.startswith((LIBRARY, "pie_py/cli/templates")))
 
 
+# What a newcomer reads; the other pages have the night, and the changes of a day.
+FIRST_READ = ("README.md", "docs/index.md", "docs/python-sdk.md", "docs/http.md")
+
+
+def at_night(names: list[str], *first: str) -> list[object]:
+    """Parameters of which some run in every run, and the others nightly."""
+    night = pytest.mark.nightly
+    return [name if name in first else pytest.param(name, marks=night) for name in names]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", told_pages())
+@pytest.mark.parametrize("name", at_night(told_pages(), *FIRST_READ))
 def test_a_page_does_what_it_says(name: str, page: Page, request: pytest.FixtureRequest) -> None:
     found = list(blocks(name))
     for block in found:
@@ -397,7 +407,7 @@ def in_the_crate(source: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", ["python", "js", "rust"])
+@pytest.mark.parametrize("language", at_night(["python", "js", "rust"], "python"))
 def test_a_new_project_is_what_its_readme_says(language: str, page: Page) -> None:
     """Its test passes, it runs, again at a save, and is deployed."""
     if language == "js":

@@ -12,6 +12,7 @@ import trio
 from pie_control.api import (
     adapter,
     allocate,
+    encode,
     forward,
     images,
     introspect,
@@ -26,6 +27,7 @@ from pie_control.api import (
 )
 from pie_control.api.adapter import AdapterCalls
 from pie_control.api.binder import implement
+from pie_control.api.encode import EncodeCalls
 from pie_control.api.grammar.functions import LONG_CALLS, GrammarCalls
 from pie_control.api.grammar.service import GrammarService
 from pie_control.api.http.functions import HttpClient
@@ -49,7 +51,7 @@ from pie_control.durable.service import DurableInstances
 from pie_control.instances.guest_memory import GuestMemory, default_bytes
 from pie_control.instances.launcher import GuestMaker, Launcher
 from pie_control.instances.registry import Registry
-from pie_control.instances.result_store import ResultStore
+from pie_control.instances.result_store import BYTES_OF_USER, ResultStore
 from pie_control.instances.slow_calls import SlowCalls
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
@@ -65,6 +67,7 @@ from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_control.shares import Shares
 from pie_control.timers import Timers
 from pie_control.wasm import HostFunction
+from pie_py.config.kept_files import FILES_FOLDER, bytes_on_disk, folder_of
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Hello, NoTokens
 
@@ -174,6 +177,7 @@ class Wiring:
         self.answers = SlowCalls(self.executor)
         self.confined = confined
         self.results = ResultStore(config.data_folder / "results", RESULT_SECONDS, clocks.date_ns)
+        self._declare_kept(config)
         recording = config.recording
         self._recorder = (
             Recorder(recording, config.cache_folder, clock) if recording.folder else None
@@ -193,6 +197,18 @@ class Wiring:
         )
         self._join_instances()
 
+    def _declare_kept(self, config: ServerConfig) -> None:
+        """Declares what is kept of users when no instance of theirs is alive."""
+        files, queues = config.data_folder / FILES_FOLDER, config.messaging.user_bytes
+        self.shares.add_measured(
+            "bytes of files and batches",
+            config.gateway.file_bytes,
+            lambda user: bytes_on_disk(folder_of(files, user)),
+        )
+        self.shares.add_measured("bytes of results", BYTES_OF_USER, self.results.bytes_of)
+        in_queues = self.messaging.bytes_of
+        self.shares.add("bytes of work queues", queues, in_queues, lambda user: queues)
+
     def _join_instances(self) -> None:
         """Each part with a table by instance learns of their start and their end."""
         registry = self.registry
@@ -210,7 +226,7 @@ class Wiring:
 
     def host_functions(self) -> tuple[HostFunction, ...]:
         """All functions of the contract. Call it once: it has the grammars' handles forgotten."""
-        grammar = GrammarCalls(self.models, self.grammars, self.executor)
+        grammar = GrammarCalls(self.models, self.grammars, self.executor, self.shares)
         self.registry.on_drop.append(grammar.drop_instance)
         calls = RuntimeCalls(self.models, self.launcher, self.executor, self.timers, self._clocks)
         texts = RunTextCalls(self.models, self.executor)
@@ -236,6 +252,11 @@ class Wiring:
             *implement("prefix-cache", prefix, arrays=("tokens",)),
             *implement("input-text", text),
             *implement("output-text", text),
+            *implement(
+                "encode",
+                *(EncodeCalls(self.models, self.answers, self.confined), encode),
+                suspends=("encode",),
+            ),
             *implement("input-image", ImageCalls(self.models), images),
             *implement(
                 "sample",

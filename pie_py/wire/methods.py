@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -26,6 +26,11 @@ Text = Annotated[str, msgspec.Meta(max_length=256)]
 # Of a node: its name, and the number of its incarnation.
 Life = Annotated[str, msgspec.Meta(pattern=r"\A[a-z][a-z0-9-]{0,31}\.[1-9][0-9]{0,15}\Z")]
 Facts: TypeAlias = dict[str, Any]
+# As it has come, where a type could not tell texts from bytes.
+if TYPE_CHECKING:
+    Unread: TypeAlias = str | bytes | msgspec.Raw
+else:
+    Unread = msgspec.Raw
 
 DEFAULT_WINDOW = 256  # items of a stream that are sent and not acknowledged
 
@@ -217,7 +222,7 @@ class Detach(OfInstance[None]):
 class Send(OfInstance[None]):
     """Null, once it is in the instance's mailbox."""
 
-    message: Any  # text or bytes
+    message: Unread  # text or bytes
     id: bytes = b""  # of the message: a durable instance takes none twice
 
 

@@ -240,7 +240,7 @@ class Instance:
         self.queues: Handles[Any] = Handles()
         self.queued_commands = 0  # of all its queues; the schedulers count
         self.prompt_tokens = 0  # that forwards of several tokens have read; they count these, too
-        self.generated_tokens = 0  # chosen by the server, or by itself from distributions
+        self.generated_tokens = 0  # by samplers
         self.most_pages: dict[str, int] = {}  # that it had at once, by model; once it has ended
         self.pages_made = 0.0  # of the machine's memory, while its guest ran
 

@@ -27,10 +27,9 @@ from pie_control.tasks import Service, take_off
 from pie_control.timers import Timer, Timers
 from pie_control.wasm import Guest
 from pie_py.config.processes import LOAD_SECONDS
+from pie_py.wire.rpc import MAX_ARGUMENT_BYTES
 
 log = structlog.get_logger("pie.launcher")
-
-MAX_ARGUMENT_BYTES = 1 << 20  # of one launch, all together
 
 
 class GuestMaker(Protocol):

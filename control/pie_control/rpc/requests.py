@@ -33,7 +33,7 @@ from pie_control.rpc.describe import (
     inspect,
     waits_of,
 )
-from pie_control.rpc.params import Answer, Handlers, Method, unreadable
+from pie_control.rpc.params import Answer, Handlers, Method, text_or_bytes
 from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
@@ -43,6 +43,7 @@ from pie_py import __version__
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
 from pie_py.config.shipped_files import contract_version
+from pie_py.config.turns import Turns
 from pie_py.wire import methods
 from pie_py.wire.rpc import PROTOCOL
 
@@ -79,6 +80,7 @@ class Dependencies:
     clock_ns: Callable[[], int]  # the executor's
     epoch_ns: int  # the date at which that was 0
     doing: Callable[[], list[str]] = list  # what a launch waits for that is done once
+    turns: Turns | None = None  # of the event loop
     # In a cluster: has a program that is not here sent, by its hash and for a user.
     fetch: Callable[[str, str], Awaitable[None]] | None = None
     recorded: Recorded | None = None  # in a cluster with a database
@@ -126,6 +128,7 @@ class Requests:
             "instances": self._deps.registry.live_count,
             "max_instances": self._config.max_instances,
             "launched": self._deps.registry.launched,
+            **_told(self._deps.turns),
             "limits": self._config.limits.model_dump(mode="json"),
             "doing": self._deps.doing(),
             **(
@@ -157,14 +160,14 @@ class Requests:
     def _stats(self, session: Session, asked: methods.Stats) -> Answer:
         return describe_stats(self._deps.models)
 
-    def _quota(self, session: Session, asked: methods.Quota) -> Answer:
+    async def _quota(self, session: Session, asked: methods.Quota) -> Answer:
         users = [session.user]
         if asked.users:
             session.check_admin(self._config.admins)
             users = self._users()
         elif asked.of:
             users = [session.acts_for(asked.of, self._config.admins)]
-        return [self._deps.shares.of_user(user) for user in users]
+        return [await self._deps.shares.of_user(user) for user in users]
 
     def _users(self) -> list[str]:
         """Users who have something."""
@@ -347,10 +350,7 @@ class Requests:
         key = (session, instance.id)
         if key in self._sending:
             raise ApiError("busy", "the message before waits for room still; send one at a time")
-        message = asked.message
-        if not isinstance(message, str | bytes):
-            kind = type(message).__name__
-            raise unreadable("send", f"Expected a message of text or bytes, got `{kind}`")
+        message = text_or_bytes("send", asked.message)
         size = len(message.encode()) if isinstance(message, str) else len(message)
         limit = instance.limits.message_bytes
         if size > limit:
@@ -473,3 +473,7 @@ async def _first(*waits: Callable[[], Awaitable[None]]) -> None:
 
         for wait in waits:
             nursery.start_soon(partial(one, wait))
+
+
+def _told(turns: Turns | None) -> dict[str, Any]:
+    return {} if turns is None else {"long_turns": turns.long, "longest_turn": turns.worst}

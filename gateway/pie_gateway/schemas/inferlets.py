@@ -86,7 +86,7 @@ class LaunchRequest(msgspec.Struct):
 class DetachedRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Launches an instance that lives without a client."""
 
-    program: Annotated[str, msgspec.Meta(min_length=1)]  # name or hash
+    program: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]  # name or hash
     args: list[str] = []
     durable: bool = False  # true: it goes on after a crash of the server
 

@@ -314,7 +314,6 @@ class NextDistCommand(Question):
         for i, command in enumerate(commands):
             if command.queue.failure is None:
                 k = command.k
-                command.queue.owner.generated_tokens += 1
                 command.future.on_cancel = None
                 command.future.resolve((tokens[i, :k], probabilities[i, :k]))
 
