@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from support.durable import cut_everywhere, follow, follow_all
+from support.durable import MODELS, cut_everywhere, follow, follow_all
 from support.javascript import require_javascript
 from support.rust_components import rust_component
 from support.servers import Server
@@ -119,7 +119,7 @@ def test_a_cut_journal_gives_the_same(
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
         folder = Path(name)
-        with Server(folder) as server:
+        with Server(folder, models=MODELS) as server:
             with server.client() as client:
                 uploaded = client.upload(program(folder))
                 instance = client.launch(uploaded, args, durable=True, detached=True)
@@ -127,6 +127,6 @@ def test_a_cut_journal_gives_the_same(
         assert "rror" not in whole.result, whole.result
         cuts = cut_everywhere(folder / "data", instance.id)
         assert len(cuts) > 20
-        with Server(folder) as server:
+        with Server(folder, models=MODELS) as server:
             found = follow_all(server.endpoint, cuts, messages)
     assert {name: run for name, run in found.items() if run != whole} == {}

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support.durable import cut_everywhere, follow_all
+from support.durable import MODELS, cut_everywhere, follow_all
 from support.servers import Server
 
 MESSAGES = [" one", " two", " three"]  # a program takes them all
@@ -79,7 +79,7 @@ def random_program(seed: int) -> str:
 def test_cut_anywhere(seeds: range) -> None:
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
         folder = Path(name)
-        with Server(folder) as server:
+        with Server(folder, models=MODELS) as server:
             with server.client() as client:
                 programs = [client.upload(random_program(seed).encode(), "it") for seed in seeds]
                 launched = [client.launch(p, durable=True, detached=True).id for p in programs]
@@ -89,7 +89,7 @@ def test_cut_anywhere(seeds: range) -> None:
             one: cut_everywhere(data, one, counter)
             for one, counter in zip(launched, counters, strict=True)
         }
-        with Server(folder) as server:
+        with Server(folder, models=MODELS) as server:
             for one in launched:
                 found = follow_all(server.endpoint, cuts[one], MESSAGES)
                 assert {cut: run for cut, run in found.items() if run != whole[one]} == {}

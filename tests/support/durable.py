@@ -14,6 +14,9 @@ from pie_control.journal.file import framed, read_entries
 from pie_py.client import Client, InferletFailed, RpcError
 from pie_py.wire import methods
 
+# A text depends on nothing else then: the cuts of a journal run together, and it ran alone.
+MODELS = [{"deterministic": True}]
+
 
 class Run(NamedTuple):
     """What a client saw of an instance: all messages, joined, and its result."""
