@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,10 @@ def start(folder: Path, **settings: Any) -> Server:
     return Server(folder, http=http, **settings).__enter__()
 
 
+def all_of(instance: Iterable[str | bytes]) -> str:
+    return "".join(map(str, instance))
+
+
 def end_of(client: Any, instance: str) -> str:
     try:
         found: str = client.attach(instance).result()
@@ -113,7 +117,7 @@ def test_what_is_under_way_at_a_crash() -> None:
             assert got.result() == "200 done"
             assert "interrupted" in sent.result()
             reader = client.attach(ended)
-            assert "".join(reader) + reader.result() == f"{result[:16]} a bye {result}"
+            assert all_of(reader) + reader.result() == f"{result[:16]} a bye {result}"
             assert "its journal is damaged" in end_of(client, damaged)
         server.__exit__(None, None, None)
     assert [method for method, _ in sorted(web.asked)] == ["GET", "GET", "POST"]
@@ -136,7 +140,7 @@ def test_branches_share_what_was(server: Server) -> None:
     with server.client() as client:
         first = client.launch(client.upload(SAY.encode(), "say"), durable=True)
         first.send("one")
-        whole = "".join(first)
+        whole = all_of(first)
         number, result = whole[:16], first.result()
         assert result == f"{number} a one"
         calls = client.calls(first.id)
@@ -145,11 +149,11 @@ def test_branches_share_what_was(server: Server) -> None:
         assert names[at - 2 : at] == ["session.send", "session.send"]
         other = client.branch(first.id, at)
         other.send("two")
-        assert "".join(other) == "two "
+        assert all_of(other) == "two "
         assert other.result() == f"{number} a two"
         changed = SAY.replace('f"{line} "', 'f"<{line}> "').encode()
         third = client.branch(other.id, at + 1, program=client.upload(changed, "say"))
-        assert "".join(third) == "<two> "
+        assert all_of(third) == "<two> "
         assert third.result() == f"{number} a two"
         with pytest.raises(InferletFailed, match=r"departs from its journal at call"):
             client.branch(first.id, at + 1, args=["--word", "b"]).result()
@@ -160,7 +164,7 @@ def test_branches_share_what_was(server: Server) -> None:
 def test_one_that_was_killed_goes_on(server: Server) -> None:
     with server.client() as client:
         first = client.launch(client.upload(SAY.encode(), "always"))  # as the settings say
-        number = first.receive()
+        number = str(first.receive())
         first.receive()
         client.kill(first.id)
         with pytest.raises(InferletFailed, match="killed"):

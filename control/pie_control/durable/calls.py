@@ -21,6 +21,7 @@ from pie_control.instances.durable import Opened
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.journal.past import SENDS
+from pie_control.journal.past import Call as PastCall
 from pie_control.wasm import SUSPENDED, HostFunction, List, Tuple, Type
 
 Tapped: TypeAlias = Callable[[HostFunction], Call]
@@ -60,7 +61,7 @@ class DurableCalls:
         elif name in OUTSIDE:
             call = self._outside.tapped(function, OUTSIDE[name])
         elif name in TAKES:
-            call = _takes(function, TAKES[name], self._outside)
+            call = _Take(function, TAKES[name], self._outside)
         else:
             call = quiet(function)
         return replace(function, call=call, suspends=True)
@@ -271,38 +272,65 @@ def _ready(instance: Instance, futures: list[int]) -> Any:
     return until(instance, computed, lambda: futures)
 
 
-def _takes(function: HostFunction, kind: FutureKind, outside: OutsideCalls) -> Call:
+class _Take:
     """Consumes a future: what it gives is the journal's, unless it gives nothing."""
-    real, name, result = function.call, name_of(function), function.result
 
-    def again(instance: Instance, future: int, found: Opened, before: Any) -> Any:
-        """What the future gave in an earlier life."""
+    def __init__(self, function: HostFunction, kind: FutureKind, outside: OutsideCalls) -> None:
+        self._real, self._name, self._result = function.call, name_of(function), function.result
+        self._asked = quiet(function)
+        self._kind = kind
+        self._outside = outside
+
+    def __call__(self, instance: Instance, future: int) -> Any:
         durable = durable_of(instance)
+        found = durable.opened.get(future)
+        if found is None or found.maker in QUIET_TAKES:
+            ready = partial(self._asked, instance, future)
+            is_next = durable.goes_over and durable.past.calls[0].name == self._name
+            if found is not None and durable.goes_over and not is_next:
+                return until(instance, [future], ready)
+            return ready()
+        failure = durable.next_failure(self._name)
+        if failure is not None:
+            raise error_of(failure)
+        before = durable.next_call(found.maker, found.key)
+        if before is not None:
+            durable.opened.pop(future)
+            waited = [future] if found.is_computed else []
+            return until(instance, waited, partial(self._again, instance, future, found, before))
+        waited = [future] if future in durable.promised else []
+        return until(instance, waited, partial(self._now, instance, future, found))
+
+    def _again(self, instance: Instance, future: int, found: Opened, before: PastCall) -> Any:
+        """What the future gave in an earlier life."""
         if found.is_computed:
-            try:
-                value = real(instance, future)
-            except ApiError as error:
-                if before.ok:
-                    raise durable.departs(
-                        found.maker, found.key, f"it fails now: {error}"
-                    ) from None
-            else:
-                if kind is FutureKind.SAMPLE and before.ok and value[0] != before.value[0]:
-                    why = f"the model chose token {value[0]}, not {before.value[0]}"
-                    raise durable.departs(found.maker, found.key, why)
+            self._compute(instance, future, found, before)
         else:
             instance.futures.cancel(future)
-            if kind is FutureKind.RESPONSE and before.ok:
-                outside.lost_body(instance, before.value[2])
-        return answer_of(before.ok, before.value, result)
+            if self._kind is FutureKind.RESPONSE and before.ok:
+                self._outside.lost_body(instance, before.value[2])
+        return answer_of(before.ok, before.value, self._result)
 
-    def now(instance: Instance, future: int, found: Opened) -> Any:
+    def _compute(self, instance: Instance, future: int, found: Opened, before: PastCall) -> None:
+        """Consumes the future of this life, which gives the same."""
+        durable, chosen = durable_of(instance), (FutureKind.SAMPLE, FutureKind.RUN_TEXT)
+        try:
+            value = self._real(instance, future)
+        except ApiError as error:
+            if before.ok:
+                raise durable.departs(found.maker, found.key, f"it fails now: {error}") from None
+            return
+        if self._kind in chosen and before.ok and value[0] != before.value[0]:
+            why = f"the model chose {value[0]!r:.100}, not {before.value[0]!r:.100}"
+            raise durable.departs(found.maker, found.key, why)
+
+    def _now(self, instance: Instance, future: int, found: Opened) -> Any:
         durable = durable_of(instance)
         try:
-            value = real(instance, future)
+            value = self._real(instance, future)
         except ApiError as error:
             if instance.futures.find(future) is not None:  # it is not ready, or of another kind
-                durable.failed(name, str(error))
+                durable.failed(self._name, str(error))
             else:
                 durable.opened.pop(future)
                 durable.called(found.maker, found.key, str(error), ok=False)
@@ -311,29 +339,6 @@ def _takes(function: HostFunction, kind: FutureKind, outside: OutsideCalls) -> C
         durable.promised.discard(future)
         durable.called(found.maker, found.key, value)
         return value
-
-    asked = quiet(function)
-
-    def call(instance: Instance, future: int) -> Any:
-        durable = durable_of(instance)
-        found = durable.opened.get(future)
-        if found is None or found.maker in QUIET_TAKES:
-            ready = partial(asked, instance, future)
-            if found is not None and durable.goes_over and durable.past.calls[0].name != name:
-                return until(instance, [future], ready)
-            return ready()
-        failure = durable.next_failure(name)
-        if failure is not None:
-            raise error_of(failure)
-        before = durable.next_call(found.maker, found.key)
-        if before is not None:
-            durable.opened.pop(future)
-            waited = [future] if found.is_computed else []
-            return until(instance, waited, partial(again, instance, future, found, before))
-        waited = [future] if future in durable.promised else []
-        return until(instance, waited, partial(now, instance, future, found))
-
-    return call
 
 
 def answer_of(ok: bool, value: Any, result: Type | None) -> Any:

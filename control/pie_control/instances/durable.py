@@ -180,6 +180,8 @@ class Durable:
         of_run = self.runs[run]
         first = self._known.get(of_run, 0)
         self._known[of_run] = max(first, len(tokens))
+        if not text and len(tokens) <= first:
+            return
         self.journal.append("said", key, of_run, text, first, tokens[first:])
 
     def told(self) -> int:

@@ -61,6 +61,7 @@ def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any
         "generated_tokens": instance.generated_tokens,
         "waits": [] if ended is not None else waits_of(instance),
         "attached": instance.client.attached,
+        "durable": instance.durable is not None,
     }
 
 
