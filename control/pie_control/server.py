@@ -85,6 +85,7 @@ class _Server:
         open_data_folder(config.data_folder)
         extension = load_extension(config)
         linker = Linker(make_engine(config))
+        durable = Linker(linker.engine)  # with functions of their own, the others' cost nothing
         limits = GuestLimits(config.limits.memory, TABLE_ELEMENTS)
         ahead = min(INSTANTIATED, config.spare_instances)
         instantiation = Instantiation(linker, limits, ahead)
@@ -99,7 +100,7 @@ class _Server:
         self._link = WorkerLink(config, worker)
         self._wiring = Wiring(
             config,
-            Guests(instantiation, self._components, warm),
+            Guests(instantiation, self._components, warm, Instantiation(durable, limits, 0)),
             programs,
             self._link,
             self._confined,
@@ -110,6 +111,8 @@ class _Server:
         self._role = extension.role(self._wiring, programs)
         functions = self._role.functions(self._wiring.host_functions())
         linker.define(self._wiring.recorded(functions))
+        durable.define(self._wiring.durable_functions(functions))
+        durable.offers_as(linker)
         self._turns = Turns("control")
         deps = self._wiring.rpc_dependencies()
         deps = replace(deps, doing=self._doing, turns=self._turns)

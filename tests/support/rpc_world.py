@@ -41,6 +41,8 @@ class Talker:
         self.parent: Talker | None = None
         self.ended: InstanceEnded | None = None
         self.client = ClientPresence()
+        self.durable = None
+        self.first_item = 0
         self.said = 0
 
     def say(self) -> None:

@@ -38,6 +38,7 @@ from pie_control.scheduler.commands.sample import (
     KeepLogitsCommand,
     SampleCommand,
     TokenMask,
+    only,
 )
 from pie_control.scheduler.commands.sampler import (
     FeedSamplerCommand,
@@ -320,11 +321,12 @@ def enqueue_sample(
     found.check_choice()
     target.queue.check_room()
     future = instance.futures.create(FutureKind.SAMPLE)
-    _choose(target, row, found, mask, future, on_token)
+    _choose(instance, target, row, found, mask, future, on_token)
     return future.handle
 
 
 def _choose(
+    instance: Instance,
     target: OpenQueue,
     row: int,
     sampler: Sampler,
@@ -332,6 +334,10 @@ def _choose(
     future: Future,
     on_token: Callable[[int | None], None] | None,
 ) -> None:
+    if instance.durable is not None and not sampler.has_state:
+        known = instance.durable.choice()
+        if known is not None:
+            mask = TokenMask(only(known, target.model.description.vocab_size))
     target.scheduler.enqueue(
         target.queue,
         SampleCommand(row, sampler, sampler.steps, mask, future, on_token, sampler.take_mixing()),
@@ -398,7 +404,7 @@ def step(
     _embed(target, found, position, row)
     slot = _used_by(instance, through)
     queue_step(target, row, pages, room, slot, found if found.attend else None)
-    _choose(target, row, found, None, future, None)
+    _choose(instance, target, row, found, None, future, None)
     return future.handle
 
 

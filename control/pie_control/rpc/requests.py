@@ -15,6 +15,7 @@ import trio
 
 from pie_control.api.mcp.registry import McpRegistry
 from pie_control.confined.pool import ConfinedPool
+from pie_control.durable.service import DurableInstances
 from pie_control.errors import ApiError, Shortage
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.instances.launcher import Launcher, check_arguments
@@ -74,6 +75,7 @@ class Dependencies:
     mcp: McpRegistry
     confined: ConfinedPool
     results: ResultStore
+    durable: DurableInstances
     clock: Callable[[], float]  # trio's, in seconds
     clock_ns: Callable[[], int]  # the executor's
     epoch_ns: int  # the date at which that was 0
@@ -243,12 +245,16 @@ class Requests:
             return self._fetch_and_launch(fetch, session, asked)
         program = self._deps.programs.find(asked.program, session.user)
         check_arguments(asked.args)
-        if asked.restart or asked.keep or not self._deps.launcher.can_start(program):
+        durable = self._is_durable(asked, program)
+        if asked.restart or asked.keep or durable or not self._deps.launcher.can_start(program):
             return self._launch_later(session, program, asked)
         instance = self._deps.launcher.start(
             program, asked.args, session.user, detached=asked.detached
         )
         return self._launched(session, instance, asked)
+
+    def _is_durable(self, asked: methods.Launch, program: Program) -> bool:
+        return asked.durable or self._deps.durable.wants(program.name)
 
     async def _fetch_and_launch(
         self,
@@ -269,12 +275,15 @@ class Requests:
             instance = await self._deps.recorded.launch(
                 program, asked.args, session.user, restart=asked.restart, keep=asked.keep
             )
+        elif self._is_durable(asked, program):
+            instance = await self._deps.durable.launch(program, asked.args, session.user)
         else:
             instance = await self._deps.launcher.launch(
                 program, asked.args, session.user, detached=asked.detached
             )
         # A compilation runs to its end though the client has given the request up, or has left.
-        if not asked.detached and trio.current_effective_deadline() == -math.inf:
+        left = not asked.detached and trio.current_effective_deadline() == -math.inf
+        if left and instance.durable is None:
             self._deps.registry.kill(instance, "its client has left")
             raise ApiError("cancelled", "the request was given up")
         return self._launched(session, instance, asked)
@@ -289,13 +298,13 @@ class Requests:
 
     def _launched(self, session: Session, instance: Instance, asked: methods.Launch) -> Answer:
         stream = self._sessions.stream_of(instance)
-        stream.lives_alone = asked.detached or asked.keep or asked.restart > 0
+        lives_alone = asked.detached or asked.keep or asked.restart > 0
+        stream.lives_alone = lives_alone or instance.durable is not None
         if asked.detached:
             self._deps.results.follow(instance)
         else:
             self._sessions.read(session, stream, asked.window, None)
-        program = instance.program
-        return {"instance": instance.id, "program": program.name, "hash": program.hash}
+        return _started(instance)
 
     def _attach(self, session: Session, asked: methods.Attach) -> Answer:
         if (stored := self._stored_result(session, asked.instance)) is not None:
@@ -312,7 +321,25 @@ class Requests:
             "first": stream.next_number,
             "state": "running",
             "text": "",
+            "durable": instance.durable is not None,
         }
+
+    async def _resume(self, session: Session, asked: methods.Resume) -> Answer:
+        instance = await self._deps.durable.resume(asked.instance, session.scope)
+        self._sessions.stream_of(instance).lives_alone = True
+        return _started(instance)
+
+    async def _branch(self, session: Session, asked: methods.Branch) -> Answer:
+        instance = await self._deps.durable.branch(
+            asked.instance, session.scope, asked.call, asked.program, asked.args
+        )
+        stream = self._sessions.stream_of(instance)
+        stream.lives_alone = True
+        self._sessions.read(session, stream, asked.window, None)
+        return {**_started(instance), "first": stream.next_number}
+
+    async def _calls(self, session: Session, asked: methods.Calls) -> Answer:
+        return await self._deps.durable.calls(asked.instance, session.scope, asked.after)
 
     def _detach(self, session: Session, asked: methods.Detach) -> Answer:
         self._sessions.stop_reading(session, asked.instance)
@@ -348,7 +375,11 @@ class Requests:
             take_off(self._waiting_bytes, user, size)
         if instance.state is not InstanceState.RUNNING:
             raise ApiError("cancelled", f"instance {instance.id} has ended; it receives nothing")
-        mailbox.put(message, size)
+        durable = instance.durable
+        if durable is None or durable.receives(asked.id, message):
+            mailbox.put(message, size)
+        if durable is not None:
+            await durable.journal.until_safe()
         return None
 
     def _stored_result(self, session: Session, instance: str) -> dict[str, str] | None:
@@ -420,6 +451,16 @@ class Requests:
 
     def _find(self, session: Session, instance: str) -> Instance:
         return self._deps.registry.find(instance, session.scope)
+
+
+def _started(instance: Instance) -> dict[str, Any]:
+    program = instance.program
+    return {
+        "instance": instance.id,
+        "program": program.name,
+        "hash": program.hash,
+        "durable": instance.durable is not None,
+    }
 
 
 async def _first(*waits: Callable[[], Awaitable[None]]) -> None:

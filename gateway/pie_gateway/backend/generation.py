@@ -161,11 +161,11 @@ def _argument(job: Job | EmbeddingJob) -> str:
     return encoded.decode()
 
 
-async def end(instance: Instance) -> None:
-    """Ends an instance if it lives, also when its request is cancelled."""
+async def end(instance: Instance, *, leave: bool = False) -> None:
+    """Ends an instance if it lives, or leaves it, also when its request is cancelled."""
     if not instance.ended:
         with anyio.move_on_after(5.0, shield=True), suppress(ClientError):
-            await instance.cancel()  # a server that has gone has ended it
+            await (instance.detach() if leave else instance.cancel())
 
 
 def _misspoken(why: str) -> Problem:

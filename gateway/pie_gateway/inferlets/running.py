@@ -25,20 +25,20 @@ ANSWER_BYTES = 16 << 20  # of messages that an answer without a stream has
 @asynccontextmanager
 async def launched(exchange: Exchange, wanted: LaunchRequest) -> AsyncIterator[Instance]:
     """A new instance of the path's program, with its first messages, which ends with the context at
-    the latest. Raises `Problem`: the server refuses.
+    the latest, if it is not durable. Raises `Problem`: the server refuses.
     """
     args = wanted.args
     if wanted.input is not None:
         args = ["--input", msgspec.json.encode(wanted.input).decode(), *args]
     program = exchange.connection.path_params["program"]
-    instance = await exchange.backend.launch(program, args)
+    instance = await exchange.backend.launch(program, args, durable=wanted.durable)
     exchange.instance_launched(instance.id)
     try:
         for message in wanted.messages:
             await asked(instance.send(message))
         yield instance
     finally:
-        await end(instance)
+        await end(instance, leave=wanted.durable)
     exchange.instance_over(instance.id)
 
 
