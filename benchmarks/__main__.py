@@ -8,6 +8,7 @@ MODULES = {
     "compare": "benchmarks.compare",
     "starts": "benchmarks.starts",
     "idle": "benchmarks.idle",
+    "durable": "benchmarks.durable",
     "hot-path": "benchmarks.hot_path",
     "capacity": "benchmarks.capacity",
     "walk": "benchmarks.walk.run",
@@ -17,10 +18,12 @@ MODULES = {
     "inferlets": "benchmarks.inferlets.compare",
     "simulate": "benchmarks.simulated_cluster.run",
     "device-programs": "benchmarks.device_programs",
+    "encoders": "benchmarks.encoders",
     "kernels": "benchmarks.kernels",
     "gpu": "benchmarks.gpu.run",
     "laptop": "benchmarks.laptop.compare",
     "speculation": "benchmarks.speculation.compare",
+    "families": "benchmarks.families",
 }
 main = Benchmarks(
     MODULES,

@@ -67,6 +67,8 @@ ELSEWHERE = (
      "::test_a_model_that_has_learnt_"),
     ("docs/running.md", "pie-py rm", "tests/cli/test_pull.py::test_what_is_there_is_listed"),
     ("docs/rust-sdk.md", "join_all", "tests/test_documents.py::in_the_crate"),
+    ("docs/durable.md", "kill -9", "tests/durable/test_page.py::test_the_page_is_true"),
+    ("docs/durable.md", "pie-py branch", "tests/durable/test_page.py::test_the_page_is_true"),
     ("docs/cuda.md", "simulated_gpu", "tests/inference/test_on_simulated_gpu.py::test_"),
     ("docs/cluster.md", "pie-py[cluster]", "tests/cluster/test_cluster.py::test_the_commands_of_"),
     ("docs/cluster.md", "up --address auto", "tests/cluster/test_foreign_ray.py::test_it_has_"),
