@@ -54,7 +54,7 @@ FAULTS: dict[str, tuple[Edit, str]] = {
     ),
     "quantized": (
         edited("config.json", quantization_config={"quant_method": "quip", "bits": 4}),
-        "the method 'quip' are not supported .supported: awq, compressed-tensors",
+        "the method 'quip' are not supported .supported: awq, bitsandbytes, compressed-tensors",
     ),
     "too many experts": (
         edited(
