@@ -8,6 +8,7 @@ MODULES = {
     "compare": "benchmarks.compare",
     "starts": "benchmarks.starts",
     "idle": "benchmarks.idle",
+    "durable": "benchmarks.durable",
     "hot-path": "benchmarks.hot_path",
     "capacity": "benchmarks.capacity",
     "walk": "benchmarks.walk.run",
@@ -22,6 +23,7 @@ MODULES = {
     "gpu": "benchmarks.gpu.run",
     "laptop": "benchmarks.laptop.compare",
     "speculation": "benchmarks.speculation.compare",
+    "families": "benchmarks.families",
 }
 main = Benchmarks(
     MODULES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ from pie_py.cli.connect import At, asked, fail, json_option, server_options, wit
 from pie_py.cli.console import print_text, say, table
 from pie_py.cli.names import find_name
 from pie_py.client import sync
+from pie_py.config.processes import python_command
 
 MODEL_COLUMNS = {
     "name": "NAME",
@@ -33,10 +35,14 @@ _NONE_SERVED = "no model is served at the moment: the worker is starting, or sta
 @click.command("models")
 @click.argument("model", required=False)
 @click.option("--traits", is_flag=True, help="Print the traits that a model offers, one a line.")
+@click.option("--families", is_flag=True, help="List what can be served, and whose code runs it.")
 @server_options
 @json_option
-def models(model: str | None, traits: bool, at: At, as_json: bool) -> None:
+def models(model: str | None, traits: bool, families: bool, at: At, as_json: bool) -> None:
     """List the models being served, the default one first, and those on this machine; or MODEL."""
+    if families:
+        table(_families(), {"family": "FAMILY", "code": "CODE"}, as_json)
+        return
     served = asked(at, lambda client: client.models())
     if served == [] and model is not None:  # whether there is such a model is not known yet
         fail(f"{_NONE_SERVED}; ask for {model} again")
@@ -60,6 +66,14 @@ def models(model: str | None, traits: bool, at: At, as_json: bool) -> None:
     elif rows:
         offered = rows[0]["traits"]
         print_text(json.dumps(offered) if as_json else "\n".join(offered))
+
+
+def _families() -> list[dict[str, Any]]:
+    if find_spec("pie_inference") is None:  # the client alone
+        fail("which families there are is known where the server is: ask there")
+    command = python_command("-m", "pie_inference.loading.check", "--families")
+    found: list[dict[str, Any]] = json.loads(subprocess.check_output(command, text=True))
+    return found
 
 
 def _on_disk() -> Iterable[dict[str, Any]]:

@@ -19,6 +19,7 @@ from pie_inference.errors import LoadError
 from pie_inference.layers import native
 from pie_inference.layers.grouped import GroupedLinear, Packed, as_it_is, packed, rounded
 from pie_inference.models import few_bits, kept_weights
+from pie_inference.models.decoder import Decoder
 
 Weight = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]
 ROWS = [1, 2, 3, 5, 6, 7, 8, 13, 32, 70, 290]
@@ -158,9 +159,10 @@ def gguf(tmp_path: Path, own_cache: Path) -> Path:
 
 
 def kept(rig: Rig) -> bool:
-    head = rig.model.network._head
-    return isinstance(head, GroupedLinear) and isinstance(
-        rig.model.network._embedding.weight, Packed
+    network = rig.model.network
+    assert isinstance(network, Decoder)
+    return isinstance(network._head, GroupedLinear) and isinstance(
+        network._embedding.weight, Packed
     )
 
 

@@ -274,8 +274,8 @@ class World:
     ) -> torch.Tensor:
         held = self.cache.data[layer, keys].repeat_interleave(HEADS // KV_HEADS, 2)
         scores = torch.einsum("qhd,khd->hqk", queries, held[:, 0]) * (options.scale or DIM**-0.5)
-        if options.window is not None:
-            near = self.cache.positions[keys][None] > positions[:, None] - options.window
+        if (window := options.sliding) is not None:
+            near = self.cache.positions[keys][None] > positions[:, None] - window
             shown = shown & near
         weights = scores.masked_fill(~torch.from_numpy(shown), float("-inf")).softmax(-1)
         found = torch.einsum("hqk,khd->qhd", weights.nan_to_num(), held[:, 1])

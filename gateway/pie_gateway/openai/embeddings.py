@@ -55,7 +55,7 @@ class Found:
 async def embeddings(exchange: Exchange) -> Response:
     """The embeddings of texts."""
     asked = await exchange.read(EmbeddingsRequest)
-    texts = prompts_of(asked.input, "input", MAX_TEXTS)
+    texts = await exchange.by_size(prompts_of, asked.input, "input", MAX_TEXTS)
     most = asked.truncate_prompt_tokens
     found = await embed(exchange, asked.model, texts, most, asked.dimensions)
     coded = asked.encoding_format == "base64"
@@ -101,7 +101,7 @@ async def rerank(exchange: Exchange) -> Response:
 async def pooling(exchange: Exchange) -> Response:
     """Vectors that are not normalized; of a model with a head, its numbers."""
     asked = await exchange.read(TextsRequest)
-    texts = prompts_of(asked.input, "input", MAX_TEXTS)
+    texts = await exchange.by_size(prompts_of, asked.input, "input", MAX_TEXTS)
     task, most = await _task(exchange, asked.model), asked.truncate_prompt_tokens
     found = await embed(exchange, asked.model, texts, most, task=task, raw=True)
     data = [Pooled(at, row) for at, row in enumerate(found.vectors.tolist())]
@@ -112,7 +112,7 @@ async def pooling(exchange: Exchange) -> Response:
 async def classify(exchange: Exchange) -> Response:
     """Probabilities of the labels of a model's head."""
     asked = await exchange.read(TextsRequest)
-    texts = prompts_of(asked.input, "input", MAX_TEXTS)
+    texts = await exchange.by_size(prompts_of, asked.input, "input", MAX_TEXTS)
     most = asked.truncate_prompt_tokens
     found = await embed(exchange, asked.model, texts, most, task="classify")
     labels = (await exchange.backend.catalog.describe(found.name.model))["labels"]
@@ -165,10 +165,14 @@ async def embed(
     if dimensions is not None and dimensions > width:
         raise unsupported("dimensions", f"{name.id} has {width}")
     words = await backend.vocabulary(name.model)
-    for text in texts:
-        tokens = [each for each in text if isinstance(each, int)]
-        words.check("input", tokens, described["vocab_size"])
-    job = EmbeddingJob(name.model, texts, name.adapter, most, raw)
+
+    def check() -> None:
+        for text in texts:
+            tokens = [each for each in text if isinstance(each, int)]
+            words.check("input", tokens, described["vocab_size"])
+
+    await exchange.by_size(check)
+    job = EmbeddingJob(name.model, [*texts], name.adapter, most, raw)
     generation = await exchange.generation("embeddings", job)
 
     async def read() -> tuple[int, list[str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -16,22 +17,45 @@ from pie_inference.attention.sequences import Sequences
 from pie_inference.device import Int64
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A window that does not slide: an input sees keys of its own block of `size` positions."""
+
+    size: int
+
+
+Window = int | Chunk
+
+
+def outside(window: Window, own: Any, keys: Any) -> Any:
+    """Which keys a window hides, by their positions and those of the inputs, which broadcast."""
+    if isinstance(window, Chunk):
+        return keys // window.size != own // window.size
+    return keys <= own - window
+
+
 @dataclass(frozen=True)
 class AttentionOptions:
     """A layer's attention beyond the plain scaled dot product.
 
     A window counts positions and looks back: of what the rules or a mask let an input see, it keeps
-    the keys whose position is greater than the input's less `window`.
+    the keys whose position is greater than the input's less `window`, or those of its `Chunk`.
     """
 
     scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
     softcap: float | None = None  # scores `s` become `softcap * tanh(s / softcap)`
-    window: int | None = None  # sliding window in positions; None: all of them
+    window: Window | None = None  # in positions; None: all of them
     sinks: bool = False  # whether its queries also see a sink: see `PreparedAttention.attend`
 
     def scale_of(self, head_dim: int) -> float:
         """The factor of scores, of heads of so many numbers."""
         return head_dim**-0.5 if self.scale is None else self.scale
+
+    @property
+    def sliding(self) -> int | None:
+        """The window, where there are no chunks: kernels know none."""
+        assert not isinstance(self.window, Chunk)
+        return self.window
 
     @cached_property
     def scored(self) -> bool:

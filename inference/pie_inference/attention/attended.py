@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
-from pie_inference.attention import AttentionOptions, PreparedAttention
+from pie_inference.attention import AttentionOptions, PreparedAttention, Window, outside
 from pie_inference.attention.groups import Visibility, added_mask
 from pie_inference.attention.observed import probabilities_of
 from pie_inference.attention.scores import scored_attention
@@ -56,7 +56,7 @@ class _Row:
     input: int  # of the forward
     entries: torch.Tensor  # [entries] pages, or slots
     # What is not seen, by a layer's window; None if all is: [entries, slots of one]
-    hidden: dict[int | None, torch.Tensor | None]
+    hidden: dict[Window | None, torch.Tensor | None]
     bounds: BoundsOfPages | None
     keys: RowKeys | None  # if they can be read where they are
 
@@ -122,11 +122,11 @@ class AttendedRows:
         unseen.flat[np.flatnonzero(grid == last)] = False  # the input is seen, whatever was there
         selection = make(pages.size, int(filled.sum()))
         by_page = selection.wants_scores
-        hidden: dict[int | None, torch.Tensor | None] = {}
+        hidden: dict[Window | None, torch.Tensor | None] = {}
         for window in self._windows:
             here = unseen
             if window is not None:
-                here = unseen | (cache.positions[grid] <= position - window)
+                here = unseen | outside(window, position, cache.positions[grid])
             here = here | ~filled if by_page else here[filled][:, None]
             hidden[window] = upload(here, device) if here.any() else None
         entries = (pages if by_page else grid[filled]).astype(np.int32)
@@ -190,7 +190,7 @@ class AttendedRows:
                 self._cache.rows[layer],
                 kept,
                 scale=scale,
-                window=options.window,
+                window=options.sliding,
                 found=found,
                 weights=weights,
             )

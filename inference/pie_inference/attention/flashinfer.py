@@ -143,7 +143,7 @@ class FlashInferAttention(AttentionBackend):
         self.cache.stamp(sequences.input_slots)
         table, aligned = page_table(sequences, self.cache.page_size)
         inputs = np.diff(sequences.input_starts)
-        odd = self._odd(sequences) if any(v.window is not None for v in self.variants) else None
+        odd = self._odd(sequences) if any(v.sliding is not None for v in self.variants) else None
         explicit = np.zeros(inputs.size, np.bool_)
         explicit[list(sequences.visible)] = True
         # An input that sees a part of its keys is one whose table lacks the others.
@@ -178,7 +178,7 @@ class FlashInferAttention(AttentionBackend):
         table, aligned = page_table(s, self.cache.page_size)
         if not aligned.all():
             return None
-        if any(v.window is not None for v in self.variants) and self._odd(s).any():
+        if any(v.sliding is not None for v in self.variants) and self._odd(s).any():
             return None
         return table
 
@@ -192,7 +192,7 @@ class FlashInferAttention(AttentionBackend):
         some = counts > 0
         strays = positions - order != np.repeat(positions[table.starts[:-1][some]], counts[some])
         # Where nothing is further back than a window, in positions or in the order, there is none.
-        near = min(v.window for v in self.variants if v.window is not None)
+        near = min(v.sliding for v in self.variants if v.sliding is not None)
         own = np.zeros(every.size, np.int32)
         inputs = np.diff(s.input_starts)
         np.maximum.at(own, np.repeat(every, inputs), s.positions)
@@ -213,10 +213,10 @@ class FlashInferAttention(AttentionBackend):
         positions = self.cache.positions[table.entries]
         tasks = {}
         for v in self.variants:
-            visible = seen if v.window is None else seen & (positions > own - v.window)
+            visible = seen if v.sliding is None else seen & (positions > own - v.sliding)
             narrow, blank = filtered(table, visible)
             # The kernels of layers with windows want one: it hides nothing.
-            left = -1 if v.window is None else table.entries.size
+            left = -1 if v.sliding is None else table.entries.size
             tasks[v] = _Task(narrow, left, None, blank if blank.size else None)
         return tasks
 
@@ -232,10 +232,10 @@ class FlashInferAttention(AttentionBackend):
         tasks = {}
         for v in self.variants:
             masks = [
-                seen if v.window is None else seen & (keys > own - v.window)
+                seen if v.sliding is None else seen & (keys > own - v.sliding)
                 for seen, own, keys in parts
             ]
-            left = -1 if v.window is None else table.entries.size
+            left = -1 if v.sliding is None else table.entries.size
             blank = np.flatnonzero(np.concatenate([~mask.any(axis=1) for mask in masks]))
             mask = np.concatenate([mask.reshape(-1) for mask in masks])
             tasks[v] = _Task(table, left, mask, blank if blank.size else None)
@@ -386,4 +386,4 @@ class _Prepared(PreparedAttention):
 
 def window_left(v: AttentionOptions) -> int:
     """Keys before an input that it sees, -1 for all; the input itself does not count."""
-    return -1 if v.window is None else v.window - 1
+    return -1 if v.sliding is None else v.sliding - 1

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from pie_inference.attention import AttentionOptions
+from pie_inference.attention import AttentionOptions, Window, outside
 from pie_inference.attention.decode_cache import Span
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import Bool, Int32, Int64, upload
@@ -205,14 +205,15 @@ class Padded:
         hidden = upload(np.arange(self.width) >= self.keys[:, None], device)
         return Visibility(added_mask(hidden, dtype)[:, None, None], causal=False, blank=None)
 
-    def hidden_by(self, window: int, key_positions: Int32) -> Bool | None:
+    def hidden_by(self, window: Window, key_positions: Int32) -> Bool | None:
         """`[batch, queries, keys]` that lie before a window of positions, or None if none does; of
         keys at positions `[batch, keys]`.
         """
         own = self._sequences.positions[self.rows]
-        if int((own.max(1) - key_positions.min(1)).max()) < window:
+        first, last = key_positions.min(1), own.max(1)
+        if not outside(window, last, first).any():
             return None
-        hidden: Bool = key_positions[:, None, :] <= own[:, :, None] - window
+        hidden: Bool = outside(window, own[:, :, None], key_positions[:, None, :])
         return hidden if hidden.any() else None
 
 
@@ -254,7 +255,7 @@ class Group:
     rows: Rows  # [batch * queries] places of the inputs
     real: torch.Tensor | None  # those of them that are not padding; None if all are
     targets: Rows  # places of the real ones
-    seen: dict[int | None, Visibility]  # by the sliding window of the layer
+    seen: dict[Window | None, Visibility]  # by the sliding window of the layer
     by_head: bool  # one query per head, else heads that share a key head are its queries
 
 
@@ -364,11 +365,11 @@ class Groups:
         few = self._heads // self._cache.kv_heads <= 3
         return few and (keys >= LONG_KEYS or torch.get_num_threads() == 1)
 
-    def _seen(self, padded: Padded, slots: Int64) -> dict[int | None, Visibility]:
+    def _seen(self, padded: Padded, slots: Int64) -> dict[Window | None, Visibility]:
         """The queries' masks, for every sliding window of a layer; None is for no window."""
         dtype = self._cache.dtype
         everything = padded.everything(dtype, self._device)
-        found: dict[int | None, Visibility] = {None: everything}
+        found: dict[Window | None, Visibility] = {None: everything}
         if not self.windows:
             return found
         positions = self._cache.positions[slots]

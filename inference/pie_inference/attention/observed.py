@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from pie_inference.attention import AttentionOptions, PreparedAttention
+from pie_inference.attention import AttentionOptions, PreparedAttention, Window, outside
 from pie_inference.attention.scores import softmax_beside
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import DeviceFuture, upload
@@ -31,7 +31,9 @@ class _Watched:
     rows: slice  # of the forward's inputs: those observed
     slots: torch.Tensor  # [keys] of its live context and inputs
     columns: torch.Tensor  # [keys] where they are among all columns
-    hidden: dict[int | None, torch.Tensor]  # [observed, keys] what is not seen, by a layer's window
+    hidden: dict[
+        Window | None, torch.Tensor
+    ]  # [observed, keys] what is not seen, by a layer's window
     sums: torch.Tensor  # [1, layers, or layers * heads, columns]
 
 
@@ -113,7 +115,7 @@ class ObservedInputs:
         device = self._cache.data.device
         hidden = {}
         for window in {options.window for options in self._layers}:
-            visible = seen if window is None else seen & (keys > own[:, None] - window)
+            visible = seen if window is None else seen & ~outside(window, own[:, None], keys)
             hidden[window] = upload(~visible, device)
         detail = DETAILS[batch.detail[i]]
         rows = {

@@ -66,6 +66,8 @@ class Segment:
             reads.append(i * length + inputs - run.start)
             places.append(lane.first + inputs - (lane.slots.size - lane.inputs))
         device = cache.data.device
+        self._runs = [(run.end - run.start, run.lane.silent) for run in runs]
+        self._history = history
         self._cache, self._states = cache, states
         self._shape = slots.shape
         self._slots = upload(slots.reshape(-1), device)
@@ -84,6 +86,19 @@ class Segment:
         """`[runs, history + tokens, width]`, as stored; zeros before the first token."""
         found = self._cache.recurrent[layer].index_select(0, self._slots).view(*self._shape, -1)
         return found if self._there is None else found * self._there
+
+    def alike(self) -> Iterator[tuple[int, bool, list[int]]]:
+        """Runs of equally many tokens: how many, if the last one is silent, and which they are."""
+        for length, silent in sorted(set(self._runs)):
+            yield length, silent, [i for i, run in enumerate(self._runs) if run == (length, silent)]
+
+    def complete(self, layer: int, first: int, numbers: torch.Tensor) -> None:
+        """Stores the numbers `[runs, tokens, n]` of the tokens' slots that begin at `first`."""
+        slots = self._slots.view(self._shape)[:, self._history :]
+        filled = torch.zeros(slots.shape, dtype=torch.bool, device=slots.device)
+        for i, (length, _) in enumerate(self._runs):
+            filled[i, :length] = True
+        self._cache.recurrent[layer][slots[filled], first:] = numbers[filled]
 
     def start(self, layer: int) -> torch.Tensor:
         """`[runs, heads, key_dim, value_dim]` the states before the tokens."""

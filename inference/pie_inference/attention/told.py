@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from pie_inference.attention import AttentionOptions
+from pie_inference.attention import AttentionOptions, Window, outside
 from pie_inference.attention.observed import summed_probabilities
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import upload
@@ -67,7 +67,7 @@ class _Told:
     positions: torch.Tensor  # [queries]
     read: torch.Tensor  # [tokens], all true
 
-    def hidden(self, part: slice, window: int | None) -> torch.Tensor:
+    def hidden(self, part: slice, window: Window | None) -> torch.Tensor:
         """The keys that some queries do not see, `[queries, keys]`, up to the last key that one
         sees.
         """
@@ -75,7 +75,7 @@ class _Told:
         seen = int(torch.searchsorted(self.columns, places[-1], right=True))
         hidden = self.columns[:seen] > places
         if window is not None:
-            hidden |= self.key_positions[:seen] <= positions - window
+            hidden |= outside(window, positions, self.key_positions[:seen])
         return hidden
 
 

@@ -141,7 +141,10 @@ class TorchAttention(AttentionBackend):
         if not self._groups.windows:
             return found
         # A prefix that a sliding window hides in part would be another one for each input.
-        nearest = min(self._groups.windows)
+        sliding = [window for window in self._groups.windows if isinstance(window, int)]
+        if len(sliding) < len(self._groups.windows):
+            return []
+        nearest = min(sliding)
         return [prefix for prefix in found if self._reach(s, prefix) < nearest]
 
     def _reach(self, s: Sequences, prefix: SharedPrefix) -> int:

@@ -193,9 +193,19 @@ def checked_sources(
     """The sources of a checkpoint's tensors, which read as long as `opened`; none is read yet.
     Arguments and errors are those of `load_tensors`.
     """
-    sources = arrange(_stored(folder, dtype, opened))
+    sources = arrange(stored_tensors(folder, dtype, opened))
     _check(folder, expected, sources)
     return sources
+
+
+def checked_number(folder: Path, name: str, source: Source, dtype: torch.dtype) -> torch.Tensor:
+    """A stored tensor; of floating-point numbers, in that dtype. Raises `LoadError` if one is not
+    finite.
+    """
+    tensor = source.read()
+    if not tensor.is_floating_point():
+        return tensor
+    return _finite(folder, name, tensor.to(dtype))
 
 
 def _numbers(folder: Path, name: str, source: Source, *, int8: bool = False) -> torch.Tensor:
@@ -222,7 +232,7 @@ def _finite(folder: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _stored(folder: Path, dtype: torch.dtype, opened: ExitStack) -> Sources:
+def stored_tensors(folder: Path, dtype: torch.dtype, opened: ExitStack) -> Sources:
     """The tensors in the files of a checkpoint, which stay open as long as `opened`; those of a
     GGUF are rounded to the dtype as they are widened.
     """

@@ -27,7 +27,7 @@ from pie_inference.attention.sequences import Sequences
 from pie_inference.device import Fence, Int32, Int64, current, pinned
 from pie_inference.layers.step import LayerWatch
 from pie_inference.memory.embeds import EmbedPool
-from pie_inference.models.decoder import Decoder
+from pie_inference.models.network import Network
 from pie_py.wire.plan import Forward
 
 log = structlog.get_logger("pie.worker")
@@ -43,7 +43,7 @@ class DecodeGraphs:
 
     def __init__(
         self,
-        network: Decoder,
+        network: Network,
         embeds: EmbedPool,
         attention: FlashInferAttention,
         sizes: Sequence[int],
@@ -179,7 +179,7 @@ class Step(PreparedAttention):
 
     def __init__(
         self,
-        network: Decoder,
+        network: Network,
         embeds: EmbedPool,
         attention: FlashInferAttention,
         size: int,
@@ -265,7 +265,7 @@ class GraphCapture:
 
 
 def record(
-    network: Decoder, embeds: EmbedPool, attention: FlashInferAttention, sizes: Sequence[int]
+    network: Network, embeds: EmbedPool, attention: FlashInferAttention, sizes: Sequence[int]
 ) -> DecodeGraphs:
     """Records decoding steps of such batch sizes, with a progress bar on a terminal."""
 

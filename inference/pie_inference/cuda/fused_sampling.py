@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pie_inference.device import upload
 from pie_inference.memory.embeds import EmbedPool
-from pie_inference.models.decoder import Decoder
+from pie_inference.models.network import Network
 from pie_inference.sampling.choose import Parameters
 from pie_inference.sampling.noise import starts
 from pie_inference.sampling.pool import SamplerPool
@@ -24,7 +24,7 @@ _NONE = np.zeros(1, np.int32)
 
 
 def fused_sampling_for(
-    config: ModelConfig, network: Decoder, embeds: EmbedPool, samplers: SamplerPool
+    config: ModelConfig, network: Network, embeds: EmbedPool, samplers: SamplerPool
 ) -> FusedSampling | None:
     """Fused sampling for a model on a GPU, compiled; None if PyTorch's operations choose."""
     device = samplers.tokens.device

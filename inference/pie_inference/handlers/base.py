@@ -19,8 +19,8 @@ from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.host_memory import HostMemory
 from pie_inference.memory.key_bounds import KeyBounds
 from pie_inference.memory.kv_cache import KvCache
-from pie_inference.models.decoder import Decoder
 from pie_inference.models.fused_steps import FusedSteps
+from pie_inference.models.network import Network
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.sampling.pool import SamplerPool
 from pie_inference.sampling.remembered import SavedLogits
@@ -37,7 +37,7 @@ class ServedModel:
     """A network, its KV cache and embeds, and the attention between them."""
 
     description: ModelDescription
-    network: Decoder
+    network: Network
     cache: KvCache
     embeds: EmbedPool
     attention: AttentionBackend

@@ -8,6 +8,7 @@ from types import ModuleType
 import structlog
 import torch
 
+from pie_inference.attention import Chunk
 from pie_inference.errors import LoadError
 from pie_inference.models.shape import ModelShape
 from pie_inference.parallel.ranks import ALONE, Ranks
@@ -53,6 +54,8 @@ def unsuited(shape: ModelShape, dtype: torch.dtype) -> str | None:
         return "its kernels that are used here have no sinks"
     if shape.recurrent is not None:
         return "it has no layers with a state"
+    if any(isinstance(one.window, Chunk) for one in shape.attention):
+        return "its kernels have no windows that stand still"
     if shape.latent:
         return "its kernels that are used here do not read latents"
     if shape.head_dim not in HEAD_DIMS:

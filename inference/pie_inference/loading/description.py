@@ -11,6 +11,7 @@ from pie_inference.loading.network import LoadedNetwork
 from pie_inference.loading.pooling import made_to_embed, pooling
 from pie_inference.loading.sizing import PoolSizes
 from pie_inference.memory.host_memory import HostMemory
+from pie_inference.models.by_transformers.network import ByTransformers
 from pie_inference.sampling.pool import SamplerPool
 from pie_py.wire.plan import ModelDescription
 
@@ -72,7 +73,7 @@ def describe_model(
         most_steps=MOST_STEPS if loaded.ranks.size == 1 else 1,
         adapters=list(config.adapters),
         quantized=quantization(loaded.facts),
-        few_bits=loaded.network.few_bits,
+        few_bits=list(loaded.network.few_bits),
         task="embed" if made_to_embed(loaded.folder, loaded.facts) else "generate",
         pooling=pooling(loaded.folder, loaded.facts),
         no_attend=no_attend(loaded),
@@ -97,12 +98,16 @@ def no_attend(loaded: LoadedNetwork) -> str:
 def _no_adapters(loaded: LoadedNetwork) -> str:
     if loaded.ranks.size > 1:
         return "several ranks compute the model: adapters need tensor_parallel_size 1"
+    if isinstance(loaded.network, ByTransformers):
+        return f"{loaded.architecture} runs as transformers' module, whose layers take none"
     if loaded.config.deterministic:
         return "the model is `deterministic`: an adapter's sums depend on the batch"
     return ""
 
 
 def _traits(loaded: LoadedNetwork) -> list[str]:
+    if isinstance(loaded.network, ByTransformers):
+        return [trait for trait in TRAITS if trait != "adapter"]
     if loaded.network.images:
         return [*TRAITS, "input-image"]
     return TRAITS if loaded.ranks.size == 1 else SHARED_TRAITS

@@ -30,9 +30,11 @@ from pie_inference.device import current
 from pie_inference.errors import LoadError
 from pie_inference.layers.linear import multiplies_int8
 from pie_inference.loading.choices import choose_device, flashinfer_for, stored_dtype
+from pie_inference.models.by_transformers.load import load as load_general
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.few_bits import keeper
 from pie_inference.models.kept_weights import KeptWeights
+from pie_inference.models.network import Network
 from pie_inference.models.registry import ARCHITECTURES, Architecture, architecture_of, with_head
 from pie_inference.models.sharding import part_of, sharded
 from pie_inference.models.spec import LONGEST, DecoderSpec
@@ -57,7 +59,7 @@ class LoadedNetwork:
     architecture: str
     facts: Mapping[str, Any]  # of its language model, from config.json
     folder: Path
-    network: Decoder
+    network: Network
     dtype: torch.dtype
     device: torch.device
     adapters: AdapterTable
@@ -102,7 +104,9 @@ def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedN
     folder = checkpoint_folder(config.source)
     checkpoint = _limited(with_head(read_config(folder)), config.max_length)
     name = architecture_of(checkpoint)
-    architecture = ARCHITECTURES[name]
+    architecture = ARCHITECTURES.get(name)
+    if architecture is None:
+        return _load_general(name, checkpoint, config, folder, device, ranks)
     facts = {**architecture.text(checkpoint), **{k: v for k, v in checkpoint.items() if k in WHOLE}}
     dtype = choose_dtype(config.dtype, facts, device)
     small = sum(map(math.prod, architecture.tensors(checkpoint).values())) <= SMALL
@@ -128,6 +132,49 @@ def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedN
             network.use(flashinfer_kernels(config.flashinfer, library))
     return LoadedNetwork(
         config, name, facts, folder, network, dtype, device, adapters, stored, library, ranks
+    )
+
+
+def _load_general(
+    name: str,
+    checkpoint: Mapping[str, Any],
+    config: ModelConfig,
+    folder: Path,
+    device: torch.device,
+    ranks: Ranks,
+) -> LoadedNetwork:
+    """A model by transformers' own code. Raises `LoadError` for what only families of ours have."""
+    for wanted, what in (
+        (ranks.size > 1, "tensor_parallel_size above 1"),
+        (config.deterministic, "deterministic"),
+        (config.quantize, "quantize"),
+        (config.adapters, "adapters"),
+    ):
+        if wanted:
+            raise LoadError(f"{name} runs as transformers' module: not with {what}")
+    text = checkpoint.get("text_config")
+    facts = {**(text if isinstance(text, dict) else checkpoint)}
+    facts |= {key: value for key, value in checkpoint.items() if key in WHOLE}
+    dtype = choose_dtype(config.dtype, facts, device)
+    random = config.load_format == "dummy"
+    network = load_general(name, checkpoint, None if random else folder, dtype, device)
+    if config.max_length and config.max_length > network.shape.max_position:
+        raise LoadError(
+            f"max_length: {config.max_length} tokens, and the model serves"
+            f" {network.shape.max_position} at most"
+        )
+    return LoadedNetwork(
+        config,
+        name,
+        facts,
+        folder,
+        network,
+        dtype,
+        device,
+        AdapterTable(network.sites, str, dtype, device),
+        stored_dtype(config, dtype, device),
+        flashinfer_for(config, network.shape, dtype, device),
+        ranks,
     )
 
 

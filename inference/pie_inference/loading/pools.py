@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pie_inference.attention import AttentionBackend
+from pie_inference.attention import AttentionBackend, Chunk
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.handlers.base import ServedModel
 from pie_inference.layers.step import RowAttention, can_attend
@@ -97,7 +97,9 @@ def _kv_cache(loaded: LoadedNetwork, pages: int) -> KvCache:
 def _row_attention(loaded: LoadedNetwork, cache: KvCache) -> RowAttention | None:
     shape = loaded.network.shape
     sizes = shape.heads, shape.head_dim, cache.dtype
-    known = cache.stored == cache.dtype and not any(one.scored for one in shape.attention)
+    known = cache.stored == cache.dtype and not any(
+        one.scored or isinstance(one.window, Chunk) for one in shape.attention
+    )
     if no_attend(loaded) or not known or not can_attend(*sizes, loaded.device):
         return None
     return RowAttention(shape.heads, shape.kv_heads, shape.head_dim, cache.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 
 import torch
@@ -18,12 +18,12 @@ from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.delta_net import DeltaNet
 from pie_inference.models.latent import LatentAttention
 from pie_inference.models.mixer import GroupedQueryAttention, Mixer
+from pie_inference.models.network import Network
 from pie_inference.models.shape import Turn
 from pie_inference.models.sharding import divides_head
 from pie_inference.models.spec import Block, DecoderSpec, ExpertsSpec, MlpSpec
 from pie_inference.models.weights import Norm, Weights, product
 from pie_inference.parallel.ranks import ALONE, Ranks, SummedFeedForward, SummedLinear
-from pie_inference.vision.images import ImageEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,8 @@ class Layer:
         return self.mixer_norm, self.mixer_outer_norm, self.mlp_norm, self.mlp_outer_norm
 
 
-class Decoder:
-    """A transformer whose KV cache and attention are given from outside."""
-
-    images: ImageEncoder | None = None  # None if it reads text only
-    between_layers: Callable[[], None] | None = None  # called after each layer of a forward
+class Decoder(Network):
+    """A network of our own layers."""
 
     def __init__(
         self,
@@ -80,7 +77,6 @@ class Decoder:
         self._embedding = embedding
         # A checkpoint that says it is tied may store another head: then that is the head.
         head = taken.table(f"{spec.head}.weight")
-        self.no_tokens: torch.Tensor | None = None  # ids of padding, which are never chosen
         self._divided = ranks.size > 1 and divides_head(spec, ranks.size)
         if head is None and self._divided:
             head = embedding.part(ranks.size, ranks.rank)
@@ -178,7 +174,7 @@ class Decoder:
         )
 
     @property
-    def graphable(self) -> bool:
+    def graphable(self) -> bool:  # type: ignore[override]
         """True if equally large forwards run the same kernels and never wait for the device: the
         host needs row counts of experts that are not grouped.
         """
@@ -186,9 +182,7 @@ class Decoder:
         return all(self._groups(block) for block in blocks if isinstance(block, ExpertsSpec))
 
     def turns(self) -> list[Turn | None] | None:
-        """How keys turn from position to position in each layer, None where they do not; None if
-        they can't be turned to other positions.
-        """
+        """See `Network.turns`."""
         if self.shape.latent or self.shape.recurrent is not None:
             return None
         ropes = [Turn(rope.frequencies(), self.spec.interleaved) for rope in self.spec.ropes]
@@ -196,7 +190,7 @@ class Decoder:
         return [None if number is None else ropes[number] for number in layers]
 
     def use(self, kernels: Kernels) -> None:
-        """Computes with a device's kernels from now on."""
+        """See `Network.use`."""
         for rope, spec in zip(self._ropes, self.spec.ropes, strict=True):
             # The kernel turns whole heads, by halves.
             if spec.head_dim == self.shape.head_dim and not self.spec.interleaved:
@@ -210,7 +204,7 @@ class Decoder:
                     norm.use(kernels)
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Hidden states `[n, hidden]` of tokens `[n]`, int64."""
+        """See `Network.embed`."""
         found = self._embedding.rows(tokens)
         return found if self._embedding_scale == 1.0 else found.mul_(self._embedding_scale)
 
@@ -223,19 +217,7 @@ class Decoder:
         adapters: AdapterRows | None = None,
         images: ImageInputs | None = None,
     ) -> torch.Tensor:
-        """Runs the layers over inputs and stores their keys and values.
-
-        Args:
-            hidden: inputs `[t, hidden]`; overwritten by the layers.
-            positions: `[t]`, int64.
-            attention: what each input attends to, and where its key and value go.
-            outputs: rows `[o]`, int64, whose result is wanted; all of them if None.
-            adapters: of the inputs; none by default.
-            images: what inputs have of images in rows and columns; none by default.
-
-        Returns:
-            Hidden states `[o, hidden]` after the final norm.
-        """
+        """See `Network.forward`."""
         angles = self.angles(positions, images)
         deep = 0 if images is None else images.features.shape[1]
         scale = self.spec.residual_scale
@@ -271,10 +253,7 @@ class Decoder:
         return [rope.angles(positions) for rope in self._ropes]
 
     def logits(self, hidden: torch.Tensor, *, every: bool = False) -> torch.Tensor:
-        """Logits `[n, vocab_size]` of hidden states that `forward` returned, in the model's dtype,
-        or in float32 on a CPU and if they are capped; minus infinity in `no_tokens`, unless of
-        `every` row.
-        """
+        """See `Network.logits`."""
         cap, found = self.spec.logit_softcap, self._head.widely(hidden)
         if self._divided:
             found = self._ranks.joined(found)

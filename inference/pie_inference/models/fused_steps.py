@@ -36,6 +36,7 @@ from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.models.decoder import Decoder, Layer
 from pie_inference.models.mixer import GroupedQueryAttention
+from pie_inference.models.network import Network
 from pie_inference.models.spec import DecoderSpec, MlpSpec, NormNames
 from pie_py.wire.plan import Forward
 
@@ -43,7 +44,7 @@ MOST_INPUTS = 17  # of a sequence that attend one by one: a token and the guesse
 
 
 def fused_steps(
-    network: Decoder,
+    network: Network,
     cache: KvCache,
     embeds: EmbedPool,
     adapter_of: Callable[[int], Adapter],
@@ -52,7 +53,7 @@ def fused_steps(
     """Steps of a network over its pools, with the adapters of slots, and with `prompts` if rows of
     these are computed as others; None if it is none of those that can be fused.
     """
-    if not _plain(network.spec) or cache.stored != cache.dtype:
+    if not isinstance(network, Decoder) or not _plain(network.spec) or cache.stored != cache.dtype:
         return None
     layers = [_step_layer(network, number, cache) for number in range(len(network.layers))]
     whole = [layer for layer in layers if layer is not None]
@@ -106,7 +107,7 @@ def _step_layer(network: Decoder, number: int, cache: KvCache) -> StepLayer | No
         grouped,
         [norm if isinstance(norm, RmsNorm) else None for norm in norms],
         pool=cache.rows[number],
-        window=options.window,
+        window=options.sliding,
         rope=network.spec.layer_rope[number],
         scale=options.scale_of(cache.head_dim),
     )

@@ -33,6 +33,12 @@ _DEFAULTS_3_5: dict[str, object] = {
     "num_key_value_heads": 4,
     "max_position_embeddings": 32_768,
 }
+_DEFAULTS_3_5_MOE = {
+    **_DEFAULTS_3_5,
+    "hidden_size": 2048,
+    "num_hidden_layers": 40,
+    "num_key_value_heads": 2,
+}
 
 
 def qwen2(config: Config) -> DecoderSpec:
@@ -93,6 +99,13 @@ def qwen3_next_rename(_: Config) -> Callable[[str], str | None]:
 def qwen3_5(config: Config) -> DecoderSpec:
     """Qwen 3 Next's layers, dense; a text token has one position in all three directions."""
     return _hybrid(qwen3_5_text(config), None, joined=False)
+
+
+def qwen3_5_moe(config: Config) -> DecoderSpec:
+    """Qwen 3.5 with experts."""
+    text = within(config, _DEFAULTS_3_5_MOE) if "text_config" in config else config
+    sizes = {"experts": 256, "inner": 512, "chosen": 8, "dense": 512, "shared": 512}
+    return _hybrid(text, _blocks(Fields(text), **sizes, normalized=True), joined=False)
 
 
 def qwen3_5_text(config: Config) -> Config:

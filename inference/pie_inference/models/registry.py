@@ -22,6 +22,7 @@ from pie_inference.models import (
     qwen,
     qwen3_vl,
 )
+from pie_inference.models.by_transformers.load import class_names, class_of, transformers
 from pie_inference.models.decoder import Decoder
 from pie_inference.models.idefics3 import Idefics3, idefics3, idefics3_rename, idefics3_tensors
 from pie_inference.models.llava import Llava, llava, llava_rename, llava_tensors
@@ -68,6 +69,7 @@ def _decoder(
 
 
 _QWEN3_5 = _decoder(qwen.qwen3_5, lambda _: qwen.qwen3_5_rename, qwen.qwen3_5_text)
+_QWEN3_5_MOE = _decoder(qwen.qwen3_5_moe, lambda _: qwen.qwen3_5_rename, qwen.qwen3_5_text)
 _IDEFICS3 = Architecture(
     tensors=lambda config: idefics3_tensors(idefics3(config)),
     build=Idefics3,
@@ -106,6 +108,8 @@ ARCHITECTURES = {
     "Qwen3NextForCausalLM": _decoder(qwen.qwen3_next, qwen.qwen3_next_rename),
     "Qwen3_5ForCausalLM": _QWEN3_5,
     "Qwen3_5ForConditionalGeneration": _QWEN3_5,
+    "Qwen3_5MoeForCausalLM": _QWEN3_5_MOE,
+    "Qwen3_5MoeForConditionalGeneration": _QWEN3_5_MOE,
     "Qwen3VLForConditionalGeneration": Architecture(
         tensors=lambda config: qwen3_vl.qwen3_vl_tensors(qwen3_vl.qwen3_vl(config)),
         build=qwen3_vl.Qwen3Vl,
@@ -122,6 +126,15 @@ ARCHITECTURES = {
 }
 
 
+def families() -> dict[str, str]:
+    """The architectures that can be served, and whose code runs each; transformers' are tried when
+    they are loaded.
+    """
+    theirs = class_names() - ARCHITECTURES.keys() if transformers() else set()
+    ours = dict.fromkeys(ARCHITECTURES, "pie_py")
+    return ours | dict.fromkeys(sorted(theirs), "transformers")
+
+
 def with_head(config: Config) -> Config:
     """A model that was saved without a head (`Qwen3Model`), as models for embeddings are, as one
     whose head is its embedding.
@@ -135,8 +148,9 @@ def with_head(config: Config) -> Config:
 
 
 def architecture_of(config: Config) -> str:
-    """The architecture that a config.json names: a key of `ARCHITECTURES`. Raises `LoadError` if it
-    names none that is supported, or its quantization is not.
+    """The architecture that a config.json names: a key of `ARCHITECTURES`, or else a class that
+    transformers has. Raises `LoadError` if it names none that is supported, or its quantization is
+    not.
     """
     quantization(config)  # refuses a method that is not known
     names = config.get("architectures") or []
@@ -145,7 +159,17 @@ def architecture_of(config: Config) -> str:
     for name in names:
         if name in ARCHITECTURES:
             return str(name)
+    for name in names:
+        if class_of(str(name)) is not None:
+            return str(name)
+    there = f"{', '.join(map(str, names))[:200] or 'unnamed'}"
     raise LoadError(
-        f"config.json: architecture {', '.join(map(str, names)) or 'unnamed'} is not supported"
-        f" (supported: {', '.join(ARCHITECTURES)})"
+        f"config.json: architecture {there} is not supported: "
+        + (
+            "it is none that writes text, of ours or transformers'"
+            if transformers()
+            else "it is not among ours, and transformers', which may have it, is not there:"
+            " `pip install 'pie-py[models]'`"
+        )
+        + "; `pie-py models --families` lists what is"
     )

@@ -152,9 +152,12 @@ def each_expert(spec: DecoderSpec, sources: Sources) -> Sources:
     """Sources in which every expert has tensors of its own, of the names in its `MlpSpec`."""
     found = dict(sources)
     for i, block in enumerate(spec.feed_forward):
-        if not isinstance(block, ExpertsSpec) or block.stacked is None:
+        if not isinstance(block, ExpertsSpec):
             continue
         prefix = f"{spec.prefix}layers.{i}."
+        if block.stacked is None:
+            found |= _taken_apart(block, prefix, found)
+            continue
         names = block.stacked
         for kind, suffix in (("weight", ""), ("bias", "_bias")):
             for whole, gates in ((names.gate_up, True), (names.down, False)):
@@ -167,6 +170,36 @@ def each_expert(spec: DecoderSpec, sources: Sources) -> Sources:
                     name = f"{prefix}{expert.gate if gates else expert.down}.{kind}"
                     found[name] = _entry(stored, number, names, gates)
     return found
+
+
+def _taken_apart(block: ExpertsSpec, prefix: str, found: dict[str, Source]) -> Sources:
+    """Every expert's tensors, out of those that hold all of them though its spec names each."""
+    stored = {
+        name: found.get(f"{prefix}mlp.experts.{name}") for name in ("gate_up_proj", "down_proj")
+    }
+    both, down = stored["gate_up_proj"], stored["down_proj"]
+    if both is None or down is None or block.up is None:
+        return {}
+    for name in stored:
+        del found[f"{prefix}mlp.experts.{name}"]
+    made: dict[str, Source] = {}
+    rows, inputs = both.shape[1:]
+    for number in range(block.experts):
+        gate, up = block.gate.format(number), block.up.format(number)
+        for name, part in ((gate, 0), (up, 1)):
+            half = partial(_half, part=part)
+            made[f"{prefix}{name}.weight"] = Entry(both, number, half, (rows // 2, inputs), True)
+        name = f"{prefix}{block.down.format(number)}.weight"
+        made[name] = Entry(down, number, _whole, down.shape[1:], True)
+    return made
+
+
+def _half(tensor: torch.Tensor, part: int) -> torch.Tensor:
+    return tensor.chunk(2)[part]
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
 
 
 def _entry(whole: Source, number: int, names: StackedNames, gates: bool) -> Entry:

@@ -22,6 +22,7 @@ from pie_inference.loading.assembly import load_served
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.serving.flight import Flight
 from pie_py.config.model import ModelConfig
+from pie_py.config.turns import Turns
 from pie_py.wire.plan import (
     AdapterDone,
     Batch,
@@ -61,6 +62,7 @@ class Engine:
         self._long_ns: dict[str, int] = {}  # what the last batch of each long kind took
         self._ended_ns = 0  # when the last plan was done
         self._flights: dict[torch.device, Flight] = {}  # the last one of each GPU
+        self.turns = Turns("worker")  # without batches of a long kind, whose time is planned
         for model in load_served(configs, ranks):
             name = model.description.name
             if name in self._models:
@@ -197,9 +199,12 @@ class Engine:
             waits = long and self._long_ns.get(batch.kind, 0) >= LONG_NS
             if waits and any(result.has_values for result in answer.results):
                 answer.send()
+            in_turn = long and self.turns.end()
             start = time.perf_counter_ns()
             result = _start(model, batch).get()
             result.nanoseconds = time.perf_counter_ns() - start
+            if in_turn:
+                self.turns.begin()
             answer.results.append(result)
             if isinstance(batch, Forward):
                 threads.took(result.nanoseconds / 1e9)

@@ -1,0 +1,332 @@
+"""`families`: each class of transformers' that writes text, small and random, served exactly?"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import options
+from benchmarks.benchmark import Benchmark, Progress
+from pie_inference import handlers
+from pie_inference.loading.assembly import load_models
+from pie_inference.models.by_transformers.network import ByTransformers
+from pie_py.bench.report import Report
+from pie_py.config.model import ModelConfig
+from pie_py.wire.plan import EmbedText, Forward
+
+PAGE = 8
+ERROR = 1e-3  # of log-probabilities, at most
+SECONDS, MEMORY = 120, 16 << 30  # for one class
+# Sizes by the end of their names in a configuration. What is not named keeps its default.
+SIZES: dict[str, Any] = {
+    "hidden_size": 64,
+    "n_embd": 64,
+    "d_model": 64,
+    "word_embed_proj_dim": 64,
+    "intermediate_size": 96,
+    "ffn_dim": 96,
+    "num_hidden_layers": 4,
+    "num_layers": 4,
+    "decoder_layers": 4,
+    "encoder_layers": 1,
+    "n_layer": 4,
+    "n_layers": 4,
+    "num_attention_heads": 4,
+    "attention_heads": 4,
+    "num_heads": 4,
+    "n_head": 4,
+    "n_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 160,
+    "max_position_embeddings": 256,
+    "n_positions": 256,
+    "n_ctx": 256,
+    "max_seq_len": 256,
+    "initializer_range": 0.15,
+    "init_std": 0.15,
+    "sliding_window": 12,
+    "attention_chunk_size": 12,
+    "window_size": 12,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "n_routed_experts": 4,
+    "moe_num_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "mamba_n_heads": 4,
+    "mamba_num_heads": 4,
+    "mamba_d_head": 32,
+    "mamba_head_dim": 32,
+    "mamba_d_state": 16,
+    "mamba_d_ssm": 128,
+    "ssm_state_size": 16,
+    "state_size": 16,
+    "n_groups": 2,
+    "mamba_n_groups": 2,
+    "n_shared_experts": 1,
+    "rotary_dim": 8,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 160,
+    "global_head_dim": 24,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+    "is_decoder": True,
+    "use_cache": False,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Classes of causal models, of models that read images too, and those of one name."""
+
+    images: bool = options.option(
+        "--images", is_flag=True, default=False, help="Classes that read images."
+    )
+    only: str = options.option("--only", default="", help="Model types that contain this alone.")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a class: right, wrong, refused or not made; which way it went, or why not."""
+
+    kind: str
+    said: str
+    error: float = 0.0
+
+
+def small_config(kind: Any, sizes: Mapping[str, Any] = SIZES) -> Any:
+    """A small configuration of a class."""
+    return kind(**_small(kind, sizes))
+
+
+def _small(kind: Any, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    plain = kind()
+    stored = {n: v for n, v in plain.to_dict().items() if n not in kind.sub_configs}
+    stored |= {name: stored[own] for name, own in kind.attribute_map.items() if own in stored}
+    values = {
+        name: sizes[name]
+        for name, default in stored.items()
+        if name in sizes and (default is not None or name in _NEEDED)
+    }
+    for name in kind.sub_configs:
+        own = getattr(plain, name, None)
+        if own is not None and hasattr(type(own), "sub_configs"):
+            values[name] = _small(type(own), sizes)
+    for name, per_layer in stored.items():
+        if name in _PER_LAYER and isinstance(per_layer, list):
+            values[name] = _few(per_layer, 4)
+    if "kv_lora_rank" in values:  # latents have a key for each head
+        values |= {"num_key_value_heads": 4, "head_dim": sizes["qk_rope_head_dim"]}
+    return values | _OWN.get(kind.model_type, {})
+
+
+_NEEDED = (
+    "head_dim",
+    "num_key_value_heads",
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "num_experts_per_tok",
+    "n_shared_experts",
+    "num_local_experts",
+    "n_routed_experts",
+)
+_PER_LAYER = ("layer_types", "mlp_layer_types")
+# What follows from no size above.
+_OWN: dict[str, dict[str, Any]] = {
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"] * 2},
+    "bamba": {"attn_layer_indices": [1, 3]},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
+    "plbart": {"decoder_attention_heads": 4, "encoder_attention_heads": 4},
+    "whisper": {"decoder_attention_heads": 4, "encoder_attention_heads": 4},
+    "zaya": {"num_experts_per_tok": 1},
+    "gemma3n_text": {
+        "num_kv_shared_layers": 2,
+        "activation_sparsity_pattern": [0.95, 0.95, 0.0, 0.0],
+    },
+}
+
+
+def _few(types: Sequence[str], count: int) -> list[str]:
+    """So many layers, of each kind that there is."""
+    kinds = sorted(set(types), key=types.index)
+    return [kinds[i % len(kinds)] for i in range(count)]
+
+
+def random_module(kind: Any, **more: Any) -> Any:
+    """A small module of a class, whose biases and norms are not all the same."""
+    torch.manual_seed(0)
+    config = small_config(kind.config_class, {**SIZES, **more})
+    module = kind._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if "norm" in name or name.endswith("bias"):
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+        module(input_ids=torch.tensor([[7, 8, 9]]), use_cache=False)
+    return module
+
+
+def error_of(folder: Path, module: Any) -> tuple[float, bool]:
+    """The largest error of log-probabilities over three texts, which are read in pieces together,
+    and whether transformers' code ran.
+    """
+    config = {"source": str(folder), "page_size": PAGE, "kv_pages": 64, "embeds": 1024}
+    model = load_models([ModelConfig.model_validate({**config, "dtype": "float32"})])[0]
+    some = np.random.default_rng(0)
+    texts = [some.integers(5, 120, count).tolist() for count in (37, 11, 90)]
+    with torch.inference_mode():
+        wanted = [module(input_ids=torch.tensor([t])).logits[0].float() for t in texts]
+        pages = some.permutation(64)
+        own = [pages[:8], pages[8:16], pages[16:32]]
+        ends = [(0, 20, 36, 37), (0, 4, 10, 11), (0, 50, 89, 90)]
+        worst = 0.0
+        for parts in zip(*map(pairwise, ends), strict=True):
+            found = _forward(model, texts, own, parts)
+            for logits, whole, (first, end) in zip(found, wanted, parts, strict=True):
+                error = (logits.log_softmax(-1) - whole[first:end].log_softmax(-1)).abs()
+                worst = max(worst, float(error.max()) if error.isfinite().all() else math.inf)
+        spread = float(wanted[2].log_softmax(-1).std())
+    return worst if spread > ERROR else math.inf, isinstance(model.network, ByTransformers)
+
+
+def _forward(
+    model: Any, texts: list[list[int]], own: list[Any], parts: Sequence[tuple[int, int]]
+) -> Iterator[torch.Tensor]:
+    def ints(values: Any) -> Any:
+        return np.asarray(values, np.int32)
+
+    counts = [end - first for first, end in parts]
+    places = [range(first, end) for first, end in parts]
+    starts = ints(np.cumsum([0, *counts]))
+    inputs = ints(range(sum(counts)))
+    tokens = [t for text, (first, end) in zip(texts, parts, strict=True) for t in text[first:end]]
+    slots = [own[i][p // PAGE] * PAGE + p % PAGE for i, some in enumerate(places) for p in some]
+    held = [-(-first // PAGE) for first, _ in parts]
+    used = [min(PAGE, first - i * PAGE) for first, _ in parts for i in range(-(-first // PAGE))]
+    outputs = 512 + inputs
+    positions = ints([p for some in places for p in some])
+    handlers.embeds.embed_text(model, EmbedText(ints(tokens), positions, inputs))
+    none = np.zeros(0, np.int32)
+    handlers.forward.forward(
+        model,
+        Forward(
+            input_starts=starts,
+            inputs=inputs,
+            page_starts=ints(np.cumsum([0, *held])),
+            pages=ints([page for i, count in enumerate(held) for page in own[i][:count]]),
+            page_used=ints(used),
+            has_masked=ints([0] * 3),
+            output_slots=ints(slots),
+            output_starts=starts,
+            outputs=outputs,
+            mask_starts=ints([0] * 4),
+            mask=none,
+            adapters=none,
+            observed=ints([0] * 3),
+            detail=ints([0] * 3),
+            attends=ints([-1] * 3),
+            attend_steps=ints([0] * 3),
+        ),
+    )
+    logits = model.network.logits(model.embeds.read(outputs)).float()
+    return iter(torch.split(logits, counts))
+
+
+def outcome(name: str) -> Outcome:
+    """Makes a class of that name small and random, and serves it."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    kind = getattr(transformers, name)
+    try:
+        module = random_module(kind)
+    except Exception as error:
+        return Outcome("not made", f"{type(error).__name__}: {error}")
+    with tempfile.TemporaryDirectory() as folder:
+        module.save_pretrained(folder)
+        try:
+            worst, general = error_of(Path(folder), module)
+        except Exception as refused:
+            return Outcome(
+                "refused", str(refused).partition(" by transformers: ")[2] or str(refused)
+            )
+    kind_of = "right" if worst <= ERROR else "wrong"
+    return Outcome(kind_of, "transformers' code" if general else "ours", worst)
+
+
+def apart(name: str) -> Outcome:
+    """As `outcome`, in a process of its own with little memory and time."""
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        signal.alarm(SECONDS)
+        found = outcome(name)
+        said = found.said.replace("\n", " ")[:300]
+        os.write(write, f"{found.kind}\n{said}\n{found.error}".encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        parts = answer.read().split("\n")
+    os.waitpid(child, 0)
+    if len(parts) < 3:
+        return Outcome("not made", "takes too much memory or time")
+    return Outcome(parts[0], parts[1], float(parts[2]))
+
+
+def families(settings: Settings, progress: Progress) -> Report:
+    """Each class in a process of its own; the prompt in pieces, steps and both in one batch."""
+    from transformers.models.auto import modeling_auto as auto
+
+    tables = [auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES]
+    if settings.images:
+        tables = [auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES]
+    names = {
+        str(name): kind
+        for table in tables
+        for kind, name in table.items()
+        if isinstance(name, str) and settings.only in kind
+    }
+    progress.expect(len(names))
+    report = Report("Families", ["class", "outcome", "how", "error"])
+    counts: Counter[str] = Counter()
+    for name in names:
+        found = apart(name)
+        counts[found.kind] += 1
+        progress(f"{name} {found.kind} {found.said} {found.error:.1e}")
+        report.rows.append([name, found.kind, found.said, f"{found.error:.1e}"])
+    report.notes.append(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+    return report
+
+
+BENCHMARK = Benchmark(Settings, families)

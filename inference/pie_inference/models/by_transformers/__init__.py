@@ -1,0 +1,1 @@
+"""Families without code of ours: transformers' own module, under our attention."""

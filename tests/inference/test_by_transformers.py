@@ -1,0 +1,259 @@
+"""Families without code of ours: transformers' own modules under the paged attention."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from support.checkpoints import edited
+from support.model_rig import Rig, Step, causal, runs_of
+from transformers import PreTrainedModel
+
+from benchmarks.families import random_module, small_config
+from pie_inference.attention import Chunk
+from pie_inference.errors import LoadError
+from pie_inference.models import registry
+from pie_inference.models.by_transformers.network import ByTransformers
+
+# Learned positions, none, slopes; latents; windows that slide and stand; experts; soft caps; layers
+# of several widths; embeddings for each layer; sinks; logits that are scaled; convolutions; states.
+KINDS = (
+    "GPT2LMHeadModel",
+    "OPTForCausalLM",
+    "BloomForCausalLM",
+    "MptForCausalLM",
+    "GPTNeoXForCausalLM",
+    "DeepseekV2ForCausalLM",
+    "Llama4ForCausalLM",
+    "OlmoeForCausalLM",
+    "Gemma2ForCausalLM",
+    "Gemma4ForCausalLM",
+    "GptOssForCausalLM",
+    "CohereForCausalLM",
+    "MiniMaxM2ForCausalLM",
+    "Lfm2ForCausalLM",
+    "NemotronHForCausalLM",
+)
+
+
+@pytest.fixture
+def general(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Families of ours go the general way, too."""
+    monkeypatch.setattr(registry, "ARCHITECTURES", {})
+    monkeypatch.setattr("pie_inference.loading.network.ARCHITECTURES", {})
+
+
+def made(folder: Path, name: str, **more: Any) -> PreTrainedModel:
+    module = random_module(getattr(transformers, name), **more)
+    module.save_pretrained(folder)
+    return module
+
+
+@torch.inference_mode()
+def wanted_of(module: PreTrainedModel, tokens: list[int], **more: Any) -> torch.Tensor:
+    logits: torch.Tensor = module(input_ids=torch.tensor([tokens]), use_cache=False, **more).logits
+    return logits[0].log_softmax(-1)
+
+
+def assert_close(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(found, wanted, atol=1e-3, rtol=0)
+
+
+def tokens_of(count: int, seed: int = 0) -> list[int]:
+    tokens: list[int] = np.random.default_rng(seed).integers(5, 150, count).tolist()
+    return tokens
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.usefixtures("general")
+def test_log_probabilities(name: str, tmp_path: Path) -> None:
+    """Of prompts at once, in pieces and in one batch with others' steps; forked, and masked."""
+    module = made(tmp_path, name)
+    rig = Rig(tmp_path, page_size=8)
+    assert isinstance(rig.model.network, ByTransformers)
+    first, second = tokens_of(45), tokens_of(20, 1)
+    wanted, other = wanted_of(module, first), wanted_of(module, second)
+    (found,) = rig.forward(Step(rig.sequence(45), first, outputs=45))
+    assert_close(found.log_softmax(-1), wanted)
+    one, two = rig.sequence(45), rig.sequence(20)
+    for (a, b), (c, d) in zip(
+        ((0, 30), (30, 43), (43, 44), (44, 45)), ((0, 1), (1, 18), (18, 19), (19, 20)), strict=True
+    ):
+        steps = Step(one, first[a:b], outputs=b - a), Step(two, second[c:d], outputs=d - c)
+        found, beside = rig.forward(*steps)
+        assert_close(found.log_softmax(-1), wanted[a:b])
+        assert_close(beside.log_softmax(-1), other[c:d])
+
+
+@pytest.mark.parametrize("name", ["Lfm2ForCausalLM", "NemotronHForCausalLM"])
+def test_layers_with_a_state_go_back(name: str, tmp_path: Path) -> None:
+    """A text is cut and goes on otherwise; what begins alike shares pages, and a hidden token was
+    never there.
+    """
+    module = made(tmp_path, name)
+    rig = Rig(tmp_path, page_size=8, pages=128)
+    tokens = tokens_of(600)
+    one = rig.sequence(640)
+    for first, end in ((0, 530), (530, 599), (599, 600)):
+        rig.forward(Step(one, tokens[first:end]))
+    for length in (24, 560):
+        one.used = length
+        others = tokens[:length] + tokens_of(7, length)
+        (found,) = rig.forward(Step(one, others[length:], outputs=7))
+        assert_close(found.log_softmax(-1), wanted_of(module, others)[length:])
+    fork, last = rig.sequence(640), tokens_of(3, 5)
+    fork.pages[:2], fork.used = one.pages[:2], 16
+    (found,) = rig.forward(Step(fork, last, outputs=3))
+    assert_close(found.log_softmax(-1), wanted_of(module, tokens[:16] + last)[16:])
+    hidden = np.tri(3, 19, 16, dtype=np.bool_)
+    hidden[:, 4] = False
+    fork.used = 16
+    (seen,) = rig.forward(Step(fork, last, outputs=3, mask=runs_of(hidden)))
+    if name == "NemotronHForCausalLM":  # whose attention knows no positions
+        short = tokens[:4] + tokens[5:16] + last
+        assert_close(seen.log_softmax(-1), wanted_of(module, short)[15:])
+
+
+@pytest.mark.usefixtures("general")
+def test_masks_and_observed_attention(tmp_path: Path) -> None:
+    module = made(tmp_path, "GPT2LMHeadModel")
+    rig = Rig(tmp_path, page_size=8)
+    tokens = tokens_of(20)
+    sequence = rig.sequence(20)
+    rig.forward(Step(sequence, tokens[:12], outputs=0))
+    visible = causal(20)
+    visible[12:, [3, 8]] = False
+    added = torch.where(torch.tensor(visible), 0.0, torch.finfo(torch.float32).min)[None, None]
+    step = Step(sequence, tokens[12:], outputs=8, mask=runs_of(visible[12:]), observed=8)
+    (found,) = rig.forward(step)
+    assert_close(found.log_softmax(-1), wanted_of(module, tokens, attention_mask=added)[12:])
+    assert rig.attention is not None
+    weights = torch.tensor(rig.attention.values)
+    assert weights[[3, 8]].eq(0).all()
+    assert weights[:12].sum() > 1
+
+
+@pytest.mark.usefixtures("general")
+def test_windows_are_read_from_the_masks(tmp_path: Path) -> None:
+    made(tmp_path / "still", "Llama4ForCausalLM")
+    windows = {one.window for one in Rig(tmp_path / "still").model.network.shape.attention}
+    assert windows == {None, Chunk(12)}
+    made(tmp_path / "sliding", "Gemma2ForCausalLM")
+    shape = Rig(tmp_path / "sliding").model.network.shape
+    assert {(one.window, one.softcap) for one in shape.attention} == {(12, 50.0), (None, 50.0)}
+
+
+@pytest.mark.usefixtures("general")
+def test_bfloat16_is_near_to_float32(tmp_path: Path) -> None:
+    module = made(tmp_path, "BloomForCausalLM")
+    rig = Rig(tmp_path, dtype="bfloat16")
+    tokens = tokens_of(60)
+    (found,) = rig.forward(Step(rig.sequence(60), tokens, outputs=60))
+    exact = wanted_of(module, tokens)
+    theirs = wanted_of(module.to(torch.bfloat16), tokens).float()
+    own = found.log_softmax(-1)
+    assert (own - exact).norm() <= 1.2 * (theirs - exact).norm()
+
+
+REFUSED = {
+    "MambaForCausalLM": "MambaForCausalLM by transformers: its layers",
+    "MiniMaxForCausalLM": "inputs depend on others outside its attention.*linear_attention",
+    "BertLMHeadModel": "neither causal nor a window",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_keys_and_values_is_refused(name: str, tmp_path: Path) -> None:
+    made(tmp_path, name, is_decoder=False)
+    with pytest.raises(LoadError, match=REFUSED[name]):
+        Rig(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"auto_map": {"AutoModelForCausalLM": "own.Model"}}, "'auto_map' names code of its own"),
+        ({"architectures": ["StrangerForCausalLM"]}, "StrangerForCausalLM is not supported: it is"),
+    ],
+)
+def test_strangers_are_refused(changes: dict[str, Any], text: str, tmp_path: Path) -> None:
+    made(tmp_path, "GPT2LMHeadModel")
+    edited("config.json", **changes)(tmp_path)
+    with pytest.raises(LoadError, match=text) as refused:
+        Rig(tmp_path)
+    assert len(str(refused.value)) < 300
+
+
+def test_without_the_library_it_is_asked_for_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, "GPT2LMHeadModel")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(LoadError, match=r"not among ours.*`pip install 'pie-py\[models\]'`"):
+        Rig(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"quantize": "int8"}, "not with quantize"),
+        ({"deterministic": True}, "not with deterministic"),
+        ({"max_length": 300}, "max_length: 300 tokens, and the model serves 256 at most"),
+    ],
+)
+def test_what_only_families_of_ours_have(config: dict[str, Any], text: str, tmp_path: Path) -> None:
+    made(tmp_path, "GPT2LMHeadModel")
+    with pytest.raises(LoadError, match=text):
+        Rig(tmp_path, **config)
+
+
+def _nan(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["transformer.h.1.ln_1.weight"][3] = torch.nan
+
+
+def _less(tensors: dict[str, torch.Tensor]) -> None:
+    del tensors["transformer.h.1.ln_1.weight"]
+
+
+def _smaller(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["transformer.h.1.ln_1.weight"] = torch.ones(63)
+
+
+def _more(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["transformer.h.9.ln_1.weight"] = torch.ones(64)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "text"),
+    [
+        (_nan, "h.1.ln_1.weight holds numbers that are not finite"),
+        (_less, r"lacks tensors: transformer.h.1.ln_1.weight"),
+        (_smaller, "disagree with config.json"),
+        (_more, "does not have: transformer.h.9"),
+    ],
+)
+def test_tensors_are_checked(spoil: Any, text: str, tmp_path: Path) -> None:
+    made(tmp_path, "GPT2LMHeadModel")
+    tensors = load_file(tmp_path / "model.safetensors")
+    spoil(tensors)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(LoadError, match=text):
+        Rig(tmp_path)
+
+
+def test_adapters_are_refused_by_name(tmp_path: Path) -> None:
+    made(tmp_path, "GPT2LMHeadModel")
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [
+        "GPT2LMHeadModel"
+    ]
+    description = Rig(tmp_path).model.description
+    assert "adapter" not in description.traits
+    assert "transformers' module" in description.no_adapters
+    assert small_config(transformers.GPT2Config).n_embd == description.hidden_size
