@@ -70,6 +70,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }
 GREEDY, DRAWN = "greedy", f"temperature {TEMPERATURE}, top-p {TOP_P}"
+# Parameters that are programs, over a step with a temperature, and the goal of each at 8 rows.
+PARAMETERS: dict[str, tuple[dict[str, Any], float]] = {
+    "typical_p 0.9": ({"typical_p": 0.9}, 1.2),
+    "penalties": ({"presence_penalty": 0.5, "repetition_penalty": 1.1}, 1.3),
+    "DRY": ({"dry_multiplier": 0.8}, 1.3),
+}
 # Of a step with programs, over one with the built-in samplers: at one row, at many, with many
 # programs.
 ONE_GOAL, MANY_GOAL, SEVERAL_GOAL = 1.02, 1.05, 1.3
@@ -101,12 +107,9 @@ def drawn(logits: Tensor, state: State) -> Tensor:
 def _other(number: int) -> ProgramSampler:
     """The same meaning as `drawn`, as a program of its own."""
     names: dict[str, Any] = {"temperature": TEMPERATURE, f"top_p{number}": TOP_P}
-
-    def rule(logits: Tensor, state: State) -> Tensor:
-        share = getattr(state, f"top_p{number}")
-        return device.draw(samplers.top_p(logits / state.temperature, share))
-
-    return device.program(rule)(**names)
+    share = f"top_p(logits / state.temperature, state.top_p{number})"
+    rule = device.program(f"def rule(logits, state):\n    return draw({share})")
+    return rule(**names)
 
 
 @dataclass
@@ -117,6 +120,7 @@ class _Sequences:
     first: int  # sampler and embed
     count: int
     programs: list[Bound]
+    remembers: bool = False
     steps: int = 0
 
     def begin(self) -> list[Batch]:
@@ -125,7 +129,7 @@ class _Sequences:
         made = SetSampler(
             samplers=self._own,
             seeds=seeds.astype(np.uint32),
-            rows=np.full(self.count, -1, np.int32),
+            rows=self._own if self.remembers else np.full(self.count, -1, np.int32),
             **packed(self.programs),
         )
         where = np.zeros(self.count, np.int32)
@@ -194,8 +198,9 @@ def device_programs(settings: Settings, progress: Progress) -> Report:
     progress.expect(len(pairs))
     rows: list[list[object]] = []
     goals = []
-    for what, is_greedy, programs, goal in pairs:
-        of_programs, built_in = _turns(engine, is_greedy, programs, settings.steps)
+    for what, sampler, programs, goal in pairs:
+        same = what not in PARAMETERS
+        of_programs, built_in = _turns(engine, sampler, programs, settings.steps, same)
         whole = _ratio(of_programs.whole, built_in.whole)
         rows.append(
             [
@@ -218,31 +223,33 @@ def device_programs(settings: Settings, progress: Progress) -> Report:
     )
 
 
-def _pairs(vocabulary: int, rows: int) -> Iterator[tuple[str, bool, list[Bound], float]]:
-    """A case: its name, if it is greedy, the programs of the rows, and the goal."""
-    one, best = bound(drawn(temperature=TEMPERATURE, top_p=TOP_P), vocabulary), greedy()
-    yield GREEDY, True, [bound(best, vocabulary)], ONE_GOAL
-    yield DRAWN, False, [one], MANY_GOAL
-    yield GREEDY, True, [bound(best, vocabulary)] * rows, MANY_GOAL
-    yield DRAWN, False, [one] * rows, MANY_GOAL
+def _pairs(vocabulary: int, rows: int) -> Iterator[tuple[str, Sampler, list[Bound], float]]:
+    """A case: its name, the built-in sampler, the programs of the rows, and the goal."""
+    fields: dict[str, Any] = {"temperature": TEMPERATURE, "top_p": TOP_P}
+    one, best = bound(drawn(**fields), vocabulary), bound(greedy(), vocabulary)
+    likeliest, drawing = Sampler(temperature=0.0), Sampler(**fields)
+    yield GREEDY, likeliest, [best], ONE_GOAL
+    yield DRAWN, drawing, [one], MANY_GOAL
+    yield GREEDY, likeliest, [best] * rows, MANY_GOAL
+    yield DRAWN, drawing, [one] * rows, MANY_GOAL
     several = [bound(_other(i), vocabulary) for i in range(8)]
-    yield f"8 programs of {DRAWN}", False, (several * rows)[:rows], SEVERAL_GOAL
+    yield f"8 programs of {DRAWN}", drawing, (several * rows)[:rows], SEVERAL_GOAL
+    for what, (parameters, goal) in PARAMETERS.items():
+        yield what, Sampler(), [bound(Sampler(**parameters), vocabulary)] * 8, goal
 
 
 def _turns(
-    engine: Engine, is_greedy: bool, programs: list[Bound], steps: int
+    engine: Engine, built_in: Sampler, programs: list[Bound], steps: int, same: bool
 ) -> tuple[_Side, _Side]:
     """Times of steps with programs and with built-in samplers.
 
     Raises:
-        RuntimeError: they chose different tokens.
+        RuntimeError: they mean the `same`, and chose different tokens.
     """
     model, count = engine.served(NAME), len(programs)
-    drawing = Sampler(temperature=TEMPERATURE, top_p=TOP_P)
-    fields = Sampler(temperature=0.0) if is_greedy else drawing
-    compiled = bound(fields, model.network.shape.vocab_size)
+    compiled = bound(built_in, model.network.shape.vocab_size)
     sides = (
-        _Side(_Sequences(model, 0, count, programs), [], []),
+        _Side(_Sequences(model, 0, count, programs, not same), [], []),
         _Side(_Sequences(model, count, count, [compiled] * count), [], []),
     )
     for side in sides:
@@ -250,7 +257,7 @@ def _turns(
     for turn in range(WARM_UP + steps):
         for side in sides if turn % 2 else sides[::-1]:
             _run(engine, side, side.sequences.step)
-        if sides[0].tokens() != sides[1].tokens():
+        if same and sides[0].tokens() != sides[1].tokens():
             raise RuntimeError(f"step {turn}: the programs chose other tokens")
     for side in sides:
         del side.whole[: 1 + WARM_UP], side.choosing[: 1 + WARM_UP]

@@ -38,6 +38,7 @@ fn %s(name: &str) -> Result<%s> {
 _MODULES = {
     "input-text": "text",
     "output-text": "text",
+    "encode": "text",
     "tokenize": "text",
     "input-image": "images",
 }

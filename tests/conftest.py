@@ -103,9 +103,19 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """A real model, SmolLM2-135M-Instruct as a GGUF. Without it the test is skipped."""
-    file = PACKAGED["smollm2"].file
+    return _pulled("smollm2")
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """A real encoder, the folder of all-MiniLM-L6-v2. Without it the test is skipped."""
+    return _pulled("minilm").parent
+
+
+def _pulled(name: str) -> Path:
+    file = PACKAGED[name].file
     if not file.is_file():
-        pytest.skip("the model smollm2 is not on this machine: pie-py pull smollm2")
+        pytest.skip(f"the model {name} is not on this machine: pie-py pull {name}")
     return file
 
 

@@ -60,6 +60,9 @@ CORE = (
     "tests/test_prose.py",
 )
 
+# Nightly tests that take longer than a part of a night: minutes each, and nothing shorter says it.
+WHOLE_NIGHT = "tests/attacks/test_nightly.py"
+
 # Which tests read files that nobody imports.
 READERS = {
     "docs": ("tests/test_site.py", "tests/test_prose.py", "tests/test_documents.py"),
@@ -212,7 +215,7 @@ def run_nightly_of_a_day(seconds: float) -> int:
     if not before:
         print("the nightly tests of the last day's changes: git knows no commit before them")
         return 0
-    touched = touched_tests(changed_files(before[0]))
+    touched = [t for t in touched_tests(changed_files(before[0])) if t != ROOT / WHOLE_NIGHT]
     return run_tests(touched, "nightly", seconds) if touched else 0
 
 

@@ -67,6 +67,8 @@ ELSEWHERE = (
      "::test_a_model_that_has_learnt_"),
     ("docs/running.md", "pie-py rm", "tests/cli/test_pull.py::test_what_is_there_is_listed"),
     ("docs/rust-sdk.md", "join_all", "tests/test_documents.py::in_the_crate"),
+    ("docs/durable.md", "kill -9", "tests/durable/test_page.py::test_the_page_is_true"),
+    ("docs/durable.md", "pie-py branch", "tests/durable/test_page.py::test_the_page_is_true"),
     ("docs/cuda.md", "simulated_gpu", "tests/inference/test_on_simulated_gpu.py::test_"),
     ("docs/cluster.md", "pie-py[cluster]", "tests/cluster/test_cluster.py::test_the_commands_of_"),
     ("docs/cluster.md", "up --address auto", "tests/cluster/test_foreign_ray.py::test_it_has_"),
@@ -274,8 +276,18 @@ def told_pages() -> list[str]:
     return sorted(page for page in ours if not page.startswith((LIBRARY, "pie_py/cli/templates")))
 
 
+# What a newcomer reads; the other pages have the night, and the changes of a day.
+FIRST_READ = ("README.md", "docs/index.md", "docs/python-sdk.md", "docs/http.md")
+
+
+def at_night(names: list[str], *first: str) -> list[object]:
+    """Parameters of which some run in every run, and the others nightly."""
+    night = pytest.mark.nightly
+    return [name if name in first else pytest.param(name, marks=night) for name in names]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", told_pages())
+@pytest.mark.parametrize("name", at_night(told_pages(), *FIRST_READ))
 def test_a_page_does_what_it_says(name: str, page: Page, request: pytest.FixtureRequest) -> None:
     found = list(blocks(name))
     for block in found:
@@ -395,7 +407,7 @@ def in_the_crate(source: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", ["python", "js", "rust"])
+@pytest.mark.parametrize("language", at_night(["python", "js", "rust"], "python"))
 def test_a_new_project_is_what_its_readme_says(language: str, page: Page) -> None:
     """Its test passes, it runs, again at a save, and is deployed."""
     if language == "js":

@@ -69,7 +69,8 @@ FOLDERS: dict[str, dict[str, str]] = {
         "device_programs": "errors fairness confined",
         "wasm": "errors",
         "programs": "errors data_folder fairness confined wasm",
-        "instances": "errors data_folder timers tasks fairness shares wasm programs",
+        "journal": "",
+        "instances": "errors data_folder timers tasks fairness shares wasm programs journal",
         "resources": "errors shares timers",
         "prefix": "errors instances resources",
         "scheduler": "errors fairness timers instances resources prefix",
@@ -79,9 +80,10 @@ FOLDERS: dict[str, dict[str, str]] = {
         "recording": "errors wasm instances",
         "api": "errors timers tasks fairness shares confined guest_json data_folder wasm programs"
         " instances resources prefix scheduler interception models device_programs",
-        "rpc": "errors tasks fairness shares confined programs instances models api",
+        "durable": "errors tasks shares wasm programs journal instances scheduler models api",
+        "rpc": "errors tasks fairness shares confined programs instances models api durable",
         "wiring": "timers shares data_folder confined wasm programs instances"
-        " scheduler interception models recording api rpc device_programs",
+        " scheduler interception models recording api rpc device_programs durable",
         "extension": "wasm programs rpc wiring",
         "server": "process data_folder confined wasm programs scheduler api rpc wiring extension",
         "running": "scheduler server",

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.interception.real import SYSTEMS, serve
-from benchmarks.interception.simulation import Machine, simulate
+from benchmarks.interception.simulation import Machine, Simulation
 from benchmarks.interception.traces import TRACES, Request, Trace, trace_requests
 from pie_control.interception.costs import Costs
 from pie_control.interception.policy import load_policy
@@ -141,7 +141,7 @@ def simulated_latencies(system: str, load: Sequence[Request]) -> list[float]:
         within_budget=system != "swap",
     )
     policy = load_policy("discard" if system == "vllm" else system)
-    return [one["latency"] for one in simulate(list(load), machine, policy).finished]
+    return [one["latency"] for one in Simulation(list(load), machine, policy).run().finished]
 
 
 def _report(

@@ -32,9 +32,7 @@ class Machine:
     host: int  # tokens that fit beside it
     swap_share: float = 1.0  # of a step, behind which transfers hide
     tail: bool = False  # whether one that comes back queues behind all others, as a new request
-    chunked: bool = (
-        True  # whether contexts are computed in chunks beside decoding; else at once, instead
-    )
+    chunked: bool = True  # contexts are computed in chunks beside decoding; else at once, instead
     within_budget: bool = True  # whether swaps keep to what hides behind steps
 
 
@@ -51,7 +49,6 @@ class _Job:
     paused_since: float = 0.0
     until: float = 0.0  # the call's end
     recompute: int = 0  # tokens below this were there before
-    finished: float | None = None
     paused: bool = False
     dropped: bool = False
 
@@ -71,15 +68,6 @@ class Outcome:
     stalled: float = 0.0  # token-seconds held while steps waited for transfers
     swapped: int = 0  # tokens that went out
     over_budget: int = 0  # of these, beyond what hides
-
-
-def simulate(requests: list[Request], machine: Machine, policy: Policy) -> Outcome:
-    """Serves requests, in order of arrival, until all are done.
-
-    Raises:
-        RuntimeError: if one needs more memory than there is.
-    """
-    return Simulation(requests, machine, policy).run()
 
 
 class Simulation:
@@ -103,7 +91,11 @@ class Simulation:
         return not (self._coming or self.ready or self.paused)
 
     def run(self) -> Outcome:
-        """Serves the requests to their end."""
+        """Serves the requests to their end.
+
+        Raises:
+            RuntimeError: if one needs more memory than there is.
+        """
         while not self.done:
             self.arrive()
             if not self.step():
@@ -121,14 +113,12 @@ class Simulation:
             insort(self.ready, job)
         for job in [job for job in self.paused if job.until <= self._now]:
             self.paused.remove(job)
-            job.paused = False
             job.recompute = job.context if job.dropped else 0
-            job.dropped = False
+            job.paused = job.dropped = False
             segment = job.request.segments[job.at]
             self._durations.add("", job.request.kind, job.until - job.paused_since)
             job.context += segment.answer
-            job.at += 1
-            job.made = 0
+            job.at, job.made = job.at + 1, 0
             if self._machine.tail:
                 job.rank = self._now
             insort(self.ready, job)
@@ -251,21 +241,16 @@ class Simulation:
             return 0
         freed = 0
         for other in reversed(later):
-            if freed >= count:
-                break
-            if other.held == other.context:  # decodes: leave it, as it makes progress
-                continue
-            freed += self._preempt(other)
+            if freed < count and other.held < other.context:  # one that decodes makes progress
+                freed += self._preempt(other)
         return freed
 
     def _drop_paused(self, count: int) -> int:
         freed = 0
         for other in sorted(self.paused, reverse=True):
-            if freed >= count:
-                break
-            freed += other.held
-            other.dropped = True
-            other.held = 0
+            if freed < count:
+                freed += other.held
+                other.dropped, other.held = True, 0
         return freed
 
     def _preempt(self, job: _Job) -> int:
@@ -274,20 +259,16 @@ class Simulation:
         return freed
 
     def _generate(self, job: _Job) -> None:
-        job.context += 1
-        job.held += 1
-        job.made += 1
+        job.context, job.held, job.made = job.context + 1, job.held + 1, job.made + 1
         segment = job.request.segments[job.at]
         if job.made < segment.tokens:
             return
         self.ready.remove(job)
         if job.at == len(job.request.segments) - 1:
-            outside = sum(s.seconds for s in job.request.segments)
-            tokens = sum(s.tokens for s in job.request.segments)
-            latency = (self._now - job.request.arrival - outside) / tokens
-            self.out.finished.append(
-                {"kind": job.request.kind, "latency": latency, "end": self._now}
-            )
+            since = job.request.arrival + job.request.outside
+            latency = (self._now - since) / job.request.generated
+            ended = {"kind": job.request.kind, "latency": latency, "end": self._now}
+            self.out.finished.append(ended)
             job.held = 0
             return
         job.paused, job.paused_since = True, self._now
@@ -329,9 +310,3 @@ class Simulation:
         elapsed = self._now - job.paused_since
         left, half = self._durations.remaining("", job.request.kind, elapsed)
         return Paused(job.number, job.held, left, can_discard=not job.away, half=half)
-
-
-def wasted(outcome: Outcome, machine: Machine) -> float:
-    """Share of the memory, over the run, that was held without use."""
-    lost = outcome.preserved + outcome.recomputed + outcome.stalled
-    return lost / (machine.memory * outcome.seconds) if outcome.seconds else 0.0

@@ -9,20 +9,16 @@ import click
 
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
-from benchmarks.simulated_cluster.sample import sample_lines
-from benchmarks.simulated_cluster.simulation import (
-    ARRIVALS,
-    Outcome,
-    Scenario,
-    Simulation,
-)
-from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace
+from benchmarks.simulated_cluster.simulation import ARRIVALS, Outcome, Scenario, Simulation
+from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace, sample
 from pie_cluster.directory.policies import POLICIES, load_policy
 from pie_py.bench.report import Goal, Report, percentile
 from pie_py.config.plugins import UnknownPolicy
 
 BASELINE = "two-choices"
 PROMPTS = ", by prompt"
+NAMED = ("arrivals", "policy", "launches", "hits %")
+SECONDS = ("first token p50 ms", "p99 ms", "later p99 ms")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,30 +34,13 @@ class Settings:
         "--policy", default="cached", help="Its name, or package.module:function."
     )
     chats: bool = options.option(
-        "--chats",
-        is_flag=True,
-        help="All launches are chats over HTTP: of one program, told apart by their prompts.",
+        "--chats", is_flag=True, help="All launches are chats, told apart by their prompts alone."
     )
-    nodes: int = options.option(
-        "--nodes", default=2000, type=click.IntRange(1, 16384), help="Nodes of the cluster."
-    )
-    load: float = options.option(
-        "--load",
-        default=0.8,
-        type=click.FloatRange(0, 100, min_open=True),
-        help="Prompt tokens that come, as a share of what all nodes could compute.",
-    )
-    seconds: float = options.option(
-        "--seconds",
-        default=60.0,
-        type=click.FloatRange(1, 1e6),
-        help="Measured, after as many more.",
-    )
-    report_seconds: float = options.option(
-        "--report-seconds",
-        default=5.0,
-        type=click.FloatRange(0.1, 1e6),
-        help="Between two reports of a node: how old loads get.",
+    nodes: int = options.count("--nodes", 2000, "Nodes of the cluster.")
+    load: float = options.real("--load", 0.8, "Prompt tokens that come, of what all could compute.")
+    seconds: float = options.real("--seconds", 60.0, "Measured, after as many more.")
+    report_seconds: float = options.real(
+        "--report-seconds", 5.0, "Between two reports of a node: how old loads get."
     )
     lines: int = options.count("--lines", 100_000, "Of the trace, at most.")
     seed: int = options.option("--seed", default=1, help="The same seed gives the same figures.")
@@ -84,14 +63,8 @@ def simulate(settings: Settings, progress: Progress) -> Report:
         raise click.ClickException(str(error)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{settings.trace} cannot be read: {error}") from None
-    scenario = Scenario(
-        settings.nodes,
-        settings.load,
-        settings.seconds,
-        settings.seconds,
-        settings.report_seconds,
-        settings.seed,
-    )
+    times = settings.seconds, settings.seconds, settings.report_seconds
+    scenario = Scenario(settings.nodes, settings.load, *times, settings.seed)
     progress.expect(len(ARRIVALS) * len(policies))
     outcomes: dict[tuple[str, str], Outcome] = {}
     for arrivals, variation in ARRIVALS.items():
@@ -104,7 +77,7 @@ def simulate(settings: Settings, progress: Progress) -> Report:
 
 def _launches(settings: Settings) -> list[Launch]:
     if settings.trace == "sample":
-        return read_trace(sample_lines(), "sample", settings.lines)
+        return sample()[: settings.lines]
     with Path(settings.trace).open(encoding="utf-8") as lines:
         return read_trace(lines, settings.trace, settings.lines)
 
@@ -113,28 +86,16 @@ def _report(outcomes: dict[tuple[str, str], Outcome], settings: Settings) -> Rep
     report = Report(
         f"{settings.nodes} nodes, prompts of {settings.load:g} of what they could compute, loads up"
         f" to {settings.report_seconds:g} s old",
-        [
-            "arrivals",
-            "policy",
-            "launches",
-            "hits %",
-            "all hits %",
-            "first token p50 ms",
-            "p99 ms",
-            "later p99 ms",
-            "fullest/mean",
-        ],
+        [*NAMED, *SECONDS, "fullest of mean"],
         notes=[
-            "Hits: tokens of launches' prompts that were cached; all: later turns included, which"
-            " stay where they are. Fullest: memory in use, over the time that is measured."
+            "Hits: tokens of launches' prompts that were cached. Fullest: memory in use over time."
         ],
     )
     for (arrivals, name), found in outcomes.items():
         first = [percentile(found.first, share) * 1000 for share in (0.5, 0.99)]
         later = percentile(found.later, 0.99) * 1000 if found.later else None
-        shares = [found.hit_share * 100, found.all_share * 100]
-        row = [arrivals, name, len(found.first), *shares, *first, later, found.fullest]
-        report.rows.append(row)
+        figures = [found.hit_share * 100, *first, later, found.fullest]
+        report.rows.append([arrivals, name, len(found.first), *figures])
         blind = outcomes.get((arrivals, name.removesuffix(PROMPTS)))
         if blind is not found and blind and blind.hits:
             gain = found.hit_share / blind.hit_share

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import takewhile
+from operator import eq
+from typing import NamedTuple, TypeAlias
 
 from benchmarks.simulated_cluster.traces import BLOCK, Launch
 from pie_cluster.wire.messages import CLUSTER_PROTOCOL, MOST_HINTS, Join, Load, Report
@@ -29,6 +31,9 @@ class Ready(NamedTuple):
     tokens: int  # of the whole prompt
 
 
+Waiting: TypeAlias = tuple[float, int, Launch, tuple[int, ...]]  # since when, key, launch, blocks
+
+
 class SimulatedNode:
     """One node's time and memory.
 
@@ -41,7 +46,7 @@ class SimulatedNode:
     def __init__(self, name: str, machine: Machine) -> None:
         self.name = name
         self.machine = machine
-        self.waiting: deque[tuple[float, int, Launch, tuple[int, ...]]] = deque()  # for room
+        self.waiting: deque[Waiting] = deque()  # for room
         self._free_at = 0.0  # when all prompts so far are computed
         self._live = 0  # instances
         self._used = 0  # tokens of the pool
@@ -61,12 +66,8 @@ class SimulatedNode:
 
     def begin(self, key: int, launch: Launch, blocks: tuple[int, ...], now: float) -> Ready:
         """An instance begins with its prompt."""
-        hits = 0
-        for block in blocks:
-            if block not in self._blocks:
-                break
-            hits += BLOCK
-        hits = min(hits, max(0, launch.prompt - 1))  # the last token is always computed
+        cached = BLOCK * sum(1 for _ in takewhile(self._blocks.__contains__, blocks))
+        hits = min(cached, max(0, launch.prompt - 1))  # the last token is always computed
         self._live += 1
         self._hold(launch.prompt + launch.output, now)
         self._cache(key, blocks)
@@ -94,17 +95,8 @@ class SimulatedNode:
     def join(self) -> Join:
         """Its first message to the directory."""
         most = self.machine
-        return Join(
-            self.name,
-            1,
-            CLUSTER_PROTOCOL,
-            "simulated",
-            "",
-            "",
-            most.most_instances,
-            most.pool_tokens,
-            most.prefill_rate,
-        )
+        sizes = most.most_instances, most.pool_tokens, most.prefill_rate
+        return Join(self.name, 1, CLUSTER_PROTOCOL, "simulated", "", "", *sizes)
 
     def report(self, now: float) -> Report:
         """The changes since the report before."""
@@ -135,12 +127,8 @@ class SimulatedNode:
         for block in reversed(blocks):  # the first one is given up last
             self._blocks.pop(block, None)
             self._blocks[block] = None
-        shared = 0
-        last = self._last.get(key, blocks)
-        for one, other in zip(blocks, last, strict=False):
-            if one != other:
-                break
-            shared += 1
+        alike = map(eq, blocks, self._last.get(key, blocks))
+        shared = sum(takewhile(bool, alike))
         self._last[key] = blocks
         self._begins[blocks[0]] = key
         self._changed[key] = shared * BLOCK

@@ -14,7 +14,7 @@ from itertools import count
 from random import Random
 from typing import Any, TypeAlias
 
-from benchmarks.simulated_cluster.simulated_node import Machine, Ready, SimulatedNode
+from benchmarks.simulated_cluster.simulated_node import Machine, Ready, SimulatedNode, Waiting
 from benchmarks.simulated_cluster.traces import BLOCK, Launch
 from pie_cluster.directory.node import Node
 from pie_cluster.directory.policies import Launch as Placement
@@ -47,19 +47,12 @@ class Outcome:
     later: list[float] = field(default_factory=list)  # to that of later turns
     prompt: int = 0  # tokens of launches
     hits: int = 0  # of these, found in a cache
-    turn_tokens: int = 0  # of later turns, with the context
-    turn_hits: int = 0
     held: list[float] = field(default_factory=list)  # token seconds of each node
 
     @property
     def hit_share(self) -> float:
         """Of the prompt tokens of launches: what a placement decides."""
         return self.hits / max(1, self.prompt)
-
-    @property
-    def all_share(self) -> float:
-        """Of all prompt tokens, those of later turns included."""
-        return (self.hits + self.turn_hits) / max(1, self.prompt + self.turn_tokens)
 
     @property
     def fullest(self) -> float:
@@ -76,14 +69,6 @@ class _Running:
     launch: Launch
     tokens: int  # that it holds
     turn: int = 0
-
-
-@dataclass(slots=True)
-class _Population:
-    """One copy of the trace: where it is, and what makes its users and blocks its own."""
-
-    number: int
-    at: int
 
 
 _Event: TypeAlias = tuple[float, int, Any, Any]
@@ -123,8 +108,9 @@ class Simulation:
         self._shape = 1 / variation**2
         self._gap = copies / rate / self._shape
         for number in range(copies):
-            population = _Population(number, self._arrivals.randrange(len(trace)))
-            self._at(self._next_gap() * self._arrivals.random(), self._arrive, population)
+            place = self._arrivals.randrange(len(trace))
+            first = self._next_gap() * self._arrivals.random()
+            self._at(first, self._arrive, (number, place))
         for node in self._nodes.values():
             self._table.add(Node(node.join(), b"", 0.0), 0.0)
             self._at(self._random.random() * scenario.report_seconds, self._report, node)
@@ -150,9 +136,6 @@ class Simulation:
             return self._arrivals.expovariate(1 / self._gap)
         return self._arrivals.gammavariate(self._shape, self._gap)
 
-    def _measured(self, now: float) -> bool:
-        return now >= self._scenario.warm_seconds
-
     def _report(self, node: SimulatedNode, now: float) -> None:
         report = node.report(now)
         known = self._table.find(node.name)
@@ -161,31 +144,33 @@ class Simulation:
         self._table.take(known, report.load, now)
         self._at(now + self._scenario.report_seconds, self._report, node)
 
-    def _arrive(self, population: _Population, now: float) -> None:
-        launch = self._trace[population.at]
-        population.at = (population.at + 1) % len(self._trace)
-        self._at(now + self._next_gap(), self._arrive, population)
-        key = program_key(f"{population.number}/{launch.user}", launch.program)
-        keys = self._keys(population, launch) or [(key, self._table.expected(key))]
+    def _arrive(self, came: tuple[int, int], now: float) -> None:
+        """The next launch of a population: a copy of the trace, with users of its own."""
+        population, place = came
+        launch = self._trace[place]
+        following = population, (place + 1) % len(self._trace)
+        self._at(now + self._next_gap(), self._arrive, following)
+        user = f"{population}/{launch.user}"
+        key = program_key(user, launch.program)
+        keys = self._keys(user, launch) or [(key, self._table.expected(key))]
         found = self._policy(Placement(keys, now), self._table, self._random)
         found = found or self._table.lightest(self._random)
         assert found is not None  # no simulated node fails
         self._table.place(found, keys, now)
         node = self._nodes[found.life.node]
-        first = population.number * self._blocks
+        first = population * self._blocks
         blocks = tuple([first + block for block in launch.blocks])
         if node.waiting or not node.has_room(launch.prompt + launch.output):
             node.waiting.append((now, key, launch, blocks))
         else:
-            self._begin(node, now, key, launch, blocks, now)
+            self._begin(node, (now, key, launch, blocks), now)
 
-    def _keys(self, population: _Population, launch: Launch) -> list[tuple[int, int]]:
+    def _keys(self, user: str, launch: Launch) -> list[tuple[int, int]]:
         """As the directory makes them of a prompt's beginnings, where launches tell them; a block
         of a trace names all that is before it.
         """
         if not self._prompts:
             return []
-        user = f"{population.number}/{launch.user}"
         lengths = [FIRST_TOKENS << doublings for doublings in reversed(range(MOST_PREFIXES))]
         return [
             (prefix_key(user, str(launch.blocks[length // BLOCK - 1])), length)
@@ -193,17 +178,10 @@ class Simulation:
             if BLOCK <= length <= len(launch.blocks) * BLOCK
         ]
 
-    def _begin(
-        self,
-        node: SimulatedNode,
-        came: float,
-        key: int,
-        launch: Launch,
-        blocks: tuple[int, ...],
-        now: float,
-    ) -> None:
+    def _begin(self, node: SimulatedNode, waited: Waiting, now: float) -> None:
+        came, key, launch, blocks = waited
         ready = node.begin(key, launch, blocks, now)
-        if self._measured(came):
+        if came >= self._scenario.warm_seconds:
             self.outcome.first.append(ready.at - came)
             self.outcome.prompt += ready.tokens
             self.outcome.hits += ready.hits
@@ -223,18 +201,15 @@ class Simulation:
         running.turn += 1
         ready = running.node.turn(running.tokens, given, output, now)
         running.tokens += given + output
-        if self._measured(now):
+        if now >= self._scenario.warm_seconds:
             self.outcome.later.append(ready.at - now)
-            self.outcome.turn_tokens += ready.tokens
-            self.outcome.turn_hits += ready.hits
         self._go_on(running, ready, output)
 
     def _finish(self, running: _Running, now: float) -> None:
         node = running.node
         node.end(running.tokens, now)
         while node.waiting:
-            came, key, launch, blocks = node.waiting[0]
+            launch = node.waiting[0][2]
             if not node.has_room(launch.prompt + launch.output):
                 return
-            node.waiting.popleft()
-            self._begin(node, came, key, launch, blocks, now)
+            self._begin(node, node.waiting.popleft(), now)

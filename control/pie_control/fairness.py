@@ -14,9 +14,11 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from heapq import heappop, heappush
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+import trio
 
 Item = TypeVar("Item")
 Work: TypeAlias = Callable[[], Any]
@@ -296,6 +298,26 @@ class FairThreads:
                     threading.Thread(
                         target=self._run, name=f"{self._name}-{self._started}", daemon=True
                     ).start()
+
+    async def run(self, owner: Owner, work: Callable[[], Item]) -> Item:
+        """What work returns or raises, done when its turn comes."""
+        done, token = trio.Event(), trio.lowlevel.current_trio_token()
+        found: list[Item] = []
+        errors: list[Exception] = []
+
+        def do() -> None:
+            try:
+                found.append(work())
+            except Exception as error:  # noqa: BLE001  raised by who waits
+                errors.append(error)
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(done.set)
+
+        self.submit(owner, do)
+        await done.wait()
+        if errors:
+            raise errors[0]
+        return found[0]
 
     def _run(self) -> None:
         with self._lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from dataclasses import replace
 from functools import partial
@@ -28,11 +27,27 @@ from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
 from pie_control.wasm.engine import TABLE_ELEMENTS
 from pie_control.wiring import Wiring
 from pie_py.config.child import report
+from pie_py.config.collecting import bound_collections
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.plugins import observing
 from pie_py.config.server import ServerConfig
+from pie_py.config.turns import Turns
 
 log = structlog.get_logger("pie.server")
+
+
+class _Watched(trio.abc.Instrument):
+    """Tells when the event loop waits."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+
+    def before_io_wait(self, timeout: float) -> None:
+        self._turns.end()
+
+    def after_io_wait(self, timeout: float) -> None:
+        self._turns.begin()
+
 
 INSTANTIATED = 8  # of the spare instances: as many as are instantiated while one has its turn
 
@@ -70,6 +85,7 @@ class _Server:
         open_data_folder(config.data_folder)
         extension = load_extension(config)
         linker = Linker(make_engine(config))
+        durable = Linker(linker.engine)  # with functions of their own, the others' cost nothing
         limits = GuestLimits(config.limits.memory, TABLE_ELEMENTS)
         ahead = min(INSTANTIATED, config.spare_instances)
         instantiation = Instantiation(linker, limits, ahead)
@@ -84,7 +100,7 @@ class _Server:
         self._link = WorkerLink(config, worker)
         self._wiring = Wiring(
             config,
-            Guests(instantiation, self._components, warm),
+            Guests(instantiation, self._components, warm, Instantiation(durable, limits, 0)),
             programs,
             self._link,
             self._confined,
@@ -95,7 +111,11 @@ class _Server:
         self._role = extension.role(self._wiring, programs)
         functions = self._role.functions(self._wiring.host_functions())
         linker.define(self._wiring.recorded(functions))
-        deps = replace(self._wiring.rpc_dependencies(), doing=self._doing)
+        durable.define(self._wiring.durable_functions(functions))
+        durable.offers_as(linker)
+        self._turns = Turns("control")
+        deps = self._wiring.rpc_dependencies()
+        deps = replace(deps, doing=self._doing, turns=self._turns)
         requests = partial(Requests, config, self._role.dependencies(deps))
         self._rpc = self._wiring.front_end = RpcServer(
             config,
@@ -129,16 +149,11 @@ class _Server:
             endpoint = await nursery.start(self._rpc.run)
             nursery.start_soon(self._components.load_ahead)
             await nursery.start(self._link.run)
-            # What is loaded by now stays: the collector need not look at it at every turn.
-            gc.freeze()
-            gc.enable()
-            # Reference counts free what guests' calls allocate. Cycles are few, so the collector
-            # looks for them seldom: and among few objects at a time, for nothing else goes on
-            # meanwhile. 100 000 take 30 ms.
-            gc.set_threshold(5_000, 2, 300)
+            bound_collections()
             nursery.start_soon(self._role.run, endpoint, stop)
             if self._idle_seconds is not None:
                 nursery.start_soon(self._end_when_idle, self._idle_seconds, endpoint, stop)
+            trio.lowlevel.add_instrument(_Watched(self._turns))
             task_status.started(endpoint)
             try:
                 await stop.wait()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import trio
+
 from pie_control.errors import Shortage
 from pie_py.config.limits import Quota, Quotas
 from pie_py.config.server import ServerConfig
@@ -65,6 +67,7 @@ class Shares:
         self.quotas = quotas
         self._shares: dict[str, Share] = {}
         self._lent: dict[str, Held] = {}
+        self._measured: dict[str, tuple[int, Held]] = {}
 
     @classmethod
     def of(cls, config: ServerConfig) -> Shares:
@@ -85,7 +88,13 @@ class Shares:
         """Declares something of which a user may have more than a share while it is free."""
         self._lent[kind] = has
 
-    def of_user(self, user: str) -> dict[str, Any]:
+    def add_measured(self, kind: str, most: int, measure: Held) -> None:
+        """Declares bytes of the disk, of which a user may have so many, and what looks how many
+        there are; it is called in a thread.
+        """
+        self._measured[kind] = most, measure
+
+    async def of_user(self, user: str) -> dict[str, Any]:
         """A user's weight and priority, and of each kind what the user `has` and `may` have.
 
         `may` is null where more is lent while it is free.
@@ -96,6 +105,9 @@ class Shares:
             for share in self._shares.values()
         ]
         kinds += [{"kind": kind, "has": has(user), "may": None} for kind, has in self._lent.items()]
+        for kind, (most, measure) in self._measured.items():
+            has = await trio.to_thread.run_sync(measure, user)
+            kinds.append({"kind": kind, "has": has, "may": most})
         return {
             "user": user,
             "weight": quota.weight,

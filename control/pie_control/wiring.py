@@ -12,6 +12,7 @@ import trio
 from pie_control.api import (
     adapter,
     allocate,
+    encode,
     forward,
     images,
     introspect,
@@ -26,6 +27,7 @@ from pie_control.api import (
 )
 from pie_control.api.adapter import AdapterCalls
 from pie_control.api.binder import implement
+from pie_control.api.encode import EncodeCalls
 from pie_control.api.grammar.functions import LONG_CALLS, GrammarCalls
 from pie_control.api.grammar.service import GrammarService
 from pie_control.api.http.functions import HttpClient
@@ -42,10 +44,14 @@ from pie_control.api.tokenize import SLOW_CALLS, TokenizeCalls
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import SettingsFolder
 from pie_control.device_programs.known import KnownPrograms
+from pie_control.durable.calls import DurableCalls
+from pie_control.durable.outside import OutsideCalls
+from pie_control.durable.runs import RunCalls
+from pie_control.durable.service import DurableInstances
 from pie_control.instances.guest_memory import GuestMemory, default_bytes
 from pie_control.instances.launcher import GuestMaker, Launcher
 from pie_control.instances.registry import Registry
-from pie_control.instances.result_store import ResultStore
+from pie_control.instances.result_store import BYTES_OF_USER, ResultStore
 from pie_control.instances.slow_calls import SlowCalls
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
@@ -61,6 +67,7 @@ from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_control.shares import Shares
 from pie_control.timers import Timers
 from pie_control.wasm import HostFunction
+from pie_py.config.kept_files import FILES_FOLDER, bytes_on_disk, folder_of
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Hello, NoTokens
 
@@ -170,33 +177,57 @@ class Wiring:
         self.answers = SlowCalls(self.executor)
         self.confined = confined
         self.results = ResultStore(config.data_folder / "results", RESULT_SECONDS, clocks.date_ns)
+        self._declare_kept(config)
         recording = config.recording
         self._recorder = (
             Recorder(recording, config.cache_folder, clock) if recording.folder else None
         )
         self._programs = programs
         self._clocks = clocks
+        self._config = config.durable
+        self.durable = DurableInstances(
+            config.durable,
+            config.data_folder / "journals" if scope.topics else None,
+            config.cache_folder,
+            self.registry,
+            self.launcher,
+            self.results,
+            self.shares,
+            clocks.date_ns,
+        )
         self._join_instances()
+
+    def _declare_kept(self, config: ServerConfig) -> None:
+        """Declares what is kept of users when no instance of theirs is alive."""
+        files, queues = config.data_folder / FILES_FOLDER, config.messaging.user_bytes
+        self.shares.add_measured(
+            "bytes of files and batches",
+            config.gateway.file_bytes,
+            lambda user: bytes_on_disk(folder_of(files, user)),
+        )
+        self.shares.add_measured("bytes of results", BYTES_OF_USER, self.results.bytes_of)
+        in_queues = self.messaging.bytes_of
+        self.shares.add("bytes of work queues", queues, in_queues, lambda user: queues)
 
     def _join_instances(self) -> None:
         """Each part with a table by instance learns of their start and their end."""
         registry = self.registry
         registry.on_start.append(self.messaging.join)
-        registry.on_end += [
+        registry.on_drop += [
             self.executor.discard,
             self.answers.drop_instance,
             self.http.drop_instance,
             self.messaging.leave,
             self.models.drop_instance,
-            self.results.on_end,
         ]
+        registry.on_end.append(self.results.on_end)
         if self._recorder is not None:
             registry.on_end.append(self._recorder.finish)
 
     def host_functions(self) -> tuple[HostFunction, ...]:
         """All functions of the contract. Call it once: it has the grammars' handles forgotten."""
-        grammar = GrammarCalls(self.models, self.grammars, self.executor)
-        self.registry.on_end.append(grammar.drop_instance)
+        grammar = GrammarCalls(self.models, self.grammars, self.executor, self.shares)
+        self.registry.on_drop.append(grammar.drop_instance)
         calls = RuntimeCalls(self.models, self.launcher, self.executor, self.timers, self._clocks)
         texts = RunTextCalls(self.models, self.executor)
         tokens = TokenizeCalls(self.models, self.answers, self.confined)
@@ -221,6 +252,11 @@ class Wiring:
             *implement("prefix-cache", prefix, arrays=("tokens",)),
             *implement("input-text", text),
             *implement("output-text", text),
+            *implement(
+                "encode",
+                *(EncodeCalls(self.models, self.answers, self.confined), encode),
+                suspends=("encode",),
+            ),
             *implement("input-image", ImageCalls(self.models), images),
             *implement(
                 "sample",
@@ -236,6 +272,11 @@ class Wiring:
         """The functions that guests call, whose calls are recorded where that is configured."""
         return made if self._recorder is None else self._recorder.tap(made)
 
+    def durable_functions(self, made: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
+        """The functions that guests of durable instances call."""
+        outside = OutsideCalls(self.http, self.executor, self._clocks.date_ns, self._config.retry)
+        return DurableCalls(outside, RunCalls(self.models)).tap(made)
+
     def rpc_dependencies(self) -> Dependencies:
         """The parts that clients' requests act on."""
         return Dependencies(
@@ -248,6 +289,7 @@ class Wiring:
             self.mcp.registry,
             self.confined,
             self.results,
+            self.durable,
             self.clock,
             self._clocks.monotonic_ns,
             self._clocks.date_ns() - self._clocks.monotonic_ns(),
@@ -268,6 +310,7 @@ class Wiring:
                 self.adapters,
                 self.launcher,
                 self.results,
+                self.durable,
             ):
                 await nursery.start(part.run)
             task_status.started()
@@ -297,5 +340,6 @@ class Wiring:
     def worker_lost(self, reason: str) -> None:
         """Its pools are gone: instances that held something of them fail; new ones wait."""
         self.launcher.models_lost()
+        self.durable.worker_lost()
         self.models.lose(reason)
         self.adapters.on_lost()

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-from transformers import Cache, LlamaForCausalLM
-from transformers.cache_utils import DynamicLayer
-
-ROOM = 128
-"""Tokens by which the cache grows when it is full."""
+from transformers import DynamicCache, LlamaForCausalLM
 
 
 class Episode(Protocol):
@@ -59,42 +55,8 @@ def decode(
         _decode_together(model, ordered[start : start + rows], limit)
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not followed
-    """A layer of the KV cache with room for tokens to come, so that most steps copy nothing."""
-
-    keys: torch.Tensor | None
-    values: torch.Tensor | None
-    _room: tuple[torch.Tensor, torch.Tensor] | None = None
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Adds keys and values; returns all there are by now."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        start = self.get_seq_length()
-        end = start + key_states.shape[-2]
-        if self._room is None or end > self._room[0].shape[-2]:
-            size = (*key_states.shape[:-2], end + ROOM, key_states.shape[-1])
-            grown = key_states.new_empty(size), value_states.new_empty(size)
-            if self.keys is not None and self.values is not None and start:
-                grown[0][..., :start, :].copy_(self.keys)
-                grown[1][..., :start, :].copy_(self.values)
-            self._room = grown
-        keys, values = self._room
-        keys[..., start:end, :] = key_states
-        values[..., start:end, :] = value_states
-        self.keys, self.values = keys[..., :end, :], values[..., :end, :]
-        return self.keys, self.values
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keeps some rows only."""
-        super().batch_select_indices(indices)
-        self._room = None
-
-
 def _decode_together(model: LlamaForCausalLM, episodes: Sequence[Episode], limit: int) -> None:
-    cache = Cache(layers=[RoomyLayer() for _ in model.model.layers])
+    cache = DynamicCache()
     given = [deque(episode.prompt) for episode in episodes]
     shared = min(map(len, given))
     ids = [[queue.popleft() for _ in range(shared)] for queue in given]

@@ -25,11 +25,10 @@ from examples.pie_tiny.held_out import CALL_SETS, PLAIN_SETS, episode
 from examples.pie_tiny.scoring import Figure, calls_figures, plain_figures, points, problems
 
 SPLITS = {"held-out names": Split(held_out=True), "training names": Split()}
-QUICK = 60
 
 
 def evaluate(
-    model: LlamaForCausalLM, tokenizer: Tokenizer, split: Split, samples: int, quick: bool
+    model: LlamaForCausalLM, tokenizer: Tokenizer, split: Split, samples: int
 ) -> tuple[list[Figure], dict[str, dict[str, int]]]:
     """Plays all sets with a model.
 
@@ -38,27 +37,21 @@ def evaluate(
         tokenizer: its own.
         split: whose names the samples have.
         samples: of each set.
-        quick: leaves out the sets of rare, long samples.
 
     Returns:
         The figures, and for each set of calls how often what went wrong first.
     """
     vocabulary = Vocabulary(tokenizer)
-    sets = {
-        name: test_set
-        for name, test_set in {**PLAIN_SETS, **CALL_SETS}.items()
-        if not quick or test_set.share == 1
-    }
     played: dict[str, list[Plain]] = {
         name: [
             episode(vocabulary, sample, number)
             for number, sample in enumerate(test_set.draw(samples, split))
         ]
-        for name, test_set in sets.items()
+        for name, test_set in {**PLAIN_SETS, **CALL_SETS}.items()
     }
     decode(model, [one for episodes in played.values() for one in episodes])
     figures, wrong = [], {}
-    for name in [name for name in CALL_SETS if name in sets]:
+    for name in CALL_SETS:
         calls = [one for one in played[name] if isinstance(one, Calls)]
         figures += calls_figures(name, calls)
         wrong[name] = problems(calls)
@@ -75,37 +68,21 @@ def _points(figures: Sequence[Figure]) -> Figure:
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--samples", default=300, help="Of each kind.")
-@click.option("--quick", is_flag=True, help=f"{QUICK} of each kind, held-out names only.")
 @click.option(
     "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Writes it all here."
 )
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-@click.option("--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16")
-@click.option(
-    "--threads", default=1, help="On the CPU; more help little, and not beside other work."
-)
-def main(
-    folder: Path,
-    samples: int,
-    quick: bool,
-    file: Path | None,
-    device: str,
-    dtype: str,
-    threads: int,
-) -> None:
+def main(folder: Path, samples: int, file: Path | None, device: str) -> None:
     """Prints how well the model in FOLDER does what the project expects of it."""
     started = time.monotonic()
-    torch.set_num_threads(threads)
-    model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+    torch.set_num_threads(1)  # more help little
+    model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     Module.to(model, torch.device(device))
     Module.eval(model)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    splits = dict(list(SPLITS.items())[:1]) if quick else SPLITS
     columns, wrong = {}, {}
-    for name, split in splits.items():
-        columns[name], wrong[name] = evaluate(
-            model, tokenizer, split, QUICK if quick else samples, quick
-        )
+    for name, split in SPLITS.items():
+        columns[name], wrong[name] = evaluate(model, tokenizer, split, samples)
     for name, figures in columns.items():
         click.echo(f"{name}, greedy, unconstrained")
         for one in figures:

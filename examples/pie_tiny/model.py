@@ -7,14 +7,34 @@ have: README.md tells the experiments.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from examples.pie_tiny.corpus.functions import ESTIMATE_TOKENS
-from examples.pie_tiny.sizes import SIZES
 from examples.pie_tiny.tokenizer import CONTEXT
+
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "pie-tiny": {
+        "hidden_size": 256,
+        "intermediate_size": 640,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+    },
+    "pie-tiny-draft": {
+        "hidden_size": 128,
+        "intermediate_size": 352,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+    },
+}
 
 
 def build(name: str, vocabulary: int, seed: int) -> LlamaForCausalLM:

@@ -30,8 +30,7 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
 from examples.pie_tiny.data import Batch, Stage, batches
-from examples.pie_tiny.model import build, export
-from examples.pie_tiny.sizes import SIZES
+from examples.pie_tiny.model import SIZES, build, export
 from examples.pie_tiny.tokenizer import IGNORED, save_tokenizer, train_tokenizer
 
 SEED = "pie-tiny"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import socket
 import sys
 import time
@@ -18,17 +19,37 @@ from pie_gateway.http.door import Door
 from pie_gateway.http.handshakes import Handshake
 from pie_gateway.listening import ACCEPTED, BACKLOG, CannotServe, listen
 from pie_py.config.child import allow_open_files, read_options, report_error, report_ready
+from pie_py.config.collecting import bound_collections
 from pie_py.config.server import ServerConfig
+from pie_py.config.turns import Turns
 
 GRACE_SECONDS = 2  # for requests under way when the server stops
+# Seconds for which a thread beside the event loop keeps Python's lock while that wants it.
+SWITCH_SECONDS = 1e-3
+
+
+class _Selector(selectors.DefaultSelector):
+    """Tells when the event loop waits."""
+
+    def __init__(self, turns: Turns) -> None:
+        super().__init__()
+        self._turns = turns
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """As selectors say."""
+        self._turns.end()
+        found = super().select(timeout)
+        self._turns.begin()
+        return found
 
 
 async def serve(
-    config: ServerConfig, *, with_parent: bool, on_ready: Callable[[str], None]
+    config: ServerConfig, turns: Turns, *, with_parent: bool, on_ready: Callable[[str], None]
 ) -> None:
     """Serves HTTP until it is stopped, or standard input closes if `with_parent`; `on_ready` gets
-    the URL. The configuration is the server's: its endpoint is that of the control process. Raises
-    `CannotServe`: the address is wrong or in use, or no user has the key that is needed.
+    the URL, and `turns` are the event loop's. The configuration is the server's: its endpoint is
+    that of the control process. Raises `CannotServe`: the address is wrong or in use, or no user
+    has the key that is needed.
     """
     gateway = config.gateway
     allow_open_files()
@@ -38,7 +59,7 @@ async def serve(
     shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     # Whether keys are needed is decided by the address at which it listens, not by a name of it.
     config = config.model_copy(update={"gateway": gateway.model_copy(update={"http": shown})})
-    server = _Server(_uvicorn_config(config, door))
+    server = _Server(_uvicorn_config(config, door, turns))
     if with_parent:
         asyncio.get_running_loop().add_reader(sys.stdin, _stop, server)
     scheme = "https" if gateway.tls_certificate else "http"
@@ -58,10 +79,10 @@ class _Server(uvicorn.Server):
             each.listen(BACKLOG)  # the system may keep more
 
 
-def _uvicorn_config(config: ServerConfig, door: Door) -> uvicorn.Config:
+def _uvicorn_config(config: ServerConfig, door: Door, turns: Turns) -> uvicorn.Config:
     gateway = config.gateway
     found = uvicorn.Config(
-        make_app(config),
+        make_app(config, turns),
         log_config=None,
         access_log=False,
         http=cast(Any, partial(HttpConnection, door)),
@@ -93,8 +114,14 @@ def main() -> int:
     Says on standard output, in one line of JSON, that it is ready and where, or what went wrong.
     """
     config, with_parent = read_options("pie_gateway")
+    bound_collections()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        asyncio.run(serve(config, with_parent=with_parent, on_ready=report_ready))
+        turns = Turns("gateway")
+        with asyncio.Runner(
+            loop_factory=lambda: asyncio.SelectorEventLoop(_Selector(turns))
+        ) as runner:
+            runner.run(serve(config, turns, with_parent=with_parent, on_ready=report_ready))
     except CannotServe as error:
         report_error(str(error))
         return 1

@@ -36,21 +36,25 @@ from pie_gateway.problems import Problem, fault, headers_of
 from pie_gateway.schemas.ollama import OllamaError
 from pie_gateway.telemetry import Telemetry
 from pie_py.config.gateway import NO_USERS, GatewayConfig
+from pie_py.config.kept_files import FILES_FOLDER
 from pie_py.config.server import ServerConfig
+from pie_py.config.turns import Turns
 
 # Of the query, which clients of Anthropic, Azure and Google send with each request.
 HINTS = ("beta", "api-version", "alt", "key")
 
 
-def make_app(config: ServerConfig) -> Starlette:
+def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
     """The application of a server's gateway; the configuration has the control process's endpoint.
+    `turns` are measured.
     Raises `CannotServe`: no user has a key where keys are needed, or telemetry is not installed.
     """
     gateway = config.gateway
     backends = Backends(config.endpoint, gateway, time.monotonic)
-    metrics = RequestMetrics(time.monotonic)
+    metrics = RequestMetrics(time.monotonic, turns)
     telemetry = None if config.telemetry.endpoint is None else Telemetry(config.telemetry)
-    batches = Batches(Store(config.data_folder / "batches"))
+    folder = config.data_folder / FILES_FOLDER
+    batches = Batches(Store(folder, gateway.file_bytes, gateway.file_seconds))
     keys = Keys(config.endpoint, config.data_folder, gateway.is_local, time.monotonic)
     if keys.needed and not keys.has_users():
         raise CannotServe(NO_USERS)

@@ -21,7 +21,7 @@ from pie_gateway.ollama import models as ollama_models
 from pie_gateway.openai import stored, tokens
 from pie_gateway.openai.chat import chat_completions
 from pie_gateway.openai.completions import completions
-from pie_gateway.openai.embeddings import embeddings, rerank, score
+from pie_gateway.openai.embeddings import classify, embeddings, pooling, rerank, score
 from pie_gateway.openai.models import ModelCard, ModelList, model, models
 from pie_gateway.openai.responses import input_tokens, responses
 from pie_gateway.problems import ErrorBody
@@ -133,6 +133,8 @@ OPERATIONS = (
     _post("/v1/score", score, embedding.ScoreAnswer, embedding.ScoreRequest, more=(504,)),
     _post("/v1/rerank", rerank, embedding.RerankAnswer, embedding.RerankRequest, more=(504,)),
     _post("/v2/rerank", rerank, embedding.RerankAnswer, embedding.RerankRequest, more=(504,)),
+    _post("/pooling", pooling, embedding.TextsAnswer, embedding.TextsRequest, more=(504,)),
+    _post("/classify", classify, embedding.TextsAnswer, embedding.TextsRequest, more=(504,)),
     _post("/v1/files", batches.upload_file, StoredFile, batches.UploadedFile, is_form=True),
     _get("/v1/files", batches.files, batches.Listing, query=_FILES),
     _get("/v1/files/{name}", batches.file, StoredFile),

@@ -17,6 +17,7 @@ gc.disable()
 
 from pydantic import ValidationError  # noqa: E402
 
+from pie_py.config.collecting import bound_collections  # noqa: E402
 from pie_py.config.left_out import left_out  # noqa: E402
 
 # What PyTorch's compilers need, which import it themselves, takes a fifth of its own time. For
@@ -35,8 +36,7 @@ def main(run: Callable[[str, WorkerConfig], int] = run) -> int:
     parser.add_argument("--rank", type=int, default=0, help="of a further rank")
     parser.add_argument("--config", required=True, help="models and threads, as JSON")
     options = parser.parse_args()
-    gc.freeze()
-    gc.enable()
+    bound_collections()
     try:
         config = WorkerConfig.model_validate_json(options.config)
     except ValidationError as error:

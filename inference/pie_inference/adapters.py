@@ -1,13 +1,13 @@
-"""Adapters: LoRAs, as PEFT saves them, which each sequence may have, or not."""
+"""Adapters: LoRAs and DoRAs, as PEFT saves them, which each sequence may have, or not."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.layers.grouped import LANES
 from pie_inference.layers.linear import Linear
-from pie_inference.layers.lora import Adapter, AdapterRows, LinearSite, LowRank
+from pie_inference.layers.lora import Adapter, AdapterRows, LinearSite, LowRank, Magnitude
 from pie_py.models.checkpoint_files import BadFile, checkpoint_file, read_object
 from pie_py.wire.plan import Int32
 
@@ -47,10 +47,12 @@ KNOWN = {
     "revision",
     "target_modules",
     "task_type",
+    "use_dora",
     "use_rslora",
     "velora_config",
 }
-NAMES = {"use_dora": "DoRA", "modules_to_save": "replaced modules (modules_to_save)"}
+NAMES = {"modules_to_save": "replaced modules (modules_to_save)"}
+INPUTS = 256  # of a layer that are looked at together
 # These initialisations change the weights of the model below the adapter.
 CHANGING = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
@@ -65,6 +67,7 @@ class LoraConfig:
     rank_pattern: Mapping[str, int]
     alpha_pattern: Mapping[str, float]
     targets: str | tuple[str, ...]
+    dora: bool = False
 
     def covers(self, module: str) -> bool:
         """True if `target_modules` names a module."""
@@ -125,6 +128,7 @@ def _read(config: Mapping[str, Any]) -> LoraConfig:
         rank_pattern=ranks,
         alpha_pattern={str(k): float(v) for k, v in patterns["alpha_pattern"].items()},
         targets=targets if isinstance(targets, str) else tuple(map(str, targets)),
+        dora=bool(config.get("use_dora", False)),
     )
 
 
@@ -136,7 +140,9 @@ def _by_pattern(patterns: Mapping[str, float], module: str, default: float) -> f
 
 
 CONFIG_FILE, TENSOR_FILE = "adapter_config.json", "adapter_model.safetensors"
-_TENSOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])\.weight")
+_TENSOR = re.compile(
+    r"(?:base_model\.model\.)?(.+)\.lora_([AB](?=\.weight)|magnitude_vector)(?:\.weight)?"
+)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -150,7 +156,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _read_pairs(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
-    """The matrices `A` `[r, in]` and `B` `[out, r]` of each module."""
+    """The matrices `A` `[r, in]` and `B` `[out, r]` of each module, and a DoRA's
+    `magnitude_vector` `[out]`.
+    """
     try:
         file = checkpoint_file(folder, TENSOR_FILE)
     except BadFile as error:
@@ -181,11 +189,17 @@ def _why_not(name: str) -> str:
 
 
 def _checked(
-    module: str, pair: Mapping[str, torch.Tensor], site: LinearSite, rank: int
+    module: str, pair: Mapping[str, torch.Tensor], site: LinearSite, rank: int, dora: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    if set(pair) != {"A", "B"}:
+    if not {"A", "B"} <= set(pair):
         raise LoadError(f"module {module} has one of lora_A and lora_B; it needs both")
-    for name, shape in (("A", (rank, site.inputs)), ("B", (site.size, rank))):
+    if dora != ("magnitude_vector" in pair):
+        raise LoadError(
+            f"module {module}: lora_magnitude_vector is there or lacks against `use_dora`"
+        )
+    shapes = {"A": (rank, site.inputs), "B": (site.size, rank), "magnitude_vector": (site.size,)}
+    for name in pair:
+        shape = shapes[name]
         found = tuple(pair[name].shape)
         if found != shape:
             raise LoadError(
@@ -195,6 +209,15 @@ def _checked(
         if not pair[name].is_floating_point():
             raise LoadError(f"module {module}: lora_{name} holds {pair[name].dtype}")
     return pair["A"], pair["B"]
+
+
+class _Part(NamedTuple):
+    """An adapter's change of one module."""
+
+    site: LinearSite
+    down: torch.Tensor  # [r, in]
+    up: torch.Tensor  # [size, r], the scale included
+    share: torch.Tensor | None = None  # [size], of a DoRA: see `Magnitude`
 
 
 class AdapterTable:
@@ -231,7 +254,7 @@ class AdapterTable:
     def _read(self, folder: Path) -> Adapter:
         """The modules of one layer side by side: one product of each kind, as the layer has."""
         config = lora_config(_read_config(folder))
-        layers: dict[Linear, list[tuple[LinearSite, torch.Tensor, torch.Tensor]]] = {}
+        layers: dict[Linear, list[_Part]] = {}
         for module, pair in _read_pairs(folder).items():
             renamed = self._rename(f"{module}.weight")
             site = None if renamed is None else self._sites.get(renamed.removesuffix(".weight"))
@@ -239,7 +262,7 @@ class AdapterTable:
                 raise LoadError(f"module {module} {_why_not(module)}")
             if not config.covers(module):
                 raise LoadError(f"module {module} has tensors, but target_modules does not name it")
-            down, up = _checked(module, pair, site, config.rank_of(module))
+            down, up = _checked(module, pair, site, config.rank_of(module), config.dora)
             up = up.float() * config.scale_of(module)
             for name, matrix in (("A", down), ("B", up)):
                 if not matrix.to(self._dtype).isfinite().all():
@@ -248,19 +271,55 @@ class AdapterTable:
                         f"tensor {module}.lora_{name}.weight, with its scale, holds numbers that"
                         f" are not finite in {kind}: save the adapter again"
                     )
-            layers.setdefault(site.linear, []).append((site, down.float(), up))
+            part = _Part(site, down.float(), up)
+            if config.dora:
+                part = self._turned(part, pair["magnitude_vector"].float())
+            layers.setdefault(site.linear, []).append(part)
         return Adapter({layer: self._joined(parts) for layer, parts in layers.items()})
 
-    def _joined(self, parts: list[tuple[LinearSite, torch.Tensor, torch.Tensor]]) -> LowRank:
-        total = sum(down.shape[0] for _, down, _ in parts)
+    def _turned(self, part: _Part, magnitudes: torch.Tensor) -> _Part:
+        """A part of a DoRA: the outputs of the changed weight have these magnitudes. To know that
+        weight, its layer is given one input at a time.
+        """
+        site, down, up, _ = part
+        own = slice(site.start, site.start + site.size)
+        bias = self._bias(site)[own].cpu()
+        squares = torch.zeros(site.size)
+        for start in range(0, site.inputs, INPUTS):
+            one = torch.eye(site.inputs, device=self._device, dtype=self._dtype)[
+                start : start + INPUTS
+            ]
+            weight = site.linear.widely(one)[:, own].float().cpu() - bias
+            squares += (weight + down.t()[start : start + INPUTS] @ up.t()).square().sum(0)
+        share = magnitudes / squares.sqrt()
+        if not share.isfinite().all():
+            raise LoadError("a magnitude is not finite: save the adapter again")
+        return _Part(site, down, up * share[:, None], share - 1)
+
+    def _bias(self, site: LinearSite) -> torch.Tensor:
+        nothing = torch.zeros(1, site.inputs, device=self._device, dtype=self._dtype)
+        return site.linear.widely(nothing)[0].float()
+
+    def _joined(self, parts: list[_Part]) -> LowRank:
+        total = sum(part.down.shape[0] for part in parts)
         unused = -total % LANES
-        joined = torch.zeros(total + unused, parts[0][0].outputs)
+        outputs = parts[0].site.outputs
+        joined, shares = torch.zeros(total + unused, outputs), torch.zeros(outputs)
         at = 0
-        for site, down, up in parts:
-            joined[at : at + down.shape[0], site.start : site.start + site.size] = up.t()
+        for site, down, up, share in parts:
+            own = slice(site.start, site.start + site.size)
+            joined[at : at + down.shape[0], own] = up.t()
+            if share is not None:
+                shares[own] = share
             at += down.shape[0]
-        downs = F.pad(torch.cat([down for _, down, _ in parts]).t(), (0, unused)).contiguous()
-        return LowRank(downs.to(self._device, self._dtype), joined.to(self._device, self._dtype))
+        downs = F.pad(torch.cat([part.down for part in parts]).t(), (0, unused)).contiguous()
+        low_rank = LowRank(
+            downs.to(self._device, self._dtype), joined.to(self._device, self._dtype)
+        )
+        if parts[0].share is None:
+            return low_rank
+        magnitude = Magnitude(shares.to(self._device), self._bias(parts[0].site))
+        return replace(low_rank, magnitude=magnitude)
 
     def unload(self, slot: int) -> None:
         """Forgets an adapter."""

@@ -1,4 +1,5 @@
-// Best of n: several answers are sampled at once, and the model says which is the likeliest.
+// Best of n: several answers are sampled at once, and the model says which is the likeliest; a value
+// model is main.py's.
 //
 // main.py in TypeScript. Run: pie-py run best_of_n --entry js
 

@@ -1,13 +1,15 @@
 """Embeddings: a vector for each text, out of the model's hidden states.
 
 It answers the HTTP gateway's `/v1/embeddings`: the request is JSON, `["prompt", tokens]` and a list
-`["piece", number, float32 numbers in base64, 0]` for each text are what it sends.
+`["piece", number, float32 numbers in base64, 0]` for each text are what it sends. An encoder reads
+pairs of texts, too.
 """
 
 import json
 from array import array
 from base64 import b64encode
 from collections.abc import Iterator
+from typing import Any
 
 from inferlet import Context, Model, PieError, gather, raw, session
 
@@ -64,12 +66,33 @@ def groups(texts: list[list[int]]) -> Iterator[list[list[int]]]:
     yield group
 
 
+def send(at: int, numbers: list[float]) -> None:
+    """Sends the vector of a text."""
+    data = b64encode(array("f", numbers).tobytes()).decode()
+    session.send(json.dumps(["piece", at, data, 0]))
+
+
+async def encoded(model: Model, asked: dict[str, Any]) -> None:
+    """Sends what an encoder makes of texts."""
+    most = {} if asked.get("most") is None else {"most": asked["most"]}
+    if most == {"most": -1}:
+        most = {"most": model.max_position}
+    try:
+        rows = await model.encode(asked["inputs"], raw=bool(asked.get("raw")), **most)
+    except PieError as error:  # the gateway makes its answer of it
+        raise SystemExit(str(error)) from None
+    session.send(json.dumps(["prompt", model.encoded_tokens]))
+    for at, row in enumerate(rows):
+        send(at, row)
+
+
 async def main(args: list[str]) -> str:
     """Sends vectors of texts; returns how to use it if that is asked for.
 
     Args:
         args: a request in JSON: "inputs", texts or lists of token ids; perhaps "model", "adapter",
-            and "most", tokens of a text of which no more are read (-1: of the longest).
+            "most", tokens of a text of which no more are read (-1: of the longest), and "raw", as
+            of the contract's `encode`.
     """
     usage = """usage: embedding REQUEST
 
@@ -81,6 +104,9 @@ REQUEST is JSON: {"inputs": ["a text", ...], "model": NAME, "adapter": NAME, "mo
         raise SystemExit(usage)
     asked = json.loads(args[0])
     model, adapter, most = Model.load(asked.get("model")), asked.get("adapter"), asked.get("most")
+    if "encode" in model.traits:
+        await encoded(model, asked)
+        return ""
     if model.info["pooling"] is None:
         raise SystemExit(f"unsupported: {model.name} makes embeddings in a way that is not served")
     context = Context(model)
@@ -104,7 +130,6 @@ REQUEST is JSON: {"inputs": ["a text", ...], "model": NAME, "adapter": NAME, "mo
         except PieError as error:  # the gateway makes its answer of it
             raise SystemExit(str(error)) from None
         for numbers in found:
-            data = b64encode(array("f", numbers).tobytes()).decode()
-            session.send(json.dumps(["piece", at, data, 0]))
+            send(at, numbers)
             at += 1
     return ""

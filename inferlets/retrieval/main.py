@@ -1,7 +1,7 @@
 """Retrieval: the best of stored texts answers a question, and stays computed for the next one.
 
-Texts lie in the store, added as they are or from a URL; the search is BM25, in the program. It is
-for instruct models: those with a chat template.
+Texts lie in the store, added as they are or from a URL; the search is BM25, in the program, or an
+encoder's. It is for instruct models: those with a chat template.
 """
 
 import math
@@ -41,6 +41,7 @@ async def main(
     add: list[str] | None = None,
     add_url: str = "",
     max_tokens: int = 24,
+    encoder: str = "",
 ) -> dict[str, object]:
     """Adds texts, or returns an answer, the text that it is from, and the tokens computed.
 
@@ -49,6 +50,7 @@ async def main(
         add: texts to be kept.
         add_url: where a text to be kept is.
         max_tokens: most tokens of the answer.
+        encoder: an embedding model or cross-encoder that is served, to search by.
     """
     new = [*(add or ()), *([await (await http.get(add_url)).text()] if add_url else ())]
     await gather(*(store.set(PREFIX + sha256(t.encode()).hexdigest(), t.encode()) for t in new))
@@ -59,6 +61,10 @@ async def main(
     if not found:
         raise SystemExit("no texts are stored: add some with `--add`")
     text, model = best(question, found), Model.load()
+    if encoder:
+        pairs = [(question, each) for each in found]
+        scores = await Model.load(encoder).score(pairs, most=Model.load(encoder).max_position)
+        text = found[scores.index(max(scores))]
     name = PREFIX + sha256(text.encode()).hexdigest()
     messages = [{"role": "user", "content": f"{text}\n\n{question}"}]
     prompt = model.tokenizer.apply_chat_template(messages, add_generation_prompt=True)

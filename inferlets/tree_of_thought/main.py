@@ -50,7 +50,7 @@ def worked(question: str) -> list[str]:
     lines, digits = starts_of(question, [])[:1], ""
     while len(left := starts_of(question, lines)[len(lines) :]) > 1:
         column, last = left[0].partition(": ")[2], len(left) == 2
-        value = eval(column)
+        value = sum(map(int, re.findall(r"[+-]?\d", column)))
         if "-" in column:
             lent = int(value < 0)
             value += 10 * lent

@@ -27,7 +27,7 @@ def library() -> Iterator[dict[str, Any]]:
 
 def library_source(name: str) -> Path | None:
     """The main module of an inferlet of the library; None if there is none in Python."""
-    if not name.isidentifier():
+    if not name.isidentifier() or len(name) > 64:  # no file has a longer one
         return None
     folder = shipped_folder("inferlets") / name
     source = folder / _facts(folder).get("entries", {"python": MAIN}).get("python", "")

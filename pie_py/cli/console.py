@@ -109,7 +109,7 @@ def _cell(key: str, value: Any) -> str:
         case _, float():
             return f"{value:.1f}"
         case _, list():
-            return " ".join(map(str, value))
+            value = " ".join(map(str, value))
     return printable(" ".join(str(value).split()), 80)
 
 

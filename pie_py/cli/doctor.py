@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -15,6 +17,7 @@ import click
 
 from pie_py.cli.connect import EXIT_FAILED, json_option
 from pie_py.cli.console import alive, table
+from pie_py.config.processes import python_command
 
 COLUMNS = {"what": "WHAT", "state": "STATE", "found": "FOUND", "mend": "HOW TO GET IT"}
 LITTLE_DISK = 2 << 30  # bytes; a model and its cache want more
@@ -77,6 +80,11 @@ def _device() -> Iterator[Finding]:
     import torch
 
     yield Finding("PyTorch", "ok", f"{torch.__version__}, {torch.get_num_threads()} threads")
+    command = python_command("-m", "pie_inference.layers.native")
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    there, found = json.loads(told.stdout) if told.returncode == 0 else (False, "they do not load")
+    mend = "" if there else "a C compiler, as cc"
+    yield Finding("CPU kernels", "ok" if there else "missing", found, mend)
     if torch.cuda.is_available():
         yield Finding("GPU", "ok", torch.cuda.get_device_name())
         yield _optional("FlashInfer", "flashinfer", "pip install 'pie-py[cuda]'")

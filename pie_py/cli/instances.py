@@ -58,6 +58,7 @@ def ps(client: sync.Client, ended: bool, all_users: bool, as_json: bool) -> None
     type=click.IntRange(0, 1000),
     help="In a cluster: launch it again, so many times, when its node is lost.",
 )
+@click.option("--durable", is_flag=True, help="It goes on after a crash of the server.")
 @click.option("--keep", is_flag=True, help="In a cluster: keep its result beyond its node's end.")
 def launch(
     program: str,
@@ -66,6 +67,7 @@ def launch(
     detach: bool,
     restart: int,
     keep: bool,
+    durable: bool,
 ) -> None:
     """Launch an uploaded PROGRAM, by name or content hash, and print what it answers.
 
@@ -74,7 +76,7 @@ def launch(
     standard input are messages to it, once it waits for one, and an empty one is the end. Ctrl-C
     cancels the instance.
     """
-    from pie_py.cli.stream import Interrupt, cancel, run_interruptible, show
+    from pie_py.cli.stream import Interrupt, cancel, leave, run_interruptible, show
     from pie_py.client import Client
 
     given = with_files(args)
@@ -83,12 +85,13 @@ def launch(
         async with Client(at.endpoint, at.key) as client:
             with told_of_builds(at):
                 instance = await client.launch(
-                    program, given, detached=detach, restart=restart, keep=keep
+                    program, given, detached=detach, restart=restart, keep=keep, durable=durable
                 )
             if detach:
                 print_text(instance.id)
                 return 0
-            return await show(client, instance, interrupt, cancel, logs=True)
+            end = leave if durable else cancel
+            return await show(client, instance, interrupt, end, logs=True)
 
     with errors_shown():
         status = run_interruptible(main)

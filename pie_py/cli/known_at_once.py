@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,12 @@ def check_at_once(config: ServerConfig, *, http: bool) -> None:
     if http:
         _check_addresses(config)
     if http and config.gateway.enabled:
-        _check_users(config)
+        check_users(config)
+    if config.telemetry.endpoint is not None and find_spec("opentelemetry") is None:
+        raise click.UsageError(
+            "`telemetry.endpoint` is set, and OpenTelemetry is not installed:"
+            " pip install 'pie-py[telemetry]'"
+        )
 
 
 def check_source(source: str) -> None:
@@ -74,7 +80,8 @@ def _check_addresses(config: ServerConfig) -> None:
             )
 
 
-def _check_users(config: ServerConfig) -> None:
+def check_users(config: ServerConfig) -> None:
+    """Refuses an endpoint that other machines reach, and no user could use: `click.UsageError`."""
     from pie_py.config.gateway import NO_USERS
     from pie_py.config.keys import KeyStore
 

@@ -36,10 +36,12 @@ def command(model: str) -> None:
         click.echo(_pull(model))
     elif status := _check(model):
         sys.exit(status)
-    say(
-        f"{model} can be served: --model {model}; inferlets call it {Path(model).name};"
-        f" `pie-py chat -m {model}` talks with it"
+    talks = (
+        ""
+        if model in PACKAGED and PACKAGED[model].is_zip
+        else f"; `pie-py chat -m {model}` talks with it"
     )
+    say(f"{model} can be served: --model {model}; inferlets call it {Path(model).name}{talks}")
 
 
 def _check(model: str) -> int:

@@ -58,6 +58,11 @@ if TYPE_CHECKING:
     " it ends after 5 idle minutes. PIE_PY_KEEP_SERVER=1 does so by default.",
 )
 @click.option("--watch", is_flag=True, help="Run it again when its files change, until Ctrl-C.")
+@click.option(
+    "--durable",
+    is_flag=True,
+    help="It goes on after a crash of the server, which must run; Ctrl-C lets it run.",
+)
 @click.option("--verbose", is_flag=True, help="Show the log of a server that is started for this.")
 def command(
     target: str,
@@ -69,6 +74,7 @@ def command(
     watch: bool,
     record: Path | None,
     keep_server: bool,
+    durable: bool,
     **options: Any,
 ) -> None:
     """Run an inferlet and print what it answers.
@@ -89,9 +95,15 @@ def command(
         raise click.UsageError(f"--watch wants files, and {target} is none")
     if watch and record is not None:
         raise click.UsageError("--record is of one run, and --watch makes many")
+    reached = use_running(at.endpoint, {**options, "record": record})
+    if durable and not reached:
+        raise click.UsageError(
+            "--durable wants a server that runs, and starts again: `pie-py serve`, without options"
+            " for a server here"
+        )
     with ExitStack() as stack:
         wait: Callable[[Tell], str] | None = None  # for a server that starts
-        if not use_running(at.endpoint, {**options, "record": record}):
+        if not reached:
             alone = verbose or record is not None
             kept = None if alone else kept_servers.server_key(options)
             at = At(None if kept is None else kept_servers.find(kept))
@@ -125,7 +137,9 @@ def command(
             else:
                 if found is not None and wait is None:
                     prepare_at(at, found.kind)
-                status = run_program(at, target, program, with_files(args), logs=not no_log)
+                status = run_program(
+                    at, target, program, with_files(args), logs=not no_log, durable=durable
+                )
     sys.exit(status)
 
 
@@ -168,13 +182,14 @@ def run_program(
     *,
     logs: bool = True,
     blobs: Sequence[bytes] | None = None,
+    durable: bool = False,
 ) -> int:
     """Uploads a program, bytes and name, if there is one, or runs that of a name; shows what it
     sends, and what it logs if `logs`; its exit status.
 
     What it gets as messages are the blobs, or lines of standard input by default.
     """
-    from pie_py.cli.stream import Interrupt, cancel, has_debugger, run_interruptible, show
+    from pie_py.cli.stream import Interrupt, cancel, has_debugger, leave, run_interruptible, show
     from pie_py.client import Client, ClientError
 
     async def main(interrupt: Interrupt) -> int:
@@ -183,11 +198,12 @@ def run_program(
             with told_of_builds(at):
                 if program is not None:
                     launched = await client.upload(program[0], name=program[1])
-                instance = await client.launch(launched, args)
+                instance = await client.launch(launched, args, durable=durable)
             with suppress(ClientError):  # it has ended: its result says why
                 for blob in blobs or ():
                     await instance.send(blob)
             typed = blobs is None and not (program and has_debugger(program[0]))
-            return await show(client, instance, interrupt, cancel, logs=logs, typed=typed)
+            end = leave if durable else cancel
+            return await show(client, instance, interrupt, end, logs=logs, typed=typed)
 
     return run_interruptible(main)

@@ -5,10 +5,12 @@ With `--detach` this module is the process that runs on: `python -m pie_py.cli.s
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,7 @@ from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED, fail
 from pie_py.cli.console import alive, progress, say
 from pie_py.cli.http_options import http_options
-from pie_py.cli.known_at_once import check_at_once
+from pie_py.cli.known_at_once import check_at_once, check_users
 from pie_py.cli.pull import pull_those_of
 from pie_py.cli.server_config import names_of, server_config
 
@@ -77,6 +79,20 @@ def command(detach: bool, **options: Any) -> None:
     sys.exit(_serve(config, say if config.log.format == "text" else _logged, note))
 
 
+@click.command("check-config")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def check_config(file: Path) -> None:
+    """Say what is wrong with a server's configuration, without starting one.
+
+    Names, types and ranges of settings; models, users and packages that it needs.
+    """
+    config = server_config(file)
+    check_at_once(config, http=False)
+    if config.gateway.enabled:
+        check_users(config)
+    say(f"{file} is in order: {names_of(config)}, data in {config.data_folder}")
+
+
 def _serve(
     config: ServerConfig,
     tell: Callable[[str], object],
@@ -110,7 +126,19 @@ def _serve(
             return EXIT_FAILED
         tell(f"ready at {endpoint}; Ctrl-C stops it")
         report({"ready": True, "endpoint": endpoint, **facts})
+        _notify_systemd("READY=1")
         return _ended(server.wait(), tell)
+
+
+def _notify_systemd(state: str) -> None:
+    """Tells the manager of a unit of `Type=notify`, where there is one (sd_notify(3))."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):  # a name of the kernel's, not a path
+        address = "\0" + address[1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, suppress(OSError):
+        manager.sendto(state.encode(), address)
 
 
 def _ended(status: int, tell: Callable[[str], object]) -> int:

@@ -60,9 +60,9 @@ class LogLines:
 
     async def follow(self) -> None:
         """Shows new lines now and then, until it is cancelled."""
-        with suppress(ClientError):  # the reader of the messages gets it, too
-            while True:
-                await anyio.sleep(LOOK_SECONDS)
+        while True:
+            await anyio.sleep(LOOK_SECONDS)
+            with suppress(ClientError):  # the reader of the messages gets it, if it lasts
                 await self.show_new()
 
     async def show_new(self) -> None:

@@ -19,8 +19,8 @@ from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
-def _folder(function: _Command) -> _Command:
-    """Adds the options that say where the server keeps its keys."""
+def in_data_folder(function: _Command) -> _Command:
+    """Adds the options that say where the server keeps its data."""
     function = click.option(
         "--config",
         "file",
@@ -34,6 +34,15 @@ def _folder(function: _Command) -> _Command:
     )(function)
 
 
+_OF_A_KEY = click.argument("user")
+_OUTPUT = click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The user's key file; USER.key.json here by default.",
+)
+
+
 @click.group("keys")
 def keys() -> None:
     """Manage the keys of users who connect from other machines.
@@ -43,21 +52,32 @@ def keys() -> None:
 
 
 @keys.command("add")
-@click.argument("user")
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The user's key file; USER.key.json here by default.",
-)
-@_folder
+@_OF_A_KEY
+@_OUTPUT
+@in_data_folder
 def add(user: str, output: Path | None, data_folder: Path | None, file: Path | None) -> None:
     """Make a key for USER and print its file, which is all that the user needs."""
+    _hand_over(user, output, _store(data_folder, file), rotate=False)
+
+
+@keys.command("rotate")
+@_OF_A_KEY
+@_OUTPUT
+@in_data_folder
+def rotate(user: str, output: Path | None, data_folder: Path | None, file: Path | None) -> None:
+    """Give USER another key, in the place of the one that there is, and print its file.
+
+    Connections with the old one end within seconds; what the user has on the server stays.
+    """
+    _hand_over(user, output, _store(data_folder, file), rotate=True)
+
+
+def _hand_over(user: str, output: Path | None, store: KeyStore, *, rotate: bool) -> None:
     output = output or Path(f"{user}.key.json")
     with _problems_shown():
         if output.exists():
             raise KeyProblem(f"{output} exists already; choose another with --output")
-        _make_key(_store(data_folder, file), user, output)
+        _make_key(store, user, output, rotate=rotate)
     say(f"give {output} to {user}, over a safe channel, and to no one else:")
     say(f"    pie-py ps --endpoint tcp://HOST:PORT --key {output}")
     say(f"`pie-py keys http {output}` prints the user's API key for HTTP")
@@ -76,7 +96,7 @@ def http(file: Path) -> None:
 
 @keys.command("remove")
 @click.argument("user")
-@_folder
+@in_data_folder
 def remove(user: str, data_folder: Path | None, file: Path | None) -> None:
     """Forget USER's key. Connections with it end within seconds."""
     with _problems_shown():
@@ -84,7 +104,7 @@ def remove(user: str, data_folder: Path | None, file: Path | None) -> None:
 
 
 @keys.command("list")
-@_folder
+@in_data_folder
 @json_option
 def list_users(data_folder: Path | None, file: Path | None, as_json: bool) -> None:
     """Print the users who have a key."""
@@ -94,26 +114,35 @@ def list_users(data_folder: Path | None, file: Path | None, as_json: bool) -> No
         click.echo(line)
 
 
+def data_folder_of(data_folder: Path | None, file: Path | None) -> Path:
+    """The one that `in_data_folder` names."""
+    return data_folder or server_config(file).data_folder
+
+
 def _store(data_folder: Path | None, file: Path | None) -> KeyStore:
-    return KeyStore(data_folder or server_config(file).data_folder)
+    return KeyStore(data_folder_of(data_folder, file))
 
 
-def _make_key(store: KeyStore, user: str, output: Path) -> None:
+def _make_key(store: KeyStore, user: str, output: Path, *, rotate: bool) -> None:
     """Makes a key and its file, or neither: a key whose file is nowhere is of no use, and in the
     way.
 
     Raises:
         KeyProblem: for a bad name, one that has a key already, or a file that cannot be written.
     """
-    key = store.add(user)
+    key = store.make(user, rotate=rotate)
     try:
         key.write(output)
     except OSError as error:
-        store.remove(user)
         raise KeyProblem(
             f"{output} cannot be written, so {user} has got no key: {error.strerror}; choose"
             " another file with --output"
         ) from None
+    try:
+        store.admit(key)
+    except OSError:
+        output.unlink()
+        raise
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
 from pie_py.client.handshake import encrypts
-from pie_py.client.instance import Instance, read_log
+from pie_py.client.instance import Instance, branch, read_log
 from pie_py.client.local import local_endpoint
 from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
 from pie_py.client.routes import Redirected, ResultStored, Route
@@ -361,6 +361,7 @@ class Client:
         prompt: str = "",
         restart: int = 0,
         keep: bool = False,
+        durable: bool = False,
     ) -> Instance:
         """Starts an instance of an uploaded program, by name or content hash, and reads from it.
 
@@ -376,6 +377,9 @@ class Client:
         one, `restart` times at most; its former id leads to the new run. With `keep` its result is
         there after its node has ended. Either lives on without a client.
 
+        A durable one goes on after a crash of the server or of its worker (docs/durable.md), and
+        so does what reads from it here. It lives on without a client.
+
         Raises:
             RpcError: `not-found`, `limit-exceeded`, `program-rejected`, `worker-lost`; in a
                 cluster `near-gone`, `node-lost`, and `busy` if no node has room;
@@ -384,7 +388,7 @@ class Client:
 
         async def start(connection: Connection, program: str) -> Instance:
             return await self._launch_at(
-                connection, program, args, detached, restart=restart, keep=keep
+                connection, program, args, detached, restart=restart, keep=keep, durable=durable
             )
 
         recorded = keep or restart > 0
@@ -399,6 +403,7 @@ class Client:
         *,
         restart: int,
         keep: bool,
+        durable: bool,
     ) -> Instance:
         session = connection.session
 
@@ -408,6 +413,7 @@ class Client:
                 text = f"{stream.instance} was launched detached: attach to read from it"
                 stream.close(ClientError(text))
             else:
+                stream.durable = launched.get("durable", False)
                 session.open_stream(stream)
             return self._reader(Instance(connection, launched["program"], stream))
 
@@ -426,8 +432,33 @@ class Client:
             window=WINDOW,
             restart=restart,
             keep=keep,
+            durable=durable,
         )
         return instance
+
+    async def resume(self, instance_id: str) -> None:
+        """Has a durable instance go on that was killed or has failed; `attach` reads from it.
+
+        Raises:
+            RpcError: `not-found`; `already-exists` if it is alive, or has its result.
+        """
+        await self._ask_at(methods.Resume(instance_id))
+
+    async def branch(
+        self,
+        instance_id: str,
+        at: int,
+        *,
+        program: str | None = None,
+        args: Sequence[str] | None = None,
+    ) -> Instance:
+        """As `Instance.branch`, of an instance by its id, alive or ended."""
+        connection, present = await self._route.of_instance(instance_id)
+        return self._reader(await branch(connection, present, at, program, args))
+
+    async def calls(self, instance_id: str, after: int = 0) -> list[dict[str, Any]]:
+        """As `Instance.calls`, of an instance by its id."""
+        return await self._ask_at(methods.Calls(instance_id, after))
 
     async def attach(self, instance_id: str) -> Instance:
         """Reads from an instance, in place of the client that reads from it now.
@@ -456,6 +487,7 @@ class Client:
 
         def read(answer: dict[str, Any]) -> tuple[Instance, str]:
             stream = Stream(session, instance_id, answer["first"])
+            stream.durable = answer.get("durable", False)
             session.open_stream(stream)
             if answer["state"] != "running":
                 stream.finish(answer["state"], answer["text"])

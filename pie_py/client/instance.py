@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import anyio
 
 from pie_py.client.connection import Connection
-from pie_py.client.errors import RpcError, instance_error
-from pie_py.client.stream import Stream, detached
+from pie_py.client.errors import ConnectionLost, RpcError, instance_error
+from pie_py.client.stream import WINDOW, Stream, detached
 from pie_py.wire import methods
 from pie_py.wire.methods import Logs
 
@@ -112,11 +113,35 @@ class Instance:
         if self._sending is None:
             self._sending = anyio.Lock()
         async with self._sending:
-            await self._connection.ask(methods.Send(self.id, message))
+            asked = methods.Send(self.id, message, os.urandom(16))
+            while True:
+                try:
+                    await self._connection.ask(asked)
+                    return
+                except ConnectionLost:  # a durable instance takes none twice
+                    if not self._stream.durable or self._connection.session.error is not None:
+                        raise
 
     async def cancel(self) -> None:
         """Ends the instance. Its `result` raises InferletFailed with state "killed"."""
         await self._connection.ask(methods.Kill(self.id))
+
+    async def branch(
+        self, at: int, *, program: str | None = None, args: Sequence[str] | None = None
+    ) -> Instance:
+        """A new instance that has lived as this durable one up to and with a call, by the number
+        that `calls` has for it; perhaps of another program, or with other arguments from there on.
+
+        Raises:
+            RpcError: `not-found` if this one has no journal; as of a launch.
+        """
+        return await branch(self._connection, self.id, at, program, args)
+
+    async def calls(self, after: int = 0) -> list[dict[str, Any]]:
+        """`number`, `call`, `answer` in short, of a durable instance's calls behind the first ones,
+        1000 at most.
+        """
+        return await self._connection.ask(methods.Calls(self.id, after))
 
     async def detach(self) -> None:
         """Stops reading. The instance ends a minute or so later if it was not launched detached."""
@@ -137,6 +162,34 @@ class Instance:
         if self._news is None:
             self._news = anyio.Event()
         await self._news.wait()
+
+
+async def branch(
+    connection: Connection,
+    instance: str,
+    at: int,
+    program: str | None = None,
+    args: Sequence[str] | None = None,
+) -> Instance:
+    """See `Instance.branch`."""
+    session = connection.session
+
+    def read(launched: dict[str, Any]) -> Instance:
+        stream = Stream(session, launched["instance"], launched["first"])
+        stream.durable = True
+        session.open_stream(stream)
+        return Instance(connection, launched["program"], stream)
+
+    made: Instance = await connection.request(
+        "branch",
+        read=read,
+        instance=instance,
+        call=at,
+        program=program,
+        args=None if args is None else list(args),
+        window=WINDOW,
+    )
+    return made
 
 
 async def read_log(

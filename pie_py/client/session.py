@@ -39,6 +39,7 @@ from pie_py.wire.rpc import (
     encode,
 )
 
+DURABLE_PATIENCE = 600.0  # seconds for a server to come back that has durable instances
 DEFAULT_HEARTBEAT = 2.0  # seconds, until the server tells its own
 
 
@@ -185,7 +186,10 @@ class Session:
         if self.error is not None:
             return
         if not self.is_open:
-            if now - self._lost_at > self._patience:
+            patience = self._patience
+            if self._has_durable:
+                patience = max(patience, DURABLE_PATIENCE)
+            if now - self._lost_at > patience:
                 self.die(self._unreachable())
             elif now - self._said > self.heartbeat:
                 # The server may have dropped the welcome: the client was too far behind in reading.
@@ -195,6 +199,11 @@ class Session:
             self.connected()
         elif now - self._said > self.heartbeat * 0.9 or now - self._heard > self.heartbeat * 2:
             self._transmit(Ping())
+
+    @property
+    def _has_durable(self) -> bool:
+        """True if it reads from an instance that goes on after a restart of the server."""
+        return any(stream.durable for stream in self._streams.values())
 
     @property
     def heartbeat(self) -> float:
@@ -279,6 +288,8 @@ class Session:
                 self.die(ServerUnreachable(f"{self._server} refuses: {text}"))
             case Bye(reason) if self.life is not None:
                 self.lose(f"node-lost: node {self.life} has ended: {reason}")
+            case Bye() if self._has_durable:
+                self.disconnected()  # there is another server soon
             case Bye(reason):
                 self.die(ConnectionLost(f"{self._server} has ended the session: {reason}"))
             case Pong():

@@ -40,6 +40,7 @@ class Stream:
     def __init__(self, session: StreamSession, instance: str, first: int = 0) -> None:
         """A stream whose next item has the number `first`; `Session.open_stream` starts it."""
         self.instance = instance
+        self.durable = False  # it goes on after a restart of the server, and this stream with it
         self.ended: Ended | None = None
         self.error: ClientError | None = None  # why no more can come though the instance may live
         self.on_news: Callable[[], None] = lambda: None  # called when something has arrived

@@ -184,6 +184,14 @@ class Instance(_Proxy[async_instance.Instance]):
 
     send = _waits(async_instance.Instance.send)
     cancel = _waits(async_instance.Instance.cancel)
+    calls = _waits(async_instance.Instance.calls)
+
+    @_like(async_instance.Instance.branch)
+    def branch(self, *args: Any, **options: Any) -> Instance:
+        """See the asynchronous one."""
+        made = _ask(self._portal, partial(self._thing.branch, *args, **options))
+        return Instance(self._portal, made)
+
     detach = _waits(async_instance.Instance.detach)
     logs = _waits(async_instance.Instance.logs)
 
@@ -335,6 +343,9 @@ class Client(_Proxy[asynchronous.Client]):
     upload = _waits(asynchronous.Client.upload)
     launch = _makes(Instance, asynchronous.Client.launch)
     attach = _makes(Instance, asynchronous.Client.attach)
+    resume = _waits(asynchronous.Client.resume)
+    branch = _makes(Instance, asynchronous.Client.branch)
+    calls = _waits(asynchronous.Client.calls)
     send = _waits(asynchronous.Client.send)
     kill = _waits(asynchronous.Client.kill)
     result = _waits(asynchronous.Client.result)

@@ -36,6 +36,8 @@ class GatewayConfig(Section):
     body_seconds: PositiveFloat = 30.0  # until it has arrived
     request_seconds: PositiveFloat = 3600.0  # until it has been answered
     quiet_seconds: PositiveFloat = 10.0  # of a stream, then a comment says that it is alive
+    file_bytes: PositiveInt = 1 << 30  # of the disk, for one user's files and batches
+    file_seconds: PositiveFloat = 30 * 86400.0  # that they are kept once they do not change
     connections: PositiveInt = 4096  # at once
     metrics: bool = True  # requests are measured
     requests_per_minute: PositiveInt | None = None  # of one user

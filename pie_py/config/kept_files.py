@@ -1,5 +1,5 @@
-"""Files that are kept in the user's cache: what is made again if it lacks, and removed once no
-process has used it for long, as that of past versions.
+"""Files that are kept: in the user's cache, what is made again if it lacks, and removed once no
+process has used it for long, as that of past versions; and how much users' folders take.
 """
 
 from __future__ import annotations
@@ -9,8 +9,12 @@ import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import platformdirs
+
+FILES_FOLDER = "batches"  # of the data folder: files and batches of each user
+BLOCK = 4096  # bytes of the disk that a file takes at least
 
 
 def cache_folder() -> Path:
@@ -49,3 +53,25 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def folder_of(folder: Path, user: str) -> Path:
+    """A user's own in a folder for all of them."""
+    return folder / f"of-{quote(user, safe='')}"
+
+
+def on_disk(size: int) -> int:
+    """Bytes of the disk that a file takes."""
+    return -(-size // BLOCK) * BLOCK
+
+
+def bytes_on_disk(folder: Path) -> int:
+    """Bytes of the disk that the files of a folder take; none if it is not there. It takes a
+    microsecond or two for each of them.
+    """
+    total = 0
+    with suppress(FileNotFoundError), os.scandir(folder) as found:
+        for each in found:
+            with suppress(FileNotFoundError):  # it was removed meanwhile
+                total += on_disk(each.stat().st_size)
+    return total

@@ -31,6 +31,7 @@ _KEY_CHARACTERS = 40  # of Z85
 SETTLED_NS = 1_000_000_000  # a folder that has not changed for so long is not read again
 PREFIX = "pie-"  # of keys for HTTP
 _SECRET_BYTES = 32
+_NO_KEY = "no user {user!r} has a key; `pie-py keys list` shows them"
 FORMAT = 1  # of the files with key pairs; those without a number are of the first
 
 
@@ -122,10 +123,17 @@ class KeyStore:
             return 0
 
     def add(self, user: str) -> ClientKey:
-        """Makes a key for a user and remembers its public half.
+        """Makes a key for a user and admits it. Raises KeyProblem as `make`."""
+        key = self.make(user)
+        self.admit(key)
+        return key
+
+    def make(self, user: str, *, rotate: bool = False) -> ClientKey:
+        """A new key of a user, which is not admitted yet; to `rotate` is to take the place of the
+        one that there is.
 
         Raises:
-            KeyProblem: for a bad name, or one that has a key already.
+            KeyProblem: for a bad name, one that has a key already, or none to rotate.
         """
         if not _is_name(user):
             raise KeyProblem(
@@ -133,12 +141,17 @@ class KeyStore:
                 f" beginning with a letter or digit, and not {LOCAL_USER!r}"
             )
         path = self._path(user)
-        if path.exists():
-            raise KeyProblem(f"user {user} has a key already; `pie-py keys remove {user}` first")
+        if path.exists() and not rotate:
+            raise KeyProblem(f"user {user} has a key already; `pie-py keys rotate {user}`")
+        if rotate and not path.exists():
+            raise KeyProblem(_NO_KEY.format(user=user))
         server = self.server_pair()  # fails on a damaged pair before the user gets a key
         public, secret = zmq.curve_keypair()
-        write_whole(path, public + b"\n", mode=0o644)
         return ClientKey(user, public.decode(), secret.decode(), server.public)
+
+    def admit(self, key: ClientKey) -> None:
+        """Lets a user in with a key, and with no other one."""
+        write_whole(self._path(key.user), f"{key.public}\n".encode(), mode=0o644)
 
     def remove(self, user: str) -> None:
         """Forgets a user's key: new connections with it are refused.
@@ -147,7 +160,7 @@ class KeyStore:
             KeyProblem: if the user has none.
         """
         if not _USER.fullmatch(user) or not self._path(user).exists():
-            raise KeyProblem(f"no user {user!r} has a key; `pie-py keys list` shows them")
+            raise KeyProblem(_NO_KEY.format(user=user))
         self._path(user).unlink()
 
     def become(self, users: dict[str, str]) -> None:

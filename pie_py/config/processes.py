@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -54,7 +55,8 @@ class Child:
         Raises:
             OSError: if there is no room for its log, or for a process.
         """
-        with nullcontext() if log is None else log.open("ab") as output:
+        own = partial(os.open, mode=0o600)  # what users send is in it
+        with nullcontext() if log is None else open(log, "ab", opener=own) as output:
             self._process = subprocess.Popen(
                 python_command("-m", module, *arguments),
                 stdin=subprocess.PIPE,

@@ -32,6 +32,7 @@ from pie_py.config.plugins import ExtensionConfig, ObserverConfig
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.config.services import (
     ConfinedConfig,
+    DurableConfig,
     GrammarConfig,
     MessagingConfig,
     RecordingConfig,
@@ -82,6 +83,7 @@ class ServerConfig(BaseSettings):
     messaging: MessagingConfig = MessagingConfig()
     store: StoreConfig = StoreConfig()
     recording: RecordingConfig = RecordingConfig()
+    durable: DurableConfig = DurableConfig()
     max_instances: PositiveInt = 1000  # alive at once
     # Python runtimes, of some 4 MB each, started before there is a program for them.
     spare_instances: NonNegativeInt = 32

@@ -51,3 +51,15 @@ class RecordingConfig(Section):
     """Records of programs' API calls, with all that they send and get: to find bugs with."""
 
     folder: Path | None = None  # a file for each instance; None: nothing is recorded
+
+
+class DurableConfig(Section):
+    """Instances that go on after a crash, and their journals."""
+
+    programs: tuple[str, ...] = ()  # that are durable without being asked, by name
+    # Whether requests that may change something, and calls of tools, are made again that were
+    # under way at a crash. HTTP requests have the same `Idempotency-Key` then.
+    retry: bool = False
+    journal_bytes: PositiveInt = 256 << 20  # of one instance; it ends by name beyond that
+    bytes: PositiveInt = 8 << 30  # of all journals, of which a user has a share
+    keep_seconds: PositiveFloat = 86400.0  # journals of instances that have ended

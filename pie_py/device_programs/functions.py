@@ -94,9 +94,13 @@ def maximum(r: Recording, a: Any, b: Any) -> Tensor:
     return r.add("maximum", a, b)
 
 
-def nucleus(r: Recording, logits: Any, share: Any) -> Tensor:
-    """True for the fewest of the likeliest that have a share of all probability: bool `[n]`."""
-    return r.add("nucleus", logits, share)
+def nucleus(r: Recording, logits: Any, share: Any, by: Any = None) -> Tensor:
+    """True for the fewest of the likeliest that have a share of all probability: bool `[n]`; or of
+    the largest `by` other numbers `[n]`.
+    """
+    if by is None:
+        return r.add("nucleus", logits, share)
+    return r.add("nucleus_by", logits, share, by)
 
 
 def repeats(r: Recording, text: Any, most: int) -> Tensor:

@@ -157,6 +157,7 @@ OPERATIONS: dict[str, Operation] = {
                 " their order; NaN is below all.", 1, "count"),
     "nucleus": _own("f", "b", 220, "Which of the largest, equal ones in their order, are the fewest"
                     " whose `exp` reach a share, the second operand, of the sum; all with 1.", 2),
+    "nucleus_by": _own("f", "b", 260, "As `nucleus`, of the largest by the third operand.", 3),
     "repeats": _own("i", "i", 100, "How many before each element are the same as the last ones, the"
                     " nearest first, `most` at most. What is negative is like nothing, and has 0.",
                     1, "most"),
@@ -320,9 +321,11 @@ def _own_type(name: str, kind: Kind, operands: Sequence[Type], attributes: tuple
             if count < 1 or (size not in SIZES and count > size):
                 raise Mistake(f"top {count} of {value}")
             return Type(kind, (count,))
-        case "nucleus", [value, share], _:
+        case "nucleus" | "nucleus_by", [value, share, *by], _:
             if share.shape:
                 raise Mistake(f"nucleus takes one share, not {share}")
+            if by and by[0].shape != value.shape:
+                raise Mistake(f"nucleus of {value} by {by[0]}: they have other sizes")
             return Type(Kind.BOOL, _vector(name, value))
         case "repeats", [value], [most]:
             if not 0 <= most <= MOST_REPEATED:

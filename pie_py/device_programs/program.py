@@ -160,11 +160,11 @@ class Program:
             return 0
         return BYTES[Kind.FLOAT] * heads * (self.window * head_dim or tokens)
 
-    def cost(self, vocabulary: int) -> float:
+    def cost(self, vocabulary: int, context: Mapping[int, int] = NOMINAL) -> float:
         """Of a step of one row, in additions, with so many tokens; of one of the stage `attend` in
-        one layer, with `NOMINAL` sizes.
+        one layer, with the sizes of a context.
         """
-        total, sizes = 0.0, NOMINAL if self.attends else {VOCABULARY: vocabulary}
+        total, sizes = 0.0, context if self.attends else {VOCABULARY: vocabulary}
         for node in self.nodes:
             shapes = [node.type.shape, *(self.nodes[i].type.shape for i in node.operands)]
             widest = max(elements(shape, sizes) for shape in shapes)
@@ -187,6 +187,11 @@ class Program:
                 raise ProgramFault(
                     f"node {i}: {node.operation} gives {node.type}, {size} elements;"
                     f" {widest} at most"
+                )
+            if sum(axis in (TOKENS, PAGES) for axis in node.type.shape) > 1:
+                raise ProgramFault(
+                    f"node {i}: {node.operation} gives {node.type}, whose size grows with the"
+                    " square of the context"
                 )
             if node.operation in ("slice", "top"):
                 self._check_part(i, vocabulary)

@@ -6,13 +6,14 @@ that it chooses for. Operations on few elements are all of the first kind.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_py.device_programs.program import Program
+from pie_py.device_programs.program import NOMINAL, Program
 
 OF_A_STEP = 1 << 20  # what all programs of a step may cost together; one row may always run
 # Additions, of 0.3 ns each on one core, that stand for it: as many as 32 rows of top-p take, which
@@ -51,10 +52,13 @@ def step_cost(program: Program, vocabulary: int) -> StepCost:
     )
 
 
-@lru_cache(256)
-def attend_cost(program: Program, vocabulary: int, layers: int) -> int:
-    """What a row adds that has a program of the stage `attend`, in parts of `OF_A_STEP`."""
-    each = PER_LAYER + PER_NODE * len(program.nodes) + program.cost(vocabulary)
+def attend_cost(
+    program: Program, vocabulary: int, layers: int, context: Mapping[int, int] = NOMINAL
+) -> int:
+    """What a row adds that has a program of the stage `attend`, in parts of `OF_A_STEP`, with the
+    sizes of a context.
+    """
+    each = PER_LAYER + PER_NODE * len(program.nodes) + program.cost(vocabulary, context)
     return int(layers * each * _part(vocabulary)) + 1
 
 

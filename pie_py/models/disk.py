@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from pie_py.config.model import EMBEDDED_MODEL
@@ -33,7 +34,8 @@ def on_disk() -> Iterator[dict[str, Any]]:
 def remove(name: str) -> None:
     """Removes a model that `on_disk` has with a path."""
     if name in PACKAGED:
-        PACKAGED[name].file.unlink()
+        model = PACKAGED[name]
+        rmtree(model.file.parent) if model.is_zip else model.file.unlink()
         return
     from huggingface_hub import scan_cache_dir
 

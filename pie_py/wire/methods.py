@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -26,6 +26,11 @@ Text = Annotated[str, msgspec.Meta(max_length=256)]
 # Of a node: its name, and the number of its incarnation.
 Life = Annotated[str, msgspec.Meta(pattern=r"\A[a-z][a-z0-9-]{0,31}\.[1-9][0-9]{0,15}\Z")]
 Facts: TypeAlias = dict[str, Any]
+# As it has come, where a type could not tell texts from bytes.
+if TYPE_CHECKING:
+    Unread: TypeAlias = str | bytes | msgspec.Raw
+else:
+    Unread = msgspec.Raw
 
 DEFAULT_WINDOW = 256  # items of a stream that are sent and not acknowledged
 
@@ -168,6 +173,7 @@ class Launch(Method[Facts]):
     window: Number = DEFAULT_WINDOW
     restart: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0  # in a cluster with a database
     keep: bool = False  # likewise
+    durable: bool = False  # it goes on after a crash of the server
 
 
 class LaunchAgain(Method[Facts]):
@@ -190,6 +196,25 @@ class Attach(OfInstance[Facts]):
     received: Number | None = None  # number of the first item that the client lacks
 
 
+class Resume(OfInstance[Facts]):
+    """As of `launch`, of a durable instance that has ended without a result, and goes on."""
+
+
+class Branch(OfInstance[Facts]):
+    """As of `launch`, of a new instance that has lived as a durable one up to a call."""
+
+    call: Number  # with it
+    program: str | None = None  # another one: name or hash
+    args: list[str] | None = None  # others
+    window: Number = DEFAULT_WINDOW
+
+
+class Calls(OfInstance[list[Facts]]):
+    """`number`, `call`, `answer` in short, of each call in a durable instance's journal."""
+
+    after: Number = 0
+
+
 class Detach(OfInstance[None]):
     """Null."""
 
@@ -197,7 +222,8 @@ class Detach(OfInstance[None]):
 class Send(OfInstance[None]):
     """Null, once it is in the instance's mailbox."""
 
-    message: Any  # text or bytes
+    message: Unread  # text or bytes
+    id: bytes = b""  # of the message: a durable instance takes none twice
 
 
 class Result(OfInstance[dict[str, str]]):
@@ -286,6 +312,7 @@ OF_ALL_NODES: Methods = (
     Adapters, LoadAdapter, UnloadAdapter, McpServers, RegisterMcp, UnregisterMcp,
 )  # fmt: skip
 OF_INSTANCES: Methods = (
-    Launch, LaunchAgain, Attach, Detach, Send, Result, Kill, Logs, Trace, Inspect,
+    Launch, LaunchAgain, Attach, Resume, Branch, Calls, Detach, Send, Result, Kill, Logs, Trace,
+    Inspect,
 )  # fmt: skip
 OF_GATEWAYS: Methods = (Place, Where, Nodes, Drain, Program, ProgramBytes)

@@ -143,6 +143,17 @@ class ReadHidden:
 
 
 @dataclass(slots=True)
+class Encode:
+    """Has an encoder make numbers of `n` texts, `t` tokens in all."""
+
+    kind: ClassVar[str] = "encode"
+    starts: Int32  # [n + 1] offsets into tokens, no range empty
+    tokens: Int32  # [t]
+    seconds: Int32  # [n] tokens before a pair's second text, or -1
+    raw: Int32  # [n] 1: neither normalized nor through the head's activation
+
+
+@dataclass(slots=True)
 class SetSampler:
     """Puts new samplers into `n` slots of the sampler pool."""
 
@@ -289,6 +300,7 @@ Batch: TypeAlias = (
     | ShiftKv
     | NextDist
     | ReadHidden
+    | Encode
     | ReadState
     | WriteState
     | SetSampler
@@ -313,6 +325,7 @@ BATCH_TYPES: dict[str, type[Any]] = {
         ShiftKv,
         NextDist,
         ReadHidden,
+        Encode,
         ReadState,
         WriteState,
         SetSampler,
@@ -354,7 +367,7 @@ class Distributions:
 
 @dataclass(slots=True)
 class Hidden:
-    """Result of a `ReadHidden`."""
+    """Result of a `ReadHidden` or an `Encode`."""
 
     means: Float32  # [n, hidden]
 
@@ -456,7 +469,12 @@ class ModelDescription:
     adapters: list[str] = field(default_factory=list)  # loaded at start, in slots 0, 1, ...
     quantized: str | None = None  # method of the checkpoint
     few_bits: list[int] = field(default_factory=list)  # of weights that are kept so; else widened
-    pooling: str | None = "last"  # of embeddings: the last hidden state, "mean", or not known
+    # What it was made for; else "embed", by a head "classify", or "mask": to fill gaps in texts.
+    task: str = "generate"
+    labels: list[str] = field(default_factory=list)  # of a head's numbers
+    prompts: dict[str, str] = field(default_factory=dict)  # for embeddings, see `model-info`
+    # Of embeddings: the "last" hidden state, the "first", the "mean", or not known.
+    pooling: str | None = "last"
     no_attend: str = ""  # why it takes no programs of the stage `attend`; empty if it does
     no_adapters: str = ""  # why it takes none while it runs; empty if it does
     kv_costs: dict[str, Any] | None = None  # what the worker measured, see `calibration/costs.py`

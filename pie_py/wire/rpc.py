@@ -19,6 +19,7 @@ PROTOCOL = 2  # grows with every incompatible change
 SESSION_BYTES = 16
 CHUNK_BYTES = 1 << 20  # of a program, in one message
 LATER = "; try again later"  # ends the text of an error that a later try may not have
+MAX_ARGUMENT_BYTES = 1 << 20  # of one launch, all together
 ERROR_CHARS = 200  # of why a frame is no message
 FRAME_OVERHEAD = 64 << 10  # room for what surrounds the largest message in a frame
 
@@ -62,6 +63,14 @@ class Request(_Message, tag="request"):
     answered_below: int  # all lower numbers have been answered, or given up
     method: str
     params: dict[str, Any]
+
+
+class ReadRequest(Request, tag="request"):
+    """A request as it comes: its parameters are read by the method's types, and what those do not
+    name is skipped, so that a frame takes no longer than what is wanted of it.
+    """
+
+    params: msgspec.Raw  # type: ignore[assignment]
 
 
 class Ack(_Message, tag="ack"):
@@ -175,7 +184,9 @@ Message: TypeAlias = ToServer | ToClient
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(
+    Hello | ReadRequest | Ack | Resume | Ping | Probed | ToClient
+)
 
 
 def encode(message: Message) -> bytes:

@@ -392,6 +392,9 @@ class _Puppets:
         self._rig.clock.seconds += 0.001
         return _Yielding(_never()), False
 
+    def start_durable(self, program: Program, state: object, args: list[str]) -> Any:
+        return self.start(program, state, args)[0]
+
     async def run(self) -> None:
         """There are no warm guests."""
 

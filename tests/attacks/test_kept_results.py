@@ -14,6 +14,7 @@ from pie_control.instances import result_store
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.instances.result_store import ResultStore
 from pie_py.client.errors import InferletFailed, RpcError
+from pie_py.config.kept_files import BLOCK
 from pie_py.config.server import ServerConfig
 from pie_py.testing.plugin import replaying
 
@@ -117,15 +118,15 @@ def test_a_user_has_so_many_and_no_more_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(result_store, "MOST_OF_USER", 5)
-    monkeypatch.setattr(result_store, "BYTES_OF_USER", 1000)
+    monkeypatch.setattr(result_store, "BYTES_OF_USER", 6 * BLOCK)
     kept = Kept(tmp_path)
     victims = kept.end("victim's", "victim")
     many = [kept.end(f"{number}", "mallory") for number in range(20)]
     kept.write()
     assert [kept.text(i, "mallory") for i in many] == [None] * 15 + [f"{n}" for n in range(15, 20)]
-    large = kept.end("x" * 900, "mallory")
-    kept.end("y" * 200, "mallory")
-    huge = kept.end("z" * 2000, "eve")
+    large = kept.end("\0" * (BLOCK // 2), "mallory")  # six bytes of the disk each
+    kept.end("y" * (3 * BLOCK), "mallory")
+    huge = kept.end("z" * (6 * BLOCK), "eve")
     kept.write()
     assert kept.text(large, "mallory") is None
     assert kept.text(huge, "eve") is None

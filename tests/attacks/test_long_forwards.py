@@ -9,6 +9,8 @@ from support.prompts import Decoder, Timed
 from support.scheduler_fixtures import Guest, Server
 
 from pie_control.errors import ApiError
+from pie_control.scheduler.adaptive import Adaptive
+from pie_control.scheduler.fair_share import ActiveUsers
 
 FACTS: dict[str, Any] = {
     "kv_pages": 1200,
@@ -24,13 +26,16 @@ def timed(**facts: Any) -> Server:
     return server
 
 
-def flood(server: Server, users: int, mask: list[int]) -> None:
+def flood(server: Server, users: int, mask: list[int]) -> list[Guest]:
     """Each of so many instances of mallory has a forward of 1000 inputs that it keeps."""
+    guests = []
     for _ in range(users):
         guest = Guest(server, server.launch("mallory"))
         embeds, pages = guest.embeds(1000), guest.pages(125)
         guest.embed([1] * 1000, 0, embeds)
         guest.forward([], embeds, pages, [], mask)
+        guests.append(guest)
+    return guests
 
 
 def longest(server: Server, plans: int) -> float:
@@ -79,6 +84,24 @@ def test_masks_are_not_taken_for_plain_prompts_which_cost_less() -> None:
     longest(server, 12)
     flood(server, 2, [n for row in range(1000) for n in (3, 0, row + 1, 999 - row)])
     assert longest(server, 40) < 110, "the first part of one; as a plain prompt it would take 130"
+
+
+def test_prompts_of_another_model_have_parts_as_short() -> None:
+    of_victim, of_mallory = timed(), timed()
+    active = ActiveUsers()
+    for server in (of_victim, of_mallory):
+        assert isinstance(server.scheduler.policy, Adaptive)
+        server.scheduler.policy.share(active)
+    guests = flood(of_mallory, 4, [])
+    victim = Decoder(of_victim, "victim")
+    while any(guest.instance.queued_commands for guest in guests):
+        victim.step()
+        of_victim.step()
+        of_mallory.step()
+        if len(victim.tokens) == 16:
+            victim = Decoder(of_victim, "victim")
+    assert isinstance(of_mallory.worker, Timed)
+    assert max(of_mallory.worker.took[8:]) < 75
 
 
 def test_what_keeps_nothing_and_is_too_long_is_refused_and_told_how_to_go_on() -> None:

@@ -261,7 +261,9 @@ def test_unfinished_uploads_of_a_user_are_few(store: ProgramStore) -> None:
     begin(sessions[-1], USER_UPLOADS)
 
 
-def test_names_for_bytes_that_are_here_count_too(store: ProgramStore) -> None:
+def test_names_for_bytes_that_are_here_count_too(
+    store: ProgramStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def prepare(program: Any) -> None:
         raise AssertionError("no component is sent")
 
@@ -279,6 +281,10 @@ def test_names_for_bytes_that_are_here_count_too(store: ProgramStore) -> None:
         begin("name-4")
     begin("name-3")  # it has this one
     assert len(store.list("mallory")) == 4
+    monkeypatch.setattr("pie_control.rpc.uploads.MOST_PROGRAMS", 4)
+    uploads = Uploads(store, prepare, confined, share_of(store, 1 << 30))
+    with pytest.raises(ApiError, match=r"^limit-exceeded: you have 4 programs"):
+        begin("name-4")
 
 
 async def test_what_is_checked_counts_as_coming(store: ProgramStore) -> None:

@@ -63,6 +63,9 @@ def test_the_doctor(tmp_path: Path) -> None:
     assert done.exit_code == 1
     del environment["PIE_PY_KEY"]
     assert CliRunner().invoke(main, ["doctor"], env=environment).exit_code == 0
+    told = CliRunner().invoke(main, ["doctor", "--json"], env={**environment, "CC": "/nowhere/cc"})
+    (kernels,) = (one for one in json.loads(told.stdout) if one["what"] == "CPU kernels")
+    assert (kernels["state"], kernels["mend"]) == ("missing", "a C compiler, as cc")
 
 
 def test_listings_print_json(endpoint: str, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pie_py.cli.names import find_name
 from pie_py.cli.server_config import server_config
 from pie_py.cli.target import BadTarget, find_target
 from pie_py.config.endpoint import DEFAULT_ENDPOINT
+from pie_py.config.keys import KeyStore
 
 ROOT = Path(__file__).parents[2]
 
@@ -233,6 +234,15 @@ def test_keys(tmp_path: Path) -> None:
     again = invoke("keys", "add", "ann", "--output", str(tmp_path / "x"), *data)
     assert again.exit_code == 1
     assert "has a key already" in again.stderr
+    rotated = invoke("keys", "rotate", "ann", "--output", str(tmp_path / "new"), *data)
+    assert rotated.exit_code == 0, rotated.output
+    (admitted,) = KeyStore(Path(data[1])).users()
+    assert json.loads((tmp_path / "new").read_text())["public"] == admitted
+    assert json.loads(file.read_text())["public"] != admitted
+    lost = invoke("keys", "rotate", "ann", "--output", "/proc/nope/x", *data)
+    assert "cannot be written" in lost.stderr
+    assert [*KeyStore(Path(data[1])).users()] == [admitted]
+    assert "no user 'bob'" in invoke("keys", "rotate", "bob", "--output", "y", *data).stderr
     assert invoke("keys", "remove", "ann", *data).exit_code == 0
     assert invoke("keys", "list", *data).stdout == ""
 

@@ -258,6 +258,7 @@ def served(
         process.communicate(timeout=30)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_gateway_that_dies_is_replaced_at_its_address(tmp_path: Path) -> None:
     with (
@@ -437,6 +438,7 @@ def test_a_kept_server_serves_later_runs_with_the_same_settings(
     wait_for_end(server["pid"])
 
 
+@pytest.mark.nightly
 def test_a_server_that_starts_behind_a_command_is_never_unseen(
     traps: Path, keeping: dict[str, Any]
 ) -> None:
@@ -486,6 +488,7 @@ def test_a_detached_server_stays_until_it_is_stopped(traps: Path, keeping: dict[
     assert kept(keeping) == []
 
 
+@pytest.mark.nightly
 def test_what_a_worker_does_once_is_told(traps: Path, keeping: dict[str, Any]) -> None:
     own = traps / "own"
     own.mkdir()
@@ -510,6 +513,7 @@ def test_what_a_worker_does_once_is_told(traps: Path, keeping: dict[str, Any]) -
     )
 
 
+@pytest.mark.nightly
 def test_a_kept_server_that_was_killed_is_noticed_and_removed(
     traps: Path, keeping: dict[str, Any]
 ) -> None:

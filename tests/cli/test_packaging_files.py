@@ -97,15 +97,20 @@ def test_what_a_container_runs() -> None:
             command = command.replace(old, new)
         health = json.loads(of(name, "HEALTHCHECK").partition("CMD ")[2])
         health = [part.replace(":8000", f":{http}") for part in health]
+        manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)  # as systemd's is
+        manager.bind(environment.setdefault("NOTIFY_SOCKET", f"{place}/notify"))
         process = subprocess.Popen(
             [*PIE_PY, *json.loads(command)], env=environment, stderr=subprocess.PIPE, text=True
         )
         try:
             assert process.stderr is not None
             assert any("ready at" in line for line in process.stderr), "it has ended"
+            manager.settimeout(30)
+            assert manager.recv(100) == b"READY=1"
             subprocess.run([sys.executable, *health[1:]], check=True, timeout=30)
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
         finally:
+            manager.close()
             process.kill()
             process.wait()

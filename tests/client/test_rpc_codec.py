@@ -4,6 +4,7 @@ import contextlib
 from typing import Any
 
 import msgpack
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from pie_py.wire.rpc import (
     Pong,
     Probe,
     Probed,
+    ReadRequest,
     Refused,
     Request,
     Response,
@@ -68,7 +70,11 @@ messages = st.one_of(
 
 @given(messages)
 def test_what_is_encoded_is_decoded(message: Message) -> None:
-    assert decode(encode(message)) == message
+    found = decode(encode(message))
+    if isinstance(found, ReadRequest):  # whose parameters are read by its method's types
+        found = Request(*(getattr(found, name) for name in Request.__struct_fields__))
+        found.params = msgspec.msgpack.decode(found.params)
+    assert found == message
 
 
 @given(st.binary(max_size=200) | plain.map(msgpack.packb))

@@ -235,6 +235,7 @@ def test_clients_talk_to_the_nodes(client: Client, cluster: Cluster) -> None:
     assert [model["name"] for model in client.models()] == ["pie-tiny"]
 
 
+@pytest.mark.nightly
 def test_http_chats_of_one_user_go_where_their_prompts_are(
     client: Client, cluster: Cluster
 ) -> None:
@@ -260,6 +261,7 @@ def test_http_chats_of_one_user_go_where_their_prompts_are(
         assert [chat(number) for number in range(1, 1 + len(first))] == first
 
 
+@pytest.mark.nightly
 def test_a_machine_may_serve_http_alone(client: Client, cluster: Cluster) -> None:
     folder = cluster.folder / "http"
     assert cluster.join(folder, 0, http="127.0.0.1:0") == []
@@ -315,6 +317,7 @@ def test_a_killed_control_process_takes_its_own_instances_alone(
     assert echoes(other)
 
 
+@pytest.mark.nightly
 def test_a_killed_actor_takes_its_node_alone(client: Client, cluster: Cluster) -> None:
     victim, other = launched_on(client, "n1"), launched_on(client, "n2")
     actor = cluster.control("n1").parent()
@@ -343,6 +346,7 @@ def test_streams_go_on_without_gateway_and_directory(client: Client, cluster: Cl
     assert cluster.nodes()["n2"].incarnation == 1
 
 
+@pytest.mark.nightly
 def test_a_stopped_control_process_is_noticed_and_replaced(
     client: Client, cluster: Cluster
 ) -> None:
@@ -362,6 +366,7 @@ def test_a_stopped_control_process_is_noticed_and_replaced(
     cluster.lives_again(victim.node)
 
 
+@pytest.mark.nightly
 def test_launches_go_on_without_rays_head(client: Client, cluster: Cluster) -> None:
     instance = launched_on(client, "n2")
     before = {node.node: node.incarnation for node in cluster.nodes().values()}
@@ -379,6 +384,7 @@ def test_launches_go_on_without_rays_head(client: Client, cluster: Cluster) -> N
     assert {node.node: node.incarnation for node in cluster.nodes().values()} == before
 
 
+@pytest.mark.nightly
 def test_a_machine_with_its_own_folder_fetches_programs_and_shares_what_is_in_a_database(
     client: Client, second: Second, database: str
 ) -> None:
@@ -394,6 +400,7 @@ def test_a_machine_with_its_own_folder_fetches_programs_and_shares_what_is_in_a_
         assert client.launch("shares", ["store"], near=other.id).result() == "kept"
 
 
+@pytest.mark.nightly
 def test_a_node_has_two_connections_to_the_database(
     cluster: Cluster, second: Second, database: str
 ) -> None:
@@ -415,6 +422,7 @@ def test_a_node_has_two_connections_to_the_database(
 # Faults
 
 
+@pytest.mark.nightly
 def test_a_killed_machine_comes_back(client: Client, cluster: Cluster, second: Second) -> None:
     victim = launched_on(client, second.node)
     other = launched_on(client, "n2")
@@ -429,6 +437,7 @@ def test_a_killed_machine_comes_back(client: Client, cluster: Cluster, second: S
     assert echoes(launched_on(client, second.node))
 
 
+@pytest.mark.nightly
 def test_a_killed_worker_leaves_what_has_no_pages(client: Client, cluster: Cluster) -> None:
     echo = launched_on(client, "n1")
     client.upload(HOLDS, name="holds")
@@ -450,6 +459,7 @@ def test_a_killed_worker_leaves_what_has_no_pages(client: Client, cluster: Clust
     again.cancel()
 
 
+@pytest.mark.nightly
 def test_a_node_that_is_cut_off_serves_its_clients_until_its_life_is_over(
     client: Client, cluster: Cluster, second: Second
 ) -> None:
@@ -467,6 +477,7 @@ def test_a_node_that_is_cut_off_serves_its_clients_until_its_life_is_over(
     cluster.lives_again(instance.node)
 
 
+@pytest.mark.nightly
 def test_restartable_launches_run_again_and_never_twice_at_once(
     client: Client, cluster: Cluster, second: Second, postgres: Postgres | None
 ) -> None:
@@ -534,6 +545,7 @@ def test_restartable_launches_run_again_and_never_twice_at_once(
         assert [len(runs(other, key)) for key in launches] == [3, 2, 1, 2]
 
 
+@pytest.mark.nightly
 def test_nodes_are_changed_for_others_under_load(
     client: Client, cluster: Cluster, second: Second
 ) -> None:
@@ -581,6 +593,7 @@ def test_nodes_are_changed_for_others_under_load(
         cluster.leave(folder)
 
 
+@pytest.mark.nightly
 def test_a_full_disk_is_survived(client: Client, cluster: Cluster) -> None:
     """No process of the head, and no process that it starts, writes a byte more to a file."""
     former = cluster.kept("gateway")
@@ -605,6 +618,7 @@ def test_a_full_disk_is_survived(client: Client, cluster: Cluster) -> None:
     wait_for(lambda: cluster.serves("n2"))  # which the new directory may hear of later
 
 
+@pytest.mark.nightly
 def test_a_log_that_cannot_be_written_is_told(client: Client, cluster: Cluster) -> None:
     former = cluster.nodes()["n2"]
     log = cluster.folder / "logs/n2.log"
@@ -647,6 +661,7 @@ def test_strangers_are_refused_and_do_no_harm(client: Client, cluster: Cluster) 
     assert echoes(instance)
 
 
+@pytest.mark.nightly
 def test_what_clients_are_told_at_random_moments_is_whole(cluster: Cluster) -> None:
     """Each echo's transcript is what one server's would be, or ends with node-lost."""
     random = Random(23)
@@ -692,6 +707,7 @@ def test_what_clients_are_told_at_random_moments_is_whole(cluster: Cluster) -> N
     assert set(ends) == {"done", "node-lost"}
 
 
+@pytest.mark.nightly
 def test_the_page_shows_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
     """Of the HTTP gateway that the head's keeper keeps, at one address."""
     former = cluster.kept("http")
@@ -799,6 +815,7 @@ def test_a_second_cluster_of_the_same_address_is_refused(cluster: Cluster, tmp_p
         assert not (folder / "processes.json").exists() or folder == cluster.folder
 
 
+@pytest.mark.nightly
 def test_a_wrong_token_is_told(cluster: Cluster, tmp_path: Path) -> None:
     facts = json.loads((cluster.folder / "token.json").read_text())
     token = tmp_path / "token.json"
@@ -815,6 +832,7 @@ def test_a_wrong_token_is_told(cluster: Cluster, tmp_path: Path) -> None:
         assert f"has {name} " in run(*join, str(token)).output
 
 
+@pytest.mark.nightly
 def test_a_copied_folder_is_another_machine(cluster: Cluster) -> None:
     copy = cluster.folder / "copy"
     copy.mkdir()
@@ -839,6 +857,7 @@ def test_a_clock_that_jumps_does_not_hide_what_runs(
     assert (told.exit_code, "runs a part of a cluster" in told.output) == (1, True), told.output
 
 
+@pytest.mark.nightly
 def test_of_joint_starts_one_is_up(tmp_path: Path) -> None:
     """Two in one folder, another one at the same address, and one whose disk is full.
 
@@ -886,6 +905,7 @@ def test_of_joint_starts_one_is_up(tmp_path: Path) -> None:
     assert not trapped(tmp_path)
 
 
+@pytest.mark.nightly
 def test_the_commands_of_the_page() -> None:
     """In a shell, at another port, with a model that answers at once."""
     shown = next(one for one in blocks("docs/cluster.md") if "cluster down" in one.code).code
@@ -911,6 +931,7 @@ def test_the_commands_of_the_page() -> None:
         wait_for(lambda: not processes_of(Path(name)))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("command", "begun"),
     [("up", "keeper.json"), ("up", "processes.json"), ("join", "processes.json")],
@@ -1013,6 +1034,7 @@ def kill_machine(folder: Path) -> None:
             process.kill()
 
 
+@pytest.mark.nightly
 def test_a_machine_whose_node_has_moved_joins_again_with_another_one(cluster: Cluster) -> None:
     died, spare = cluster.folder / "rejoins", cluster.folder / "spare"
     (moved,) = cluster.join(died)
@@ -1029,6 +1051,7 @@ def test_a_machine_whose_node_has_moved_joins_again_with_another_one(cluster: Cl
     cluster.leave(spare)
 
 
+@pytest.mark.nightly
 def test_a_machine_that_is_gone_takes_nobodys_place(cluster: Cluster) -> None:
     """Whether it left or died; Ray would start its nodes where there is room for others."""
     left, died, later = (cluster.folder / name for name in ("left", "died", "later"))
@@ -1046,6 +1069,7 @@ def test_a_machine_that_is_gone_takes_nobodys_place(cluster: Cluster) -> None:
     cluster.leave(later)
 
 
+@pytest.mark.nightly
 def test_a_node_is_started_again_when_it_is_empty(client: Client, cluster: Cluster) -> None:
     instance = launched_on(client, "n2")
     told = run("restart", "n2", "--folder", str(cluster.folder))
@@ -1058,6 +1082,7 @@ def test_a_node_is_started_again_when_it_is_empty(client: Client, cluster: Clust
     cluster.lives_again(instance.node)
 
 
+@pytest.mark.nightly
 def test_a_head_whose_keeper_was_killed_starts_again_and_its_nodes_go_on(cluster: Cluster) -> None:
     before = {name: node.incarnation for name, node in cluster.nodes().items()}
     alive = Names(cluster.folder).read()

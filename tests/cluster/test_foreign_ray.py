@@ -208,6 +208,7 @@ def test_it_has_actors_of_one_namespace_there_and_leaves_nothing(
     assert not list(foreign.temporary.iterdir())
 
 
+@pytest.mark.nightly
 def test_a_second_start_keeps_what_a_killed_one_has_left(
     foreign: Foreign, cluster: Cluster
 ) -> None:
@@ -243,6 +244,7 @@ def test_a_second_start_keeps_what_a_killed_one_has_left(
         assert cluster.nodes()["n1"].incarnation == 3
 
 
+@pytest.mark.nightly
 def test_machines_join_as_far_as_ray_has_room(foreign: Foreign, cluster: Cluster) -> None:
     with cluster:
         second, third = cluster.folder.parent / "second", cluster.folder.parent / "third"
@@ -287,6 +289,7 @@ def kill_agent(process: psutil.Popen) -> None:
     process.wait()
 
 
+@pytest.mark.nightly
 def test_nodes_of_a_lost_machine_go_where_there_is_room(
     foreign: Foreign, cluster: Cluster, agent: str
 ) -> None:

@@ -169,6 +169,7 @@ def test_users_are_known_on_all_machines(machines: Machines, ann: Client) -> Non
     assert [model["name"] for model in ann.models()] == ["pie-tiny"]
 
 
+@pytest.mark.nightly
 def test_http_is_served_by_each_machine_that_is_to_and_by_the_rest_when_one_has_died(
     machines: Machines,
 ) -> None:
@@ -278,6 +279,7 @@ def test_a_removed_key_ends_what_it_has_opened_on_all_machines(
     assert echoes(other, MARK)
 
 
+@pytest.mark.nightly
 def test_a_machine_that_is_cut_off_comes_back_as_another_life(
     machines: Machines, ann: Client
 ) -> None:

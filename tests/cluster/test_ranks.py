@@ -204,6 +204,7 @@ def test_nodes_wait_for_a_second_machine(machines: Machines, client: Client) -> 
     wait_for(lambda: machines.states() == ["ready", "ready"], 60)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_drained_node_leaves_its_machines(machines: Machines, client: Client) -> None:
     assert len(machines.ranks()) == 2
@@ -246,6 +247,7 @@ def test_a_rank_that_is_killed_is_replaced(machines: Machines, client: Client) -
     assert machines.node.incarnation == node.incarnation  # the worker alone was replaced
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_actor_of_ranks_that_is_killed_is_replaced(machines: Machines, client: Client) -> None:
     text, instance, node = written(client), begun(client), machines.node
@@ -260,6 +262,7 @@ def test_an_actor_of_ranks_that_is_killed_is_replaced(machines: Machines, client
     assert machines.node.incarnation == node.incarnation
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_machine_that_is_cut_off_is_waited_for(machines: Machines, client: Client) -> None:
     text, instance, node = written(client), begun(client), machines.node

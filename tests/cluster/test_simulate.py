@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.simulated_cluster.sample import sample_lines
 from benchmarks.simulated_cluster.simulated_node import Machine, SimulatedNode
 from benchmarks.simulated_cluster.simulation import ARRIVALS, Outcome, Scenario, Simulation
-from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace
+from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace, sample
 from pie_cluster.directory.policies import POLICIES
 
 MOONCAKE = '{"timestamp": 27000, "input_length": 1024, "output_length": 52, "hash_ids": [46, 47]}'
 
 
-SAMPLE = read_trace(sample_lines(), "sample")
+SAMPLE = sample()
 
 
 def test_mooncakes_lines_are_read() -> None:
@@ -27,7 +26,7 @@ def test_mooncakes_lines_are_read() -> None:
         Launch(0.0, 1024, 52, (46, 47), program="block 46"),
         Launch(1.5, 1024, 52, (46, 99), program="block 46"),
     ]
-    assert read_trace([later, "", MOONCAKE], "x") == launches
+    assert read_trace([later, "", MOONCAKE], "x", most=9) == launches
     assert read_trace([MOONCAKE, later], "x", most=1) == launches[:1]
     assert len({(one.user, one.program) for one in SAMPLE}) > 20
 
@@ -47,7 +46,7 @@ def test_mooncakes_lines_are_read() -> None:
 )
 def test_broken_traces_end_in_one_line(text: str, told: str) -> None:
     with pytest.raises(BadTrace) as refused:
-        read_trace(text.splitlines(), "a trace")
+        read_trace(text.splitlines(), "a trace", most=9)
     (line,) = str(refused.value).splitlines()
     assert line.startswith("a trace")
     assert told in line

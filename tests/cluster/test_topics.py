@@ -246,6 +246,7 @@ class Parent:
         return child in {one["id"] for one in self._world.client(node, "ann").instances()}
 
 
+@pytest.mark.nightly
 def test_children_of_a_full_node_run_on_others(
     world: WorldOfNodes, started: dict[str, Node]
 ) -> None:
@@ -278,6 +279,7 @@ def test_children_of_a_full_node_run_on_others(
 # Faults: what an instance had not taken goes back, and nothing is ever in two places
 
 
+@pytest.mark.nightly
 def test_faults(
     world: WorldOfNodes, nodes: Nodes, started: dict[str, Node], ways: tuple[Wire, Wire]
 ) -> None:
@@ -310,6 +312,7 @@ def test_faults(
     stopped.goes_on()
 
 
+@pytest.mark.nightly
 def test_nothing_is_lost_or_doubled_by_a_database_that_is_killed(
     world: WorldOfNodes, two: list[Node], postgres: Postgres
 ) -> None:

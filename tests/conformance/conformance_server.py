@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 from support.checkpoints import make_adapter, make_llama
+from support.encoder_checkpoints import make_bert
 from support.image_checkpoints import make_llava
 from support.javascript import require_javascript
 from support.reference import probabilities
@@ -49,7 +50,7 @@ class Place:
 
 @contextmanager
 def start(folder: Path, **settings: Any) -> Iterator[Place]:
-    """A server of a text model `test` and of a model `vision` that reads images.
+    """A server of a text model `test`, a model `vision` that reads images, and an `encoder`.
 
     Takes a folder for their checkpoints, and fields of `ServerConfig` that are to be others.
     """
@@ -70,6 +71,7 @@ def start(folder: Path, **settings: Any) -> Iterator[Place]:
                     **pools,
                 },
                 {"source": str(vision), "name": "vision", **pools},
+                {"source": str(make_bert(folder / "encoder")), "name": "encoder"},
             ],
             **settings,
             messaging={"subscriptions": 4, "queues": 4, "queue_messages": 8, "box_messages": 8},

@@ -24,8 +24,9 @@ from support.checkpoints import small_tokenizer
 from support.grammar_strategies import BOMBS, conditions, documents, regexes, schemas
 
 from pie_control.api.grammar import functions
+from pie_control.api.grammar.compiling import KINDS
 from pie_control.api.grammar.matcher import Matcher
-from pie_control.api.grammar.service import Grammar, GrammarService
+from pie_control.api.grammar.service import BYTES_A_CHARACTER, Grammar, GrammarService
 from pie_control.api.grammar.vocabulary import Vocabulary
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
@@ -488,14 +489,16 @@ async def test_who_wants_the_same_goes_on_if_the_first_one_gives_up(
 
 async def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pie_control.api.grammar.service.KEPT_GRAMMARS", 3)
-    monkeypatch.setattr("pie_control.api.grammar.service.KEPT_CHARACTERS", 100)
+    monkeypatch.setattr("pie_control.api.grammar.service.LEAST_BYTES", 0)
+    most = BYTES_A_CHARACTER * len(KINDS["regex"]("b" * 999))
+    monkeypatch.setattr("pie_control.api.grammar.service.KEPT_BYTES", most)
     small = GrammarService(GrammarConfig(), CONFINED)
     for i in range(10):
         await small.compile(model(), codec(), "regex", f"a{{{i + 1}}}")
     assert len(small) == 3
-    await small.compile(model(), codec(), "regex", "b" * 99)
+    await small.compile(model(), codec(), "regex", "b" * 999)
     assert len(small) == 1
-    await small.compile(model(), codec(), "regex", "c" * 101)
+    await small.compile(model(), codec(), "regex", "c" * 1001)
     assert len(small) == 0
 
 

@@ -64,6 +64,7 @@ async def test_stdio() -> None:
                 await trio.sleep(0.01)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 async def test_streamable_http_and_a_server_that_comes_back() -> None:
     with http_server() as (port, process):
@@ -115,6 +116,7 @@ async def test_why_a_server_takes_no_input_any_more(monkeypatch: pytest.MonkeyPa
         assert "test is gone: it takes no input any more" in error.message
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 async def test_calls_time_out_and_are_cancelled(tmp_path: Path) -> None:
     quick, slow = {**STDIO, "call_seconds": 3.0}, STDIO
@@ -158,6 +160,7 @@ async def test_a_server_that_hangs_or_floods_is_ended_and_others_go_on() -> None
         assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
 
 
+@pytest.mark.nightly
 async def test_a_start_on_a_busy_machine_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process is stopped, as if others had the CPU, until it was looked at several times."""
     looks: list[int] = []
@@ -204,6 +207,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 async def test_answers_that_make_no_sense_are_errors() -> None:
     answers = (

@@ -223,5 +223,14 @@ def test_costs_are_bounded() -> None:
 
     with pytest.raises(ProgramFault, match=r"a layer costs .* with 32 heads and 4096"):
         program_for(text_of(sorts()), VOCABULARY)
+
+    @device.attend
+    def page_pairs(scores: Tensor) -> Tensor:
+        place = device.iota(device.PAGES)
+        pairs = place.reshape(device.PAGES, 1) + place
+        return (scores > 0.0) & (pairs.sort().max().max() > 0)
+
     with pytest.raises(ProgramFault, match="16777216 elements; 524288 at most"):
         program_for(text_of(pairs()), VOCABULARY)
+    with pytest.raises(ProgramFault, match=r"pages, pages\], whose size grows with the square"):
+        program_for(text_of(page_pairs()), VOCABULARY)

@@ -23,6 +23,7 @@ from benchmarks.peers import PeerFailed
 from pie_py.config.kept_files import cache_folder
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_starts_and_idle_instances(checkpoint: Path) -> None:
     size = ("--launches", "2", "--at-once", "3", "--rounds", "1", "--model", str(checkpoint))
@@ -39,6 +40,7 @@ def test_starts_and_idle_instances(checkpoint: Path) -> None:
     assert abs(table(report)[0]["MB each"]) < 50
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_laptop(tmp_path: Path) -> None:
     folder = make_family(tmp_path / "model", "llama", head_dim=16, max_position_embeddings=2048)
@@ -62,6 +64,7 @@ def test_laptop(tmp_path: Path) -> None:
     assert ours == pytest.approx(theirs, rel=1e-3)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_compare(checkpoint: Path) -> None:
     report = bench(
@@ -93,6 +96,7 @@ def test_peer_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -> N
         peers.vllm(str(tmp_path / "no-python"), "model", 16)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_capacity(checkpoint: Path) -> None:
     report = bench(
@@ -130,6 +134,7 @@ def test_throughput(checkpoint: Path) -> None:
         assert row["ms from the first launch to the last end"] > 64 * row["p50"] / 2
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_what_an_operator_counts_is_held_to_the_accepted_numbers() -> None:
     # On a busy machine guests in Python wake one by one, which takes more calls.
@@ -141,6 +146,7 @@ def test_what_an_operator_counts_is_held_to_the_accepted_numbers() -> None:
     assert len(report["goals"]) == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_peer_ends_with_the_benchmark_that_is_terminated(checkpoint: Path) -> None:
     command = ["compare", "--peer", "ideal", "--at-once", "1", "--model", str(checkpoint)]

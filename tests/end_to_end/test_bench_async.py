@@ -23,6 +23,7 @@ from benchmarks.async_calls.jobs import Job, PlannedCall, Verdict, judge
 SIDES = ["sync", "sync, stateless", "sync_parallel", "async_naive", "async"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_model_decides_and_calls_are_forced() -> None:
     small = ["--requests", "1", "--longest", "1", "--workload", "interrupts"]

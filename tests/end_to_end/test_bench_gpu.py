@@ -7,15 +7,12 @@ import subprocess
 import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from types import ModuleType
 
-import pytest
 from packaging.utils import canonicalize_name
-from support.doc_scripts import load_script
 
+from benchmarks.gpu import carry
 from benchmarks.gpu.run import TOY, Settings, measure
 
-GPU = Path(__file__).parents[1] / "gpu"
 THERE = ("torch", "transformers", "peft", "pytest", "huggingface-hub", "rich")
 # Refuses modules, as a machine would on which nothing has them, and imports what runs there.
 IMPORTS = """
@@ -32,12 +29,7 @@ import pie_control.__main__, pie_gateway.__main__, pie_inference.__main__
 """
 
 
-@pytest.fixture(scope="module")
-def carry() -> ModuleType:
-    return load_script("carry", GPU)
-
-
-def test_what_runs_there_needs_only_what_is_there_or_brought(carry: ModuleType) -> None:
+def test_what_runs_there_needs_only_what_is_there_or_brought() -> None:
     brought = carry.needed()
     there = set(THERE).union(*map(carry.needed, THERE)) | carry.STAYS - {"mcp", "componentize-py"}
     found = {*brought, *there, "pie-py", "flashinfer-python"}

@@ -6,6 +6,7 @@ import pytest
 from support.benchmarks import bench, table
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_programs_beside_scripts_without_a_prefix_cache() -> None:
     names = ("EBNF decoding", "attention sink", "hierarchical attention", "API agent, cached")

@@ -31,7 +31,13 @@ def expected_texts(checkpoint: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("source", "count"), [("rust", 896), ("rust raw", 100), ("python", 224), ("python raw", 100)]
+    ("source", "count"),
+    [
+        ("rust", 896),
+        ("python raw", 100),
+        pytest.param("rust raw", 100, marks=pytest.mark.nightly),
+        pytest.param("python", 224, marks=pytest.mark.nightly),
+    ],
 )
 def test_completions_launched_at_once(
     server: Server, checkpoint: Path, source: str, count: int

@@ -152,7 +152,16 @@ def test_a_killed_run_comes_again_as_far_as_it_went(server: Server, folder: Path
     assert "and bytes" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["beam_search", "code_act", "custom_samplers", "jacobi_decoding"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "beam_search",
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in ("code_act", "custom_samplers", "jacobi_decoding")
+        ),
+    ],
+)
 def test_programs_of_the_library(server: Server, folder: Path, name: str) -> None:
     source = (shipped_folder("inferlets") / name / "main.py").read_text(encoding="utf-8")
     path, shown = record(server, folder, source=source)

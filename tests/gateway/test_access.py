@@ -18,6 +18,7 @@ from support.gateways import Gateway
 from support.servers import Server
 
 from pie_gateway.http.limits import Bucket
+from pie_gateway.operations import OPERATIONS
 from pie_py.config.keys import KeyStore, api_key, find_user
 from pie_py.testing.plugin import replaying
 
@@ -178,3 +179,15 @@ def test_handshakes_that_do_not_end_are_bounded(server: Server, folder: Path) ->
                 while silent[-2].recv(100):
                     pass
             assert httpx2.get(f"{gateway.url}/v1/models", verify=trusted).status_code == 200
+
+
+def test_pages_of_other_sites_reach_no_operation(http: httpx2.Client) -> None:
+    foreign = [
+        {"origin": "https://evil.example"},
+        {"sec-fetch-site": "cross-site"},
+        {"host": "evil.example"},
+    ]
+    for operation in OPERATIONS:
+        for headers in foreign:
+            answer = http.request(operation.method, operation.path, headers=headers)
+            assert answer.status_code == 403, (operation.path, headers)

@@ -13,8 +13,10 @@ import pytest
 from support.gateways import Gateway
 from support.servers import Server
 
-from pie_gateway.batches.store import Store
+from pie_gateway.batches.store import Store, StoredFile
 from pie_gateway.problems import Problem
+from pie_py.config.kept_files import BLOCK, bytes_on_disk, folder_of
+from pie_py.config.keys import KeyStore, api_key
 
 CHAT = "/v1/chat/completions"
 
@@ -122,19 +124,59 @@ def test_what_there_is_not(client: openai.OpenAI) -> None:
             client.files.retrieve(name)
     with pytest.raises(openai.BadRequestError, match="purpose"):
         client.files.create(file=b"x", purpose="fine-tune")
+    for name in ("n" * 300, "n" * 100_000):
+        with pytest.raises(openai.BadRequestError):
+            client.files.create(file=(name, b"x"), purpose="batch")
+    file = upload(client, line("a"))
+    for more in ({"metadata": {"k": "v" * 513}}, {"completion_window": "999d"}):
+        asked: dict[str, Any] = {"input_file_id": file, "endpoint": CHAT}
+        with pytest.raises(openai.BadRequestError, match=next(iter(more))):
+            client.batches.create(**asked, **{"completion_window": "24h", **more})
 
 
 def test_the_files_of_a_user_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pie_gateway.batches.store.MOST_BYTES", 10)
-    store = Store(tmp_path)
-    first = store.add("ann", "a", "batch", b"1234567")
-    store.add("ann", "b", "batch", b"890")
+    monkeypatch.setattr("pie_gateway.batches.store.MOST_KEPT", 3)
+    store = Store(tmp_path, 5 * BLOCK, 60.0)
+    first = store.add("ann", "a", "batch", b"1" * BLOCK)
+    second = store.add("ann", "b", "batch", b"1")
     with pytest.raises(Problem) as refused:
         store.add("ann", "c", "batch", b"1")
     assert (refused.value.status, refused.value.code) == (413, "files_too_large")
-    store.add("bob", "a", "batch", b"1234567890")
+    store.add("bob", "a", "batch", b"1" * (4 * BLOCK))
     store.remove("ann", first.id)
-    store.add("ann", "c", "batch", b"1234567")
+    store.add("ann", "c", "batch")
+    store.add("ann", "d", "batch")
+    with pytest.raises(Problem, match="3 files and batches"):
+        store.add("ann", "e", "batch")
+    assert [each.filename for each in store.all("ann", StoredFile)] == ["d", "c", "b"]
+    oldest = store.all("ann", StoredFile, second.id, newest=False)
+    assert [each.filename for each in oldest] == ["c", "d"]
+    taken = lambda: [bytes_on_disk(folder_of(tmp_path, user)) for user in ("ann", "bob")]  # noqa: E731
+    store.forget_old(time.time() + 30)
+    assert taken() == [4 * BLOCK, 5 * BLOCK]
+    store.forget_old(time.time() + 90)
+    assert taken() == [0, 0]
+
+
+def test_batches_of_one_user_stop_no_others() -> None:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        store = KeyStore(folder / "data")
+        keys = {user: api_key(store.add(user)) for user in ("mallory", "eve")}
+        with (
+            Server(folder, endpoint="tcp://0.0.0.0:*") as server,
+            Gateway(server, folder) as gateway,
+        ):
+            mallory, eve = (
+                openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=keys[user], max_retries=0)
+                for user in ("mallory", "eve")
+            )
+            long = [line(f"{i}", ignore_eos=True, max_tokens=400) for i in range(400)]
+            file = upload(mallory, *long)
+            many = [start(mallory, file) for _ in range(6)]
+            ended(mallory, many[0], "in_progress")
+            assert ended(eve, start(eve, upload(eve, line("a")))).status == "completed"
+            assert mallory.batches.retrieve(many[-1].id).status == "validating"
 
 
 def test_a_batch_is_given_up_or_left_by_its_server(server: Server) -> None:

@@ -11,6 +11,7 @@ from pie_gateway.problems import Problem
 
 def test_who_has_most_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "MOST_BYTES", 100)
+    monkeypatch.setattr(stored, "BESIDE", 0)
     kept = Responses()
     kept.keep("ann", "a", Stored(b"." * 20, b""))
     for number in range(50):
@@ -24,3 +25,16 @@ def test_who_has_most_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     kept.forget("ann", "a")
     with pytest.raises(Problem, match="is kept"):
         kept.forget("ann", "a")
+
+
+def test_items_are_found_by_their_names() -> None:
+    kept = Responses()
+    for number in range(3):
+        items = b'[{"id": "same", "n": %d}, {"id": "a%d"}]' % (number, number)
+        kept.keep("ann", f"r{number}", Stored(b"{}", items, names=("same", f"a{number}")))
+    found = kept.find_items("ann", {"same": "input[0]", "a0": "input[1]"})
+    assert found == {"same": {"id": "same", "n": 2}, "a0": {"id": "a0"}}
+    kept.forget("ann", "r0")
+    for user, name in (("ann", "a0"), ("bob", "same")):
+        with pytest.raises(Problem, match="no kept response has an item"):
+            kept.find_items(user, {name: "input[0]"})

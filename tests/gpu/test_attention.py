@@ -194,19 +194,6 @@ def test_steps_of_every_size_share_buffers(llama: Path) -> None:
     assert twins.replayed == 12
 
 
-def test_batches_that_are_too_large_or_observed_run_without_a_graph(llama: Path) -> None:
-    twins = twins_of(llama, graphs=True)
-    pairs = [twins.sequence(20) for _ in range(9)]
-    twins.forward(*((p, tokens_of(1, seed=i), {}) for i, p in enumerate(pairs)))
-    twins.forward((pairs[0], tokens_of(1), {"observed": 1}))
-    assert not twins.replayed
-    plain, paged = twins.plain.attention, twins.paged.attention
-    assert plain is not None
-    assert paged is not None
-    assert np.array_equal(plain.starts, paged.starts)
-    assert np.allclose(plain.values, paged.values, atol=2e-2)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -246,15 +233,3 @@ def test_8_bit_keys(llama: Path) -> None:
     if capability < (8, 9):
         pytest.skip("this GPU has no 8-bit floats")
     mixed_batches(twins_of(llama, graphs=True, served={**SERVED, "kv_dtype": "fp8"}))
-
-
-def test_long_contexts_are_split_among_multiprocessors(tmp_path: Path) -> None:
-    folder = make_llama(tmp_path / "m", head_dim=128, max_position=4096, deviation=DEVIATION)
-    served = {**SERVED, "max_batch_tokens": 2048}
-    found = twins_of(folder, graphs=True, served=served)
-    pair = found.sequence(1500)
-    found.forward((pair, tokens_of(1000), {}))
-    found.forward((pair, tokens_of(300, seed=1), {"outputs": 3}))
-    for seed in range(8):
-        found.forward((pair, tokens_of(1, seed=seed), {}))
-    assert found.replayed == 8

@@ -131,20 +131,6 @@ def test_every_kind_of_batch(folder: Path, fused_sampling: bool) -> None:
     both.run(NextDist(ints([1003, 7]), ints([5, 5])))
 
 
-def test_a_swap_out_and_in_again_in_one_plan(folder: Path) -> None:
-    both = Both(folder)
-    both.run(*forward(0, 48, 0, output=1000))
-    for turn in range(10):
-        hosts = ints([(turn * 3 + i) % 32 for i in range(3)])
-        both.run(
-            SwapOut(ints([0, 1, 2]), hosts),
-            Clear(ints(range(48)), NONE, NONE),
-            SwapIn(hosts, ints([0, 1, 2])),
-            *forward(turn, 1, 0, used=47, output=1001),
-            NextDist(ints([1001]), ints([5])),
-        )
-
-
 def test_masks_and_a_failing_batch_amid_others(folder: Path) -> None:
     both = Both(folder)
     rule = ints([2, 0, 1, 2, 1, 1])

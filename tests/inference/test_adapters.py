@@ -52,7 +52,7 @@ def test_adapters_and_none_in_one_batch(
     adapters: list[Path | None] = [
         make_adapter(model, tmp_path / "a", seed=1),
         None,
-        make_adapter(model, tmp_path / "b", seed=2, r=3, target_modules=whole),
+        make_adapter(model, tmp_path / "b", seed=2, r=3, target_modules=whole, use_dora=True),
         make_adapter(
             model, tmp_path / "c", seed=3, target_modules=r".*layers\.1\.self_attn\.(k|o)_proj"
         ),
@@ -94,6 +94,7 @@ def test_adapters_and_none_in_one_batch(
         {"target_modules": ["o_proj"], "layers_to_transform": [1], "layers_pattern": "layers"},
         {"target_modules": "all-linear", "exclude_modules": ["k_proj"]},
         {"init_lora_weights": "gaussian", "lora_dropout": 0.1},
+        {"use_dora": True, "target_modules": "all-linear", "use_rslora": True},
     ],
     ids=lambda config: "+".join(config),
 )
@@ -205,7 +206,13 @@ EMBEDDING = {
 @pytest.mark.parametrize(
     ("tensors", "config", "text"),
     [
-        (GOOD, {"use_dora": True}, "DoRA is not supported"),
+        (GOOD, {"use_dora": True}, "lora_magnitude_vector is there or lacks"),
+        ({**GOOD, f"{Q}.lora_magnitude_vector": torch.ones(64)}, {}, "is there or lacks"),
+        (
+            {**GOOD, f"{Q}.lora_magnitude_vector": torch.full((64,), math.nan)},
+            {"use_dora": True},
+            "magnitude is not finite",
+        ),
         (GOOD, {"modules_to_save": ["lm_head"]}, "replaced modules .* not supported"),
         (GOOD, {"bias": "all"}, "bias 'all' is not supported"),
         (GOOD, {"peft_type": "IA3"}, "peft_type 'IA3' is not supported"),
@@ -228,7 +235,8 @@ EMBEDDING = {
         ),
         (EMBEDDING, {"target_modules": ["embed_tokens"]}, "adapted: it is of the embedding"),
         ({f"{Q}.lora_A.weight": torch.ones(2, 64)}, {}, "needs both"),
-        ({f"{Q}.lora_magnitude_vector": torch.ones(64)}, {}, "is not of a LoRA"),
+        ({f"{Q}.lora_magnitude_vector": torch.ones(64)}, {}, "it needs both"),
+        ({f"{Q}.lora_magnitude": torch.ones(64)}, {}, "is not of a LoRA"),
         ({n: t.int() for n, t in GOOD.items()}, {}, "holds torch.int32"),
         *(
             ({**GOOD, f"{Q}.{of}.weight": GOOD[f"{Q}.{of}.weight"] * value}, {}, told)

@@ -58,6 +58,7 @@ RULES: dict[str, Callable[[Tensor], Tensor]] = {
     "matvec": lambda x: (x[:50_000].reshape(10, 5000) @ x[:5000]).max(),
     "column": lambda x: x[:50_000].reshape(50_000, 1).sum().max(),
     "nucleus": lambda x: x.where(samplers.top_p(x, 0.7) > -math.inf, 0.0).sum(),
+    "nucleus_by": lambda x: x.where(samplers.typical_p(x, 0.7) > -math.inf, 0.0).sum(),
 }
 
 
@@ -130,16 +131,21 @@ def test_a_race_of_few_is_the_race_of_all(seed: int, share: float, odd: bool) ->
     st.integers(1, 1500),
     st.sampled_from([0.0, 0.3, 3.0]),
     st.sampled_from([-1.0, 0.0, 0.05, 0.5, 0.9, 0.999, 1.0, 2.0, float("nan")]),
+    st.booleans(),
 )
-def test_a_nucleus_of_any_width(seed: int, size: int, deviation: float, share: float) -> None:
-    """Equal ones among them, many or all."""
+def test_a_nucleus_of_any_width(
+    seed: int, size: int, deviation: float, share: float, by_others: bool
+) -> None:
+    """Equal ones among them, many or all; of the largest, or of the largest by other numbers."""
     chance = torch.Generator().manual_seed(seed)
-    x = (torch.randn(2, size, generator=chance) * deviation).mul(8).round().div(8)
+    x, by = (torch.randn(2, 2, size, generator=chance) * deviation).mul(8).round().div(8)
     x[0, ::3] = -torch.inf
+    by[1, ::5] = torch.inf
     shares = torch.tensor([share, 0.6123])
-    found = operations.nucleus(x, shares)
+    by = by if by_others else x
+    found = operations.nucleus_by(x, shares, by) if by_others else operations.nucleus(x, shares)
     for i in range(2):
-        wanted = device_reference._nucleus(x[i].tolist(), shares[i].item())
+        wanted = device_reference._nucleus(x[i].tolist(), shares[i].item(), by[i].tolist())
         assert found[i].tolist() == wanted or _is_close(x[i], shares[i].item(), found[i], wanted)
 
 

@@ -273,6 +273,7 @@ def test_a_cpu_without_what_the_variants_need(
     assert not folder.stat().st_mode & 0o077
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_kernels_of_a_wheel(
     variant: str, other_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -157,7 +157,7 @@ LIST = 9
         (head(1, 0) + tensor("x", [0]), r"gives 'x' the shape \[0\] of F32"),
         (head(1, 0) + tensor("x", [1 << 63, 2]), "gives 'x' the shape"),
         (head(1, 0) + tensor("x", [33], 2), r"the shape \[33\] of Q4_0"),
-        (head(1, 0) + tensor("x", [256], 16), "'x' as IQ2_XXS, which is not supported"),
+        (head(1, 0) + tensor("x", [256], 9), "'x' as Q8_1, which is not supported"),
         (head(1, 0) + tensor("x", [8], 99), "'x' as 99, which is not supported"),
         (head(1, 0) + tensor("x", [8]) + bytes(30), "ends before the tensor 'x' does"),
         (head(1, 0) + tensor("x", [8], offset=(1 << 64) - 32) + bytes(99), "ends before"),

@@ -18,7 +18,7 @@ from pie_inference.checkpoints.loader import choose_dtype, cpu_has_bfloat16, sto
 from pie_inference.errors import LoadError
 from pie_inference.loading.assembly import load_models
 from pie_inference.loading.choices import choose_device
-from pie_inference.loading.description import pooling
+from pie_inference.loading.pooling import pooling
 from pie_inference.serving.engine import Engine
 from pie_py.config.memory import available_memory
 from pie_py.config.model import ModelConfig

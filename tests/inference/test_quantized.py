@@ -232,6 +232,40 @@ def quantization_of(weight: torch.Tensor, weights: dict[str, Any]) -> Tensors:
     return {"weight_scale": scale, "weight_zero_point": (-8 - low / scale).round().to(torch.int8)}
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_bitsandbytes(nested: bool, tmp_path: Path) -> None:
+    """As bitsandbytes 0.50 saves it: blocks of 64 numbers, of 256 factors, the high half first."""
+    folder, plain = (make_family(tmp_path / name, "llama") for name in ("model", "plain"))
+    tensors = load_file(folder / "model.safetensors")
+    widened, table = dict(tensors), torch.linspace(-1, 1, 16) ** 3
+    generator = torch.Generator().manual_seed(0)
+    for name in [n for n in tensors if n.endswith("_proj.weight")]:
+        weight = tensors[name]
+        numbers = torch.randint(0, 16, (weight.numel(),), generator=generator, dtype=torch.uint8)
+        factors = torch.rand(-(-weight.numel() // 64), generator=generator) * 0.2
+        said: dict[str, Any] = {"quant_type": "nf4", "blocksize": 64, "shape": list(weight.shape)}
+        if nested:
+            names = torch.linspace(-1, 1, 256)
+            inner = torch.randint(0, 256, (len(factors),), generator=generator, dtype=torch.uint8)
+            outer = torch.full((-(-len(factors) // 256),), 0.05)
+            factors = names[inner.int()] * 0.05 + 0.1
+            said |= {"nested_blocksize": 256, "nested_offset": 0.1}
+            tensors[f"{name}.nested_absmax"] = outer
+            tensors[f"{name}.nested_quant_map"] = names
+        tensors[name] = (numbers[::2] << 4 | numbers[1::2])[:, None]
+        tensors |= {
+            f"{name}.absmax": inner if nested else factors,
+            f"{name}.quant_map": table.clone(),
+        }
+        state = torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)
+        tensors[f"{name}.quant_state.bitsandbytes__nf4"] = state
+        wide = factors.repeat_interleave(64)[: weight.numel()]
+        widened[name] = (table[numbers.int()] * wide).view(weight.shape)
+    quantize(folder, tensors, quant_method="bitsandbytes", load_in_4bit=True)
+    save_file(widened, plain / "model.safetensors", {"format": "pt"})
+    assert_served_alike(folder, plain)
+
+
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     folder = make_family(tmp_path / "model", "llama")
     tensors = load_file(folder / "model.safetensors")
@@ -241,6 +275,9 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     group = {"targets": ["Linear"], "weights": INT8, "format": "marlin-24"}
     quantize(folder, tensors, quant_method="compressed-tensors", config_groups={"g": group})
     with pytest.raises(LoadError, match=r"quantization_config of compressed-tensors: .*marlin-24"):
+        Rig(folder)
+    quantize(folder, tensors, quant_method="bitsandbytes", load_in_8bit=True)
+    with pytest.raises(LoadError, match="bitsandbytes of 8 bits is not supported"):
         Rig(folder)
     quantize(folder, tensors, quant_method="gptq", bits=3)
     with pytest.raises(LoadError, match="GPTQ of 3 bits is not supported"):

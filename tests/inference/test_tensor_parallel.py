@@ -56,7 +56,10 @@ def workers(folders: list[Path]) -> Iterator[tuple[Worker, Worker]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "tied", *FAMILIES])
+@pytest.mark.parametrize(
+    "name",
+    ["llama", "tied", *(pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES)],
+)
 def test_two_ranks_say_what_one_does(workers: tuple[Worker, Worker], name: str) -> None:
     _check_same(*workers, name)
 

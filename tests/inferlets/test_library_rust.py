@@ -39,6 +39,7 @@ def test_beam_search(library: Library, run: Run) -> None:
     assert run("beam_search", prompt="", max_tokens=0) == library.run("beam_search", max_tokens=0)
 
 
+@pytest.mark.nightly
 def test_speculative_decoding(library: Library, run: Run) -> None:
     prompt = "abcabcabcabcabc"
     text = library.complete(prompt, 64)  # its prefix is cached from here on
@@ -50,6 +51,7 @@ def test_speculative_decoding(library: Library, run: Run) -> None:
         run("speculative_decoding", prompt=prompt, draft_tokens=17)
 
 
+@pytest.mark.nightly
 def test_prefix_caching(run: Run) -> None:
     prefix = f"Rena lives in Swoosuk. Her number is {uuid.uuid4().hex}. "
     options: dict[str, object] = {"prefix": prefix, "prompt": "Rena", "model_name": "test"}
@@ -58,6 +60,7 @@ def test_prefix_caching(run: Run) -> None:
     assert again["computed"] < 8 < first["computed"]
 
 
+@pytest.mark.nightly
 def test_launches_at_once_may_all_compute_what_is_kept(library: Library) -> None:
     program = library.client.upload(rust_component("prefix_caching"), name="prefix_caching-rust")
     options: dict[str, object] = {"prefix": "Rena is a small fox. " * 10, "prompt": "She"}
@@ -66,6 +69,7 @@ def test_launches_at_once_may_all_compute_what_is_kept(library: Library) -> None
     assert len({json.loads(one.result())["text"] for one in launched}) == 1
 
 
+@pytest.mark.nightly
 def test_windowed_attention(library: Library, run: Run) -> None:
     options: dict[str, object] = {"prompt": "The quick brown fox", "window": 20, "max_tokens": 50}
     options["model_name"] = "test"
@@ -83,6 +87,7 @@ def test_windowed_attention(library: Library, run: Run) -> None:
         run("windowed_attention", prompt="", model_name="test")
 
 
+@pytest.mark.nightly
 def test_tree_of_thought(run: Run) -> None:
     found = run("tree_of_thought", question="What is 880 - 826?", branches=6)
     assert found == {"answer": "Answer: 54", "value": 5}

@@ -240,6 +240,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str
     return model, adapters
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_programs_on_the_real_worker(checkpoint: tuple[Path, dict[str, Path]]) -> None:
     torch.set_num_threads(1)

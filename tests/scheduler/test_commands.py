@@ -110,33 +110,6 @@ def test_long_embeds_are_split_to_the_batch_limit() -> None:
     assert guest.instance.queued_commands == 0
 
 
-def test_one_forward_batch_a_plan(server: Server) -> None:
-    guests = [Guest(server) for _ in range(3)]
-    for guest in guests:
-        guest.filled(20)
-    assert server.step()
-    assert [kind for kind, _, _ in server.worker.sizes].count("forward") == 1
-    server.drain()
-    assert [kind for kind, _, _ in server.worker.sizes].count("forward") == 3
-
-
-def test_synchronize_waits_for_what_was_queued_before(server: Server, guest: Guest) -> None:
-    done = guest.sync()
-    assert guest.ready(done)
-    runtime.take(guest.instance, done)
-    guest.embed([1], 0, guest.embeds(1))
-    future = guest.sync()
-    assert not guest.ready(future)
-    server.send()
-    assert not guest.ready(future)
-    late = guest.sync()
-    server.deliver()
-    assert guest.ready(future)
-    assert guest.ready(late)
-    runtime.take(guest.instance, future)
-    runtime.cancel(guest.instance, late)
-
-
 def test_cancelled_marks_and_distributions_leave_nothing_behind(
     server: Server, guest: Guest
 ) -> None:
@@ -222,20 +195,6 @@ def test_commands_after_a_failure_fail_until_a_synchronize(server: Server, guest
     server.worker.fail_kinds = set()
     runtime.take(guest.instance, guest.sync())
     guest.embed([1, 2], 0, embed)
-    good = guest.dist(embed[0])
-    server.drain()
-    assert len(guest.take(good)) == 3
-
-
-def test_a_failed_distribution_fails_its_future_alone(server: Server, guest: Guest) -> None:
-    embed = guest.embeds(1)
-    guest.embed([1], 0, embed)
-    server.worker.fail_kinds = {"next_dist"}
-    bad = guest.dist(embed[0])
-    server.drain()
-    server.worker.fail_kinds = set()
-    with refused("internal"):
-        text.take_dist(guest.instance, bad)
     good = guest.dist(embed[0])
     server.drain()
     assert len(guest.take(good)) == 3

@@ -225,26 +225,6 @@ def test_an_observed_forward_is_cut_before_the_inputs_that_are_observed(server: 
     assert guest.take_attention(future) == (1, attention(50, 5, 1))
 
 
-@pytest.mark.parametrize("own", [50, 49, 0])
-def test_a_forward_with_all_its_outputs_is_cut_too(server: Server, own: int) -> None:
-    """Steps that never end do not keep it waiting."""
-    decoder, guest = Decoder(server), Guest(server)
-    tokens = list(range(50))
-    embeds, pages = guest.embeds(50), guest.pages(7)
-    others = guest.embeds(50)
-    outputs = [embeds[0], own, others[0], 50 - own]
-    guest.embed(tokens, 0, embeds)
-    guest.forward(pages, embeds, pages, outputs)
-    futures = [guest.dist((embeds[0] if i < own else others[0] - own) + i) for i in range(50)]
-    for _ in range(4):
-        decoder.step()
-        server.step()
-    assert max(rows for _, rows in forwards(server)) == 16
-    server.drain()
-    for end, future in enumerate(futures, 1):
-        assert guest.take(future) == distribution(value_after(tokens[:end]), 3, 1000)
-
-
 def test_what_comes_after_a_prompt_waits_for_all_of_it_in_other_queues_too(server: Server) -> None:
     decoder, guest = Decoder(server), Guest(server)
     beside = Guest(server, guest.instance)
@@ -266,31 +246,6 @@ def test_what_comes_after_a_prompt_waits_for_all_of_it_in_other_queues_too(serve
     assert server.service.pages.free > free
     assert prompt.is_right()
     assert beside.take(after) == distribution(value_after([*range(50), 7]), 3, 1000)
-
-
-@pytest.mark.parametrize("ahead", [False, True])
-def test_who_dies_between_two_parts_leaves_nothing(server: Server, ahead: bool) -> None:
-    decoder, guest = Decoder(server), Guest(server)
-    Prompt(guest, list(range(50)))
-    decoder.step()
-    server.send()
-    if not ahead:
-        server.deliver()
-    server.registry.kill(guest.instance, "test")
-    heir = Guest(server)
-    prompt = Prompt(heir, [5] * 60)
-    while server.results:
-        server.deliver()
-    assert decoder.is_right()
-    decoder.step()
-    server.drain()
-    assert decoder.is_right()
-    assert prompt.is_right()
-    for each in (decoder.guest, heir):
-        assert each.instance.queued_commands == 0
-        server.registry.kill(each.instance, "test")
-    assert server.service.pages.free == server.facts.kv_pages
-    assert server.service.embeds.free == server.facts.embeds
 
 
 @pytest.mark.parametrize("part", [0, 1, 2])
@@ -368,19 +323,6 @@ def test_whatever_is_cut_the_values_are_the_same(
     for decoder in decoders:
         assert not decoder.future or decoder.is_right()
     assert server.scheduler.stats()["queued"] == 0
-
-
-def test_a_forward_may_begin_in_a_page_that_holds_something_among_its_inputs(
-    server: Server,
-) -> None:
-    decoder = Decoder(server)
-    prompt = Prompt(Guest(server), list(range(45)), before=11)
-    sizes = len(forwards(server))
-    for _ in range(3):
-        decoder.step()
-        server.step()
-    assert forwards(server)[sizes:] == [(2, 16), (2, 16), (2, 5)]
-    assert prompt.is_right()
 
 
 @pytest.mark.parametrize("steps", ["one queue's", "many queues'"])

@@ -127,22 +127,6 @@ def test_contexts_that_sample_where_the_model_runs_are_batched_together() -> Non
     assert sent <= run / CONTEXTS * 1.15
 
 
-def test_as_many_contexts_of_one_instance_as_of_many_make_the_same_batches() -> None:
-    together, apart = large_server(), large_server()
-    groups = [
-        (together, own_contexts(together, CONTEXTS)),
-        (apart, [Text(Guest(apart), [], 0, None) for _ in range(CONTEXTS)]),
-    ]
-    for server, texts in groups:
-        for token in range(TOKENS):
-            for text in texts:
-                text.queue_step(token)
-                text.guest.dist(text.embed[0])
-            server.step()
-        server.drain()
-    assert together.worker.sizes == apart.worker.sizes
-
-
 @pytest.mark.parametrize("priorities", [(0, 5, -5, 10, 1, -100), (-100, 0, 100), (3, 2, 1)])
 def test_priorities_within_an_instance_order_completion(priorities: tuple[int, ...]) -> None:
     server = Server(max_batch_commands=1)  # one forward a plan: the order shows
@@ -159,43 +143,6 @@ def test_priorities_within_an_instance_order_completion(priorities: tuple[int, .
             if i not in finished and text.guest.ready(future):
                 finished.append(i)
     assert finished == sorted(range(len(priorities)), key=lambda i: -priorities[i])
-
-
-def test_a_write_waits_for_readers_that_its_own_queue_hides() -> None:
-    """B reads an embed, A reads it later, then A writes it: A's newer read hides B's."""
-    server = large_server()
-    first = Guest(server)
-    second = Guest(server, first.instance)
-    embed, out = first.embeds(1), first.embeds(2)
-    first.embed([1], 0, embed)
-    server.drain()
-    second.forward([], embed, [], [out[0], 1])
-    theirs = second.dist(embed[0])
-    mine = first.dist(embed[0])
-    first.embed([2], 0, embed)
-    later = first.dist(embed[0])
-    server.drain()
-    before = distribution(embedded(1), 3, 1000)
-    assert second.take(theirs) == before
-    assert first.take(mine) == before
-    assert first.take(later) == distribution(embedded(2), 3, 1000)
-
-
-def test_a_reader_waits_for_a_writer_that_its_own_queue_hides() -> None:
-    """B writes a page's slots, A fills the next ones, then A reads: B's write is not A's newest."""
-    server = large_server()
-    first = Guest(server)
-    second = Guest(server, first.instance)
-    page, embeds, out = first.pages(1), first.embeds(2), first.embeds(1)
-    first.embed([1, 2], 0, embeds)
-    server.drain()
-    second.forward([], [embeds[0], 1], page)
-    first.forward([], [embeds[0] + 1, 1], page)
-    first.forward(page, [embeds[0], 1], [], out)
-    future = first.dist(out[0])
-    server.drain()
-    held = [(attend(embedded(token), place, 0), place) for place, token in enumerate((1, 2))]
-    assert first.take(future) == distribution(attend(embedded(1), 0, shown(held)), 3, 1000)
 
 
 @pytest.mark.parametrize("in_flight", [1, 2])
@@ -243,15 +190,6 @@ def test_what_a_queue_reads_may_be_given_up_by_another(end: str, in_flight: int)
     assert [fork.take(future) for future in (first, *futures)] == [wanted[0], *wanted]
 
 
-def test_a_second_queue_sees_what_was_queued_before_it_was_opened() -> None:
-    server = large_server()
-    first = Runner(server, 8)  # a full page, and nothing of it is sent
-    second = Runner(server, 0, first)
-    second.held, second.length = list(first.held), 8
-    second.append([8, 9])
-    assert second.steps(second.sampler(GREEDY), 3) == plain(server, 10, 3)
-
-
 @pytest.mark.parametrize("text", [3, 12])
 def test_a_context_opened_beside_a_run_does_not_wait_for_its_end(text: int) -> None:
     server = large_server()
@@ -260,21 +198,6 @@ def test_a_context_opened_beside_a_run_does_not_wait_for_its_end(text: int) -> N
     second = Runner(server, text, first)
     assert second.steps(second.sampler(GREEDY), 20) == plain(server, text, 20)
     assert 1 < len(first.tokens(run)) < 100  # it waits for its program
-
-
-def test_a_page_that_a_stranger_had_holds_nothing_up() -> None:
-    server = large_server()
-    first = Runner(server, 3)
-    second = Runner(server, 0, first)
-    first.start(first.sampler(GREEDY), 100)
-    stranger = Runner(server, 20)
-    other = Runner(server, 30, stranger)
-    server.drain()
-    for one in (stranger, other):
-        allocate.dealloc_kvpage(one.instance, one.queue, one.held)
-    server.drain()
-    second.append(list(range(3)))
-    assert second.steps(second.sampler(GREEDY), 20) == plain(server, 3, 20)
 
 
 def test_a_fork_beside_a_run_waits_for_its_origin_alone() -> None:

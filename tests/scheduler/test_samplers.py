@@ -130,31 +130,6 @@ def test_samples_of_several_are_one_batch_and_of_one_sampler_are_not() -> None:
         guest.take_sample(future)
 
 
-def test_a_step_queued_ahead_reads_the_token_before_the_host_knows_it(server: Server) -> None:
-    guest, pages, embed = ready_guest(server)
-    sampler = guest.sampler('{"seed": 5}')
-    first = guest.sample(embed, sampler)
-    guest.embed_sampled(sampler, 3, embed)
-    guest.forward(pages, [embed, 1], pages, [embed, 1])
-    second = guest.sample(embed, sampler)
-    runtime.cancel(guest.instance, first)  # nobody wants it, and it is sampled all the same
-    server.drain()
-
-    step = Guest(server)
-    pages = step.pages(2)
-    embeds = step.embeds(3)
-    step.embed([0, 1, 2], 0, embeds)
-    step.forward(pages, embeds, pages, [embeds[0], 1])
-    other = step.sampler('{"seed": 5}')
-    token = step.sample(embeds[0], other)
-    server.drain()
-    step.embed([step.take_sample(token)], 3, [embeds[0], 1])
-    step.forward(pages, [embeds[0], 1], pages, [embeds[0], 1])
-    token = step.sample(embeds[0], other)
-    server.drain()
-    assert guest.take_sample(second) == step.take_sample(token)
-
-
 def test_a_mask_that_comes_late_holds_back_that_sample_alone(server: Server) -> None:
     guest, pages, embed = ready_guest(server)
     neighbour, _, beside = ready_guest(server)
@@ -315,49 +290,6 @@ def test_a_sampler_that_is_destroyed_keeps_its_program_for_what_was_queued(serve
 
 
 # Truncated pages
-
-
-def test_truncated_slots_are_filled_anew(server: Server, guest: Guest) -> None:
-    pages = guest.filled(13)
-    guest.mask(pages, 0b110, 0b10000)
-    guest.truncate(pages, 8, 4)
-    assert guest.used(pages) == [8, 4]
-    assert server.service.pages.masks[: server.facts.kv_pages].max() == 0b110
-    assert server.service.pages.masked == 1
-    embeds = guest.embeds(3)
-    guest.embed([70, 71, 72], 12, embeds)
-    guest.forward(pages, embeds, pages, [embeds[0], 1])
-    assert guest.used(pages) == [8, 7]
-    found = guest.dist(embeds[0])
-    server.drain()
-
-    other = Guest(server)
-    clean = other.filled(12)
-    other.mask(clean, 0b110, 0)
-    inputs = other.embeds(3)
-    other.embed([70, 71, 72], 12, inputs)
-    other.forward(clean, inputs, clean, [inputs[0], 1])
-    wanted = other.dist(inputs[0])
-    server.drain()
-    assert guest.take(found) == other.take(wanted)
-
-
-def test_what_was_queued_before_reads_the_slots_as_they_were(server: Server, guest: Guest) -> None:
-    pages = guest.filled(10)
-    embeds = guest.embeds(1)
-    guest.embed([5], 10, embeds)
-    guest.forward(pages, embeds, [], embeds)
-    before = guest.dist(embeds[0])
-    guest.truncate(pages, 2, 0)
-    server.drain()
-    other = Guest(server)
-    same = other.filled(10)
-    inputs = other.embeds(1)
-    other.embed([5], 10, inputs)
-    other.forward(same, inputs, [], inputs)
-    wanted = other.dist(inputs[0])
-    server.drain()
-    assert guest.take(before) == other.take(wanted)
 
 
 def test_batches_of_fed_tokens_are_bounded(server: Server, guest: Guest) -> None:

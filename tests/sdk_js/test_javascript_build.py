@@ -92,6 +92,7 @@ def test_what_is_uploaded_is_checked(client: Client) -> None:
         client.upload(MARK + b"../a.js\0x", name="a")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_component_of_its_own(client: Client, tmp_path: Path) -> None:
     """With a module beside it, and a package from `node_modules`; evaluated when it runs."""

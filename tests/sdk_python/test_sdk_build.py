@@ -84,6 +84,7 @@ def test_a_component_with_a_package(rig: Rig, tmp_path: Path) -> None:
     assert len(outcome.text) == 7
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_missing_package_is_named(tmp_path: Path) -> None:
     source = tmp_path / "tool.py"

@@ -76,6 +76,7 @@ texts = [list(b"yes"), list(b"no, it is not"), [256]]
 both = await ctx.score(texts), await ctx.score(["yes"])
 return [*both, len(ctx), await ctx.generate(max_tokens=3).collect_tokens()]
 """
+    before = len(rig.worker.sizes)
     logs, again, length, after = run(rig, body, prompt)
     total = sum(math.exp(-rank / 4) for rank in range(VOCABULARY))
     for found, text in zip(logs, [b"yes", b"no, it is not", [256]], strict=True):
@@ -85,6 +86,7 @@ return [*both, len(ctx), await ctx.generate(max_tokens=3).collect_tokens()]
             assert number == pytest.approx(-ranks[0] / 4 - math.log(total), abs=1e-3)
             context.append(token)
     assert again == logs[:1]
+    assert "next_dist" not in [kind for kind, *_ in rig.worker.sizes[before:]]  # of one token each
     assert length == len(prompt)
     assert after == continuation(list(prompt.encode()), 3)
 

@@ -61,6 +61,7 @@ def test_a_crate_outside_of_the_repository(crate: Path, tmp_path: Path) -> None:
     assert [path.name for path in output.parent.iterdir()] == ["mine.wasm"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_librarys_folder_stays_clean(
     toolchain: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -77,6 +78,7 @@ def test_the_librarys_folder_stays_clean(
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_crates_own_profile_comes_first(crate: Path, tmp_path: Path) -> None:
     large = build_crate(crate, tmp_path / "large.wasm").stat().st_size

@@ -6,12 +6,8 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.pluginmanager.has_plugin("simulated_gpu.plugin"):
-        return
-    for item in items:
-        if HERE in item.path.parents:
+    if not config.pluginmanager.has_plugin("simulated_gpu.plugin"):
+        for item in (each for each in items if Path(__file__).parent in each.path.parents):
             item.add_marker(pytest.mark.skip(reason="needs `-p simulated_gpu.plugin`"))

@@ -74,7 +74,7 @@ def _launch(name: str, run: Any, reads: list[Any], writes: list[Any]) -> None:
         assert isinstance(tensor, GpuTensor), f"{name}: a tensor is not on the device"
     with off_the_device():
         run()
-    simulation.device.launch(name, buffers(reads), buffers(writes), run)
+    simulation.device.launch(name, buffers([*reads, *writes]), run)
 
 
 # Small ones
@@ -86,20 +86,9 @@ def _int32(*tensors: torch.Tensor) -> None:
         assert tensor.is_contiguous()
 
 
-def _append(
-    key: Any,
-    value: Any,
-    batch: Any,
-    positions: Any,
-    keys: Any,
-    values: Any,
-    indices: Any,
-    starts: Any,
-    last: Any,
-    layout: int,
-) -> None:
+def _append(*asked: Any) -> None:
+    *given, layout = asked
     assert layout == 0
-    given = (key, value, batch, positions, keys, values, indices, starts, last)
     k, v, b, p, ks, vs, i, s, e = (t.inner for t in given)
     _int32(b, p, i, s, e)
     assert len(s) == len(e) + 1
@@ -111,8 +100,7 @@ def _append(
         places = (p % ks.shape[1]).long()
         ks[pages, places], vs[pages, places] = k, v
 
-    reads = [key, value, batch, positions, indices, starts, last]
-    _launch("append_paged_kv_cache", run, reads, [keys, values])
+    _launch("append_paged_kv_cache", run, given, [])
 
 
 def _norm(name: str, added: int, out: Any, x: Any, weight: Any, eps: float) -> None:
@@ -202,106 +190,39 @@ def _plan(pinned: torch.Tensor, workspace: Any, **plan: Any) -> list[int]:
         if isinstance(tensor, torch.Tensor):
             assert not isinstance(tensor, GpuTensor), f"{name} reads on the host"
             assert tensor.dtype == torch.int32
-    staging = simulation.pinned(pinned)
-    assert staging is not None, "the plan's buffer on the host is not pinned"
+    assert simulation.pinned(pinned), "the plan's buffer on the host is not pinned"
     assert device.graph is None, "a plan is made while a graph is recorded"
-    staging.uses.write(device.host, device.host.event(), f"{name} on the host")
-    device.launch(f"{name}'s copy", [staging], buffers([workspace]), lambda: None)
+    device.launch(f"{name}'s copy", buffers([workspace]), lambda: None)
     copied = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in plan.items()}
     workspace.buffer.plan = copied
     return [1]
 
 
-def _plan_prefill(
-    scratch: Any,
-    workspace: Any,
-    pinned: Any,
-    queries: Any,
-    starts: Any,
-    lengths: Any,
-    rows: int,
-    count: int,
-    heads: int,
-    kv_heads: int,
-    page_size: int,
-    graph: bool,
-    head_dim: int,
-    head_dim_values: int,
-    causal: bool,
-    window_left: int,
-    *more: int,
-) -> list[int]:
+def _plan_prefill(*given: Any) -> list[int]:
+    _, workspace, pinned, queries, starts, lengths, rows, count, heads, kv_heads = given[:10]
+    page_size, _, head_dim, _, _, window_left = given[10:16]
     assert heads % kv_heads == 0
     assert len(queries) == len(starts) == count + 1 == len(lengths) + 1
     assert rows >= int(queries[-1])
-    return _plan(
-        pinned,
-        workspace,
-        kind="prefill",
-        queries=queries,
-        starts=starts,
-        lengths=lengths,
-        heads=heads,
-        kv_heads=kv_heads,
-        page_size=page_size,
-        head_dim=head_dim,
-        window_left=window_left,
-    )
+    shape = {"heads": heads, "kv_heads": kv_heads, "page_size": page_size, "head_dim": head_dim}
+    asked = {"queries": queries, "starts": starts, "lengths": lengths, "window_left": window_left}
+    return _plan(pinned, workspace, kind="prefill", **asked, **shape)
 
 
-def _plan_decode(
-    scratch: Any,
-    workspace: Any,
-    pinned: Any,
-    starts: Any,
-    count: int,
-    heads: int,
-    kv_heads: int,
-    page_size: int,
-    graph: bool,
-    window_left: int,
-    softcap: float,
-    head_dim: int,
-    head_dim_values: int,
-    empty_q: Any,
-    empty_kv: Any,
-) -> list[int]:
+def _plan_decode(*given: Any) -> list[int]:
+    _, workspace, pinned, starts, count, heads, kv_heads, page_size, _, window_left = given[:10]
+    head_dim = given[11]
     assert heads // kv_heads in (1, 2, 3, 4, 8), "no such kernel for decoding without tensor cores"
     assert len(starts) == count + 1
-    return _plan(
-        pinned,
-        workspace,
-        kind="decode",
-        queries=torch.arange(count + 1, dtype=torch.int32),
-        starts=starts,
-        lengths=None,
-        heads=heads,
-        kv_heads=kv_heads,
-        page_size=page_size,
-        head_dim=head_dim,
-        window_left=window_left,
-    )
+    queries = torch.arange(count + 1, dtype=torch.int32)
+    shape = {"heads": heads, "kv_heads": kv_heads, "page_size": page_size, "head_dim": head_dim}
+    asked = {"queries": queries, "starts": starts, "lengths": None, "window_left": window_left}
+    return _plan(pinned, workspace, kind="decode", **asked, **shape)
 
 
-def _run_prefill(
-    scratch: Any,
-    workspace: Any,
-    info: list[int],
-    q: Any,
-    keys: Any,
-    values: Any,
-    queries: Any,
-    starts: Any,
-    indices: Any,
-    last: Any,
-    out: Any,
-    lse: Any,
-    mode: int,
-    layout: int,
-    window_left: int,
-    pdl: bool,
-    *more: Any,
-) -> None:
+def _run_prefill(*given: Any) -> None:
+    scratch, workspace, _, q, keys, values, queries, starts, indices, last, out = given[:11]
+    lse, mode, layout, window_left, _, *more = given[11:]
     assert lse is None
     assert layout == 0
     mask = mask_starts = None
@@ -319,26 +240,9 @@ def _run_prefill(
     )
 
 
-def _run_decode(
-    scratch: Any,
-    workspace: Any,
-    info: list[int],
-    q: Any,
-    keys: Any,
-    values: Any,
-    starts: Any,
-    indices: Any,
-    last: Any,
-    out: Any,
-    lse: Any,
-    layout: int,
-    window_left: int,
-    pdl: bool,
-    slopes: Any,
-    softcap: float,
-    scale: float,
-    *rope: float,
-) -> None:
+def _run_decode(*given: Any) -> None:
+    scratch, workspace, _, q, keys, values, starts, indices, last, out = given[:10]
+    lse, layout, window_left, _, _, softcap, scale = given[10:17]
     assert lse is None
     assert layout == 0
     _attend(

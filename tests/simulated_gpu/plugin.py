@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
@@ -23,10 +22,3 @@ def pytest_report_header() -> str:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # to look at all modules again and again would take longer than the tests
-
-
-@pytest.fixture(autouse=True)
-def no_hazard_is_left() -> Iterator[None]:
-    yield
-    gc.collect()
-    driver.device.check()

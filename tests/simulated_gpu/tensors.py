@@ -14,7 +14,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from simulated_gpu.device import Buffer, Device
-from simulated_gpu.order import Span
 
 CUDA = torch.device("cuda:0")
 COPIES = {"copy_", "_to_copy", "to"}
@@ -68,7 +67,6 @@ class GpuTensor(torch.Tensor):
 
     def tolist(self) -> Any:
         simulation.device.ask("tolist")
-        self.buffer.read("tolist")
         return self.inner.tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
@@ -78,7 +76,7 @@ class GpuTensor(torch.Tensor):
         return self.to("cpu")
 
     def record_stream(self, stream: Any) -> None:
-        self.buffer.lent.add(stream.line.number)
+        pass
 
 
 class Simulation(TorchDispatchMode):
@@ -87,7 +85,7 @@ class Simulation(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.device = Device()
-        self._pinned: dict[int, Buffer] = {}  # by storage
+        self._pinned: set[int] = set()  # storages
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -106,41 +104,19 @@ class Simulation(TorchDispatchMode):
             return self._compute(name, func, args, kwargs, tensors, here)
         pin = kwargs.pop("pin_memory", False)
         found = func(*args, **kwargs)
-        if pin:
-            self.pin(found)
-        if self._pinned and not _signature(func).is_view:
-            written = {id(t) for t in _written(func, args, kwargs)}
-            for tensor in tensors:
-                self._host_uses(tensor, name, id(tensor) in written)
-        return found
-
-    # Pinned memory
+        return self.pin(found) if pin else found
 
     def pin(self, tensor: torch.Tensor) -> torch.Tensor:
         """Makes a tensor's memory count as pinned."""
         storage = tensor.untyped_storage()
-        self._pinned[storage._cdata] = Buffer(self.device, "pinned memory", 0)
-        weakref.finalize(storage, self._pinned.pop, storage._cdata, None)
+        self._pinned.add(storage._cdata)
+        weakref.finalize(storage, self._pinned.discard, storage._cdata)
         return tensor
 
-    def pinned(self, tensor: torch.Tensor) -> Buffer | None:
-        """The buffer of a tensor on the host, if its memory is pinned."""
-        if isinstance(tensor, GpuTensor) or tensor.layout != torch.strided:
-            return None
-        return self._pinned.get(tensor.untyped_storage()._cdata)
-
-    def _host_uses(self, tensor: torch.Tensor, name: str, writes: bool) -> None:
-        buffer = self.pinned(tensor)
-        if buffer is not None:
-            host = self.device.host
-            use = buffer.uses.write if writes else buffer.uses.read
-            use(host, host.event(), name, _span(tensor))
-
-    def host_reads(self, tensor: torch.Tensor) -> None:
-        """The host looks at a tensor's numbers."""
-        self._host_uses(tensor, "the host", False)
-
-    # Operations
+    def pinned(self, tensor: torch.Tensor) -> bool:
+        """True if it lies in pinned memory of the host."""
+        ours = isinstance(tensor, GpuTensor) or tensor.layout != torch.strided
+        return not ours and tensor.untyped_storage()._cdata in self._pinned
 
     def _compute(
         self,
@@ -174,23 +150,18 @@ class Simulation(TorchDispatchMode):
         inner_args, inner_kwargs = _mapped(_inner, args), _mapped(_inner, kwargs)
         found = func(*inner_args, **inner_kwargs)
         written = [t for t in _written(func, args, kwargs) if isinstance(t, GpuTensor)]
-        outputs, fresh = self._wrapped(name, found, here)
+        outputs, fresh = self._wrapped(found, here)
         if "empty" in name:
             for tensor in fresh:
                 _spoil(tensor.inner)
         elif fresh or written or not outputs:  # else it is a view
-            shaping = name.startswith("new_") or name.endswith("_like")
-            self.device.launch(
-                name,
-                reads=[] if shaping else [t.buffer for t in here],
-                writes=[t.buffer for t in (*written, *fresh)],
-                again=_again(func, inner_args, inner_kwargs, found),
-            )
+            memory = [t.buffer for t in (*here, *written, *fresh)]
+            self.device.launch(name, memory, _again(func, inner_args, inner_kwargs, found))
         each = iter(outputs)
         return _mapped(lambda x: next(each) if isinstance(x, torch.Tensor) else x, found)
 
     def _wrapped(
-        self, name: str, found: Any, here: list[GpuTensor]
+        self, found: Any, here: list[GpuTensor]
     ) -> tuple[list[GpuTensor], list[GpuTensor]]:
         """Results as tensors of the device, and those of them whose memory is new."""
         owners = {t.inner.untyped_storage()._cdata: t.buffer for t in here}
@@ -205,7 +176,7 @@ class Simulation(TorchDispatchMode):
             elif buffer is not None:
                 outputs.append(GpuTensor(tensor, buffer))
             else:
-                buffer = self.device.allocate(f"the result of {name}", storage.nbytes())
+                buffer = self.device.allocate(storage.nbytes())
                 owners[storage._cdata] = buffer
                 outputs.append(GpuTensor(tensor, buffer))
                 fresh.append(outputs[-1])
@@ -233,49 +204,22 @@ class Simulation(TorchDispatchMode):
                 found = source.inner.to(dtype=_dtype(args, kwargs) or source.dtype, copy=True)
             else:
                 found.copy_(source.inner)
-            pinned = self.pinned(found)
-            if later and pinned is None:
+            if later and not self.pinned(found):
                 raise RuntimeError(f"{name}: a copy to pageable memory cannot be non_blocking")
-            device.launch(
-                f"{name} to the host",
-                reads=[source.buffer],
-                writes=[] if pinned is None else [pinned],
-                again=lambda: found.copy_(source.inner),
-                host=_span(found),
-            )
+            device.launch(name, [source.buffer], lambda: found.copy_(source.inner))
             if not later:
                 device.ask(f"{name} to the host")
             return found
-        pinned = self.pinned(source)
         if destination is None:
             inner = source.to(dtype=_dtype(args, kwargs) or source.dtype, copy=True)
-            destination = GpuTensor(
-                inner, device.allocate(f"the result of {name}", inner.untyped_storage().nbytes())
-            )
+            size = inner.untyped_storage().nbytes()
+            destination = GpuTensor(inner, device.allocate(size))
         else:
             destination.inner.copy_(source)
-        device.launch(
-            f"{name} to the device",
-            reads=[] if pinned is None else [pinned],
-            writes=[destination.buffer],
-            again=lambda: destination.inner.copy_(source),
-            host=_span(source),
-        )
-        if pinned is None:
-            if source.nbytes > 64 << 10 or not later:
-                device.ask(f"{name} from pageable memory")
-        elif not later:
+        device.launch(name, [destination.buffer], lambda: destination.inner.copy_(source))
+        if not later or (not self.pinned(source) and source.nbytes > 64 << 10):
             device.ask(f"{name} to the device")
         return destination
-
-
-def _span(tensor: torch.Tensor) -> Span:
-    """The bytes of its memory between which a tensor lies."""
-    size = tensor.itemsize
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((count - 1) * step for count, step in steps) if tensor.numel() else -1
-    first = int(tensor.storage_offset())
-    return first * size, (first + int(last) + 1) * size
 
 
 def _target(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
@@ -349,13 +293,11 @@ class _Signature:
 
     written: tuple[tuple[int, str], ...]  # arguments that it writes to: places and names
     non_blocking: int | None  # the place of this argument
-    is_view: bool  # it looks at no numbers
 
 
 @functools.cache
 def _signature(func: Any) -> _Signature:
     arguments = list(enumerate(func._schema.arguments))
-    returns = [r.alias_info for r in func._schema.returns]
     return _Signature(
         written=tuple(
             (at, a.name)
@@ -363,7 +305,6 @@ def _signature(func: Any) -> _Signature:
             if a.alias_info is not None and a.alias_info.is_write
         ),
         non_blocking=next((at for at, a in arguments if a.name == "non_blocking"), None),
-        is_view=bool(returns) and all(a is not None and not a.is_write for a in returns),
     )
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from support.checkpoints import make_adapter, make_llama
+from support.checkpoints import make_llama
 from support.engine_plans import (
     BUILT_IN,
     VOCABULARY,
@@ -20,26 +18,18 @@ from support.engine_plans import (
     sample,
     samplers,
 )
-from support.families import make_family
-from support.image_batches import embed_image
-from support.image_checkpoints import as_file, make_image_checkpoint, picture
-from support.model_rig import Rig, ints
+from support.model_rig import ints
 from support.programs_read import set_samplers
 
 from inferlet import Sampler
 from pie_inference.serving.engine import Engine
-from pie_inference.serving.flight import Flight
 from pie_py.wire.plan import (
-    Again,
     Batch,
-    BatchResult,
     Clear,
     CopyEmbed,
     CopyKv,
     EmbedSampled,
     FeedSampler,
-    Forward,
-    LoadAdapter,
     MaskKv,
     NextDist,
     Plan,
@@ -48,12 +38,9 @@ from pie_py.wire.plan import (
     SwapIn,
     SwapOut,
 )
-from simulated_gpu import kernels
 from simulated_gpu.driver import device
 
 NONE = ints([])
-# Families of which each has a kernel, or a way of choosing experts, that no other one here has.
-DIFFERENT = ("llama-yarn", "gemma2", "gemma3", "qwen2-window", "mixtral", "qwen3-moe")
 
 
 @pytest.fixture(scope="module", params=[("bfloat16", True), ("float32", True), ("float32", False)])
@@ -98,29 +85,6 @@ def test_steps_that_decode(engine: Engine) -> None:
         assert not waits(engine, *batches)
 
 
-def test_further_steps_of_a_plan(engine: Engine) -> None:
-    """The next one is handed over without a wait for the one before, and can be left out."""
-    steps = list(decoding(4))
-    again = [Again(batch.output_slots) for _, batch, _ in steps[1:] if isinstance(batch, Forward)]
-
-    begin(engine, alike(3))
-    alone = [landed(engine, Plan(5, "m", step))[-1].samples for step in steps]
-    begin(engine, alike(3))
-    assert not waits(engine, *steps[0], *again)
-    begin(engine, alike(3))
-    flight = engine.start(Plan(6, "m", [*steps[0], *again]))
-    assert isinstance(flight, Flight)
-    engine.go_on(flight)
-    assert flight.has_more
-    flight.cut()
-    found: list[BatchResult] = []
-    while (part := flight.take(wait=True)) is None or not part.last:
-        found += part.results if part is not None else []
-    found += part.results
-    tokens = [result.samples.tokens.tolist() for result in found if result.samples is not None]
-    assert tokens == [samples.tokens.tolist() for samples in alone[:2] if samples is not None]
-
-
 @pytest.mark.parametrize("engine", [("bfloat16", True)], indirect=True)
 @pytest.mark.parametrize(
     "how",
@@ -158,41 +122,3 @@ def test_moving(engine: Engine) -> None:
         Clear(ints(range(48)), ints([1000]), NONE),
         SwapIn(ints([3, 9, 10]), ints([0, 1, 2])),
     )
-
-
-def test_masks(engine: Engine) -> None:
-    """FlashInfer packs them on the device, and asks for offsets that it has computed there."""
-    rule = ints([2, 0, 2, 2, 1, 1])
-    found = waits(engine, *forward(1, 2, 4, output=1001, mask=rule, mask_starts=ints([0, 6])))
-    assert not found or engine.served("m").graphs is not None
-
-
-def test_adapters_and_observed_attention(engine: Engine, tmp_path: Path) -> None:
-    folder = Path(engine.served("m").description.folder)
-    adapter = make_adapter(folder, tmp_path / "a", target_modules=["q_proj", "down_proj"])
-    assert engine.load_adapter(LoadAdapter("m", 3, str(adapter))).error is None
-    assert not waits(engine, *forward(0, 5, 0, output=1000, adapters=ints([3])))
-    observed: dict[str, Any] = {"observed": ints([3]), "detail": ints([2])}
-    assert not waits(engine, *forward(0, 5, 0, output=1000, **observed))
-
-
-@pytest.mark.parametrize("family", DIFFERENT)
-def test_families(family: str, tmp_path: Path) -> None:
-    folder = make_family(tmp_path / "model", family, head_dim=64)
-    before = set(kernels.loaded)  # by tests that compile nothing ahead
-    engine = engine_of(folder, device="cuda", dtype="bfloat16", graph_batch=4)
-    asked = waits(engine, *forward(0, 40, 0, output=1000))
-    asked += waits(engine, *forward(1, 1, 0, used=40, output=1001))
-    assert not asked
-    assert engine.served("m").graphs is not None
-    # Nothing is compiled while somebody waits for it.
-    assert kernels.loaded - before <= kernels.compiled
-
-
-@pytest.mark.parametrize("kind", ["clip-llama", "idefics3", "qwen3-vl"])
-def test_images(kind: str, tmp_path: Path) -> None:
-    rig = Rig(make_image_checkpoint(tmp_path / kind, kind), device="cuda")
-    before = len(device.asked)
-    with torch.inference_mode():
-        embed_image(rig, as_file(picture(100, 40)), 0)
-    assert device.asked[before:] == []

@@ -212,7 +212,9 @@ def _own(
             order = sorted(range(len(first)), key=lambda i: (-_at_least(first[i]), i))
             return (order + [-1] * attributes[0])[: attributes[0]]
         case "nucleus":
-            return _nucleus(first, operands[1])
+            return _nucleus(first, operands[1], first)
+        case "nucleus_by":
+            return _nucleus(*operands)
         case "repeats":
             return [same_as_last(first[: i + 1], first, attributes[0]) for i in range(len(first))]
         case "slice":
@@ -393,10 +395,10 @@ def same_as_last(begin: list[int], text: list[int], most: int) -> int:
     return found
 
 
-def _nucleus(row: list[float], share: float) -> list[bool]:
-    row = [max(-_LARGEST, min(_LARGEST, _at_least(x))) for x in row]
-    order = sorted(range(len(row)), key=lambda i: (-row[i], i))
-    weights = [math.exp(x - row[order[0]]) for x in row]
+def _nucleus(row: list[float], share: float, by: list[float]) -> list[bool]:
+    row, by = ([max(-_LARGEST, min(_LARGEST, _at_least(x))) for x in each] for each in (row, by))
+    order = sorted(range(len(row)), key=lambda i: (-by[i], i))
+    weights = [math.exp(x - max(row)) for x in row]
     total, before, found = math.fsum(weights), 0.0, [False] * len(row)
     for i in order:
         found[i] = i == order[0] or before < share * total or share >= 1

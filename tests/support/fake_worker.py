@@ -143,12 +143,16 @@ def distribution(value: Value, k: int, vocab: int) -> list[int]:
     return [(abs(value) + i) % vocab for i in range(k)]
 
 
-def program_facts(bound: Bound) -> tuple[int, int, bool, bool]:
+def program_facts(bound: Bound) -> tuple[int, int, bool, bool, tuple[int, ...]]:
     """A device program's text and values, as far as its choices are concerned: another program,
-    or other values, make other choices; and whether it is greedy, and compiled.
+    or other values, make other choices; whether it is greedy, and compiled; the tokens that it
+    takes one after the other, if it is the library's `forced`.
     """
     text, values = zlib.crc32(bound.program.text.encode()), zlib.crc32(bound.values)
-    return text, values, is_greedy(bound.program), is_compiled(bound.program)
+    forced: tuple[int, ...] = ()
+    if {node.operation for node in bound.program.nodes} == {"state", "step", "gather"}:
+        forced = tuple(np.frombuffer(bound.values, np.int64).tolist())
+    return text, values, is_greedy(bound.program), is_compiled(bound.program), forced
 
 
 @dataclass
@@ -388,6 +392,10 @@ class FakeWorker:
         """The most likely tokens after a value, and their probabilities."""
         return distribution(value, k, self.facts.vocab_size), np.ones(k, np.float32)
 
+    def log_probability(self, value: Value, token: int) -> float:
+        """That of a token after a value; only a worker of texts has it."""
+        return 0.0
+
     def set_sampler(self, batch: SetSampler) -> BatchResult:
         self._note("set_sampler", len(batch.samplers), len(batch.samplers))
         rows = [row for row in batch.rows.tolist() if row >= 0]
@@ -418,7 +426,7 @@ class FakeWorker:
         settled = False  # the sampler's token is known: later rows of it do not stand
         vocab = self.facts.vocab_size
         width = int(batch.top.max())
-        tokens = np.full(count, -1, np.int32)
+        tokens, logs = np.full(count, -1, np.int32), np.zeros(count, np.float32)
         top = np.zeros((count, width), np.int32)
         for i, (embed, slot) in enumerate(
             zip(batch.embeds.tolist(), batch.samplers.tolist(), strict=True)
@@ -433,12 +441,11 @@ class FakeWorker:
                 token = self.samplers[slot].choose(value, step, mask, vocab)
             settled = drafts[i] >= 0 and (settled or token != drafts[i])
             if token is not None:
-                tokens[i] = token
+                tokens[i], logs[i] = token, self.log_probability(value, token)
             top[i, : batch.top[i]] = [(abs(value) + j) % vocab for j in range(batch.top[i])]
-        zeros = np.zeros(count, np.float32)
         refused = dict.fromkeys(np.flatnonzero(tokens < 0).tolist(), "ruled out")
         return BatchResult(
-            samples=Samples(tokens, zeros, top, np.zeros((count, width), np.float32)),
+            samples=Samples(tokens, logs, top, np.zeros((count, width), np.float32)),
             refused=refused,
         )
 

@@ -37,7 +37,11 @@ STATE = {
     "d": Type(Kind.FLOAT, (3, 4)),
     "e": Type(Kind.FLOAT, (4,)),
 }
-_SELDOM = {"matvec": ("d", "e"), "nucleus": ("e", "a")}  # operands that seldom go together
+_SELDOM = {
+    "matvec": ("d", "e"),
+    "nucleus": ("e", "a"),
+    "nucleus_by": ("e", "a", "e"),
+}  # operands that seldom go together
 _TRIES = 12  # operands that may not go with an operation
 
 

@@ -56,6 +56,9 @@ class NoGuests:
     def start(self, program: Program, state: object, args: list[str]) -> tuple[Guest, bool]:
         raise NotImplementedError("this server runs no programs")
 
+    def start_durable(self, program: Program, state: object, args: list[str]) -> Guest:
+        raise NotImplementedError("this server runs no programs")
+
     async def run(self) -> None:
         """There are no warm guests."""
 

@@ -269,6 +269,7 @@ class Bench:
         results = ResultStore(self.config.data_folder / "results", 0.0, time.time_ns)
         return Dependencies(
             *(behaviours, behaviours, programs, self.shares, models, none, none, confined, results),
+            SimpleNamespace(wants=lambda program: False),  # type: ignore[arg-type]
             *(clock, time.time_ns, 0),
         )
 

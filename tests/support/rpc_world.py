@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from pie_control.instances.instance import ClientPresence, InstanceEnded, InstanceState
 from pie_control.instances.mailbox import Mailbox
 from pie_control.rpc.sessions import Do, Event, Sessions, Timing
@@ -39,6 +41,8 @@ class Talker:
         self.parent: Talker | None = None
         self.ended: InstanceEnded | None = None
         self.client = ClientPresence()
+        self.durable = None
+        self.first_item = 0
         self.said = 0
 
     def say(self) -> None:
@@ -75,6 +79,8 @@ class Server:
 
     def _do(self, event: Do) -> None:
         request = event.request
+        if isinstance(request.params, msgspec.Raw):
+            request.params = msgspec.msgpack.decode(request.params)
         self.done.append(request.params.get("value"))
         if request.method == "later":
             self.working.append(event)

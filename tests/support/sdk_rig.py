@@ -97,7 +97,10 @@ class TextSampler(Sampler):
 
     def pick(self, value: Value, step: int, mask: tuple[int, ...], vocab: int) -> int | None:
         """The next token, a likely one, or of any that a mask allows; None if it allows none."""
-        greedy = self.facts[1][2]  # type: ignore[index]  # of the program
+        of_program: Any = self.facts[1]
+        _, _, greedy, _, forced = of_program
+        if forced:
+            return int(forced[step])
         rank = 0
         if not greedy or self.counts:
             # Not `hash`: it mixes a tuple so little that two seeds may agree for a whole text.
@@ -123,6 +126,11 @@ class TextWorker(FakeWorker):
         weights = np.exp(-np.arange(VOCABULARY) / 4)
         chances = (weights[:k] / weights.sum()).astype(np.float32)
         return [likely(value, rank) for rank in range(k)], chances
+
+    def log_probability(self, value: Value, token: int) -> float:
+        """As of the whole distribution."""
+        tokens, chances = self.distribution(value, VOCABULARY)
+        return math.log(chances[tokens.index(token)])
 
 
 # The head of programs that look at errors.

@@ -14,7 +14,7 @@ from pie_control.models.model import OpenQueue
 from pie_control.resources.run_pages import Ask, RunPages
 from pie_control.scheduler.commands.forward import NO_ADAPTER
 from pie_control.scheduler.commands.run import FirstToken, RunCommand
-from pie_control.scheduler.commands.sample import SampleCommand
+from pie_control.scheduler.commands.sample import SampleCommand, TokenMask, only
 from pie_control.wasm import SUSPENDED
 
 MOST_GUESSED = 16  # tokens at a time
@@ -67,7 +67,12 @@ def start_run(
         slot = through.slot
         through.users.add(instance)
     run = RunCommand(found, own, position, pages, most, frozenset(stops), slot)
-    first = SampleCommand(source, found, found.steps, None, FirstToken(run))
+    mask = None
+    if instance.durable is not None and not found.has_state:
+        run.know(instance.durable.tokens_of_next())
+        if run.known:
+            mask = TokenMask(only(run.known[0], target.model.description.vocab_size))
+    first = SampleCommand(source, found, found.steps, mask, FirstToken(run))
     pages.begin()
     target.queue.sees = input_pages, output_pages
     target.scheduler.start(target.queue, first, run)

@@ -87,6 +87,9 @@ class _Reader:
         self._pieces: list[str] = []
         self._unsent = ""
         self._ended = False
+        durable = self._durable = instance.durable
+        self._key = 0 if durable is None else durable.coming_key
+        self._told = 0 if durable is None else durable.told()  # characters, in an earlier life
         future.on_cancel = lambda: instance.outbox.forget(self._room_came)
 
     @property
@@ -114,6 +117,7 @@ class _Reader:
         elif self._run.error is not None:
             self._future.fail(self._run.error)
         else:
+            self._saw("")
             self._future.resolve(("".join(self._pieces), self._read, self._text.found))
 
     def _read_on(self) -> None:
@@ -131,7 +135,8 @@ class _Reader:
             piece += text.finish()
         if piece:
             self._pieces.append(piece)
-            self._unsent += piece
+            self._unsent += piece[self._told :]
+            self._told = max(0, self._told - len(piece))
 
     def _send(self) -> bool:
         """Sends the client what it has room for: all or nothing. Whether all is sent."""
@@ -140,9 +145,17 @@ class _Reader:
         make_room(self._instance)
         if not self._instance.outbox.has_room:
             return False
+        self._saw(self._unsent)
         self._instance.send(self._unsent, size_of(self._unsent))
+        if self._durable is not None:
+            self._durable.says()
         self._unsent = ""
         return True
+
+    def _saw(self, text: str) -> None:
+        """What has been read is seen by the program, or a text of it by the client."""
+        if self._durable is not None:
+            self._durable.saw(self._key, text, self._run, self._run.tokens[: self._read].tolist())
 
     def _room_came(self) -> None:
         if self._turns is not None and not self.ready:

@@ -6,12 +6,12 @@ import json
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import queue_of
 from pie_control.api.device_programs import (
-    Chosen,
     SamplerWanted,
     bound_program,
     check_attends,
@@ -24,19 +24,20 @@ from pie_control.api.text import check_distribution, written_embed
 from pie_control.device_programs.known import KnownPrograms
 from pie_control.device_programs.reading import is_of_fields, name_of, with_text
 from pie_control.errors import ApiError
-from pie_control.fairness import Owner
+from pie_control.fairness import FairThreads, Owner
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.instances.slow_calls import SlowCalls
 from pie_control.models.adapters import Adapter
 from pie_control.models.model import OpenQueue
-from pie_control.resources.samplers import NO_COUNTS, LogitRow, Sampler
+from pie_control.resources.samplers import NO_COUNTS, NODE_BYTES, LogitRow, Sampler
 from pie_control.scheduler.commands.forward import NO_ADAPTER
 from pie_control.scheduler.commands.sample import (
     EmbedSampledCommand,
     KeepLogitsCommand,
     SampleCommand,
     TokenMask,
+    only,
 )
 from pie_control.scheduler.commands.sampler import (
     FeedSamplerCommand,
@@ -47,12 +48,15 @@ from pie_control.scheduler.commands.sampler import (
 from pie_control.wasm import SUSPENDED
 from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS, Bound
 from pie_py.device_programs.compiled import is_compiled
-from pie_py.device_programs.language import REMEMBERED
+from pie_py.device_programs.language import HEADS, PAGES, REMEMBERED, TOKENS
 from pie_py.device_programs.program import Program
 from pie_py.device_programs.recording import Recorded
 from pie_py.device_programs.scope import Text
 from pie_py.device_programs.step_cost import FREE, StepCost, attend_cost, step_cost
 from pie_py.wire.plan import ModelDescription, Uint32
+
+MOST_INT32 = (1 << 31) - 1  # as costs are summed up
+SHORT = 16 << 10  # characters of parameters that are read at once
 
 
 class SamplerCalls:
@@ -65,23 +69,31 @@ class SamplerCalls:
         self._programs = programs
         self._answers = answers
         self._uploaded = uploaded
+        self._threads = FairThreads(2, of_user=1, name="sampler")
 
     def create_sampler(self, instance: Instance, queue: int, parameters: str) -> Any:
-        """Makes a sampler and returns its handle; the guest is suspended while a text is read."""
-        queue_of(instance, queue, "sample")
-        wanted = self._with_text(read_parameters(parameters), instance.user)
-        unknown = [key for key in wanted.keys if self._programs.find(key) is None]
-        if not unknown:
-            return self._make(instance, queue, wanted)
-
-        async def work() -> int:
-            owner = Owner(instance.user, instance.id)
-            for key in unknown:
-                await self._programs.read(owner, key)
-            return self._make(instance, queue, wanted)
-
-        self._answers.start(instance, work)
+        """Makes a sampler and returns its handle; the guest is suspended while a text is read, or
+        parameters that are long.
+        """
+        facts = queue_of(instance, queue, "sample").model.description
+        if len(parameters) <= SHORT:
+            wanted = self._with_text(read_parameters(parameters), instance.user)
+            if all(self._programs.find(key) is not None for key in wanted.keys):
+                return make_sampler(instance, queue, wanted, *self._bound(wanted, facts)())
+        self._answers.start(instance, partial(self._read, instance, queue, parameters))
         return SUSPENDED
+
+    async def _read(self, instance: Instance, queue: int, parameters: str) -> int:
+        """Makes a sampler; what grows with its parameters is done in a thread."""
+        owner = Owner(instance.user, instance.id)
+        read = partial(read_parameters, parameters)
+        wanted = self._with_text(await self._threads.run(owner, read), instance.user)
+        for key in wanted.keys:
+            if self._programs.find(key) is None:
+                await self._programs.read(owner, key)
+        facts = queue_of(instance, queue, "sample").model.description
+        bound = await self._threads.run(owner, self._bound(wanted, facts))
+        return make_sampler(instance, queue, wanted, *bound)
 
     def _with_text(self, wanted: SamplerWanted, user: str) -> SamplerWanted:
         """With the text of an uploaded sampler in the place of its name."""
@@ -91,20 +103,28 @@ class SamplerCalls:
         key = with_text(chosen.key, self._uploaded(name, user))
         return wanted._replace(program=chosen._replace(key=key))
 
-    def _make(self, instance: Instance, queue: int, wanted: SamplerWanted) -> int:
-        facts = queue_of(instance, queue, "sample").model.description
+    def _bound(
+        self, wanted: SamplerWanted, facts: ModelDescription
+    ) -> Callable[[], tuple[Recorded, Bound, Bound | None]]:
+        """What checks the values of a sampler's programs, which were read, and packs them."""
         check_tokens(wanted, facts.vocab_size)
         if wanted.attend is not None:
             check_attends(facts)
-        source, program = self._bound(wanted.program, facts)
-        attend = None if wanted.attend is None else self._bound(wanted.attend, facts)[1]
-        return make_sampler(instance, queue, wanted, source, program, attend)
-
-    def _bound(self, chosen: Chosen, facts: ModelDescription) -> tuple[Recorded, Bound]:
-        found = self._programs.find(chosen.key)
-        if found is None:
+        found = [self._programs.find(key) for key in wanted.keys]
+        if None in found:
             raise ApiError("out-of-resources", "more device programs are read than are kept; retry")
-        return found, bound_program(found, chosen.values, facts.vocab_size)
+        chosen = [each for each in (wanted.program, wanted.attend) if each is not None]
+
+        def bound() -> tuple[Recorded, Bound, Bound | None]:
+            both = [
+                bound_program(source, each.values, facts.vocab_size)
+                for source, each in zip(found, chosen, strict=True)
+                if source is not None
+            ]
+            assert found[0] is not None
+            return found[0], both[0], both[1] if both[1:] else None
+
+        return bound
 
 
 def make_sampler(
@@ -127,13 +147,19 @@ def make_sampler(
     model.shares.samplers.check(instance.user, 1, pool.slots.free)
     if program.uses(*REMEMBERED):
         model.shares.remembering.check(instance.user, 1, pool.rows.free)
-    if program_bytes:
-        model.shares.program_bytes.check(instance.user, program_bytes, pool.free_bytes)
+    made_of = {
+        each.text: NODE_BYTES * len(each.nodes)
+        for each in (program, attends)
+        if each is not None and not is_compiled(each)
+    }
+    if more := target.space.samplers.more_bytes(program_bytes, made_of):
+        model.shares.program_bytes.check(instance.user, more, pool.free_bytes)
     handle, sampler = target.space.samplers.create(
         program=program,
         source=source,
         top=min(wanted.logprobs, facts.vocab_size),
         program_bytes=program_bytes,
+        made_of=made_of,
         attend=attends,
         cost=cost,
     )
@@ -158,8 +184,10 @@ def _price(
         state = attend.state_bytes(longest, ATTEND_VERSIONS, facts.heads, facts.kv_heads)
         state += attend.prompt_bytes(longest, facts.heads, facts.head_dim)
         kept += max(1, facts.layers * state + attend.given_bytes(vocabulary))
-        more = attend_cost(attend, vocabulary, facts.layers)
-        cost = cost._replace(row=cost.row + more)
+        # At the longest context that the model has room for: it grows with that.
+        sizes = {HEADS: facts.heads, TOKENS: longest, PAGES: longest // facts.page_size}
+        more = attend_cost(attend, vocabulary, facts.layers, sizes)
+        cost = cost._replace(row=min(cost.row + more, MOST_INT32))
     return kept, cost
 
 
@@ -292,11 +320,12 @@ def enqueue_sample(
     found.check_choice()
     target.queue.check_room()
     future = instance.futures.create(FutureKind.SAMPLE)
-    _choose(target, row, found, mask, future, on_token)
+    _choose(instance, target, row, found, mask, future, on_token)
     return future.handle
 
 
 def _choose(
+    instance: Instance,
     target: OpenQueue,
     row: int,
     sampler: Sampler,
@@ -304,6 +333,10 @@ def _choose(
     future: Future,
     on_token: Callable[[int | None], None] | None,
 ) -> None:
+    if instance.durable is not None and not sampler.has_state:
+        known = instance.durable.choice()
+        if known is not None:
+            mask = TokenMask(only(known, target.model.description.vocab_size))
     target.scheduler.enqueue(
         target.queue,
         SampleCommand(row, sampler, sampler.steps, mask, future, on_token, sampler.take_mixing()),
@@ -370,7 +403,7 @@ def step(
     _embed(target, found, position, row)
     slot = _used_by(instance, through)
     queue_step(target, row, pages, room, slot, found if found.attend else None)
-    _choose(target, row, found, None, future, None)
+    _choose(instance, target, row, found, None, future, None)
     return future.handle
 
 

@@ -77,6 +77,11 @@ class EndedInstances:
         if self._size_bytes() > MOST_BYTES:
             self._make_room(MOST_BYTES // 2)
 
+    def forget(self, instance_id: str) -> None:
+        """Drops a record, if there is one."""
+        if (record := self._all.get(instance_id)) is not None:
+            self._forget(record)
+
     def _make_room(self, size_bytes: int) -> None:
         """Drops the oldest records of the user with the most, but for those that a client reads."""
         for user in self._users.values():

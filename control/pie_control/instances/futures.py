@@ -25,6 +25,7 @@ class FutureKind(StrEnum):
     RESPONSE = "take-response"
     ATTENTION = "take-attention"
     HIDDEN = "take-hidden"
+    ENCODED = "take-encoded"
 
 
 class Outside:

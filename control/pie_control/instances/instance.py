@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import trio
 
 from pie_control.fairness import Owner
+from pie_control.instances.durable import Durable
 from pie_control.instances.futures import FutureTable
 from pie_control.instances.log import Log, SentText
 from pie_control.instances.mailbox import Mailbox, MessageBytes
@@ -228,6 +229,8 @@ class Instance:
         self.ended: InstanceEnded | None = None
         self.ended_event = trio.Event()
         self.fence: Fence | None = None  # of a launch that is recorded, and of its children
+        self.durable: Durable | None = None
+        self.first_item = 0  # number of the first item of its outbox
         self.generations = 0  # above it on other nodes of the cluster
 
         self.guest: Guest | None = None  # from its launch to its end
@@ -237,7 +240,7 @@ class Instance:
         self.queues: Handles[Any] = Handles()
         self.queued_commands = 0  # of all its queues; the schedulers count
         self.prompt_tokens = 0  # that forwards of several tokens have read; they count these, too
-        self.generated_tokens = 0  # chosen by the server, or by itself from distributions
+        self.generated_tokens = 0  # by samplers
         self.most_pages: dict[str, int] = {}  # that it had at once, by model; once it has ended
         self.pages_made = 0.0  # of the machine's memory, while its guest ran
 
@@ -249,6 +252,13 @@ class Instance:
         self.log = Log(LOG_LINES, date_ns)
         self.sent = SentText()
         self.client = ClientPresence()
+
+    def begin_again(self, futures: FutureTable) -> None:
+        """It has lost what it held, and begins another life, with what its clients sent."""
+        self.turn = TurnState()
+        self.futures = futures
+        self.queues = Handles()
+        self.queued_commands = 0
 
     def send(self, message: str | bytes, size: int) -> None:
         """Puts a message of so many bytes into the outbox."""

@@ -27,10 +27,9 @@ from pie_control.tasks import Service, take_off
 from pie_control.timers import Timer, Timers
 from pie_control.wasm import Guest
 from pie_py.config.processes import LOAD_SECONDS
+from pie_py.wire.rpc import MAX_ARGUMENT_BYTES
 
 log = structlog.get_logger("pie.launcher")
-
-MAX_ARGUMENT_BYTES = 1 << 20  # of one launch, all together
 
 
 class GuestMaker(Protocol):
@@ -44,6 +43,9 @@ class GuestMaker(Protocol):
 
     def start(self, program: Program, state: object, args: list[str]) -> tuple[Guest, bool]:
         """A guest whose first turn is to come, and whether it waits for its source."""
+
+    def start_durable(self, program: Program, state: object, args: list[str]) -> Guest:
+        """A guest with the functions of durable instances."""
 
     async def run(self) -> None:
         """Keeps warm guests ready."""
@@ -174,6 +176,13 @@ class Launcher(Service):
             self._executor.answer_late(instance, partial(self.source, instance))
         return instance
 
+    def begin(self, instance: Instance) -> None:
+        """Gives a durable instance, which is alive, the guest of another life."""
+        instance.guest = self._guests.start_durable(instance.program, instance, instance.args)
+        self._programs.used(instance.program)
+        self._limit_wall_time(instance)
+        self._executor.add(instance)
+
     def source(self, instance: Instance) -> tuple[str, str, str, list[str]]:
         """The program of a Python runtime: file name, text, code from the cache, arguments."""
         code = self.codes.find(instance, instance.program)
@@ -186,6 +195,8 @@ class Launcher(Service):
             " does not come, or needs a higher limits.wall_seconds"
         )
         end = partial(self._registry.end, instance, InstanceState.FAILED, text)
+        if (before := self._wall_timers.get(instance)) is not None:
+            before.cancel()
         self._wall_timers[instance] = self._timers.call_later(seconds, end)
 
     def _on_end(self, instance: Instance) -> None:

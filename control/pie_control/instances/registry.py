@@ -36,8 +36,10 @@ class Registry:
     """Every instance from its start until its record is dropped.
 
     Parts with tables by instance add a hook: `on_start` when an instance is there,
-    `on_end` when it has ended (its guest and its futures are closed by then), `on_forget` when its
-    record is dropped. Hooks are called in the order in which they were added, and raise nothing.
+    `on_drop` when what it holds goes (its guest and its futures are closed by then), because it has
+    ended, or because a durable one begins another life; `on_end` when it has ended, behind these;
+    `on_forget` when its record is dropped. Hooks are called in the order in which they were added,
+    and raise nothing.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Registry:
         """
         self.on_start: list[Hook] = []
         self.on_end: list[Hook] = []
+        self.on_drop: list[Hook] = []
         self.on_forget: list[Hook] = []
         # Called at the end of an instance whose launch is recorded; calls what is handed in once
         # the end is recorded, too. Until then the instance counts as alive.
@@ -106,8 +109,9 @@ class Registry:
         parent: Instance | None = None,
         limits: Limits | None = None,
         fence: Fence | None = None,
+        name: str | None = None,
     ) -> Instance:
-        """Makes an instance, which is alive once it is given to `add`; `fence` names it.
+        """Makes an instance, which is alive once it is given to `add`; `fence` or `name` names it.
 
         Raises:
             NoRoom: if too many are alive.
@@ -133,14 +137,12 @@ class Registry:
         together = self.users.together(user)
         instance = Instance(
             next(self._numbers),
-            self.id_of(self.new_name(program) if fence is None else fence.launch),
+            self.id_of(name or (self.new_name(program) if fence is None else fence.launch)),
             program,
             args,
             user,
             limits,
-            FutureTable(
-                limits.futures, self._clock, partial(self._note_wait, user), together.futures
-            ),
+            self._futures(user, limits),
             self._date_ns,
             parent,
             self._quotas.of(user),
@@ -148,6 +150,10 @@ class Registry:
         )
         instance.fence = fence if parent is None else parent.fence
         return instance
+
+    def _futures(self, user: str, limits: Limits) -> FutureTable:
+        of_user = self.users.together(user).futures
+        return FutureTable(limits.futures, self._clock, partial(self._note_wait, user), of_user)
 
     def new_name(self, program: Program) -> str:
         """A name for an instance of a program; its id begins with it."""
@@ -203,8 +209,19 @@ class Registry:
         if instance.parent is not None:
             self._children.setdefault(instance.parent, set()).add(instance)
         self.launched += 1
+        self._start(instance)
+
+    def _start(self, instance: Instance) -> None:
         for hook in self.on_start:
             hook(instance)
+
+    def add_ended(self, instance: Instance) -> None:
+        """A durable instance has ended in an earlier life of the server: its record is there."""
+        assert instance.ended is not None
+        instance.outbox.put(instance.ended, len(instance.ended.text), force=True)
+        instance.close_inbox()
+        instance.ended_event.set()
+        self._ended.keep(instance)
 
     # End
 
@@ -227,15 +244,31 @@ class Registry:
         """Frees what an instance that has ended owned."""
         if instance.parent is not None:
             self._children.get(instance.parent, set()).discard(instance)
-        if guest is not None:
-            guest.close()
-        instance.futures.close()
+        self._drop(instance, guest)
+        if instance.durable is not None and instance.ended is not None:
+            instance.durable.end(instance.ended)
         for hook in self.on_end:
             hook(instance)
-        if instance.fence is not None and instance.parent is None and self.hold_end is not None:
+        if instance.durable is not None:
+            instance.durable.journal.when_safe(partial(self._settle, instance))
+        elif instance.fence is not None and instance.parent is None and self.hold_end is not None:
             self.hold_end(instance, partial(self._settle, instance))
         else:
             self._settle(instance)
+
+    def _drop(self, instance: Instance, guest: Guest | None) -> None:
+        if guest is not None:
+            guest.close()
+        instance.futures.close()
+        for hook in self.on_drop:
+            hook(instance)
+
+    def begin_again(self, instance: Instance) -> None:
+        """A durable instance loses what it holds, and begins another life once it has a guest."""
+        guest, instance.guest = instance.guest, None
+        self._drop(instance, guest)
+        instance.begin_again(self._futures(instance.user, instance.limits))
+        self._start(instance)
 
     def _settle(self, instance: Instance) -> None:
         """Announces the end of an instance, and makes its record."""
@@ -246,7 +279,7 @@ class Registry:
         instance.outbox.leave_user()
         instance.ended_event.set()
         del self._live[instance.id]
-        if self._closed is not None and not self._live:
+        if self._closed is not None and not self._awaited:
             self._closed.set()
         self.users.remove(instance)
         instance.timeline.pack()
@@ -293,15 +326,21 @@ class Registry:
     def close(self) -> trio.Event:
         """Starts no more instances. Returns what is set once those that live have ended."""
         self._closed = trio.Event()
-        if not self._live:
+        if not self._awaited:
             self._closed.set()
         return self._closed
+
+    @property
+    def _awaited(self) -> bool:
+        """True if instances live for which a server that stops waits."""
+        return any(instance.durable is None for instance in self._live.values())
 
     def end_all(self, reason: str) -> None:
         """Ends every instance: the server stops."""
         for instance in list(self._live.values()):
-            self.kill(instance, reason)
-            self._cleanup.free(instance)
+            if instance.durable is None:  # the others go on when a server is there again
+                self.kill(instance, reason)
+                self._cleanup.free(instance)
 
     def lose_all(self, reason: str) -> None:
         """Ends every instance for a fault that is not its own."""
@@ -341,6 +380,10 @@ class Registry:
     def everyone(self) -> Iterator[Instance]:
         """As `instances`, of all users and in no order."""
         return itertools.chain(self._ended, self._live.values())
+
+    def forget(self, instance_id: str) -> None:
+        """Drops the record of an instance that has ended, if there is one."""
+        self._ended.forget(instance_id)
 
     def knows(self, instance_id: str) -> bool:
         """True if an instance of this id is alive, or has ended lately."""

@@ -7,6 +7,7 @@ each user's.
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +20,13 @@ import trio
 from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
+from pie_py.config.kept_files import on_disk
 
 log = structlog.get_logger("pie.instances")
 
 MOST_OF_USER = 500
-BYTES_OF_USER = 16 << 20
+BYTES_OF_USER = 16 << 20  # of the disk
+_BESIDE = 250  # bytes of a file beside its text, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,11 @@ class ResultStore:
         assert ended is not None
         state, text = ended.state.value, ended.text
         self._new.append(StoredResult(instance.id, instance.user, state, text, ended.time_ns))
+        self._work.set()
+
+    def keep(self, result: StoredResult) -> None:
+        """Stores a result."""
+        self._new.append(result)
         self._work.set()
 
     def find(self, instance_id: str, user: str | None) -> StoredResult | None:
@@ -112,7 +120,11 @@ class ResultStore:
 
     def _count(self, result: StoredResult) -> None:
         of_user = self._users.setdefault(result.user, OrderedDict())
-        of_user[result.id] = result.ended_ns, len(result.text.encode())
+        of_user[result.id] = result.ended_ns, on_disk(len(json.dumps(result.text)) + _BESIDE)
+
+    def bytes_of(self, user: str) -> int:
+        """Bytes of the disk that a user's results take."""
+        return sum(size for _, size in [*self._users.get(user, {}).values()])
 
     def _bound(self, user: str) -> None:
         """Removes a user's oldest results."""

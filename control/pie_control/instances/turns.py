@@ -18,7 +18,7 @@ from pie_control.instances.futures import unheard
 from pie_control.instances.guest_memory import GuestMemory
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.instances.ready import CREDIT_NS, USER_CREDIT_NS, ReadyGuests, others_than
-from pie_control.wasm import Guest, GuestTrap, Status
+from pie_control.wasm import SUSPENDED, Guest, GuestTrap, Status
 
 log = structlog.get_logger("pie.executor")
 
@@ -266,11 +266,18 @@ class Executor:
         turn = instance.turn
         try:
             if turn.awaited is not None:
-                guest.resume(_end_of_wait(instance, turn.awaited))
+                waited = _end_of_wait(instance, turn.awaited)
+                if instance.guest is None:  # it has left its journal
+                    return
+                if waited is not SUSPENDED:  # else it waits for something else now
+                    guest.resume(waited)
             else:
                 answer = self._answers.pop(instance, _NOTHING)
                 if answer is not _NOTHING:
-                    guest.resume(_made(answer) if isinstance(answer, _Late) else answer)
+                    made = _made(answer) if isinstance(answer, _Late) else answer
+                    if instance.guest is None:
+                        return
+                    guest.resume(made)
             status = guest.poll()
         except GuestTrap as trap:
             self._on_end(instance, InstanceState.FAILED, f"trap: {trap}")

@@ -12,6 +12,8 @@ from pie_control.models.model import ModelDependencies, ModelService
 from pie_control.models.tokenizer import TextCodec
 from pie_control.models.tokenizer_check import read_codec
 from pie_control.resources.pools import FreeList
+from pie_control.scheduler.adaptive import Adaptive
+from pie_control.scheduler.fair_share import ActiveUsers
 from pie_py.wire.plan import LOGIT_ROWS
 
 if TYPE_CHECKING:
@@ -59,6 +61,11 @@ class ServedModels:
                 # Some checkpoints name it in the tokenizer's configuration alone.
                 description.stop_tokens.append(end)
             self.add(description)
+        if len(descriptions) > 1:
+            active = ActiveUsers()
+            for policy in [service.scheduler.policy for service in self.services.values()]:
+                if isinstance(policy, Adaptive):
+                    policy.share(active)
 
     def add(self, description: ModelDescription) -> ModelService:
         """Serves one model, without its tokenizer."""

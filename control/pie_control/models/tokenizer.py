@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from pie_control.confined.process import uncharged
@@ -28,6 +29,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 # What generation_config.json has that the SDKs' `Sampler` has by the same name.
 _DEFAULTS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+Whole = tuple[NDArray[np.int32], int]
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -47,6 +49,7 @@ class TextCodec:
             settings = read_object(folder, "tokenizer_config.json") or {}
             self._tokenizer: Any = load_tokenizer(folder, settings)
             drop_breaks(self._tokenizer)
+            self._has_types = _has_types(settings)
             self._special_texts = special_texts(folder, settings)
         with reading(f"{folder}: the chat template"):
             self._templates = ChatTemplates(
@@ -88,6 +91,29 @@ class TextCodec:
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens in it are recognised, none is added."""
         return _encode(self._tokenizer, text)
+
+    def encode_whole(self, texts: list[Any], most: int) -> list[Whole]:
+        """Token ids of texts, or of pairs of them, with the tokens that the tokenizer puts around
+        them, at most so many of each; and where a pair's second text begins, by its types, or -1.
+
+        Raises:
+            ApiError: `invalid-argument`: that leaves no room for a text.
+        """
+        pairs = [text if isinstance(text, str) else tuple(text) for text in texts]
+        self._tokenizer.enable_truncation(most)
+        try:
+            found = _tried(self._tokenizer.encode_batch_fast, pairs, add_special_tokens=True)
+        except ApiError:
+            raise
+        except Exception as error:  # noqa: BLE001  the library has no errors of its own
+            raise ApiError("invalid-argument", f"{most} tokens: {printable(error)}") from None
+        finally:
+            self._tokenizer.no_truncation()
+        whole = []
+        for one in found:
+            types = one.type_ids if self._has_types else ()
+            whole.append((np.array(one.ids, np.int32), types.index(1) if 1 in types else -1))
+        return whole
 
     def plain_encoder(self) -> Callable[[str], list[int]]:
         """An encoder of texts in which special tokens are nothing special."""
@@ -169,6 +195,14 @@ class TextCodec:
         return self._templates.render(request, add_generation_prompt, seconds)
 
 
+def _has_types(settings: dict[str, Any]) -> bool:
+    """Whether the second text of a pair has another type, as transformers' class would have it."""
+    named = settings.get("model_input_names")
+    if isinstance(named, list):
+        return "token_type_ids" in named
+    return settings.get("tokenizer_class") not in ("PreTrainedTokenizerFast", "TokenizersBackend")
+
+
 def _defaults(config: dict[str, Any]) -> dict[str, float]:
     """The sampler's parameters that a generation_config.json recommends."""
     found = {name: config.get(name) for name in _DEFAULTS}
@@ -220,6 +254,11 @@ def codec_of(folder: str) -> TextCodec:
 def encode(folder: str, text: str) -> bytes:
     """Token ids of a text, as bytes of uint32."""
     return np.array(_loaded(folder).encode(text), np.uint32).tobytes()
+
+
+def encode_whole(folder: str, texts: list[Any], most: int) -> list[tuple[bytes, int]]:
+    """As `TextCodec.encode_whole`, ids as bytes of int32."""
+    return [(ids.tobytes(), at) for ids, at in _loaded(folder).encode_whole(texts, most)]
 
 
 def decode(folder: str, tokens: bytes) -> str:

@@ -182,9 +182,15 @@ class Guests:
     """Guests of all programs, with the same limits."""
 
     def __init__(
-        self, instantiation: Instantiation, components: Components, warm: WarmInstances
+        self,
+        instantiation: Instantiation,
+        components: Components,
+        warm: WarmInstances,
+        durable: Instantiation | None = None,
     ) -> None:
+        """Takes what makes the guests of durable instances, too, where there are any."""
         self._instantiation = instantiation
+        self._durable = durable
         self._components = components
         self._warm = warm
 
@@ -214,6 +220,17 @@ class Guests:
         guest = self._instantiation.guest(component, state)
         guest.start(args)
         return guest, False
+
+    def start_durable(self, program: Program, state: object, args: list[str]) -> Guest:
+        """A guest of a prepared program that has had no turn, with the functions of durable
+        instances. None of them is warm: each life begins alike.
+        """
+        component = self._components.find(program)
+        assert component is not None, "the program is prepared"
+        assert self._durable is not None, "there are durable instances"
+        guest = self._durable.guest(component, state)
+        guest.start(args)
+        return guest
 
     async def run(self) -> None:
         """Keeps warm guests ready, until cancelled."""

@@ -138,6 +138,10 @@ class ProgramStore:
         count, size = self._index.count_and_size(user)
         return size + _OVERHEAD * count
 
+    def count_of(self, user: str) -> int:
+        """How many programs a user has."""
+        return self._index.count_and_size(user)[0]
+
     def list(self, user: str | None = None) -> Sequence[Program]:
         """Programs of a user, or of all, oldest first."""
         return self._programs(self._index.all() if user is None else self._index.of_user(user))

@@ -4,7 +4,10 @@ knows of those in use.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from pie_control.errors import ApiError, Shortage
 from pie_control.resources.pools import Defer, FreeList
@@ -16,7 +19,9 @@ from pie_py.device_programs.step_cost import FREE, StepCost
 from pie_py.wire.plan import LOGIT_ROWS
 
 NO_COUNTS = -1
-PROGRAM_BYTES = 256 << 20  # of a model's device programs: what they were given, and their state
+# Of a model's device programs: what they were given, their state, and what they are made of.
+PROGRAM_BYTES = 256 << 20
+NODE_BYTES = 1280  # that both processes take for each node of a program, about
 _UNDER_WAY = 16  # tokens of a run that may come after it has ended, at most
 
 
@@ -56,7 +61,7 @@ class Sampler:
     counts: int  # row of remembered tokens that its device program reads, or NO_COUNTS
     mixes: int  # logits that each choice mixes into its own
     top: int  # most likely tokens reported with each sample
-    program_bytes: int  # what the worker keeps of its device program
+    program_bytes: int  # what the worker keeps of its values
     program: Program  # the device program that it is
     source: Recorded  # of the program
     cost: StepCost = FREE  # of the programs
@@ -64,6 +69,7 @@ class Sampler:
     steps: int = 0  # tokens asked for so far
     mixing: list[LogitRow] = field(default_factory=list)  # for the next choice
     is_built_in: bool = False  # made of fields that workers have compiled: has no state to read
+    made_of: dict[str, int] = field(default_factory=dict)  # bytes of programs, by their texts
     is_lost: bool = False  # it went back further than its program's state is kept
 
     @property
@@ -146,6 +152,8 @@ class Samplers:
         self._live: dict[int, Sampler] = {}
         self._leaving = 0  # destroyed, but named by commands that are not sent
         self._next = 1
+        self._texts: Counter[str] = Counter()  # samplers that have a program: it is kept once
+        self._text_bytes = 0
 
     def __len__(self) -> int:
         return len(self._live)
@@ -157,8 +165,12 @@ class Samplers:
 
     @property
     def program_bytes(self) -> int:
-        """What the worker keeps of their device programs."""
-        return sum(sampler.program_bytes for sampler in self._live.values())
+        """What is kept of their device programs."""
+        return self._text_bytes + sum(sampler.program_bytes for sampler in self._live.values())
+
+    def more_bytes(self, program_bytes: int, made_of: Mapping[str, int]) -> int:
+        """What a sampler adds to that, of its values and of the programs that it is made of."""
+        return program_bytes + sum(n for text, n in made_of.items() if text not in self._texts)
 
     def create(
         self,
@@ -167,6 +179,7 @@ class Samplers:
         source: Recorded,
         top: int,
         program_bytes: int = 0,
+        made_of: Mapping[str, int] = MappingProxyType({}),
         attend: Program | None = None,
         cost: StepCost = FREE,
     ) -> tuple[int, Sampler]:
@@ -192,13 +205,16 @@ class Samplers:
                 " room for are in use; leave the penalties out",
                 "out-of-resources",
             )
-        if program_bytes > pool.free_bytes:
+        more = self.more_bytes(program_bytes, made_of)
+        if more > pool.free_bytes:
             raise Shortage(
-                f"this device program wants {program_bytes} bytes for state and what it was given,"
+                f"this device program wants {more} bytes for itself, state and what it was given,"
                 f" and {pool.free_bytes} of the model's {PROGRAM_BYTES} are free",
                 "out-of-resources",
             )
-        pool.free_bytes -= program_bytes
+        pool.free_bytes -= more
+        self._text_bytes += more - program_bytes
+        self._texts.update(made_of.keys())
         slot = int(pool.slots.take(1)[0])
         counts = int(pool.rows.take(1)[0]) if remembers else NO_COUNTS
         handle = self._next
@@ -206,6 +222,7 @@ class Samplers:
         sampler = self._live[handle] = Sampler(
             *(slot, pool.first_name + slot, counts, program.beside, top, program_bytes),
             *(program, source, cost, attend),
+            made_of=dict(made_of),
         )
         return handle, sampler
 
@@ -249,8 +266,14 @@ class Samplers:
 
     def _release(self, sampler: Sampler) -> None:
         self._pool.slots.give_one(sampler.slot)
-        if sampler.program_bytes:
+        if sampler.program_bytes or sampler.made_of:
             self._pool.free_bytes += sampler.program_bytes
             self._pool.freed.add(sampler.slot)
+        for text, size in sampler.made_of.items():
+            self._texts[text] -= 1
+            if not self._texts[text]:
+                del self._texts[text]
+                self._text_bytes -= size
+                self._pool.free_bytes += size
         if sampler.counts != NO_COUNTS:
             self._pool.rows.give_one(sampler.counts)

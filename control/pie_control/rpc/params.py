@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -52,17 +53,33 @@ class Handlers:
         return method(session, read(request.method, request.params, kind))
 
 
-def read(method: str, values: dict[str, Any], kind: type[Params]) -> Params:
-    """Checks a request's parameters.
+def read(method: str, values: msgspec.Raw | dict[str, Any], kind: type[Params]) -> Params:
+    """Checks a request's parameters; what their types do not name is skipped.
 
     Raises:
         ApiError: `invalid-argument` if one is missing or of another type.
     """
     try:
+        if isinstance(values, msgspec.Raw):
+            return msgspec.msgpack.decode(values, type=kind)
         # Bytes come as bytes: without `builtin_types` a text would be read as base64.
         return msgspec.convert(values, kind, builtin_types=(bytes,))
-    except msgspec.ValidationError as error:
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise unreadable(method, str(error)) from None
+
+
+def text_or_bytes(method: str, value: str | bytes | msgspec.Raw) -> str | bytes:
+    """Reads a text or bytes.
+
+    Raises:
+        ApiError: `invalid-argument`, it is neither.
+    """
+    if not isinstance(value, msgspec.Raw):
+        return value
+    for kind in (str, bytes):
+        with suppress(msgspec.DecodeError):
+            return msgspec.msgpack.decode(value, type=kind)  # type: ignore[no-any-return]
+    raise unreadable(method, "Expected a message of text or bytes")
 
 
 def unreadable(method: str, why: str) -> ApiError:

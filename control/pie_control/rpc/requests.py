@@ -15,6 +15,7 @@ import trio
 
 from pie_control.api.mcp.registry import McpRegistry
 from pie_control.confined.pool import ConfinedPool
+from pie_control.durable.service import DurableInstances
 from pie_control.errors import ApiError, Shortage
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.instances.launcher import Launcher, check_arguments
@@ -32,7 +33,7 @@ from pie_control.rpc.describe import (
     inspect,
     waits_of,
 )
-from pie_control.rpc.params import Answer, Handlers, Method, unreadable
+from pie_control.rpc.params import Answer, Handlers, Method, text_or_bytes
 from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
@@ -42,6 +43,7 @@ from pie_py import __version__
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
 from pie_py.config.shipped_files import contract_version
+from pie_py.config.turns import Turns
 from pie_py.wire import methods
 from pie_py.wire.rpc import PROTOCOL
 
@@ -73,10 +75,12 @@ class Dependencies:
     mcp: McpRegistry
     confined: ConfinedPool
     results: ResultStore
+    durable: DurableInstances
     clock: Callable[[], float]  # trio's, in seconds
     clock_ns: Callable[[], int]  # the executor's
     epoch_ns: int  # the date at which that was 0
     doing: Callable[[], list[str]] = list  # what a launch waits for that is done once
+    turns: Turns | None = None  # of the event loop
     # In a cluster: has a program that is not here sent, by its hash and for a user.
     fetch: Callable[[str, str], Awaitable[None]] | None = None
     recorded: Recorded | None = None  # in a cluster with a database
@@ -124,6 +128,7 @@ class Requests:
             "instances": self._deps.registry.live_count,
             "max_instances": self._config.max_instances,
             "launched": self._deps.registry.launched,
+            **_told(self._deps.turns),
             "limits": self._config.limits.model_dump(mode="json"),
             "doing": self._deps.doing(),
             **(
@@ -155,14 +160,14 @@ class Requests:
     def _stats(self, session: Session, asked: methods.Stats) -> Answer:
         return describe_stats(self._deps.models)
 
-    def _quota(self, session: Session, asked: methods.Quota) -> Answer:
+    async def _quota(self, session: Session, asked: methods.Quota) -> Answer:
         users = [session.user]
         if asked.users:
             session.check_admin(self._config.admins)
             users = self._users()
         elif asked.of:
             users = [session.acts_for(asked.of, self._config.admins)]
-        return [self._deps.shares.of_user(user) for user in users]
+        return [await self._deps.shares.of_user(user) for user in users]
 
     def _users(self) -> list[str]:
         """Users who have something."""
@@ -240,12 +245,16 @@ class Requests:
             return self._fetch_and_launch(fetch, session, asked)
         program = self._deps.programs.find(asked.program, session.user)
         check_arguments(asked.args)
-        if asked.restart or asked.keep or not self._deps.launcher.can_start(program):
+        durable = self._is_durable(asked, program)
+        if asked.restart or asked.keep or durable or not self._deps.launcher.can_start(program):
             return self._launch_later(session, program, asked)
         instance = self._deps.launcher.start(
             program, asked.args, session.user, detached=asked.detached
         )
         return self._launched(session, instance, asked)
+
+    def _is_durable(self, asked: methods.Launch, program: Program) -> bool:
+        return asked.durable or self._deps.durable.wants(program.name)
 
     async def _fetch_and_launch(
         self,
@@ -266,12 +275,15 @@ class Requests:
             instance = await self._deps.recorded.launch(
                 program, asked.args, session.user, restart=asked.restart, keep=asked.keep
             )
+        elif self._is_durable(asked, program):
+            instance = await self._deps.durable.launch(program, asked.args, session.user)
         else:
             instance = await self._deps.launcher.launch(
                 program, asked.args, session.user, detached=asked.detached
             )
         # A compilation runs to its end though the client has given the request up, or has left.
-        if not asked.detached and trio.current_effective_deadline() == -math.inf:
+        left = not asked.detached and trio.current_effective_deadline() == -math.inf
+        if left and instance.durable is None:
             self._deps.registry.kill(instance, "its client has left")
             raise ApiError("cancelled", "the request was given up")
         return self._launched(session, instance, asked)
@@ -286,13 +298,13 @@ class Requests:
 
     def _launched(self, session: Session, instance: Instance, asked: methods.Launch) -> Answer:
         stream = self._sessions.stream_of(instance)
-        stream.lives_alone = asked.detached or asked.keep or asked.restart > 0
+        lives_alone = asked.detached or asked.keep or asked.restart > 0
+        stream.lives_alone = lives_alone or instance.durable is not None
         if asked.detached:
             self._deps.results.follow(instance)
         else:
             self._sessions.read(session, stream, asked.window, None)
-        program = instance.program
-        return {"instance": instance.id, "program": program.name, "hash": program.hash}
+        return _started(instance)
 
     def _attach(self, session: Session, asked: methods.Attach) -> Answer:
         if (stored := self._stored_result(session, asked.instance)) is not None:
@@ -309,7 +321,25 @@ class Requests:
             "first": stream.next_number,
             "state": "running",
             "text": "",
+            "durable": instance.durable is not None,
         }
+
+    async def _resume(self, session: Session, asked: methods.Resume) -> Answer:
+        instance = await self._deps.durable.resume(asked.instance, session.scope)
+        self._sessions.stream_of(instance).lives_alone = True
+        return _started(instance)
+
+    async def _branch(self, session: Session, asked: methods.Branch) -> Answer:
+        instance = await self._deps.durable.branch(
+            asked.instance, session.scope, asked.call, asked.program, asked.args
+        )
+        stream = self._sessions.stream_of(instance)
+        stream.lives_alone = True
+        self._sessions.read(session, stream, asked.window, None)
+        return {**_started(instance), "first": stream.next_number}
+
+    async def _calls(self, session: Session, asked: methods.Calls) -> Answer:
+        return await self._deps.durable.calls(asked.instance, session.scope, asked.after)
 
     def _detach(self, session: Session, asked: methods.Detach) -> Answer:
         self._sessions.stop_reading(session, asked.instance)
@@ -320,10 +350,7 @@ class Requests:
         key = (session, instance.id)
         if key in self._sending:
             raise ApiError("busy", "the message before waits for room still; send one at a time")
-        message = asked.message
-        if not isinstance(message, str | bytes):
-            kind = type(message).__name__
-            raise unreadable("send", f"Expected a message of text or bytes, got `{kind}`")
+        message = text_or_bytes("send", asked.message)
         size = len(message.encode()) if isinstance(message, str) else len(message)
         limit = instance.limits.message_bytes
         if size > limit:
@@ -348,7 +375,11 @@ class Requests:
             take_off(self._waiting_bytes, user, size)
         if instance.state is not InstanceState.RUNNING:
             raise ApiError("cancelled", f"instance {instance.id} has ended; it receives nothing")
-        mailbox.put(message, size)
+        durable = instance.durable
+        if durable is None or durable.receives(asked.id, message):
+            mailbox.put(message, size)
+        if durable is not None:
+            await durable.journal.until_safe()
         return None
 
     def _stored_result(self, session: Session, instance: str) -> dict[str, str] | None:
@@ -422,6 +453,16 @@ class Requests:
         return self._deps.registry.find(instance, session.scope)
 
 
+def _started(instance: Instance) -> dict[str, Any]:
+    program = instance.program
+    return {
+        "instance": instance.id,
+        "program": program.name,
+        "hash": program.hash,
+        "durable": instance.durable is not None,
+    }
+
+
 async def _first(*waits: Callable[[], Awaitable[None]]) -> None:
     """Waits for the first of several."""
     async with trio.open_nursery() as nursery:
@@ -432,3 +473,7 @@ async def _first(*waits: Callable[[], Awaitable[None]]) -> None:
 
         for wait in waits:
             nursery.start_soon(partial(one, wait))
+
+
+def _told(turns: Turns | None) -> dict[str, Any]:
+    return {} if turns is None else {"long_turns": turns.long, "longest_turn": turns.worst}

@@ -12,7 +12,6 @@ import trio
 import zmq
 
 from pie_control.errors import ApiError, ProgramRejected, Refusal
-from pie_control.instances.launcher import MAX_ARGUMENT_BYTES
 from pie_control.programs.store import PROGRAM_BYTES
 from pie_control.rpc.auth import Authenticator, FolderUsers, Users
 from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt
@@ -28,6 +27,7 @@ from pie_py.config.shipped_files import contract_version
 from pie_py.wire.rpc import (
     CHUNK_BYTES,
     FRAME_OVERHEAD,
+    MAX_ARGUMENT_BYTES,
     Failure,
     NotAMessage,
     Request,

@@ -190,8 +190,8 @@ class ItemStream:
         self._window = 0
         self._unacked: deque[tuple[Item, int]] = deque()
         self._unacked_bytes = 0
-        self._acked = 0  # number of the first item in `_unacked`
-        self._next = 0  # number of the next item to send
+        self._acked = instance.first_item  # number of the first item in `_unacked`
+        self._next = self._acked  # number of the next item to send
 
     @property
     def next_number(self) -> int:
@@ -211,6 +211,12 @@ class ItemStream:
         self._window = max(1, min(window, MAX_WINDOW))
         if received is not None:
             self.acknowledge(received)
+            while (
+                not self._unacked and self._acked < received
+            ):  # from an earlier life of the server
+                if self.instance.outbox.pop() is None:
+                    break
+                self._acked += 1
         self._next = self._acked
         self._paused = False
         self.present()
@@ -246,10 +252,14 @@ class ItemStream:
 
     def acknowledge(self, consumed: int) -> None:
         """Forgets the items below a number, but none that was never sent."""
+        gone = False
         while self._unacked and self._acked < consumed and self._acked < self._next:
             _, size = self._unacked.popleft()
             self._unacked_bytes -= size
             self._acked += 1
+            gone = True
+        if gone and self.instance.durable is not None:
+            self.instance.durable.acked(self._acked)
         self._wake(self)
 
     def take(self) -> Items | None:
@@ -266,6 +276,8 @@ class ItemStream:
             else:
                 if len(self._unacked) >= self._window or self._unacked_bytes >= WINDOW_BYTES:
                     break
+                if not self._may_leave(self._acked + len(self._unacked)):
+                    break
                 event = self.instance.outbox.pop()
                 if event is None:
                     self._watch()
@@ -278,6 +290,16 @@ class ItemStream:
             offset += 1
         self._next = first + len(items)
         return Items(self.instance.id, first, items) if items else None
+
+    def _may_leave(self, number: int) -> bool:
+        """True if an item may be sent; else there is a wake once it may."""
+        durable = self.instance.durable
+        if durable is None or durable.may_leave(number):
+            return True
+        if not self._watching:
+            self._watching = True
+            durable.journal.when_safe(self._on_item)
+        return False
 
     def _watch(self) -> None:
         last = self._unacked[-1][0] if self._unacked else None

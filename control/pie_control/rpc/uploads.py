@@ -22,6 +22,7 @@ from pie_py.wire import javascript, methods
 from pie_py.wire.rpc import CHUNK_BYTES
 
 MAX_UPLOADS = 4  # of a session, at once
+MOST_PROGRAMS = 4096  # of a user, which are listed together
 USER_UPLOADS = 64  # of all sessions of a user: each has a file open
 
 
@@ -177,6 +178,12 @@ class Uploads:
                 "limit-exceeded",
                 f"your programs take {have} bytes, {coming} more are coming, and one user may have"
                 f" {most}: remove some with `pie-py programs rm`",
+            )
+        if self._programs.count_of(user) >= MOST_PROGRAMS:
+            raise ApiError(
+                "limit-exceeded",
+                f"you have {MOST_PROGRAMS} programs, the most that one user may: remove some with"
+                " `pie-py programs rm`",
             )
 
     async def _check_source(self, upload: _Upload, user: str) -> None:

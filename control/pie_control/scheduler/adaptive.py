@@ -46,6 +46,11 @@ class Adaptive:
         self._pace = PromptPace(seconds, config.prompt_tokens or 0, self._short)
         self._shares = FairShare(seconds, self._short, weight_of)
         self._active = ActiveUsers()
+        self._is_alone = True  # no other model is served
+
+    def share(self, active: ActiveUsers) -> None:
+        """Steps of users in other models of the worker count here, and these there."""
+        self._active, self._is_alone = active, False
 
     def wait(self, now: float, ready: Callable[[], int]) -> float:
         """0: the worker is never left idle."""
@@ -55,6 +60,8 @@ class Adaptive:
         """Learns what inputs cost, and charges users what they have had."""
         forwards, steps = cast(Sequence[ForwardCommand], batch.commands), batch.steps
         runs = 0 if steps is None else steps.inputs
+        if not self._is_alone and steps is not None:  # `choose` is not asked where all are runs
+            self._active.step(steps.users)
         self._pace.took(forwards, runs, seconds)
         if forwards or self._shares.waiting:
             lone = self._pace.of_steps(runs + [len(each.inputs) for each in forwards].count(1))

@@ -20,6 +20,7 @@ from pie_control.scheduler.commands.embeds import (
     EmbedImageCommand,
     EmbedTextCommand,
 )
+from pie_control.scheduler.commands.encode import EncodeCommand
 from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.commands.pages import (
     CopyKvCommand,
@@ -61,6 +62,7 @@ KINDS: tuple[type[Command], ...] = (
     KeepLogitsCommand,
     SampleCommand,
     EmbedSampledCommand,
+    EncodeCommand,
     SwapOutCommand,
     SwapInCommand,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TypeVar
 
@@ -66,6 +67,8 @@ def cut(commands: list[C], limits: BatchLimits) -> list[C]:
         kind = type(commands[0])
         if kind.fitting(commands[: limits.commands], limits) < len(commands):
             commands.sort(key=age)
+            if kind.takes_turns:
+                commands.sort(key=_turns(commands))
             del commands[kind.fitting(commands[: limits.commands], limits) :]
         commands.sort(key=rank)
     return commands
@@ -86,6 +89,17 @@ def _affordable(commands: list[C], costs: Int32, room: int) -> list[C]:
         else:
             waiting.add(queue)
     return found
+
+
+def _turns(commands: Iterable[Command]) -> Callable[[Command], tuple[int, int]]:
+    """Sorts commands so that no user has a second one before each other has a first."""
+    before: Counter[str] = Counter()
+    turns = {}
+    for command in commands:
+        user = command.queue.owner.user
+        turns[command] = command.queue.rank[0], before[user]
+        before[user] += 1
+    return turns.__getitem__
 
 
 def age(command: Command) -> tuple[int, int]:

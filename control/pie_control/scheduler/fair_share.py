@@ -22,6 +22,7 @@ from enum import Enum, auto
 from pie_control.fairness import VirtualTimes
 from pie_control.scheduler.commands.command import CommandQueue
 from pie_control.scheduler.commands.forward import ForwardCommand
+from pie_py.config.keys import LOCAL_USER
 
 IDLE_BATCHES = 8  # without a step, after which a user takes none
 MOST_AHEAD = 10.0  # seconds that a user is ahead of others, whatever the operator lets go first
@@ -31,9 +32,9 @@ FORGET = 64  # users, before they are looked through
 class Competition(Enum):
     """Rivals of the users who have work in a batch: they wait for it."""
 
-    NONE = auto()  # no other user has a queue, and no step has been taken for a while
+    NONE = auto()  # there is one user alone, and no step has been taken for a while
     OWN_STEPS = auto()  # the same user takes steps, and no other has a queue
-    QUEUES = auto()  # others have queues, and no user has had a step for a while
+    QUEUES = auto()  # others have queues, or may come, and no user has had a step for a while
     STEPS = auto()  # a user takes steps beside another one's work
 
 
@@ -69,7 +70,10 @@ class ActiveUsers:
             return Competition.STEPS
         if len({*users, *present}) > 1:
             return Competition.QUEUES
-        return Competition.OWN_STEPS if self._last else Competition.NONE
+        if self._last:
+            return Competition.OWN_STEPS
+        # Where users have keys, another one's first token may be wanted at any time.
+        return Competition.NONE if LOCAL_USER in users else Competition.QUEUES
 
 
 class FairShare(VirtualTimes):

@@ -109,8 +109,12 @@ def joined(commands: Batch, steps: EmbedSampled | Forward | Sample) -> Batch:
             both = [both[0], both[1][1:] + both[0][-1]]
         elif name in _LEFT_OUT:
             both = _filled(both, [_rows(one) for one in (commands, steps)], _LEFT_OUT[name])
-        elif name == "masks":  # runs have none
-            both = both[:1]
+        elif name == "masks":
+            both = [one for one in both if one.size] or both[:1]
+        elif name == "masked":
+            first, second = both
+            shift = len(commands.masks)  # type: ignore[union-attr]
+            both = [first, np.where(second < 0, second, second + shift)]
         found[name] = np.concatenate(both)
     return type(commands)(**found)
 

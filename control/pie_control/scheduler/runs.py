@@ -8,7 +8,7 @@ forward.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from pie_control.scheduler.commands.forward import (
 from pie_control.scheduler.commands.run import MOST_STOPS, RunCommand
 from pie_control.scheduler.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.scheduler.guesses import Guessed, Guesses
+from pie_control.scheduler.known_tokens import Known, masks_of
 from pie_control.scheduler.program_time import fitting
 from pie_control.scheduler.run_table import NO_TOKEN, Facts, Rows, RunTable
 from pie_control.scheduler.speculation import Guesser
@@ -116,6 +117,7 @@ class Runs:
         page_size: int,
         finished: Callable[[RunCommand], None],
         drafts: range = range(0),
+        vocabulary: int = 0,
     ) -> None:
         """Has none yet.
 
@@ -123,7 +125,10 @@ class Runs:
             page_size: slots of a page.
             finished: called with a run that is over.
             drafts: embeds for guessed tokens.
+            vocabulary: how many tokens there are.
         """
+        self._vocabulary = vocabulary
+        self._knowing: set[RunCommand] = set()  # the next token of which may be known
         self._table = RunTable(page_size)
         self.collect = self._table.collect
         self._finished = finished
@@ -167,6 +172,10 @@ class Runs:
             stops = [token for token in run.stops if token <= np.iinfo(np.int32).max]
             self._table.stops[row, : len(stops)] = stops
         self._table.place(run, row, run.pages.used)
+        if run.known:
+            self._knowing.add(run)
+            if run.sampler.is_memoryless and self._guesses.room:
+                self._guesses.guessers[run] = Known(run.known)
         self._set_bounds(run, row)
 
     def _set_bounds(self, run: RunCommand, row: int) -> None:
@@ -204,6 +213,7 @@ class Runs:
             run.row = None
         self._guesses.guessers.pop(run, None)
         self._corrected.pop(run, None)
+        self._knowing.discard(run)
 
     # Pages that move
 
@@ -302,7 +312,11 @@ class Runs:
         more than the text and how many there were before.
         """
         if not run.over and run.sampler.is_memoryless and self._guesses.room:
-            self._guesses.guessers[run] = guesser
+            before = self._guesses.guessers.get(run)
+            if isinstance(before, Known) and not before.is_over:
+                before.then = guesser
+            else:
+                self._guesses.guessers[run] = guesser
             self._changed_runs[run] = None
 
     def correct(self, run: RunCommand, count: int, token: int) -> None:
@@ -394,6 +408,7 @@ class Runs:
         texts = self._corrections(rows, facts)
         if guessed is not None:
             drafts, forward, sample = self._guesses.batches(rows, facts, guessed)
+            sample = self._knowingly(sample, rows, facts, guessed.widths)
             self._plans += 1
             self._table.facts.last[rows] = self._plans
             steps = Steps(self, rows, facts.number, facts.current, guessed=guessed)
@@ -407,6 +422,7 @@ class Runs:
             masked=np.full(rows.size, -1, np.int32),
             masks=np.zeros((0, 0), np.uint32),
         )
+        sample = self._knowingly(sample, rows, facts, np.ones(rows.size, np.int32))
         current = facts.current
         filled = self._table.used[rows, current] + 1
         self._table.used[rows, current] = filled
@@ -415,6 +431,18 @@ class Runs:
         self._table.facts.current[rows] += filled == self._table.page_size
         self._table.facts.last[rows] = self._plans
         return Formed(Steps(self, rows, facts.number, current), embed, forward, sample, texts)
+
+    def _knowingly(self, sample: Sample, rows: Rows, facts: Facts, widths: Int32) -> Sample:
+        """The choices of rows with these facts, of which runs know some: so many for each."""
+        if not self._knowing:
+            return sample
+        owners = np.repeat(np.arange(rows.size), widths)
+        behind = np.arange(owners.size) - (np.cumsum(widths) - widths)[owners]
+        runs = [self._table.runs[row] for row in rows[owners].tolist()]
+        numbers = (facts.sent[owners] + behind).tolist()
+        masked, masks = masks_of(runs, numbers, self._vocabulary)
+        self._knowing = {run for run in self._knowing if len(run.received) < len(run.known)}
+        return replace(sample, masked=masked, masks=masks)
 
     def take_pages(self) -> None:
         """Takes the page that each run's next step needs, from other instances if need be.
@@ -470,7 +498,7 @@ class Runs:
             guesser.rests for run, guesser in self._guesses.guessers.items() if run.row is not None
         ]
         most = min([most, *rests])
-        if first.guessed is not None or self._guesses.guessing or most < 1:
+        if first.guessed is not None or self._guesses.guessing or self._knowing or most < 1:
             return []
         facts, rows, size = self._table.facts, first.rows, self._table.page_size
         due = facts.sent < facts.limit

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pie_control.scheduler.backlog import KINDS
-from pie_control.scheduler.commands.sample import NextDistCommand, SampleCommand
+from pie_control.scheduler.commands.sample import SampleCommand
 from pie_control.scheduler.runs import STEP
 
 
@@ -56,6 +56,5 @@ class SchedulerStats:
         self.worker_idle_longest_ns = max(self.worker_idle_longest_ns, idle_ns)
 
     def values(self) -> dict[str, Any]:
-        """All of them, by name; and the tokens that the server, or programs, have chosen."""
-        chosen = self.commands[SampleCommand.kind] + self.commands[NextDistCommand.kind]
-        return asdict(self) | {"generated_tokens": chosen}
+        """All of them, by name; and the tokens that samplers have chosen."""
+        return asdict(self) | {"generated_tokens": self.commands[SampleCommand.kind]}

@@ -117,6 +117,11 @@ class Linker:
         self.offer.update(offer)
         self.engine.offer = self.offer
 
+    def offers_as(self, other: Linker) -> None:
+        """Offers functions of the same types as another one: what that admits need not be looked
+        at again."""
+        self.offer = self.engine.offer = other.offer
+
     def admit(self, component: Component) -> None:
         """Makes sure that a component imports only what is offered, with the same types.
 

@@ -39,17 +39,7 @@ GREETINGS: tuple[tuple[str, str], ...] = (
     ("Goodbye!", "Goodbye!"),
     ("Bye!", "Goodbye!"),
 )
-_REAL_COUNTRIES = (
-    "France",
-    "Italy",
-    "Spain",
-    "Germany",
-    "China",
-    "India",
-    "Japan",
-    "Brazil",
-    "Canada",
-)
+_REAL_COUNTRIES = tuple("France Italy Spain Germany China India Japan Brazil Canada".split())
 _UNKNOWN = "I do not know {s}. I only know a small invented world."
 _POSSESSIVES = {"it": "Its", "he": "His", "she": "Her"}
 

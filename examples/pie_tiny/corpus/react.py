@@ -35,18 +35,7 @@ _TRUE_OF: tuple[tuple[str, str], ...] = (
     ("has a pet {v}", "pet"),
     ("likes {v}", "colour"),
 )
-_JOBS = (
-    "baker",
-    "teacher",
-    "doctor",
-    "farmer",
-    "painter",
-    "singer",
-    "pilot",
-    "cook",
-    "nurse",
-    "judge",
-)
+_JOBS = tuple("baker teacher doctor farmer painter singer pilot cook nurse judge".split())
 
 # A thought, the action it leads to and what is observed.
 Step = tuple[str, str, str]

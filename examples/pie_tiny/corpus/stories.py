@@ -9,50 +9,11 @@ from examples.pie_tiny.corpus.words import ADJECTIVES, COLOURS, THINGS, invented
 
 KIND = "story"
 
-_ANIMALS = (
-    "fox",
-    "dog",
-    "cat",
-    "bear",
-    "owl",
-    "rabbit",
-    "mouse",
-    "duck",
-    "goat",
-    "frog",
-    "deer",
-    "hen",
-)
+_ANIMALS = tuple("fox dog cat bear owl rabbit mouse duck goat frog deer hen".split())
 # Names of children and of animals by the pronoun, which so follows from the name.
 _CHILDREN: dict[str, tuple[str, ...]] = {
-    "she": (
-        "Mira",
-        "Anna",
-        "Clara",
-        "Emma",
-        "Greta",
-        "Ida",
-        "Lena",
-        "Maya",
-        "Nina",
-        "Rosa",
-        "Flora",
-        "Julia",
-    ),
-    "he": (
-        "Tobin",
-        "Ben",
-        "David",
-        "Felix",
-        "Hugo",
-        "Jonas",
-        "Leo",
-        "Oscar",
-        "Paul",
-        "Sam",
-        "Kurt",
-        "Marco",
-    ),
+    "she": tuple("Mira Anna Clara Emma Greta Ida Lena Maya Nina Rosa Flora Julia".split()),
+    "he": tuple("Tobin Ben David Felix Hugo Jonas Leo Oscar Paul Sam Kurt Marco".split()),
 }
 _ANIMAL_NAMES: dict[str, tuple[str, ...]] = {
     "she": ("Bella", "Coco", "Poppy", "Luna", "Daisy", "Nelly"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from examples.pie_tiny.decoding import ROOM, decode
+from examples.pie_tiny.decoding import decode
 
 VOCABULARY = 61
 
@@ -83,20 +83,6 @@ def one_by_one(model: LlamaForCausalLM, script: Scripted) -> list[int]:
     return after
 
 
-def test_without_interrupts_it_is_generate(model: LlamaForCausalLM) -> None:
-    random = Random(1)
-    scripts = [draw(random, interrupted=False) for _ in range(11)]
-    decode(model, scripts, rows=4)
-    for script in scripts:
-        made = model.generate(
-            torch.tensor([script.prompt]),
-            attention_mask=torch.ones(1, len(script.prompt), dtype=torch.int64),
-            do_sample=False,
-            max_new_tokens=script.length,
-        )
-        assert script.prompt + script.whole == made[0].tolist()
-
-
 def test_with_interrupts_it_is_one_sequence_at_a_time(model: LlamaForCausalLM) -> None:
     random = Random(2)
     scripts = [draw(random, interrupted=True) for _ in range(12)]
@@ -106,12 +92,6 @@ def test_with_interrupts_it_is_one_sequence_at_a_time(model: LlamaForCausalLM) -
         assert script.whole == one_by_one(model, script)
 
 
-def test_the_cache_grows(model: LlamaForCausalLM) -> None:
-    script = Scripted([1, 2, 3], 2 * ROOM + 7)
-    decode(model, [script, Scripted([4], 3)])
-    assert script.whole == one_by_one(model, script)
-
-
 def test_what_is_too_long_is_cut(model: LlamaForCausalLM) -> None:
     short, long = Scripted([1, 2], 5), Scripted([3], 100)
     decode(model, [short, long], limit=20)
@@ -119,14 +99,3 @@ def test_what_is_too_long_is_cut(model: LlamaForCausalLM) -> None:
     assert not short.was_cut
     assert long.was_cut
     assert len(long.whole) < 20
-
-
-def test_nothing_to_decode_runs_no_model(model: LlamaForCausalLM) -> None:
-    ran: list[object] = []
-    hook = model.register_forward_hook(lambda *_: ran.append(1))
-    decode(model, [Scripted([1], 1)])
-    assert ran
-    ran.clear()
-    decode(model, [])
-    hook.remove()
-    assert not ran

@@ -66,30 +66,12 @@ def turns(*replies: str, mode: Callable[[Random, Split], Sample] = parallel) -> 
     return episode
 
 
-@given(seeds)
-def test_plain_episode_ends_with_its_text(seed: int) -> None:
-    sample = arithmetic(Random(seed), held_out)
-    episode = Plain(vocabulary(), sample)
-    recite(episode)
-    assert episode.whole
-    assert sample.prompt + episode.text + "<|end|>" == sample.text
-
-
 def test_endless_episode_is_ended() -> None:
     episode = Plain(vocabulary(), arithmetic(Random(1), held_out))
     write(episode, "1" * 2000)
     assert episode.done
     assert not episode.whole
     assert len(episode.text) < 500
-
-
-@given(seeds)
-def test_react_gets_its_observations(seed: int) -> None:
-    sample = react(Random(seed), held_out)
-    episode = React(vocabulary(), sample)
-    recite(episode)
-    assert episode.actions == sample.answer["actions"]
-    assert sample.prompt + episode.text + "<|end|>" == sample.text
 
 
 def test_react_observes_nothing_after_another_action() -> None:
@@ -122,31 +104,6 @@ def test_asynchronous_sample_is_all_right_by_any_clock(
     assert episode.ledger.longest == episode.ledger.decisions
     assert episode.unneeded_traps == 0
     assert not episode.trap_missing
-
-
-@given(seeds)
-def test_shortest_first_is_right_but_not_the_longest(seed: int) -> None:
-    sample = asynchronous(Random(seed), held_out)
-    episode = Asynchronous(vocabulary(), sample, Random(seed))
-    executor(sample, order=max).play(episode)
-    assert episode.all_right
-    # Of calls of one function, which take equally long, either is a longest.
-    functions = {call.function for chain in episode.ledger.chains for call in chain}
-    if episode.ledger.decisions and len(functions) == sum(map(len, episode.ledger.chains)):
-        assert episode.ledger.longest == 0
-
-
-def test_user_interrupts_come_and_are_expected() -> None:
-    came = 0
-    for seed in range(60):
-        sample = asynchronous(Random(seed), held_out)
-        episode = Asynchronous(vocabulary(), sample, Random(seed))
-        executor(sample).play(episode)
-        came += len(episode.ledger.chains) - sample.answer["known"]  # type: ignore[operator]
-        assert episode.text.count("[INTR]user[HEAD]also ") == len(episode.ledger.chains) - int(
-            str(sample.answer["known"])
-        )
-    assert came > 0
 
 
 def test_the_clock_orders_interrupts_by_arrival() -> None:
@@ -238,30 +195,10 @@ def test_a_violation_ends_the_episode(text: str, violation: Violation) -> None:
     assert not episode.all_right
 
 
-def test_an_interrupt_is_never_put_into_a_block_or_text() -> None:
-    # `write` refuses anything put in while it has more to write. Here the second block lasts for
-    # longer than the first one's call.
-    quick = Request((FETCH, Function("boil_soup", (), 1)), REQUEST.chains)
-    sample = simulate(Random(1), quick, 0)
-    for clock in range(20):
-        episode = Asynchronous(vocabulary(), sample, Random(clock))
-        executor(sample).play(episode)
-        assert episode.all_right
-
-
 FIRST = "[CALL]a1[HEAD]fetch_mail(day=3)[END]"
 SECOND = '[CALL]a2[HEAD]send_note(text="owl")[END]'
 OTHER = "[CALL]b1[HEAD]boil_soup()[END]"
 DONE = 'Done. a: 7, b: "red".'
-
-
-def test_synchronous_calls_in_any_order_of_chains() -> None:
-    for replies in ((FIRST + OTHER, SECOND), (OTHER + FIRST, SECOND)):
-        episode = turns(*replies, DONE)
-        assert episode.all_right
-        assert episode.closed_right
-        assert episode.turns_right
-    assert turns(OTHER, FIRST, SECOND, DONE, mode=sequential).turns_right
 
 
 def test_calls_per_turn_are_counted() -> None:
@@ -290,17 +227,6 @@ def test_synchronous_mistakes_have_their_reasons(
     episode = turns(*replies)
     assert episode.valid
     assert episode.ledger.problems[0] == problem
-
-
-def test_unknown_call_is_answered_as_such() -> None:
-    made = parallel(Random(3), held_out)
-    sample = Sample(made.kind, made.pieces, {"request": REQUEST, "mode": made.answer["mode"]})
-    episode = Synchronous(vocabulary(), sample)
-    given = write(episode, "[CALL]x[HEAD]dance()[END]" + FIRST + "<|end|>")
-    assert given == (
-        '\n<|tool|>\n[INTR]x[HEAD]error: unknown call[END][INTR]a1[HEAD]"owl"[END]<|end|>'
-        "\n<|assistant|>\n"
-    )
 
 
 def test_calls_after_an_error_are_not_asked_for() -> None:

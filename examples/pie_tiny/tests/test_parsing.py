@@ -88,17 +88,6 @@ def _tokens(text: str) -> list[str]:
     return re.split("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")", text)
 
 
-@given(st.text() | st.lists(st.sampled_from([*SPECIAL_TOKENS, "a1", "f()", " "])).map("".join))
-def test_any_text_is_read_or_refused_by_name(text: str) -> None:
-    try:
-        blocks = parse(text)
-    except CmlError:
-        return
-    identifiers = [block.identifier for block in blocks if isinstance(block, CallBlock)]
-    assert len(set(identifiers)) == len(identifiers)
-    assert all(name.isidentifier() for name in identifiers)
-
-
 @pytest.mark.parametrize(
     ("text", "violation"),
     [
@@ -126,38 +115,6 @@ def test_names_the_violation(text: str, violation: Violation) -> None:
     with pytest.raises(CmlError) as caught:
         parse(text)
     assert caught.value.violation == violation
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "f",
-        "f(",
-        "f(1)",
-        "f(a=b)",
-        "f(a=1, a=2)",
-        "f(**{})",
-        "f(a=1+1)",
-        "f.g()",
-        "f()()",
-        "f();g()",
-        "\x00",
-        "x=1",
-    ],
-)
-def test_refuses_what_is_no_call_with_literals(text: str) -> None:
-    with pytest.raises(CmlError) as caught:
-        parse_call(text)
-    assert caught.value.violation == Violation.CALL
-
-
-def test_identifiers_stay_unique_over_turns() -> None:
-    parser = Parser()
-    parser.feed("[CALL]a1[HEAD]f()[END]")
-    parser.finish()
-    with pytest.raises(CmlError) as caught:
-        parser.feed("[CALL]a1[HEAD]")
-    assert caught.value.violation == Violation.REPEATED
 
 
 def test_calls_are_compared_by_name_and_typed_arguments() -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import pairwise
 from random import Random
 
 import pytest
@@ -90,24 +89,6 @@ def test_a_call_can_be_derived_from_what_stands_before_it(
             assert all(str(value) in seen for value in block.call.arguments.values())
 
 
-@given(SEEDS, SPLITS)
-def test_calls_one_at_a_time(seed: int, split: Split) -> None:
-    sample = sequential(Random(seed), split)
-    assert all(piece.text.count(CALL) <= 1 for piece in sample.pieces if piece.learned)
-    identifiers = [block.identifier for block in calls_of(sample)]
-    assert identifiers == sorted(identifiers)
-
-
-@given(SEEDS, SPLITS)
-def test_calls_in_waves(seed: int, split: Split) -> None:
-    sample = parallel(Random(seed), split)
-    turns = [piece.text for piece in sample.pieces if piece.learned and CALL in piece.text]
-    for step, turn in enumerate(turns, 1):
-        identifiers = re.findall(r"\[CALL\](.*?)\[HEAD\]", turn)
-        assert identifiers == sorted(identifiers)
-        assert {identifier[1:] for identifier in identifiers} == {str(step)}
-
-
 def replay(sample: Sample) -> Iterable[tuple[str, list[str]]]:
     """Every call or trap of an asynchronous sample, and the calls that were ready then, longest
     first.
@@ -163,22 +144,6 @@ def test_the_longest_ready_call_goes_first_and_traps_wait_for_nothing_less(
         assert written == (ready[0] if ready else TRAP)
 
 
-def test_interrupts_come_in_the_middle_of_the_work() -> None:
-    """Not only at traps: otherwise nothing would be asynchronous."""
-    early = 0
-    for seed in range(200):
-        pieces = asynchronous(Random(seed), Split()).pieces
-        for before, after in pairwise(pieces):
-            early += after.text.startswith(INTR) and not before.text.endswith(f"{TRAP}[END]")
-    assert early > 100
-
-
-def test_user_interrupts_come_in_a_part_of_the_samples() -> None:
-    samples = [asynchronous(Random(seed), Split()).text for seed in range(300)]
-    interrupted = sum(f"{INTR}{USER}" in text for text in samples)
-    assert 30 < interrupted < 120
-
-
 @given(SEEDS, SPLITS)
 def test_errands_are_listed_and_have_answers_where_they_are_needed(seed: int, split: Split) -> None:
     sample = errands(Random(seed), split)
@@ -201,11 +166,6 @@ def test_errands_are_listed_and_have_answers_where_they_are_needed(seed: int, sp
     told = re.findall(r"\b(\w): ", sample.pieces[-1].text.rpartition("Done.")[2])
     failed = [n for n, c in enumerate(chains) if any(call.failed for call in c[:-1])]
     assert told == [chain_letter(n) for n, answered in enumerate(needed) if answered or n in failed]
-
-
-def test_errands_are_of_one_task_or_several() -> None:
-    counts = {len(request_of(errands(Random(seed), Split())).chains) for seed in range(50)}
-    assert counts >= {1, 2, 3}
 
 
 @pytest.mark.parametrize("generator", [sequential, parallel, asynchronous, errands])

@@ -18,15 +18,12 @@ import pytest
 import torch
 from click import ClickException
 from click.testing import CliRunner
-from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
 from examples.pie_tiny import data, train
-from examples.pie_tiny.data import Batch, Stage, batches
-from examples.pie_tiny.model import build, export
-from examples.pie_tiny.sizes import SIZES
-from examples.pie_tiny.tokenizer import IGNORED, save_tokenizer, train_tokenizer
-from examples.pie_tiny.train import SEED, Plan, Stop, Trainer
+from examples.pie_tiny.model import SIZES, build, export
+from examples.pie_tiny.tokenizer import save_tokenizer, train_tokenizer
+from examples.pie_tiny.train import Plan, Stop, Trainer
 
 ROOT = Path(__file__).parents[3]
 POOL = 128
@@ -104,27 +101,6 @@ def test_rates_rise_and_fall() -> None:
     assert [plan.stage(tokens) for tokens in (0, 1_000_000)] == [0, len(plan.stages) - 1]
 
 
-def test_batches_go_on_from_any_place(tokenizer_folder: Path) -> None:
-    tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
-    stage = Stage(until=1.0, longest=256, batch=2048, copies=0.1)
-
-    def take(count: int, pool: int, position: int) -> list[Batch]:
-        stream = batches(tokenizer, SEED, stage, pool, position)
-        return [next(stream) for _ in range(count)]
-
-    whole = take(60, 0, 0)
-    for at in (0, 3, 58):
-        again = take(2, whole[at].pool, whole[at].position)
-        expected = (whole + take(2, whole[-1].pool, whole[-1].position))[at + 1 : at + 3]
-        assert all(torch.equal(a.ids, b.ids) for a, b in zip(again, expected, strict=True))
-    for batch in whole:
-        assert batch.ids.shape == batch.targets.shape
-        assert batch.ids.numel() <= stage.batch
-        assert batch.ids.shape[1] <= stage.longest
-        learned = batch.targets[:, :-1] != IGNORED
-        assert torch.equal(batch.targets[:, :-1][learned], batch.ids[:, 1:][learned])
-
-
 def test_a_run_that_is_stopped_ends_as_one_that_is_not(
     tmp_path: Path, tokenizer_folder: Path
 ) -> None:
@@ -164,6 +140,7 @@ def test_a_run_that_is_killed_goes_on(
     assert type(model).__name__ == "LlamaForCausalLM"
 
 
+@pytest.mark.nightly
 def test_a_stop_of_the_one_command_stops_the_training(
     tmp_path: Path, tokenizer_folder: Path
 ) -> None:
@@ -206,9 +183,3 @@ def test_the_exported_model_is_the_trained_one(name: str, tmp_path: Path) -> Non
         assert torch.equal(loaded.state_dict()[name_], tensor.to(torch.bfloat16)), name_
     assert loaded.config.tie_word_embeddings
     assert loaded.generation_config.eos_token_id == 1
-
-
-def test_the_drafter_is_a_quarter_at_most() -> None:
-    sizes = [sum(p.numel() for p in build(name, 2304, 0).parameters()) for name in SIZES]
-    assert sizes[1] * 4 <= sizes[0]
-    assert sum(sizes) * 2 < 11_800_000  # bytes in bfloat16; tokenizers take the rest of 12 MB

@@ -42,7 +42,8 @@ async def messages(exchange: Exchange) -> Response:
         if asked.thread is not None:
             why = "`thread`: conversations are not kept here, send all messages"
             raise Problem(400, why, param="thread", code="thread_unsupported_request")
-        talk = await prepare(exchange, chat_request(asked), "messages", None, clamp=True)
+        wanted = await exchange.by_size(chat_request, asked)
+        talk = await prepare(exchange, wanted, "messages", None, clamp=True)
         return await _Message(f"msg_{exchange.id}", talk).response(exchange, _problem_event)
     except Problem as problem:
         return problem_answer(problem)
@@ -51,7 +52,7 @@ async def messages(exchange: Exchange) -> Response:
 async def count_tokens(exchange: Exchange) -> Response:
     """The number of tokens of a conversation."""
     try:
-        wanted = chat_request(await exchange.read(CountRequest))
+        wanted = await exchange.by_size(chat_request, await exchange.read(CountRequest))
         talk = await prepare(exchange, wanted, "messages", None, counts=True)
         return json_response(Counted((await while_asked(exchange, talk.prompt)).tokens))
     except Problem as problem:

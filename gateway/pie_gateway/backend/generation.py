@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
 
 import anyio
 import msgspec
@@ -21,6 +22,8 @@ from pie_gateway.backend.job import (
 )
 from pie_gateway.problems import Problem, of_client
 from pie_py.client import ClientError, Instance, RpcError
+from pie_py.client.errors import RequestTooLarge
+from pie_py.wire.rpc import MAX_ARGUMENT_BYTES
 
 EVENTS_AHEAD = 16  # of the reader of several generations
 
@@ -65,6 +68,7 @@ class Generation:
         self._images = images
         self._instance: Instance | None = None
         self.observers: list[Observer] = []
+        self.by_size = _at_once  # does what takes longer the more was asked
 
     @property
     def id(self) -> str:
@@ -73,8 +77,8 @@ class Generation:
 
     async def __aenter__(self) -> Generation:
         """Launches the instance. Raises `Problem`: the server refuses."""
-        argument = msgspec.json.encode(self._job).decode()
         try:
+            argument = await self.by_size(_argument, self._job)
             self._instance = await self._launch(argument)
             for observer in self.observers:
                 observer.launched(self._instance.id)
@@ -144,11 +148,24 @@ class Generation:
             observer.over(self._instance.id)
 
 
-async def end(instance: Instance) -> None:
-    """Ends an instance if it lives, also when its request is cancelled."""
+async def _at_once(work: Callable[..., Any], *arguments: Any) -> Any:
+    return work(*arguments)
+
+
+def _argument(job: Job | EmbeddingJob) -> str:
+    """Raises `RequestTooLarge`, before it is packed for nothing."""
+    encoded = msgspec.json.encode(job)
+    if len(encoded) > 4 * MAX_ARGUMENT_BYTES:  # as many characters, at least
+        text = f"the conversation has {len(encoded)} bytes; {MAX_ARGUMENT_BYTES} are taken"
+        raise RequestTooLarge(text)
+    return encoded.decode()
+
+
+async def end(instance: Instance, *, leave: bool = False) -> None:
+    """Ends an instance if it lives, or leaves it, also when its request is cancelled."""
     if not instance.ended:
         with anyio.move_on_after(5.0, shield=True), suppress(ClientError):
-            await instance.cancel()  # a server that has gone has ended it
+            await (instance.detach() if leave else instance.cancel())
 
 
 def _misspoken(why: str) -> Problem:

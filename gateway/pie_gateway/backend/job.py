@@ -4,6 +4,7 @@ which `request.rs` reads, and its events, which `report.rs` writes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -63,9 +64,10 @@ class EmbeddingJob(msgspec.Struct, omit_defaults=True):
     """
 
     model: str
-    inputs: list[str | list[int]]
+    inputs: Sequence[str | Sequence[int] | Sequence[str]]  # pairs of texts are for an encoder
     adapter: str | None = None
     most: int | None = None  # tokens that are read of each; -1: as many as the model takes
+    raw: bool = False  # of an encoder: see the contract's `encode`
 
 
 class Prompt(msgspec.Struct, tag="prompt", array_like=True):

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable
-from itertools import dropwhile, islice
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 import msgspec
-from anyio import to_thread
+from python_multipart.multipart import File
 from starlette.responses import FileResponse, Response
 
 from pie_gateway.batches.running import Batches
 from pie_gateway.batches.store import Batch, StoredFile, new_id
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response
-from pie_gateway.http.reading import convert, read_body
+from pie_gateway.http.forms import Form
+from pie_gateway.http.reading import body_parts, convert
 from pie_gateway.problems import Problem, unsupported
 
 
@@ -27,14 +27,18 @@ class UploadedFile(msgspec.Struct):
     purpose: Literal["batch"]
 
 
+_Key = Annotated[str, msgspec.Meta(max_length=64)]
+_Value = Annotated[str, msgspec.Meta(max_length=512)]
+
+
 class BatchRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A request for a batch."""
 
     input_file_id: str
     endpoint: Literal["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"]
-    # Hours or days, after which what was not its turn has failed.
-    completion_window: Annotated[str, msgspec.Meta(pattern=r"^[1-9]\d{0,2}[hd]$")]
-    metadata: dict[str, str] | None = None
+    # Hours or days, after which what was not its turn has failed; no longer than files are kept.
+    completion_window: Annotated[str, msgspec.Meta(pattern=r"^([1-9]\d?h|([1-9]|[12]\d|30)d)$")]
+    metadata: Annotated[dict[_Key, _Value], msgspec.Meta(max_length=16)] | None = None
 
 
 class Listing(msgspec.Struct):
@@ -58,34 +62,33 @@ class Page(msgspec.Struct):
 
 async def upload_file(exchange: Exchange) -> Response:
     """Keeps a file of requests, a line of JSON each, for batches."""
-    body = await read_body(exchange.request, exchange.config)
-    form = _form(exchange.request.headers.get("content-type", ""), body)
-    if "file" not in form:
+    form = Form(exchange.request.headers.get("content-type", ""))
+    async for part in body_parts(exchange.request, exchange.config):
+        await exchange.aside.run(exchange.user, form.write, part)
+    if not form.is_whole:
+        raise Problem(400, "the form (multipart/form-data) has no end")
+    file, purpose = (form.parts.get(name) for name in (b"file", b"purpose"))
+    if not isinstance(file, File):
         raise Problem(400, "`file` is missing from the form (multipart/form-data)", param="file")
-    if form.get("purpose", ("", b""))[1] != b"batch":
+    if getattr(purpose, "value", None) != b"batch":
         raise unsupported("purpose", "`batch` is the only one")
-    name, content = form["file"]
-    store, user = _batches(exchange).store, exchange.user
-    return json_response(await to_thread.run_sync(store.add, user, name, "batch", content))
-
-
-def _form(kind: str, body: bytes) -> dict[str, tuple[str, bytes]]:
-    """The file names and contents of a form's fields."""
-    found = re.search(r'boundary="?([^";]+)', kind)
-    parts = (b"\r\n" + body).split(b"\r\n--" + found[1].encode())[1:-1] if found else []
-    form = {}
-    for head, _, content in (part.partition(b"\r\n\r\n") for part in parts):
-        facts = dict(re.findall(r'\b(name|filename)="([^"]*)"', head.decode(errors="replace")))
-        form[facts.get("name", "")] = (facts.get("filename", "file"), content)
-    return form
+    name = (file.file_name or b"file").decode(errors="replace")
+    file.file_object.seek(0)
+    content, add = file.file_object.read(), _batches(exchange).store.add
+    stored = await exchange.aside.run(exchange.user, add, exchange.user, name, "batch", content)
+    return json_response(stored)
 
 
 async def files(exchange: Exchange) -> Response:
     """The files of the user."""
-    page = _page(exchange)
-    found = _batches(exchange).store.all(exchange.user, StoredFile)
-    kept = [each for each in found if page.purpose in (None, each.purpose)]
-    return json_response(_listing(kept if page.order == "desc" else kept[::-1], page))
+    store, page = _batches(exchange).store, _page(exchange)
+
+    def listing() -> Listing:
+        newest = page.order == "desc"
+        found = store.all(exchange.user, StoredFile, page.after, newest=newest)
+        return _listing((each for each in found if page.purpose in (None, each.purpose)), page)
+
+    return json_response(await exchange.aside.run(exchange.user, listing))
 
 
 async def file(exchange: Exchange) -> Response:
@@ -110,6 +113,7 @@ async def create_batch(exchange: Exchange) -> Response:
     """Has the requests of a file answered, behind all that are asked directly."""
     asked = await exchange.read(BatchRequest)
     running, user = _batches(exchange), exchange.user
+    await exchange.aside.run(user, running.store.check_room, user, 0)
     running.store.find(user, asked.input_file_id, StoredFile, "input_file_id")
     number, unit = int(asked.completion_window[:-1]), asked.completion_window[-1]
     now = int(time.time())
@@ -128,10 +132,13 @@ async def create_batch(exchange: Exchange) -> Response:
 
 async def batches(exchange: Exchange) -> Response:
     """The batches of the user."""
-    running = _batches(exchange)
-    found = running.store.all(exchange.user, Batch)
-    current = (running.find(exchange.user, each.id) for each in found)
-    return json_response(_listing(current, _page(exchange)))
+    running, page = _batches(exchange), _page(exchange)
+
+    def listing() -> Listing:
+        found = running.store.all(exchange.user, Batch, page.after)
+        return _listing((running.find(exchange.user, each.id) for each in found), page)
+
+    return json_response(await exchange.aside.run(exchange.user, listing))
 
 
 async def batch(exchange: Exchange) -> Response:
@@ -153,8 +160,6 @@ def _page(exchange: Exchange) -> Page:
 
 
 def _listing(found: Iterable[Any], page: Page) -> Listing:
-    if page.after:
-        found = islice(dropwhile(lambda each: each.id != page.after, found), 1, None)
     some = list(islice(found, page.limit + 1))
     shown = some[: page.limit]
     first, last = (shown[0].id, shown[-1].id) if shown else (None, None)

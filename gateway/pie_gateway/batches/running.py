@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from codecs import BOM_UTF8
+from collections import defaultdict
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal
 
 import anyio
@@ -16,13 +19,16 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message
 
 from pie_gateway.batches.store import Batch, Store, new_id
+from pie_gateway.http.aside import Aside
 from pie_gateway.http.reading import encode
 from pie_gateway.problems import Problem
 
 log = structlog.get_logger("pie.http")
-AT_ONCE = 8  # requests, of all batches
-BATCHES = 4  # that are read and run at once
+AT_ONCE = 4  # requests, of all batches of a user: no user waits for another one
+BATCHES = 2  # of a user that are read and run at once
 MOST_LINES = 50_000
+CHECKED_BYTES = 1 << 20  # of results, behind which it is seen whether the user has room for more
+SWEEP_SECONDS = 3600.0  # from one look for what is old to the next
 PRIORITY = -100  # the lowest there is
 _STOPPED = "the server ended before the batch; what was done is in its files: ask for the rest"
 _CREDENTIALS = (b"authorization", b"x-api-key", b"host")
@@ -34,7 +40,19 @@ class Line(msgspec.Struct):
     custom_id: str
     method: Literal["POST"]
     url: str
-    body: dict[str, Any]
+    body: msgspec.Raw  # an object; as it came, it takes least memory
+
+
+class _Body(msgspec.Struct):
+    stream: Any = False
+
+
+class _Of:
+    """What a user has of this process."""
+
+    def __init__(self) -> None:
+        self.requests = anyio.Semaphore(AT_ONCE)
+        self.turns = anyio.Semaphore(BATCHES)
 
 
 class Batches:
@@ -44,15 +62,17 @@ class Batches:
         """Takes where they are kept."""
         self.store = store
         self._running: dict[str, tuple[Batch, anyio.CancelScope]] = {}
-        self._requests = anyio.Semaphore(AT_ONCE)
-        self._turns = anyio.Semaphore(BATCHES)
+        self._of: defaultdict[str, _Of] = defaultdict(_Of)
+        self._aside = Aside()
         self._tasks: TaskGroup | None = None
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Runs what is started, until cancelled."""
         async with anyio.create_task_group() as self._tasks:
             task_status.started()
-            await anyio.sleep_forever()
+            while True:
+                await to_thread.run_sync(self.store.forget_old, time.time())
+                await anyio.sleep(SWEEP_SECONDS)
 
     def start(self, app: ASGIApp, user: str, batch: Batch, headers: Headers) -> None:
         """Runs a batch with the credentials of a request."""
@@ -88,10 +108,17 @@ class Batches:
         with self.store.running(user, batch.id):
             try:
                 with self._running[batch.id][1] as scope:
-                    async with self._turns:
-                        await self._answer(client, user, batch)
+                    with anyio.move_on_after(batch.expires_at - time.time()) as waits:
+                        async with self._of[user].turns:
+                            waits.deadline = math.inf  # from here on each request has an answer
+                            await self._answer(client, user, batch)
+                    if waits.cancelled_caught:
+                        batch.become("expired")
                 if scope.cancelled_caught:
                     batch.become("cancelled")
+            except* Problem as group:
+                [problem, *_] = group.exceptions
+                batch.become("failed", {"code": problem.code, "message": problem.message})
             except* Exception as group:
                 log.exception("a batch has failed")
                 batch.become("failed", {"code": "server_error", "message": str(group.exceptions)})
@@ -101,8 +128,8 @@ class Batches:
                     self.store.save(user, batch)
 
     async def _answer(self, client: _Client, user: str, batch: Batch) -> None:
-        content = await to_thread.run_sync(self.store.path(user, batch.input_file_id).read_bytes)
-        lines, wrong = await to_thread.run_sync(_read, content, batch.endpoint)
+        path = self.store.path(user, batch.input_file_id)
+        lines, wrong = await self._aside.run(user, _read, path, batch.endpoint)
         batch.request_counts["total"] = len(lines)
         if wrong:
             batch.become("failed", *wrong)
@@ -119,11 +146,12 @@ class Batches:
                 status = 503
                 while status in (429, 503) and time.time() < batch.expires_at:
                     await anyio.sleep(seconds)
-                    async with self._requests:
+                    async with self._of[user].requests:
                         status, seconds, body = await client.post(line, name)
                     facts = {"status_code": status, "request_id": name, "body": msgspec.Raw(body)}
                     told.update(response=facts, error=None)
-                self._tell(user, batch, told, "error" if status >= 400 else "output")
+                kind = "error" if status >= 400 else "output"
+                await self._aside.run(user, self._tell, user, batch, told, kind)
 
         async with anyio.create_task_group() as tasks:
             for _ in range(AT_ONCE):
@@ -132,18 +160,25 @@ class Batches:
         batch.become("completed" if time.time() < batch.expires_at else "expired")
 
     def _tell(self, user: str, batch: Batch, told: dict[str, Any], kind: str) -> None:
-        """Adds a line to the file of results, or to that of errors."""
-        field = f"{kind}_file_id"
-        if getattr(batch, field) is None:
+        """Adds a line to the file of results, or to that of errors. Raises `Problem`: 413, the user
+        has no room for it.
+        """
+        field, line = f"{kind}_file_id", encode(told) + b"\n"
+        found = getattr(batch, field)
+        if found is None or not self.store.path(user, f"{found}.json").exists():  # it was deleted
             file = self.store.add(user, f"{batch.id}_{kind}.jsonl", "batch_output")
             setattr(batch, field, file.id)
-        with self.store.path(user, getattr(batch, field)).open("ab") as out:
-            out.write(encode(told) + b"\n")
+        path = self.store.path(user, getattr(batch, field))
+        with path.open("ab") as out:
+            before = out.tell()
+            if before // CHECKED_BYTES < (before + len(line)) // CHECKED_BYTES:
+                self.store.check_room(user, len(line), 0)
+            out.write(line)
         batch.request_counts["completed" if kind == "output" else "failed"] += 1
         self.store.save(user, batch)
 
 
-def _read(content: bytes, endpoint: str) -> tuple[list[Line], list[dict[str, Any]]]:
+def _read(path: Path, endpoint: str) -> tuple[list[Line], list[dict[str, Any]]]:
     """The requests of a file, and what is wrong with it."""
     lines: dict[str, Line] = {}
     wrong: list[dict[str, Any]] = []
@@ -151,11 +186,12 @@ def _read(content: bytes, endpoint: str) -> tuple[list[Line], list[dict[str, Any
     def note(code: str, message: str, number: int | None = None, param: str | None = None) -> None:
         wrong.append({"code": code, "message": message, "line": number, "param": param})
 
-    for number, text in enumerate(content.removeprefix(BOM_UTF8).split(b"\n"), 1):
+    for number, text in enumerate(path.read_bytes().removeprefix(BOM_UTF8).split(b"\n"), 1):
         if not text.strip():
             continue
         try:
             line = msgspec.json.decode(text, type=Line)
+            streams = msgspec.json.decode(line.body, type=_Body).stream
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             note("invalid_line", str(error), number)
             continue
@@ -163,7 +199,7 @@ def _read(content: bytes, endpoint: str) -> tuple[list[Line], list[dict[str, Any
             note("duplicate_custom_id", line.custom_id[:100], number, "custom_id")
         if line.url != endpoint:
             note("invalid_url", f"not the batch's, {endpoint}", number, "url")
-        if line.body.get("stream"):
+        if streams:
             note("invalid_line", "nothing is streamed", number, "body.stream")
         lines[line.custom_id] = line
     if not wrong and not MOST_LINES >= len(lines) > 0:
@@ -191,7 +227,7 @@ class _Client:
             "headers": [*self._headers, (b"x-request-id", name.encode())],
             "state": {"priority": PRIORITY},
         }
-        bodies = [msgspec.json.encode(line.body)]
+        bodies = [bytes(line.body)]
         heads: list[Message] = []
         parts: list[bytes] = []
 

@@ -1,5 +1,7 @@
 """Files and batches of users, below the data folder: of each its facts in JSON, `ID.json`, and of a
-file its bytes, `ID`.
+file its bytes, `ID`. What a user has there is what the folder takes of the disk.
+
+Functions that look through a folder, or write, take as long as users have much: call them aside.
 """
 
 from __future__ import annotations
@@ -9,16 +11,17 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
 from pie_gateway.problems import Problem
+from pie_py.config.kept_files import BLOCK, bytes_on_disk, folder_of, on_disk
 
-MOST_BYTES = 1 << 30  # of one user's files
+MOST_KEPT = 4096  # files and batches of a user
+MOST_NAME = 255  # characters of a file's name
 
 
 class StoredFile(msgspec.Struct):
@@ -81,13 +84,15 @@ _PREFIX: dict[type, str] = {StoredFile: "file-", Batch: "batch_"}
 class Store:
     """Files and batches on disk."""
 
-    def __init__(self, folder: Path) -> None:
-        """Takes the folder, which need not exist."""
-        self._folder = folder
+    def __init__(self, folder: Path, most: int, seconds: float) -> None:
+        """Takes the folder, which need not exist; the bytes of the disk that one user may have of
+        it; and how long what is not written any more is kept.
+        """
+        self._folder, self._most, self._seconds = folder, most, seconds
 
     def path(self, user: str, name: str) -> Path:
         """Where the bytes of a file are, in the folder of its user."""
-        return self._folder / f"of-{quote(user, safe='')}" / name
+        return folder_of(self._folder, user) / name
 
     def save(self, user: str, kept: StoredFile | Batch) -> None:
         """Writes the facts, all or nothing."""
@@ -112,20 +117,48 @@ class Store:
             what = "file" if kind is StoredFile else "batch"
             raise Problem(404, f"no {what} is called {name[:100]!r}", param=param) from None
 
-    def all(self, user: str, kind: type[Kept]) -> Iterator[Kept]:
-        """Those of a user, the newest first."""
-        paths = self.path(user, "").glob(f"{_PREFIX[kind]}*.json")
-        return (self.find(user, path.stem, kind) for path in sorted(paths, reverse=True))
+    def all(
+        self, user: str, kind: type[Kept], after: str | None = None, *, newest: bool = True
+    ) -> Iterator[Kept]:
+        """Those of a user, the newest (or oldest) first, or those that come after one."""
+        for name in sorted((path.stem for path in self._facts(user, kind)), reverse=newest):
+            if not after or (name < after if newest else name > after):
+                with suppress(Problem):  # it was removed meanwhile
+                    yield self.find(user, name, kind)
+
+    def _facts(self, user: str, kind: type[StoredFile] | type[Batch]) -> Iterator[Path]:
+        return self.path(user, "").glob(f"{_PREFIX[kind]}*.json")
+
+    def check_room(self, user: str, size: int, more: int = 1) -> None:
+        """Refuses so many bytes, of `more` files or batches beside those that there are. Raises
+        `Problem`: 413 beyond what one user may have.
+        """
+        if bytes_on_disk(self.path(user, "")) + on_disk(size) + more * BLOCK > self._most:
+            text = f"a user's files and batches have {self._most >> 20} MiB at most: delete some"
+            raise Problem(413, text, code="files_too_large")
+        kept = sum(1 for kind in _PREFIX for _ in self._facts(user, kind))
+        if kept + more > MOST_KEPT:
+            text = f"a user has {MOST_KEPT} files and batches at most: delete some"
+            raise Problem(413, text, code="too_many_files")
 
     def add(self, user: str, filename: str, purpose: str, content: bytes = b"") -> StoredFile:
-        """A new file. Raises `Problem`: 413 if the user's files are too large then."""
-        if sum(each.bytes for each in self.all(user, StoredFile)) + len(content) > MOST_BYTES:
-            text = f"a user's files have {MOST_BYTES >> 20} MiB at most: delete some"
-            raise Problem(413, text, code="files_too_large")
+        """A new file. Raises `Problem` as `check_room`, and 400 if its name is too long."""
+        if len(filename) > MOST_NAME:
+            text = f"`file`: its name has {len(filename)} characters, {MOST_NAME} at most"
+            raise Problem(400, text, param="file")
+        self.check_room(user, len(content))
         found = StoredFile(new_id("file-"), int(time.time()), filename, purpose, len(content))
         self.save(user, found)
         self.path(user, found.id).write_bytes(content)
         return found
+
+    def forget_old(self, now: float) -> None:
+        """Removes what was written so long ago, of all users."""
+        for folder in self._folder.glob("of-*"):
+            for path in folder.iterdir():
+                with suppress(FileNotFoundError):
+                    if path.stat().st_mtime < now - self._seconds:
+                        path.unlink()
 
     def remove(self, user: str, name: str) -> None:
         """Removes a file of this name."""

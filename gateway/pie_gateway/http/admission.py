@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import HTTPConnection, Request
@@ -13,10 +13,11 @@ from starlette.requests import HTTPConnection, Request
 from pie_gateway.backend.backend import Backend, Backends
 from pie_gateway.backend.generation import Generation, Observer
 from pie_gateway.backend.job import EmbeddingJob, Job, Piece, Prompt
+from pie_gateway.http.aside import Aside
 from pie_gateway.http.connections import STATE
 from pie_gateway.http.keys import Keys
 from pie_gateway.http.limits import UserLimits
-from pie_gateway.http.reading import read_json
+from pie_gateway.http.reading import parse, read_body
 from pie_gateway.metrics.requests import RequestMetrics
 from pie_gateway.problems import Problem
 from pie_py.config.gateway import GatewayConfig, Route
@@ -25,6 +26,8 @@ from pie_py.config.server import ServerConfig
 
 MAX_TOKENS_HEADER = "x-pie-max-tokens"
 Body = TypeVar("Body", bound=msgspec.Struct)
+Value = TypeVar("Value")
+SHORT = 32 << 10  # bytes that are parsed at once
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Exchange:
     metrics: RequestMetrics
     user: str  # by the API key, or `local`
     is_operator: bool
+    aside: Aside
 
     @property
     def request(self) -> Request:
@@ -52,8 +56,22 @@ class Exchange:
         return found
 
     async def read(self, kind: type[Body]) -> Body:
-        """The body, as a structure; see `reading.read_json` for errors."""
-        return await read_json(self.request, self.config, kind)
+        """The body, as a structure; see `reading.parse` and `read_body` for errors."""
+        return await self.by_size(parse, await self.body(), kind)
+
+    async def body(self) -> bytes:
+        """The bytes of the body; raises as `read_body`."""
+        found = await read_body(self.request, self.config)
+        self.connection.state.size = len(found)
+        return found
+
+    async def by_size(self, work: Callable[..., Value], *arguments: Any) -> Value:
+        """What a function of the body returns or raises: called at once for a few bytes, else in a
+        thread.
+        """
+        if self.connection.state.size <= SHORT:
+            return work(*arguments)
+        return await self.aside.run(self.user, work, *arguments)
 
     def flag(self, name: str) -> bool:
         """A parameter of the query that is true or false, which it is by default. Raises `Problem`:
@@ -79,6 +97,7 @@ class Exchange:
             lowest = self.connection.scope["state"].get("priority", 0)
             job.priority = min(job.priority, lowest)
         generation = self.backend.generation(route, job, images)
+        generation.by_size = self.by_size
         generation.observers.append(_Accounts(self))
         if isinstance(job, Job) and job.clamp:
             longest = (await self.backend.catalog.describe(job.model))["max_position"]
@@ -154,6 +173,7 @@ class Admission:
         self._keys = keys
         self._clock = clock
         self._limits: dict[str, UserLimits] = {}  # by user
+        self._aside = Aside()
 
     @asynccontextmanager
     async def exchange(self, connection: HTTPConnection) -> AsyncIterator[Exchange]:
@@ -169,7 +189,14 @@ class Admission:
         is_operator = user == LOCAL_USER or user in self._admins
         with backend.used():
             yield Exchange(
-                connection, backend, self._config, limits, self._metrics, user, is_operator
+                connection,
+                backend,
+                self._config,
+                limits,
+                self._metrics,
+                user,
+                is_operator,
+                self._aside,
             )
 
     def _claim(self, connection: HTTPConnection, user: str) -> None:

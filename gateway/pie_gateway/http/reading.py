@@ -7,7 +7,7 @@ for nothing is left out, and so are tools that are no functions.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -47,7 +47,7 @@ USUAL: dict[str, tuple[Any, ...]] = {
 HINTS = {"anthropic_beta", "anthropic_version", "betas", "client_metadata", "user_profile_id"}
 HINTS |= {"workspace_id", "prompt_cache_breakpoint", "prompt_cache_retention", "cache_control"}
 HINTS |= {"defer_loading", "generate_summary", "summary", "ttl", "cache_prompt"}
-MOST_STRINGS, MOST_ITEMS = 262_144, 1_000_000  # of a body
+MOST_STRINGS, MOST_ITEMS, MOST_LISTS = 262_144, 1_000_000, 131_072  # of a body
 # The place comes last; what precedes it may have a client's words in it.
 _PLACE = r"(?: - at `\$([^`]*)`)?"
 _UNKNOWN = re.compile(f"Object contains unknown field `(.*?)`{_PLACE}", re.DOTALL)
@@ -58,34 +58,37 @@ _HALF = re.compile(
     rb"|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F][\da-fA-F]{2}"
 )
 _WRONG = re.compile(f"(.*?){_PLACE}", re.DOTALL)
+_BYTE, _NEAR = re.compile(r"\(byte (\d+)\)$"), 24
 
 
 async def read_body(request: Request, config: GatewayConfig) -> bytes:
-    """The bytes of a request's body. Raises `Problem`: 413 if it is too large, 408 if it takes too
+    """The bytes of a request's body; raises as `body_parts`."""
+    return b"".join([part async for part in body_parts(request, config)])
+
+
+async def body_parts(request: Request, config: GatewayConfig) -> AsyncIterator[bytes]:
+    """A request's body as it comes. Raises `Problem`: 413 if it is too large, 408 if it takes too
     long. Raises `ClientDisconnect`: the client has left.
     """
     limit = config.body_bytes
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > limit:
         raise _too_large(limit)
-    parts: list[bytes] = []
-    size = 0
-    with anyio.move_on_after(config.body_seconds) as scope:
-        async for part in request.stream():
-            parts.append(part)
-            size += len(part)
-            if size > limit:
-                raise _too_large(limit)
-    if scope.cancelled_caught:
-        raise Problem(408, f"the request's body has not arrived within {config.body_seconds:g} s")
-    return b"".join(parts)
-
-
-async def read_json(request: Request, config: GatewayConfig, kind: type[Body]) -> Body:
-    """A request's body as a structure. Raises `Problem` as `read_body`, and 400 naming the field
-    that is wrong. Raises `ClientDisconnect`: the client has left.
-    """
-    return parse(await read_body(request, config), kind)
+    size, end = 0, anyio.current_time() + config.body_seconds
+    stream = request.stream()
+    while True:
+        part = None
+        with anyio.CancelScope(deadline=end):
+            part = await anext(stream, b"")
+        if part is None:
+            text = f"the request's body has not arrived within {config.body_seconds:g} s"
+            raise Problem(408, text)
+        if not part:
+            return
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        yield part
 
 
 def parse(body: bytes, kind: type[Body]) -> Body:
@@ -100,7 +103,9 @@ def parse(body: bytes, kind: type[Body]) -> Body:
             found = convert(msgspec.json.decode(body), kind)
         return found
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if half := _HALF.search(body):
+        at = _BYTE.search(str(error))
+        near = body[max(0, int(at[1]) - _NEAR) : int(at[1]) + _NEAR] if at else body[-_NEAR:]
+        if half := _HALF.search(near):
             text = f"the body has {half[0].decode()}, half of a character, which is no text"
             raise Problem(400, text, code="invalid_value") from None
         raise Problem(400, f"the body is no JSON: {error}") from None
@@ -111,15 +116,17 @@ def parse(body: bytes, kind: type[Body]) -> Body:
 def _check_parts(body: bytes) -> None:
     """Refuses what would take long to parse, in which nothing is streamed to others.
 
-    Nothing is parsed yet: commas within strings count, quotes within strings do not.
+    Nothing is parsed yet: commas and brackets within strings count, quotes in them do not.
     """
-    if len(body) < min(MOST_STRINGS, MOST_ITEMS):
+    if len(body) < min(MOST_STRINGS, MOST_ITEMS, MOST_LISTS):
         return
     strings = (body.count(b'"') - body.count(b'\\"')) // 2
-    if strings > MOST_STRINGS or body.count(b",") > MOST_ITEMS:
+    lists = body.count(b"[") + body.count(b"{")
+    if strings > MOST_STRINGS or body.count(b",") > MOST_ITEMS or lists > MOST_LISTS:
         raise Problem(
             413,
-            f"the body has more than {MOST_STRINGS} strings, or {MOST_ITEMS} commas: send less",
+            f"the body has more than {MOST_STRINGS} strings, {MOST_ITEMS} commas, or {MOST_LISTS}"
+            " lists and objects: send less",
             code="body_too_large",
         )
 

@@ -38,7 +38,8 @@ async def launch(exchange: Exchange) -> Response:
     wanted = await exchange.read(DetachedRequest)
     backend = exchange.backend
     instance = await while_asked(
-        exchange, lambda: backend.launch(wanted.program, wanted.args, detached=True)
+        exchange,
+        lambda: backend.launch(wanted.program, wanted.args, detached=True, durable=wanted.durable),
     )
     exchange.instance_launched(instance.id)
     return json_response(Launched(instance.id), 201)

@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, while_asked
-from pie_gateway.http.reading import read_body
 from pie_gateway.problems import Problem, asked
 from pie_gateway.schemas.inferlets import (
     LibraryCard,
@@ -39,7 +38,7 @@ async def upload(exchange: Exchange) -> Response:
     name = exchange.request.query_params.get("name", "")
     if not name:
         raise Problem(400, "`name`: what the program is to be called is missing", param="name")
-    data = await read_body(exchange.request, exchange.config)
+    data = await exchange.body()
     client = exchange.backend.client
     digest = await while_asked(exchange, lambda: asked(client.upload(data, name)))
     return json_response(await _card(exchange, digest), 201)

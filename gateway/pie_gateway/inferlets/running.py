@@ -12,7 +12,7 @@ from starlette.responses import Response
 from pie_gateway.backend.generation import end
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, stream_response, while_asked
-from pie_gateway.http.reading import parse, read_body
+from pie_gateway.http.reading import parse
 from pie_gateway.problems import Problem, asked, of_client, of_text
 from pie_gateway.schemas.inferlets import Begun, Blob, Ended, LaunchRequest, Run, Text
 from pie_py.client import ClientError, InferletFailed, Instance
@@ -25,20 +25,20 @@ ANSWER_BYTES = 16 << 20  # of messages that an answer without a stream has
 @asynccontextmanager
 async def launched(exchange: Exchange, wanted: LaunchRequest) -> AsyncIterator[Instance]:
     """A new instance of the path's program, with its first messages, which ends with the context at
-    the latest. Raises `Problem`: the server refuses.
+    the latest, if it is not durable. Raises `Problem`: the server refuses.
     """
     args = wanted.args
     if wanted.input is not None:
         args = ["--input", msgspec.json.encode(wanted.input).decode(), *args]
     program = exchange.connection.path_params["program"]
-    instance = await exchange.backend.launch(program, args)
+    instance = await exchange.backend.launch(program, args, durable=wanted.durable)
     exchange.instance_launched(instance.id)
     try:
         for message in wanted.messages:
             await asked(instance.send(message))
         yield instance
     finally:
-        await end(instance)
+        await end(instance, leave=wanted.durable)
     exchange.instance_over(instance.id)
 
 
@@ -100,7 +100,7 @@ def _word(value: Any) -> str:
 
 async def run(exchange: Exchange) -> Response:
     """Runs a program to its end, or until the client leaves."""
-    wanted = launch_request(await read_body(exchange.request, exchange.config))
+    wanted = await exchange.by_size(launch_request, await exchange.body())
     if wanted.stream:
         return stream_response(exchange, _stream(exchange, wanted))
     return json_response(await while_asked(exchange, lambda: _whole(exchange, wanted)))

@@ -10,11 +10,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from pie_gateway.backend.generation import Observer
 from pie_gateway.backend.job import End, Piece, Prompt
+from pie_py.config.turns import Turns
 
 # Seconds; as fine as what a person or a plan of the worker can tell apart.
 _FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1, 2.5, 5, 10, 20, 40, 80)
@@ -74,9 +80,10 @@ _HISTOGRAMS: tuple[tuple[str, str, Callable[[ModelStats], Buckets]], ...] = (
 class RequestMetrics(Collector):
     """Counters and histograms of generations and of HTTP."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """Has counted nothing yet; the clock counts seconds."""
+    def __init__(self, clock: Callable[[], float], turns: Turns | None = None) -> None:
+        """Has counted nothing yet; the clock counts seconds, and the turns are this process's."""
         self.clock = clock
+        self._turns = turns
         self.models: dict[str, ModelStats] = {}
         self.of_users: Counter[tuple[str, str]] = Counter()  # tokens by user and kind
         self.http: Counter[tuple[str, str, str]] = Counter()  # by path, method and status
@@ -117,6 +124,8 @@ class RequestMetrics(Collector):
         yield _counter("pie_request_success", "Choices that have ended, by reason", by_end, ends)
         yield _counter("pie_user_tokens", "Tokens of users' requests", ("user", "kind"), users)
         yield _counter("pie_http_requests", "Requests", by_path, requests)
+        if self._turns is not None:
+            yield from long_turns("gateway", self._turns.long, self._turns.worst)
 
 
 def _counter(
@@ -126,6 +135,13 @@ def _counter(
     for values, count in counts:
         family.add_metric(values, count)
     return family
+
+
+def long_turns(loop: str, count: int, worst: float) -> Iterable[Metric]:
+    """The turns of a loop that were over their budget."""
+    text = "Turns of the loop that all users share over 50 ms of its thread"
+    yield _counter(f"pie_{loop}_long_turns", text, (), [((), count)])
+    yield GaugeMetricFamily(f"pie_{loop}_longest_turn_seconds", "The longest of those", worst)
 
 
 class GenerationMeter(Observer):

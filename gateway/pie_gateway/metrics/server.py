@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from pie_gateway.backend.catalog import Snapshot
-from pie_gateway.metrics.requests import RequestMetrics
+from pie_gateway.metrics.requests import RequestMetrics, long_turns
 
 MOST_LABELS = 50  # programs and users with a series of their own; the rest is `other`
 
@@ -75,6 +75,7 @@ class ServerCollector(Collector):
         most = info.get("max_instances", 0)
         yield GaugeMetricFamily("pie_max_instances", "Most instances alive at once", most)
         yield CounterMetricFamily("pie_launches", "Instances launched", info.get("launched", 0))
+        yield from long_turns("control", info.get("long_turns", 0), info.get("longest_turn", 0.0))
 
     def _models(self) -> Iterable[Metric]:
         models = self._snapshot.stats.items()

@@ -31,16 +31,14 @@ async def embed(exchange: Exchange) -> Response:
         name = await exchange.backend.catalog.find(asked.model)
         return json_response(OllamaEmbeddings(name.id, [], 0, 0, 0))
     most = None if asked.truncate is False else -1
-    name, vectors, usage = await vectors_of(
-        exchange, asked.model, texts, most, asked.dimensions or None
-    )
+    made = await vectors_of(exchange, asked.model, texts, most, asked.dimensions or None)
     taken = time.perf_counter_ns() - begun
-    found = unit(vectors).tolist()
-    return json_response(OllamaEmbeddings(name.id, found, taken, 0, usage.prompt_tokens))
+    said = made.name.id, unit(made.vectors).tolist(), taken, 0, made.usage.prompt_tokens
+    return json_response(OllamaEmbeddings(*said, warning=made.warning))
 
 
 async def embed_one(exchange: Exchange) -> Response:
     """The embedding of one text, of any length."""
     asked = await exchange.read(OllamaEmbedOneRequest)
-    _, vectors, _ = await vectors_of(exchange, asked.model, [asked.prompt], -1)
-    return json_response(OllamaEmbedding(vectors[0].tolist()))
+    made = await vectors_of(exchange, asked.model, [asked.prompt], -1)
+    return json_response(OllamaEmbedding(made.vectors[0].tolist(), made.warning))

@@ -39,7 +39,8 @@ async def chat(exchange: Exchange) -> Response:
     asked = await exchange.read(OllamaChatRequest)
     if not asked.messages:
         return await _loaded(exchange, asked.model, OllamaMessage("assistant"))
-    talk = await prepare(exchange, chat_request(asked), effort_field="think", clamp=True)
+    wanted = await exchange.by_size(chat_request, asked)
+    talk = await prepare(exchange, wanted, effort_field="think", clamp=True)
     return await _Answer(talk, is_chat=True).response(exchange)
 
 

@@ -39,26 +39,27 @@ class Building(ABC):
         """
         if self._talk.job.stream:
             beat = {} if self.beat is None else {"beat": self.beat}
-            return stream_response(exchange, self._stream(), on_problem, **beat)
+            return stream_response(exchange, self._stream(exchange), on_problem, **beat)
 
         async def whole() -> Any:
-            async for _ in self._stream():
+            async for _ in self._stream(exchange):
                 pass  # the events build the answer
             return self.answer
 
-        return json_response(await while_asked(exchange, whole))
+        return await exchange.by_size(json_response, await while_asked(exchange, whole))
 
-    async def _stream(self) -> AsyncGenerator[bytes, None]:
+    async def _stream(self, exchange: Exchange) -> AsyncGenerator[bytes, None]:
         begin = b""  # goes with the first text: an error before it has its status
         async for part in self._talk.parts():
             if isinstance(part, Prompt):
-                begin = self._begin(part.tokens)
+                begin = await exchange.by_size(self._begin, part.tokens)
                 continue
             for said in part.said:
                 yield begin + self._add(said)
                 begin = b""
             if isinstance(end := part.event, End):
-                yield begin + self._closed(end.reason == "length") + self._finish(end)
+                closed = self._closed(end.reason == "length")
+                yield begin + closed + await exchange.by_size(self._finish, end)
 
     def _add(self, said: Said) -> bytes:
         events = b""

@@ -54,10 +54,15 @@ async def completions(exchange: Exchange) -> Response:
     asked.model = name.id
     model = await backend.catalog.describe(name.model)
     words = await backend.vocabulary(name.model)
-    answer = _Answer(exchange, asked, words)
-    answer.jobs = [_job(asked, name, prompt, model, words) for prompt in answer.prompts]
-    if asked.suffix:
-        fill_in(answer.jobs, asked.suffix, name.id, model["stop_tokens"], words)
+
+    def made() -> _Answer:
+        answer = _Answer(exchange, asked, words)
+        answer.jobs = [_job(asked, name, prompt, model, words) for prompt in answer.prompts]
+        if asked.suffix:
+            fill_in(answer.jobs, asked.suffix, name.id, model["stop_tokens"], words)
+        return answer
+
+    answer = await exchange.by_size(made)
     if asked.stream:
         return stream_response(exchange, answer.stream(usage_told))
     return json_response(await while_asked(exchange, answer.whole))

@@ -1,11 +1,14 @@
-"""Embeddings of texts, and their likeness: hidden states of the served model, pooled."""
+"""Embeddings of texts, their likeness, and what a model's head says of them."""
 
 from __future__ import annotations
 
 import time
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from starlette.responses import Response
@@ -18,92 +21,158 @@ from pie_gateway.openai.completions import prompts_of
 from pie_gateway.problems import unsupported
 from pie_gateway.schemas.embeddings import (
     MAX_TEXTS,
+    Classified,
     DocumentText,
     Embedding,
     EmbeddingsAnswer,
     EmbeddingsRequest,
     EmbeddingsUsage,
+    Pooled,
     Ranked,
     RerankAnswer,
     RerankRequest,
     Score,
     ScoreAnswer,
     ScoreRequest,
+    TextsAnswer,
+    TextsRequest,
+    Warned,
 )
 
 Vectors = NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class Found:
+    """What a model made of texts."""
+
+    name: ModelName
+    vectors: Vectors  # [n, width]
+    usage: EmbeddingsUsage
+    warning: Warned
+
+
 async def embeddings(exchange: Exchange) -> Response:
     """The embeddings of texts."""
     asked = await exchange.read(EmbeddingsRequest)
-    texts = prompts_of(asked.input, "input", MAX_TEXTS)
-    name, vectors, usage = await embed(
-        exchange, asked.model, texts, asked.truncate_prompt_tokens, asked.dimensions
-    )
+    texts = await exchange.by_size(prompts_of, asked.input, "input", MAX_TEXTS)
+    most = asked.truncate_prompt_tokens
+    found = await embed(exchange, asked.model, texts, most, asked.dimensions)
     coded = asked.encoding_format == "base64"
     data = [
         Embedding(at, b64encode(vector.tobytes()).decode() if coded else vector.tolist())
-        for at, vector in enumerate(unit(vectors))
+        for at, vector in enumerate(unit(found.vectors))
     ]
-    return json_response(EmbeddingsAnswer(data, name.id, usage))
+    answer = EmbeddingsAnswer(data, found.name.id, found.usage, warning=found.warning)
+    return json_response(answer)
 
 
 async def score(exchange: Exchange) -> Response:
-    """How alike texts are: the cosine of their embeddings."""
+    """How well texts go together: by a cross-encoder, or the cosine of their embeddings."""
     asked = await exchange.read(ScoreRequest)
     first, second = ([t] if isinstance(t, str) else t for t in (asked.text_1, asked.text_2))
     if len(first) not in (1, len(second)) or len(first) + len(second) > MAX_TEXTS:
         raise unsupported(
             "text_1", f"one text, or as many as `text_2` has; {MAX_TEXTS} at most together"
         )
-    name, vectors, usage = await embed(
-        exchange, asked.model, [*first, *second], asked.truncate_prompt_tokens
-    )
-    vectors = unit(vectors)
-    found = (vectors[: len(first)] * vectors[len(first) :]).sum(1)
-    scores = [Score(at, value) for at, value in enumerate(found.tolist())]
-    answer = ScoreAnswer(f"score-{exchange.id}", int(time.time()), name.id, scores, usage)
-    return json_response(answer)
+    most = asked.truncate_prompt_tokens
+    found, values = await compare(exchange, asked.model, first, second, most)
+    scores = [Score(at, value) for at, value in enumerate(values.tolist())]
+    said = f"score-{exchange.id}", int(time.time()), found.name.id, scores, found.usage
+    return json_response(ScoreAnswer(*said, warning=found.warning))
 
 
 async def rerank(exchange: Exchange) -> Response:
-    """Documents in the order of the cosine of their embeddings with a query's."""
+    """Documents in the order of their scores with a query."""
     asked = await exchange.read(RerankRequest)
     texts = [each if isinstance(each, str) else each.text for each in asked.documents]
     most = asked.truncate_prompt_tokens or asked.max_tokens_per_doc
-    name, vectors, usage = await embed(exchange, asked.model, [asked.query, *texts], most)
-    vectors = unit(vectors)
-    found = vectors[1:] @ vectors[0]
-    best = np.argsort(-found, kind="stable")[: asked.top_n].tolist()
+    found, values = await compare(exchange, asked.model, [asked.query], texts, most)
+    best = np.argsort(-values, kind="stable")[: asked.top_n].tolist()
     shown = asked.return_documents is not False
     results = [
-        Ranked(at, float(found[at]), DocumentText(texts[at]) if shown else None) for at in best
+        Ranked(at, float(values[at]), DocumentText(texts[at]) if shown else None) for at in best
     ]
     meta: dict[str, Any] = {"billed_units": {"search_units": 1}}
-    return json_response(RerankAnswer(f"rerank-{exchange.id}", name.id, results, usage, meta))
+    said = f"rerank-{exchange.id}", found.name.id, results, found.usage, meta
+    return json_response(RerankAnswer(*said, warning=found.warning))
+
+
+async def pooling(exchange: Exchange) -> Response:
+    """Vectors that are not normalized; of a model with a head, its numbers."""
+    asked = await exchange.read(TextsRequest)
+    texts = await exchange.by_size(prompts_of, asked.input, "input", MAX_TEXTS)
+    task, most = await _task(exchange, asked.model), asked.truncate_prompt_tokens
+    found = await embed(exchange, asked.model, texts, most, task=task, raw=True)
+    data = [Pooled(at, row) for at, row in enumerate(found.vectors.tolist())]
+    said = f"pool-{exchange.id}", int(time.time()), found.name.id, data, found.usage
+    return json_response(TextsAnswer(*said, warning=found.warning))
+
+
+async def classify(exchange: Exchange) -> Response:
+    """Probabilities of the labels of a model's head."""
+    asked = await exchange.read(TextsRequest)
+    texts = await exchange.by_size(prompts_of, asked.input, "input", MAX_TEXTS)
+    most = asked.truncate_prompt_tokens
+    found = await embed(exchange, asked.model, texts, most, task="classify")
+    labels = (await exchange.backend.catalog.describe(found.name.model))["labels"]
+    data = [
+        Classified(at, labels[int(row.argmax())], row.tolist(), len(labels))
+        for at, row in enumerate(found.vectors)
+    ]
+    said = f"classify-{exchange.id}", int(time.time()), found.name.id, data, found.usage
+    return json_response(TextsAnswer(*said))
+
+
+async def compare(
+    exchange: Exchange, model: str, first: list[str], second: list[str], most: int | None
+) -> tuple[Found, Vectors]:
+    """What a model made of texts, and the scores `[n]` of pairs: of one text or as many, and `n`
+    others.
+    """
+    if await _task(exchange, model) != "classify":
+        found = await embed(exchange, model, [*first, *second], most)
+        vectors = unit(found.vectors)
+        return found, (vectors[: len(first)] * vectors[len(first) :]).sum(1)
+    ones = first * len(second) if len(first) == 1 else first
+    pairs = [list(pair) for pair in zip(ones, second, strict=True)]
+    found = await embed(exchange, model, pairs, most, task="classify")
+    if found.vectors.shape[1] != 1:
+        raise unsupported("model", f"{found.name.id} has several labels: use /classify")
+    return found, found.vectors[:, 0]
 
 
 async def embed(
     exchange: Exchange,
     model: str,
-    texts: list[str] | list[str | list[int]],
+    texts: Sequence[str | Sequence[int] | Sequence[str]],
     most: int | None = None,
     dimensions: int | None = None,
-) -> tuple[ModelName, Vectors, EmbeddingsUsage]:
-    """Vectors of texts, as the model gives them `[n, hidden]`, or the first numbers of each. Raises
+    *,
+    task: str = "embed",
+    raw: bool = False,
+) -> Found:
+    """Vectors of texts, as the model gives them `[n, width]`, or the first numbers of each. Raises
     `Problem`: the model gives none, not so many numbers, or a text is too long.
     """
     backend = exchange.backend
     name = await backend.catalog.find(model)
     described = await backend.catalog.describe(name.model)
+    if (task == "classify") != (described["task"] == "classify"):
+        wanted = "classes" if task == "classify" else "embeddings"
+        raise unsupported("model", f"{name.id} was not made for {wanted}")
     width = described["hidden_size"]
     if dimensions is not None and dimensions > width:
         raise unsupported("dimensions", f"{name.id} has {width}")
     words = await backend.vocabulary(name.model)
-    for text in texts:
-        words.check("input", text if isinstance(text, list) else (), described["vocab_size"])
-    job = EmbeddingJob(name.model, [*texts], name.adapter, most)
+
+    def check() -> None:
+        for text in texts:
+            tokens = [each for each in text if isinstance(each, int)]
+            words.check("input", tokens, described["vocab_size"])
+
+    await exchange.by_size(check)
+    job = EmbeddingJob(name.model, [*texts], name.adapter, most, raw)
     generation = await exchange.generation("embeddings", job)
 
     async def read() -> tuple[int, list[str]]:
@@ -113,7 +182,15 @@ async def embed(
 
     count, found = await while_asked(exchange, read)
     vectors = np.stack([np.frombuffer(b64decode(text), "<f4") for text in found])
-    return name, vectors[:, :dimensions], EmbeddingsUsage(count, count)
+    warning: Warned = msgspec.UNSET
+    if described["task"] not in ("embed", "classify"):
+        warning = f"{name.id} was not made for embeddings: these are its hidden states, pooled"
+    return Found(name, vectors[:, :dimensions], EmbeddingsUsage(count, count), warning)
+
+
+async def _task(exchange: Exchange, model: str) -> str:
+    catalog = exchange.backend.catalog
+    return str((await catalog.describe((await catalog.find(model)).model))["task"])
 
 
 def unit(vectors: Vectors) -> Vectors:

@@ -40,8 +40,8 @@ from pie_gateway.schemas.sampling import PromptDetails
 async def responses(exchange: Exchange) -> Response:
     """The response to some input, or an earlier response; it is kept for later ones."""
     asked = await exchange.read(ResponsesRequest)
-    items = _items(exchange, asked)
-    talk = await _prepared(exchange, chat_request(asked, items))
+    items, wanted = await _read(exchange, asked)
+    talk = await _prepared(exchange, wanted)
     answer = _Response(exchange, asked, items, talk)
     return await answer.response(exchange, answer.failed)
 
@@ -49,15 +49,23 @@ async def responses(exchange: Exchange) -> Response:
 async def input_tokens(exchange: Exchange) -> Response:
     """The number of tokens of a conversation."""
     asked = await exchange.read(ResponsesRequest)
-    talk = await _prepared(exchange, chat_request(asked, _items(exchange, asked)), counts=True)
+    _, wanted = await _read(exchange, asked)
+    talk = await _prepared(exchange, wanted, counts=True)
     tokens = (await while_asked(exchange, talk.prompt)).tokens
     return json_response({"object": "response.input_tokens", "input_tokens": tokens})
 
 
-def _items(exchange: Exchange, asked: ResponsesRequest) -> list[dict[str, Any]]:
-    """The conversation, its input last."""
-    before = items_before(exchange, asked.previous_response_id)
-    return [*before, *with_items_of_responses(exchange, items_of(asked))]
+async def _read(
+    exchange: Exchange, asked: ResponsesRequest
+) -> tuple[list[dict[str, Any]], ChatRequest]:
+    """The conversation, its input last, and the request for what comes behind it."""
+
+    def read() -> tuple[list[dict[str, Any]], ChatRequest]:
+        before = items_before(exchange, asked.previous_response_id)
+        items = [*before, *with_items_of_responses(exchange, items_of(asked))]
+        return items, chat_request(asked, items)
+
+    return await exchange.aside.run(exchange.user, read)
 
 
 async def _prepared(exchange: Exchange, wanted: ChatRequest, *, counts: bool = False) -> Talk:

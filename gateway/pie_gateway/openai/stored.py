@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from pie_gateway.problems import Problem, unsupported
 
 INCLUDED = "reasoning.encrypted_content"  # `reasoning` items have their thoughts in plain
 MOST_BYTES = 64 << 20  # of all of them
+BESIDE = 200  # bytes that an object takes beside its text
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,13 @@ class Stored:
     answer: bytes  # JSON
     items: bytes  # JSON: what went in and what came out
     events: bytes = b""  # it was sent in, compressed
+    names: tuple[str, ...] = ()  # ids of the items
 
     @property
     def size(self) -> int:
         """In bytes."""
-        return len(self.answer) + len(self.items) + len(self.events)
+        names = sum(len(name) + BESIDE for name in self.names)
+        return len(self.answer) + len(self.items) + len(self.events) + names + BESIDE
 
 
 @dataclass
@@ -42,10 +46,20 @@ class _Of:
     """A user's responses, the oldest first."""
 
     kept: OrderedDict[str, Stored] = field(default_factory=OrderedDict)
+    by_item: dict[str, Stored] = field(default_factory=dict)  # the newest with each
     size: int = 0
 
+    def put(self, name: str, stored: Stored) -> None:
+        self.kept[name] = stored
+        self.by_item.update(dict.fromkeys(stored.names, stored))
+        self.size += stored.size
+
     def pop(self, name: str) -> None:
-        self.size -= self.kept.pop(name).size
+        stored = self.kept.pop(name)
+        self.size -= stored.size
+        for item in stored.names:
+            if self.by_item.get(item) is stored:
+                del self.by_item[item]
 
 
 class Responses:
@@ -60,8 +74,7 @@ class Responses:
         mine = self._users[user]
         if name in mine.kept:  # the client has named two requests alike
             mine.pop(name)
-        mine.kept[name] = stored
-        mine.size += stored.size
+        mine.put(name, stored)
         while sum(each.size for each in self._users.values()) > MOST_BYTES:
             most = max(self._users.values(), key=lambda each: each.size)
             most.pop(next(iter(most.kept)))
@@ -76,17 +89,23 @@ class Responses:
             raise Problem(404, text, param=param, code="response_not_found")
         return found
 
-    def find_item(self, user: str, name: str, param: str) -> dict[str, Any]:
-        """An item of one of a user's conversations. Raises `Problem`: 404, naming the field of the
-        request.
+    def find_items(self, user: str, places: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """Items of a user's conversations by their names, each of which has its place in a request.
+        Raises `Problem`: 404, naming the place.
         """
-        for stored in reversed(self._users[user].kept.values()):
-            if name.encode() in stored.items:
-                for item in msgspec.json.decode(stored.items):
-                    if item.get("id") == name:
-                        return dict(item)
-        text = f"no kept response has an item {name[:100]!r}"
-        raise Problem(404, text, param=param, code="item_not_found")
+        holders: dict[int, Stored] = {}
+        for name, place in places.items():
+            stored = self._users[user].by_item.get(name)
+            if stored is None:
+                text = f"no kept response has an item {name[:100]!r}"
+                raise Problem(404, text, param=place, code="item_not_found")
+            holders[id(stored)] = stored
+        return {
+            item["id"]: item
+            for stored in holders.values()
+            for item in msgspec.json.decode(stored.items)
+            if item.get("id") in places and self._users[user].by_item[item["id"]] is stored
+        }
 
     def forget(self, user: str, name: str) -> None:
         """Forgets a user's response. Raises as `find`."""
@@ -106,20 +125,29 @@ def items_before(exchange: Exchange, name: str | None) -> list[dict[str, Any]]:
 def with_items_of_responses(
     exchange: Exchange, items: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Items, those that are only named by their ids in full. Raises `Problem`: 404."""
-    kept, found = _responses(exchange), []
-    for at, item in enumerate(items):
-        name = item.get("id")
-        if item.get("type") == "item_reference" and isinstance(name, str):
-            item = kept.find_item(exchange.user, name, f"input[{at}].id")
-        found.append(item)
-    return found
+    """Items, those that are only named by their ids in full. Raises `Problem`: 404, or 413 if they
+    have more than a body may have.
+    """
+    named = {at: item["id"] for at, item in enumerate(items) if _is_reference(item)}
+    places = {name: f"input[{at}].id" for at, name in reversed(named.items())}
+    found = _responses(exchange).find_items(exchange.user, places)
+    sizes = {name: len(msgspec.json.encode(item)) for name, item in found.items()}
+    if sum(sizes[name] for name in named.values()) > exchange.config.body_bytes:
+        text = f"the items that are named have more than {exchange.config.body_bytes} bytes"
+        raise Problem(413, text, code="body_too_large")
+    return [found[named[at]] if at in named else item for at, item in enumerate(items)]
+
+
+def _is_reference(item: dict[str, Any]) -> bool:
+    return item.get("type") == "item_reference" and isinstance(item.get("id"), str)
 
 
 def keep(exchange: Exchange, name: str, answer: Any, items: Sequence[Any], events: bytes) -> None:
     """Keeps a response with its conversation, and its events as `zlib` has compressed them."""
     encode = msgspec.json.encode
-    stored = Stored(encode(answer), encode(items), events)
+    ids = (each.get("id") if isinstance(each, dict) else each.id for each in items)
+    names = tuple({each: None for each in ids if isinstance(each, str)})
+    stored = Stored(encode(answer), encode(items), events, names)
     _responses(exchange).keep(exchange.user, name, stored)
 
 
@@ -139,8 +167,12 @@ async def response(exchange: Exchange) -> Response:
     stored = _responses(exchange).find(exchange.user, name)
     if not streams:
         return Response(stored.answer, media_type="application/json")
-    events = zlib.decompress(stored.events).split(EVENT_END)
-    return Response(EVENT_END.join(events[first:]), headers={"content-type": EVENT_STREAM})
+
+    def told() -> Response:
+        events = zlib.decompress(stored.events).split(EVENT_END)
+        return Response(EVENT_END.join(events[first:]), headers={"content-type": EVENT_STREAM})
+
+    return await exchange.aside.run(exchange.user, told)
 
 
 async def input_items(exchange: Exchange) -> Response:
@@ -153,6 +185,11 @@ async def input_items(exchange: Exchange) -> Response:
         raise Problem(400, "`order`: `asc` or `desc`", param="order")
     name = exchange.request.path_params["response"]
     stored = _responses(exchange).find(exchange.user, name)
+    page = partial(_page, stored, order, after, int(limit))
+    return await exchange.aside.run(exchange.user, page)
+
+
+def _page(stored: Stored, order: str, after: str | None, limit: int) -> Response:
     after_it = len(msgspec.json.decode(stored.answer)["output"])
     items = [_listed(item, at) for at, item in enumerate(msgspec.json.decode(stored.items))]
     items = items[: len(items) - after_it]
@@ -162,7 +199,7 @@ async def input_items(exchange: Exchange) -> Response:
     if after is not None and after not in ids:
         raise Problem(400, f"`after`: there is no item {after[:100]!r}", param="after")
     begin = 0 if after is None else ids.index(after) + 1
-    page = items[begin : begin + int(limit)]
+    page = items[begin : begin + limit]
     told = {"object": "list", "data": page, "has_more": begin + len(page) < len(items)}
     told |= {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {}
     return Response(msgspec.json.encode(told), media_type="application/json")

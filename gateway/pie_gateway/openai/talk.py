@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from pie_gateway.backend.catalog import ModelName
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import MARK, End, Grammar, Job, Piece, Prompt
 from pie_gateway.backend.vocabulary import Vocabulary
@@ -117,6 +118,33 @@ async def prepare(
     name = await backend.catalog.find(asked.model)
     model = await backend.catalog.describe(name.model)
     words = await backend.vocabulary(name.model)
+
+    def made() -> tuple[Job, list[bytes], Dialect]:
+        own = backend.is_own(route)
+        job, images, dialect = _job(asked, name, model, words, effort_field, own=own)
+        job.clamp, job.counts = clamp, counts
+        if counts:
+            job.max_tokens = 1
+        return job, images, dialect
+
+    job, images, dialect = await exchange.by_size(made)
+    generation = await exchange.generation(route, job, images)
+    one_call = asked.parallel_tool_calls is False
+    return Talk(name.id, job, generation, words, dialect, _must_call(asked), one_call)
+
+
+def _job(
+    asked: ChatRequest,
+    name: ModelName,
+    model: dict[str, Any],
+    words: Vocabulary,
+    effort_field: str | None,
+    *,
+    own: bool,
+) -> tuple[Job, list[bytes], Dialect]:
+    """What a request asks for, its images, and how its model writes. `own` tells whether it is
+    served by the library's program. Raises as `prepare`.
+    """
     if asked.add_special_tokens:
         raise unsupported("add_special_tokens", "the chat template writes them")
     if asked.top_logprobs and not asked.logprobs:
@@ -134,7 +162,7 @@ async def prepare(
         words,
         {each.function.name: each.function.parameters or {} for each in may_call},
         tells=tells,
-        marked=not backend.is_own(route),
+        marked=not own,
         held=form is not None,
     )
     if not tells:
@@ -156,9 +184,7 @@ async def prepare(
         continued=continued,
         images=len(images),
         choices=asked.n or 1,
-        max_tokens=1 if counts else most_tokens(asked.max_completion_tokens, asked.max_tokens),
-        clamp=clamp,
-        counts=counts,
+        max_tokens=most_tokens(asked.max_completion_tokens, asked.max_tokens),
         logprobs=bool(asked.logprobs),
         ids=bool(asked.return_token_ids),
         stream=bool(asked.stream),
@@ -169,9 +195,7 @@ async def prepare(
         stops, thinks = model["stop_tokens"], _thinks(asked, arguments)
         job.leads = leads(dialect, words, stops, continued, thinks=thinks)
     fill_ends(job, asked, model, words, [*dialect.marks.values()])
-    generation = await exchange.generation(route, job, images)
-    one_call = asked.parallel_tool_calls is False
-    return Talk(name.id, job, generation, words, dialect, _must_call(asked), one_call)
+    return job, images, dialect
 
 
 def _continued(asked: ChatRequest) -> str | None:

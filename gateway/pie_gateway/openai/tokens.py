@@ -115,6 +115,10 @@ async def detokenize(exchange: Exchange) -> Response:
     name = await exchange.backend.catalog.find(asked.model)
     words = await exchange.backend.vocabulary(name.model)
     rows: int = (await exchange.backend.catalog.describe(name.model))["vocab_size"]
-    words.check("tokens", asked.tokens, rows)
-    text = b"".join(map(words.bytes_of, asked.tokens)).decode(errors="replace")
-    return json_response(Detokenized(text))
+
+    def made() -> Response:
+        words.check("tokens", asked.tokens, rows)
+        text = b"".join(map(words.bytes_of, asked.tokens)).decode(errors="replace")
+        return json_response(Detokenized(text))
+
+    return await exchange.by_size(made)

@@ -1,4 +1,4 @@
-"""`/v1/embeddings`, and `/v1/score` and `/v1/rerank`, which compare embeddings."""
+"""`/v1/embeddings`; `/v1/score` and `/v1/rerank`, which compare texts; `/pooling`, `/classify`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class _Request(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     user: str | None = None
 
 
-class EmbeddingsRequest(_Request, kw_only=True):
-    """A request for the embeddings of texts."""
+class TextsRequest(_Request, kw_only=True):
+    """Texts, as for vLLM's `/pooling` and `/classify`."""
 
     # A text, texts, a list of token ids, or several of those.
     input: (
@@ -31,8 +31,17 @@ class EmbeddingsRequest(_Request, kw_only=True):
             list[str | TokenId | list[TokenId]], msgspec.Meta(min_length=1, max_length=1 << 20)
         ]
     )
+
+
+class EmbeddingsRequest(TextsRequest, kw_only=True):
+    """A request for the embeddings of texts."""
+
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+# That vectors are those of a model that was not made to give any.
+Warned: TypeAlias = str | msgspec.UnsetType
 
 
 class EmbeddingsUsage(msgspec.Struct):
@@ -57,6 +66,7 @@ class EmbeddingsAnswer(msgspec.Struct):
     model: str
     usage: EmbeddingsUsage
     object: Literal["list"] = "list"
+    warning: Warned = msgspec.UNSET
 
 
 class ScoreRequest(_Request, kw_only=True):
@@ -67,7 +77,7 @@ class ScoreRequest(_Request, kw_only=True):
 
 
 class Score(msgspec.Struct):
-    """How alike two texts are: -1 to 1."""
+    """How alike two texts are, -1 to 1, or what a cross-encoder's head says of them."""
 
     index: int
     score: float
@@ -83,6 +93,7 @@ class ScoreAnswer(msgspec.Struct):
     data: list[Score]
     usage: EmbeddingsUsage
     object: Literal["list"] = "list"
+    warning: Warned = msgspec.UNSET
 
 
 class DocumentText(msgspec.Struct):
@@ -119,3 +130,33 @@ class RerankAnswer(msgspec.Struct):
     results: list[Ranked]
     usage: EmbeddingsUsage
     meta: dict[str, Any]  # Cohere's
+    warning: Warned = msgspec.UNSET
+
+
+class Pooled(msgspec.Struct):
+    """A text's vector, not normalized, or a head's numbers before its activation."""
+
+    index: int
+    data: list[float]
+    object: Literal["pooling"] = "pooling"
+
+
+class Classified(msgspec.Struct):
+    """The likeliest label of a text, and the probabilities of all."""
+
+    index: int
+    label: str
+    probs: list[float]
+    num_classes: int
+
+
+class TextsAnswer(msgspec.Struct):
+    """Of each text, in their order."""
+
+    id: str
+    created: int
+    model: str
+    data: list[Pooled] | list[Classified]
+    usage: EmbeddingsUsage
+    object: Literal["list"] = "list"
+    warning: Warned = msgspec.UNSET

@@ -80,13 +80,15 @@ class LaunchRequest(msgspec.Struct):
     input: dict[str, Any] | None = None  # goes before the arguments, as `--input JSON`
     messages: Annotated[list[str], msgspec.Meta(max_length=1000)] = []  # sent at once
     stream: bool = False  # true: messages as they come, as events
+    durable: bool = False  # true: it goes on after a crash of the server, and without the client
 
 
 class DetachedRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Launches an instance that lives without a client."""
 
-    program: Annotated[str, msgspec.Meta(min_length=1)]  # name or hash
+    program: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]  # name or hash
     args: list[str] = []
+    durable: bool = False  # true: it goes on after a crash of the server
 
 
 class Launched(msgspec.Struct):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from pie_gateway.schemas.chat import Effort, Function
+from pie_gateway.schemas.embeddings import Warned
 from pie_gateway.schemas.sampling import ALIASES, FUNCTIONS, SamplerFields
 
 
@@ -172,6 +173,7 @@ class OllamaEmbeddings(msgspec.Struct):
     total_duration: int
     load_duration: int
     prompt_eval_count: int
+    warning: Warned = msgspec.UNSET
 
 
 class OllamaEmbedOneRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -187,6 +189,7 @@ class OllamaEmbedding(msgspec.Struct):
     """An embedding."""
 
     embedding: list[float]
+    warning: Warned = msgspec.UNSET
 
 
 class OllamaError(msgspec.Struct):

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+
+from pie_inference.errors import LoadError
 
 _NUMBERS = 1 << 15  # are widened at once: by one thread, in its cache
 # Sixteen numbers of four bits, not evenly spaced; and those of OCP Microscaling, doubled.
@@ -30,14 +33,15 @@ class Kind:
         size: of a block, in bytes.
         form: of plain numbers, their dtype; of others, what makes of blocks `[n, size]`, uint8,
             whole numbers `[n, numbers]` of at most 8 bits, the scale of each part of a block, `[n,
-            parts]`, and its least value, or the whole number that stands for 0.
+            parts]`, and its least value, or the whole number that stands for 0; None: the package
+            `gguf` widens them.
         bits: of these whole numbers, 4 or 8.
     """
 
     name: str
     numbers: int
     size: int
-    form: torch.dtype | Callable[[torch.Tensor], Split]
+    form: torch.dtype | Callable[[torch.Tensor], Split] | None
     bits: int = 8
 
     def widened(self, stored: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -45,6 +49,8 @@ class Kind:
         if isinstance(self.form, torch.dtype):
             # A copy, for a tensor may begin anywhere in the file.
             return stored.clone().view(self.form).to(dtype)
+        if self.form is None:
+            return _by_library(self.name, stored.view(-1, self.size)).to(dtype)
         found = torch.empty(len(stored) // self.size, self.numbers, dtype=dtype)
         for start, (numbers, scales, least) in self._pieces(stored):
             parts = numbers.view(*scales.shape, -1).float()
@@ -68,11 +74,30 @@ class Kind:
         return numbers.flatten(), scales, least
 
     def _pieces(self, stored: torch.Tensor) -> Iterator[tuple[int, Split]]:
+        assert self.form is not None
         assert not isinstance(self.form, torch.dtype)
         blocks = stored.view(-1, self.size)
         step = max(_NUMBERS // self.numbers, 1)
         for start in range(0, len(blocks), step):
             yield start, self.form(blocks[start : start + step])
+
+
+def _by_library(name: str, blocks: torch.Tensor) -> torch.Tensor:
+    """Numbers of blocks `[n, size]`, float32. Raises `LoadError` without the library."""
+    try:
+        from gguf import GGMLQuantizationType, quants
+    except ImportError as error:
+        raise LoadError(
+            f"numbers of {name} are read by the package gguf, and there is none ({error}):"
+            " `pip install 'pie-py[gguf]'`"
+        ) from None
+    kind = GGMLQuantizationType[name]
+    stored, step = blocks.numpy(), _NUMBERS // 256
+    with np.errstate(all="ignore"):  # of blocks without finite factors, which are looked at later
+        parts = [
+            quants.dequantize(stored[at : at + step], kind) for at in range(0, len(stored), step)
+        ]
+    return torch.from_numpy(np.concatenate(parts).ravel())
 
 
 def _half(blocks: torch.Tensor, at: int = 0) -> torch.Tensor:
@@ -182,14 +207,20 @@ KINDS = {
     12: Kind("Q4_K", 256, 144, _q4_k, bits=4),
     13: Kind("Q5_K", 256, 176, _q5_k),
     14: Kind("Q6_K", 256, 210, _q6_k),
+    16: Kind("IQ2_XXS", 256, 66, None),
+    17: Kind("IQ2_XS", 256, 74, None),
+    18: Kind("IQ3_XXS", 256, 98, None),
+    19: Kind("IQ1_S", 256, 50, None),
     20: Kind("IQ4_NL", 32, 18, _iq4_nl),
+    21: Kind("IQ3_S", 256, 110, None),
+    22: Kind("IQ2_S", 256, 82, None),
     23: Kind("IQ4_XS", 256, 136, _iq4_xs),
+    29: Kind("IQ1_M", 256, 56, None),
     30: Kind("BF16", 1, 2, torch.bfloat16),
+    34: Kind("TQ1_0", 256, 54, None),
+    35: Kind("TQ2_0", 256, 66, None),
     39: Kind("MXFP4", 32, 17, _mxfp4),
+    40: Kind("NVFP4", 64, 36, None),
 }
 # Others, as errors call them.
-NAMES = {
-    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S",
-    22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0",
-    35: "TQ2_0", 40: "NVFP4",
-}  # fmt: skip
+NAMES = {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}

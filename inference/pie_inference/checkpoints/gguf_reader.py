@@ -103,7 +103,7 @@ class GgufFile(Mapping[str, Any]):
     def groups(self, name: str, at: int | None = None) -> Groups | None:
         """A weight as it is stored, or of its first dimension one entry; None if in full."""
         place, shape, stored = self._stored(name, at)
-        if isinstance(place.kind.form, torch.dtype) or len(shape) != 2:
+        if place.kind.form is None or isinstance(place.kind.form, torch.dtype) or len(shape) != 2:
             return None
         numbers, *parts = place.kind.groups(stored)
         scales, least = (part.view(shape[0], -1) for part in parts)

@@ -47,7 +47,8 @@ def checkpoint_folder(source: str) -> Path:
         return EMBEDDED / source
     if source in PACKAGED:
         try:
-            return gguf_file.gguf_folder(packaged_file(source))
+            file = packaged_file(source)
+            return file.parent if PACKAGED[source].is_zip else gguf_file.gguf_folder(file)
         except PullFailed as error:
             raise LoadError(str(error)) from None
     local = Path(source).expanduser()

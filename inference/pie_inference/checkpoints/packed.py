@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -62,6 +64,60 @@ def _from_blocks(weight: torch.Tensor, scales: torch.Tensor, *, block: list[int]
         return weight.float() * scales.float().reshape(-1, 1)
     wide = scales.float().repeat_interleave(block[0], 0)[:rows]
     return weight.float() * wide.repeat_interleave(block[1], 1)[:, :columns]
+
+
+def bitsandbytes(table: Table, stored: Sources) -> Sources:
+    """Two numbers of four bits a byte, which a table of sixteen names, with a factor for each block
+    (QLoRA, Dettmers et al. 2023); the factors may be 8 bits of another table themselves.
+    """
+    if table.get("load_in_8bit"):
+        raise LoadError("quantization_config: bitsandbytes of 8 bits is not supported (4 bits are)")
+    found = dict(stored)
+    for name in stored:
+        whole, end, _kind = name.partition(".quant_state.bitsandbytes__")
+        if not end:
+            continue
+        said = bytes(found.pop(name).read().tolist()) if stored[name].shape[0] < 1 << 16 else b""
+        try:
+            state = json.loads(said)
+            shape = tuple(map(int, state["shape"]))
+            sizes = int(state["blocksize"]), int(state.get("nested_blocksize", 1))
+            offset = float(state.get("nested_offset", 0.0))
+        except (ValueError, KeyError, TypeError) as error:
+            raise LoadError(f"{name} cannot be read: {error!r}") from None
+        names = ["absmax", "quant_map"]
+        if f"{whole}.nested_absmax" in found:
+            names += ["nested_absmax", "nested_quant_map"]
+        parts = [_part(found, f"{whole}.{part}") for part in names]
+        weight = _part(found, whole)
+        if 2 * math.prod(weight.shape) != math.prod(shape) or min(sizes) < 1:
+            raise LoadError(f"{whole} holds {list(weight.shape)} bytes, and is said to be {shape}")
+        widen = partial(_from_halves, shape=shape, sizes=sizes, offset=offset)
+        found[whole] = Made(shape, widen, weight, *parts)
+    return found
+
+
+def _from_halves(
+    weight: torch.Tensor,
+    factors: torch.Tensor,
+    table: torch.Tensor,
+    *nested: torch.Tensor,
+    shape: tuple[int, ...],
+    sizes: tuple[int, int],
+    offset: float,
+) -> torch.Tensor:
+    """The first number of a byte is in its high half."""
+    if nested:
+        outer, names = nested
+        factors = _times(names.float()[factors.int()], outer, sizes[1]) + offset
+    flat = weight.flatten()
+    numbers = table.float()[torch.stack([flat >> 4, flat & 15], 1).flatten().int()]
+    return _times(numbers, factors, sizes[0]).view(shape)
+
+
+def _times(numbers: torch.Tensor, factors: torch.Tensor, size: int) -> torch.Tensor:
+    """Numbers `[n]` times the factor of each block of so many."""
+    return numbers * factors.float().repeat_interleave(size)[: len(numbers)]
 
 
 def awq(table: Table, stored: Sources) -> Sources:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pie_inference.checkpoints.fields import Fields
-from pie_inference.checkpoints.packed import Table, awq, fp8, gptq, mxfp4
+from pie_inference.checkpoints.packed import Table, awq, bitsandbytes, fp8, gptq, mxfp4
 from pie_inference.checkpoints.sources import Int8, Made, Shape, Source, Sources
 from pie_inference.errors import LoadError
 
@@ -123,6 +123,7 @@ def _decompressed(
 
 METHODS: dict[str, Callable[[Table, Sources], Sources]] = {
     "awq": awq,
+    "bitsandbytes": bitsandbytes,
     "compressed-tensors": compressed_tensors,
     "fp8": fp8,
     "gptq": gptq,

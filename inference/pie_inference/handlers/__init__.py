@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pie_inference.handlers import embeds, forward, pages, sample, samplers
+from pie_inference.handlers import embeds, encode, forward, pages, sample, samplers
 from pie_inference.handlers.base import NONE, Handler, writes_embeds
 from pie_py.wire import plan
 
@@ -12,6 +12,7 @@ HANDLERS: dict[type[object], Handler] = {
     plan.EmbedSampled: Handler(embeds.embed_sampled, writes_embeds),
     plan.CopyEmbed: Handler(embeds.copy_embed, writes_embeds),
     plan.Forward: Handler(forward.forward_within_memory, forward.writes_outputs, long=True),
+    plan.Encode: Handler(encode.encode, long=True),
     plan.CopyKv: Handler(pages.copy_kv, lambda _, batch: plan.Clear(batch.targets, NONE, NONE)),
     plan.MaskKv: Handler(pages.mask_kv),
     plan.ShiftKv: Handler(pages.shift_kv, lambda _, batch: plan.Clear(batch.slots, NONE, NONE)),

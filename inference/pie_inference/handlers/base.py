@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -26,9 +26,10 @@ from pie_inference.sampling.pool import SamplerPool
 from pie_inference.sampling.remembered import SavedLogits
 from pie_py.wire.plan import BatchResult, Clear, ModelDescription
 
-if TYPE_CHECKING:  # machines without a GPU do not load what is for GPUs
+if TYPE_CHECKING:  # machines without a GPU do not load what is for GPUs, others no transformers
     from pie_inference.cuda.decode_graphs import DecodeGraphs
     from pie_inference.cuda.fused_sampling import FusedSampling
+    from pie_inference.models.encoder import Encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,17 @@ class ServedModel:
     ranks: Ranks = ALONE  # that compute it together
 
 
+@dataclass(frozen=True, slots=True)
+class ServedEncoder:
+    """A model without a cache, which makes numbers of whole texts."""
+
+    description: ModelDescription
+    encoder: Encoder
+    device: torch.device
+
+
+Served: TypeAlias = ServedModel | ServedEncoder
+
 NONE = np.zeros(0, np.int32)
 
 
@@ -68,10 +80,12 @@ def writes_embeds(model: ServedModel, batch: Any) -> Clear:
 
 @dataclass(slots=True)  # not frozen, for benchmarks put functions that measure around `run`
 class Handler:
-    """How batches of one kind are run. The registry knows which kind, so `Any` is that kind."""
+    """How batches of one kind are run. The registry knows which kind, so `Any` is that kind and its
+    model.
+    """
 
     # Returns None if there is no result but that the batch has been run.
-    run: Callable[[ServedModel, Any], DeviceFuture[BatchResult] | None]
+    run: Callable[[Any, Any], DeviceFuture[BatchResult] | None]
     # What a batch was to write. It is cleared if the batch fails: memory that changes its owner
     # would else show the new owner what the earlier one has left there.
     writes: Callable[[ServedModel, Any], Clear] = writes_nothing

@@ -1,9 +1,12 @@
-"""Low-rank additions to linear layers (LoRA, Hu et al. 2021), by rows of a batch."""
+"""Low-rank additions to linear layers (LoRA, Hu et al. 2021), by rows of a batch; and layers whose
+outputs get other magnitudes (DoRA, Liu et al. 2024).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +23,22 @@ class LowRank:
 
     down: torch.Tensor  # [in, r]
     up: torch.Tensor  # [r, out], the scale included
+    magnitude: Magnitude | None = None
+
+    def of(self, x: torch.Tensor, layer: Linear) -> torch.Tensor:
+        """What is added to a layer's result of `x` `[t, in]`, `[t, out]`."""
+        added = x @ self.down @ self.up
+        if self.magnitude is None:
+            return added
+        share, bias = self.magnitude
+        return added + ((layer.widely(x) - bias) * share).to(added.dtype)
+
+
+class Magnitude(NamedTuple):
+    """What DoRA makes of a layer's own product, which has no bias."""
+
+    share: torch.Tensor  # [out], float32: how much more of it there is; 0: as it was
+    bias: torch.Tensor  # [out], float32, of the layer
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -27,6 +46,11 @@ class Adapter:
     """The addition of one adapter."""
 
     layers: Mapping[Linear, LowRank]
+
+    @property
+    def has_magnitudes(self) -> bool:
+        """True if it is a DoRA."""
+        return any(added.magnitude is not None for added in self.layers.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +111,9 @@ class AdapterRows:
             if added is None:
                 continue
             if rows is None:
-                y.add_(x @ added.down @ added.up)
+                y.add_(added.of(x, layer))
             else:
-                more = x.index_select(0, rows) @ added.down @ added.up
+                more = added.of(x.index_select(0, rows), layer)
                 y.index_add_(0, rows, more.to(y.dtype))
 
 

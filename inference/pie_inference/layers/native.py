@@ -1,5 +1,7 @@
 """The functions of `step.c` and `grouped.c`, compiled: by the wheel's maker, or here.
 
+`python -m pie_inference.layers.native` says which are in use.
+
 A wheel may carry the library for usual CPUs. Else it is compiled for this machine when first
 needed and kept in the user's cache folder, by a hash of what it is made of. Its threads are those
 of PyTorch: it is linked to no OpenMP of its own.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import os
 import platform
 import re
@@ -58,6 +61,18 @@ def library() -> ctypes.CDLL | None:
             reason=str(error),
         )
         return None
+
+
+def described() -> tuple[bool, str]:
+    """Whether there are kernels, and which; or why there are none, and what that costs."""
+    variant = best_variant(Path("/proc/cpuinfo").read_text())
+    try:
+        shipped = _shipped() is not None
+        if not shipped:
+            _loaded(_compiled())
+    except (_NoLibrary, OSError, subprocess.SubprocessError) as error:
+        return False, f"{error}: tokens take up to six times as long"
+    return True, f"for {variant or 'this CPU'}, {'of the wheel' if shipped else 'compiled here'}"
 
 
 def needed_library() -> ctypes.CDLL:
@@ -127,3 +142,7 @@ def _loaded(file: Path) -> ctypes.CDLL:
     found.attend_row.restype = found.score_pages.restype = None
     found.step_room.restype = found.attend_room.restype = ctypes.c_long
     return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(described()))

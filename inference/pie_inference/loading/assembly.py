@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import structlog
 import torch
 
+from pie_inference.checkpoints.loader import checkpoint_folder, read_config
 from pie_inference.device import current
-from pie_inference.handlers.base import ServedModel
+from pie_inference.handlers.base import Served, ServedEncoder, ServedModel
+from pie_inference.loading.encoders import encoder_of, load_encoder
 from pie_inference.loading.network import LoadedNetwork, load_network, naming
 from pie_inference.loading.pools import with_pools
 from pie_inference.loading.sizing import (
@@ -24,6 +26,25 @@ from pie_inference.sampling.remembered import SavedLogits
 from pie_py.config.model import ModelConfig
 
 log = structlog.get_logger("pie.worker")
+
+
+def load_served(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[Served]:
+    """Loads models of all kinds, encoders first: pools get the memory that is left. Raises
+    `LoadError` if one of them cannot be served; the text names it.
+    """
+    encoders = [_encoder(config, ranks) for config in configs]
+    others = [config for config, found in zip(configs, encoders, strict=True) if found is None]
+    models = iter(load_models(others, ranks) if others else ())
+    return [next(models) if found is None else found for found in encoders]
+
+
+def _encoder(config: ModelConfig, ranks: Ranks) -> ServedEncoder | None:
+    """The encoder that a configuration names, if it does."""
+    with naming(config):
+        folder = checkpoint_folder(config.source)
+        checkpoint = read_config(folder)
+        name = encoder_of(checkpoint)
+        return None if name is None else load_encoder(config, name, checkpoint, folder, ranks)
 
 
 def load_models(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[ServedModel]:

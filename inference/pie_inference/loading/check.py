@@ -9,6 +9,7 @@ from functools import partial
 
 from pie_inference.checkpoints.loader import checked_sources, checkpoint_folder, read_config
 from pie_inference.errors import LoadError
+from pie_inference.loading.encoders import check_encoder, encoder_of
 from pie_inference.loading.network import arranged
 from pie_inference.models.by_transformers.load import check as check_general
 from pie_inference.models.registry import ARCHITECTURES, architecture_of, families, with_head
@@ -20,7 +21,11 @@ def check(source: str) -> None:
     Raises `LoadError` if it cannot be served.
     """
     folder = checkpoint_folder(source)
-    checkpoint = with_head(read_config(folder))
+    said = read_config(folder)
+    if (encoder := encoder_of(said)) is not None:
+        check_encoder(encoder, said, folder)
+        return
+    checkpoint = with_head(said)
     name = architecture_of(checkpoint)
     architecture = ARCHITECTURES.get(name)
     if architecture is None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from pie_inference.checkpoints.loader import stop_tokens
 from pie_inference.checkpoints.quantized import quantization
 from pie_inference.loading.network import LoadedNetwork
+from pie_inference.loading.pooling import made_to_embed, pooling
 from pie_inference.loading.sizing import PoolSizes
 from pie_inference.memory.host_memory import HostMemory
 from pie_inference.models.by_transformers.network import ByTransformers
@@ -77,6 +74,7 @@ def describe_model(
         adapters=list(config.adapters),
         quantized=quantization(loaded.facts),
         few_bits=list(loaded.network.few_bits),
+        task="embed" if made_to_embed(loaded.folder, loaded.facts) else "generate",
         pooling=pooling(loaded.folder, loaded.facts),
         no_attend=no_attend(loaded),
         no_adapters=_no_adapters(loaded),
@@ -113,44 +111,3 @@ def _traits(loaded: LoadedNetwork) -> list[str]:
     if loaded.network.images:
         return [*TRAITS, "input-image"]
     return TRAITS if loaded.ranks.size == 1 else SHARED_TRAITS
-
-
-# llama.cpp's numbers of `pooling_type`; 0 leaves it open.
-_GGUF = {0: "last", 1: "mean", 3: "last"}
-_MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_lasttoken": "last"}
-_NAMES = {"mean": "mean", "lasttoken": "last"}
-_PLAIN = ("Transformer", "Pooling", "Normalize")
-
-
-def pooling(folder: Path, facts: Mapping[str, Any]) -> str | None:
-    """`last` or `mean`, by `modules.json` of sentence-transformers or a GGUF; `last` where a
-    checkpoint says nothing, and None where it wants what is not computed here.
-    """
-    if facts.get("is_causal") is False or facts.get("use_bidirectional_attention"):
-        return None
-    if "pooling_type" in facts:
-        return _GGUF.get(facts["pooling_type"])
-    found: str | None = "last"
-    with suppress(OSError):
-        for module in _read(folder / "modules.json", list):
-            kind = str(module.get("type", "")).rpartition(".")[2]
-            if kind not in _PLAIN:
-                return None
-            if kind == "Pooling":
-                found = _mode(_read(folder / str(module.get("path", "")) / "config.json", dict))
-    return found
-
-
-def _mode(config: dict[str, Any]) -> str | None:
-    on = [name for name, value in config.items() if name.startswith("pooling_mode_") and value]
-    if not on and "pooling_mode" in config:
-        return _NAMES.get(str(config["pooling_mode"]))
-    return _MODES.get(on[0]) if len(on) == 1 else None
-
-
-def _read(file: Path, kind: type[Any]) -> Any:
-    """A file's object; empty if it is damaged. Raises `OSError` if it lacks."""
-    with suppress(ValueError):
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return found if isinstance(found, kind) else kind()
-    return kind()

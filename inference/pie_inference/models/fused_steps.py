@@ -157,12 +157,14 @@ class FusedSteps:
         self._embeds.write(batch.outputs, found, positions[outputs])
         return True
 
-    @staticmethod
-    def takes(batch: Forward) -> Bool:
-        """Which sequences it can run, `[n]`."""
+    def takes(self, batch: Forward) -> Bool:
+        """Which sequences it can run, `[n]`. Raises `BadBatch` for an adapter that there is not."""
         able = np.ones(batch.has_masked.size, np.bool_)
         if batch.observed.size:
             able &= batch.observed == 0
+        for slot in np.unique(batch.adapters[batch.adapters >= 0]).tolist():
+            if self._adapter_of(slot).has_magnitudes:
+                able &= batch.adapters != slot
         return able
 
     def _rows(

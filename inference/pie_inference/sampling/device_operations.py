@@ -94,20 +94,30 @@ def top(x: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def nucleus(x: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
-    """Which of the largest reach a share `[n]` of the sum of `exp(x)`: bool `[n, m]`."""
+    """The largest that reach a share `[n]` of the sum of `exp(x)`: bool `[n, m]`."""
+    if x.device.type != "cpu":
+        return nucleus_by(x, share, x)
     rows = max(len(x), len(share))
     x, share = x.nan_to_num(_LEAST, -_LEAST, _LEAST).expand(rows, -1), share.expand(rows)
-    if x.device.type == "cpu":
-        each = zip(x.numpy(), share.tolist(), strict=True)
-        with np.errstate(over="ignore"):  # of differences: minus infinity is right
-            return torch.from_numpy(np.stack([_nucleus_of(row, part) for row, part in each]))
+    each = zip(x.numpy(), share.tolist(), strict=True)
+    with np.errstate(over="ignore"):  # of differences: minus infinity is right
+        return torch.from_numpy(np.stack([_nucleus_of(row, part) for row, part in each]))
+
+
+def nucleus_by(x: torch.Tensor, share: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    """As `nucleus`, of the largest by other numbers `[n, m]`."""
+    rows, size = max(len(x), len(share), len(by)), x.shape[1]
+    x, by = (each.nan_to_num(_LEAST, -_LEAST, _LEAST).expand(rows, -1) for each in (x, by))
     weights = (x - x.amax(-1, keepdim=True)).double().exp()
     wanted = torch.where(share >= 1, torch.inf, share * weights.sum(-1))[:, None]
-    order = x.sort(dim=-1, descending=True, stable=True).indices
+    order = ranked(-by, NUCLEUS if x.device.type == "cpu" else size)
     own = weights.gather(1, order)
+    if order.shape[1] < size and bool((own.sum(1, keepdim=True) < wanted).any()):
+        order = ranked(-by, size)
+        own = weights.gather(1, order)
     inside = own.cumsum(1) - own < wanted  # rounding leaves out nothing where all is wanted
     inside[:, 0] = True
-    return torch.zeros_like(inside).scatter_(1, order, inside)
+    return torch.zeros_like(x, dtype=torch.bool).scatter_(1, order, inside)
 
 
 def _nucleus_of(values: NDArray[np.float32], share: float) -> Bool:
@@ -171,15 +181,17 @@ def _repeats(text: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return lengths.astype(np.int64)
 
 
-def ranked(x: torch.Tensor) -> torch.Tensor:
-    """Places in order along the last axis, equal ones as they stand, NaN last. On a CPU NumPy sorts
-    numbers and places as one, with vector instructions.
+def ranked(x: torch.Tensor, count: int | None = None) -> torch.Tensor:
+    """Places in order along the last axis, the first `count` of them, equal ones as they stand, NaN
+    last. On a CPU NumPy sorts numbers and places as one, with vector instructions.
     """
     if x.device.type != "cpu" or x.dtype is not torch.float32 or x.isnan().any():
-        return x.sort(dim=-1, stable=True).indices
+        return x.sort(dim=-1, stable=True).indices[..., :count]
     bits = (x.numpy() + np.float32(0)).view(np.int32)  # as 0.0, -0.0 is its equal
     keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).astype(np.int64) << 32
     keys |= np.arange(x.shape[-1])
+    if count is not None and count < x.shape[-1]:
+        keys = np.partition(keys, count, axis=-1)[..., :count]
     keys.sort(axis=-1)
     return torch.from_numpy(keys & 0xFFFFFFFF)
 

@@ -179,6 +179,8 @@ class Executable:
         match node.operation:
             case "nucleus":
                 return operations.nucleus
+            case "nucleus_by":
+                return operations.nucleus_by
             case "repeats":
                 return lambda text: operations.repeats(text, attributes[0])
             case "cast":

@@ -16,16 +16,18 @@ from pie_inference.calibration.threads import SharedCores, Threads, one_thread
 from pie_inference.device import DeviceFuture, completed, current
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.handlers import HANDLERS
-from pie_inference.handlers.base import ServedModel
+from pie_inference.handlers.base import Served, ServedEncoder, ServedModel
 from pie_inference.handlers.pages import clear
-from pie_inference.loading.assembly import load_models
+from pie_inference.loading.assembly import load_served
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.serving.flight import Flight
 from pie_py.config.model import ModelConfig
+from pie_py.config.turns import Turns
 from pie_py.wire.plan import (
     AdapterDone,
     Batch,
     BatchResult,
+    Encode,
     Forward,
     LoadAdapter,
     ModelDescription,
@@ -55,16 +57,20 @@ class Engine:
         number of threads is fixed, it is chosen for each forward. Raises `LoadError` if one of them
         cannot be served.
         """
-        self._models: dict[str, ServedModel] = {}
+        self._models: dict[str, Served] = {}
         self._threads: dict[str, Threads] = {}
         self._long_ns: dict[str, int] = {}  # what the last batch of each long kind took
         self._ended_ns = 0  # when the last plan was done
         self._flights: dict[torch.device, Flight] = {}  # the last one of each GPU
-        for model in load_models(configs, ranks):
+        self.turns = Turns("worker")  # without batches of a long kind, whose time is planned
+        for model in load_served(configs, ranks):
             name = model.description.name
             if name in self._models:
                 raise LoadError(f"two models are called {name!r}; give one of them another name")
             self._models[name] = model
+            if isinstance(model, ServedEncoder):  # a trial has shown that it can be run
+                self._threads[name] = encoder_threads(model, fixed_threads)
+                continue
             with current(model.device):
                 _warm_up(model)
                 self._calibrate(model, fixed_threads)
@@ -95,7 +101,7 @@ class Engine:
 
     def rule_out(self, order: NoTokens) -> None:
         """Has ids that are no tokens never be chosen."""
-        if (model := self._models.get(order.model)) is not None:
+        if isinstance(model := self._models.get(order.model), ServedModel):
             model.network.no_tokens = torch.tensor(order.ids, device=model.device)
 
     def load_adapter(self, order: LoadAdapter) -> AdapterDone:
@@ -104,8 +110,8 @@ class Engine:
 
     def _load_adapter(self, order: LoadAdapter) -> str | None:
         model = self._models.get(order.model)
-        if model is None:
-            return f"this worker has no model {order.model!r}"
+        if not isinstance(model, ServedModel):
+            return f"this worker has no model {order.model!r} that takes adapters"
         try:
             model.adapters.load(order.slot, Path(order.folder))
         except LoadError as error:
@@ -117,12 +123,14 @@ class Engine:
 
     def unload_adapter(self, order: UnloadAdapter) -> None:
         """Forgets an adapter."""
-        if order.model in self._models:
-            self._models[order.model].adapters.unload(order.slot)
+        if isinstance(model := self._models.get(order.model), ServedModel):
+            model.adapters.unload(order.slot)
 
     def served(self, name: str) -> ServedModel:
         """A model, to measure it."""
-        return self._models[name]
+        model = self._models[name]
+        assert isinstance(model, ServedModel)
+        return model
 
     def start(
         self,
@@ -135,7 +143,7 @@ class Engine:
         if model is None or model.device.type != "cuda":
             return self.run(plan, send, look)
         before = self._flights.get(model.device)
-        flight = Flight(plan, model.cache.page_size, model.device, before)
+        flight = Flight(plan, model.description.page_size, model.device, before)
         self._flights[model.device] = flight
         self.go_on(flight)
         return flight
@@ -168,7 +176,7 @@ class Engine:
             return PlanResult(plan.id, plan.model, [BatchResult(error) for _ in plan.batches])
         answer = _Answer(plan, send)
         with torch.inference_mode():
-            for number, step in enumerate(steps_of(plan, model.cache.page_size)):
+            for number, step in enumerate(steps_of(plan, model.description.page_size)):
                 if number:
                     if look():
                         break
@@ -179,19 +187,24 @@ class Engine:
         return answer.rest(idle)
 
     def _run_step(
-        self, model: ServedModel, step: list[Batch], answer: _Answer, look: Callable[[], bool]
+        self, model: Served, step: list[Batch], answer: _Answer, look: Callable[[], bool]
     ) -> None:
         threads = self._threads[model.description.name]
         for batch in step:
             if isinstance(batch, Forward):
                 threads.use(batch.inputs.size, batch.input_starts.size - 1)
+            elif isinstance(batch, Encode):
+                threads.use(batch.tokens.size, 0)
             long = HANDLERS[type(batch)].long
             waits = long and self._long_ns.get(batch.kind, 0) >= LONG_NS
             if waits and any(result.has_values for result in answer.results):
                 answer.send()
+            in_turn = long and self.turns.end()
             start = time.perf_counter_ns()
             result = _start(model, batch).get()
             result.nanoseconds = time.perf_counter_ns() - start
+            if in_turn:
+                self.turns.begin()
             answer.results.append(result)
             if isinstance(batch, Forward):
                 threads.took(result.nanoseconds / 1e9)
@@ -222,7 +235,7 @@ class _Answer:
         return PlanResult(plan.id, plan.model, self.results, self._first, idle_ns=idle_ns)
 
 
-def _start(model: ServedModel, batch: Batch) -> DeviceFuture[BatchResult]:
+def _start(model: Served, batch: Batch) -> DeviceFuture[BatchResult]:
     """Hands a batch to the device."""
     try:
         return HANDLERS[type(batch)].run(model, batch) or completed(BatchResult())
@@ -231,7 +244,8 @@ def _start(model: ServedModel, batch: Batch) -> DeviceFuture[BatchResult]:
     except Exception as error:  # a batch must not end the worker, whatever is wrong with it
         # Unless the others have gone on without this rank, or the device is lost: a new worker
         # helps.
-        if model.ranks.size > 1 or isinstance(error, torch.AcceleratorError):
+        together = isinstance(model, ServedModel) and model.ranks.size > 1
+        if together or isinstance(error, torch.AcceleratorError):
             raise
         log.exception("a batch failed", kind=batch.kind)
         result = BatchResult(error=f"{batch.kind}: {type(error).__name__}: {error}")
@@ -239,12 +253,23 @@ def _start(model: ServedModel, batch: Batch) -> DeviceFuture[BatchResult]:
     return completed(result)
 
 
-def _clear_after(model: ServedModel, batch: Batch) -> None:
+def _clear_after(model: Served, batch: Batch) -> None:
     """Clears what a failed batch was to write: an earlier owner's data must not show there."""
+    if isinstance(model, ServedEncoder):
+        return
     try:
         clear(model, HANDLERS[type(batch)].writes(model, batch))
     except Exception:  # of a batch that named what does not exist, or the device is lost
         log.exception("nothing could be cleared after a batch failed", kind=batch.kind)
+
+
+def encoder_threads(model: ServedEncoder, fixed: bool) -> Threads:
+    """All threads for each batch, fewer while other processes have the cores."""
+    if fixed or model.device.type != "cpu":
+        return Threads(torch.get_num_threads())
+    threads = Threads(torch.get_num_threads(), cores=SharedCores())
+    model.encoder.between_layers = threads.between_layers
+    return threads
 
 
 def _warm_up(model: ServedModel) -> None:

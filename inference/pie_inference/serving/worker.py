@@ -259,12 +259,17 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None
                 return
 
     while True:
+        engine.turns.end()
+        engine.turns.begin()
         if flights:
             land()
             go_on()
             if flights and (inbox.is_empty or flights[-1].has_more):
                 continue
-        match inbox.take():
+        engine.turns.end()
+        message = inbox.take()
+        engine.turns.begin()
+        match message:
             case Plan() as plan:
                 if flights:  # answers come in the order of the plans, so parts of this one must not
                     started = engine.start(plan)

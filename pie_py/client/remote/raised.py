@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import linecache
 import sys
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from pie_py.client.errors import InferletFailed
 from pie_py.client.remote.values import CannotTravel, loads
 from pie_py.config.printable import printable
 
-MOST_CHAINED, MOST_FRAMES = 100, 1000  # exceptions behind one, and places in a traceback
+MOST_CHAINED, MOST_FRAMES = 100, 1000  # exceptions behind one, and places in their tracebacks
 MOST_TEXT = 1 << 16  # characters
 _MEANINGFUL = ("unittest", "bdb", "pdb", "doctest")  # skip a test, or end a debugger
 _MARK = "__inferlet__"  # a global of frames that were made here
@@ -41,6 +42,7 @@ def rebuilt(
     while following is not None and len(chain) < MOST_CHAINED:
         chain.append(following)
         following = following["inner"]
+    most = max(10, MOST_FRAMES // len(chain))
     error: Exception | None = None
     for each in reversed(chain):
         inner, error = error, _error(each, types)
@@ -50,8 +52,8 @@ def rebuilt(
             error.__context__ = inner
             error.__suppress_context__ = inner is None
         frames = each["frames"]
-        if len(frames) > MOST_FRAMES:  # the first ones, and those where it was raised
-            frames = frames[: MOST_FRAMES // 2] + frames[-MOST_FRAMES // 2 :]
+        if len(frames) > most:  # the first ones, and those where it was raised
+            frames = frames[: most // 2] + frames[-most // 2 :]
         trace = None
         for file, line, name in reversed(frames):
             frame = _frame(origin(file), line, printable(name))
@@ -64,12 +66,22 @@ def rebuilt(
 
 def _error(report: dict[str, Any], types: Mapping[str, type]) -> Exception:
     try:
-        value = loads(report["value"], lambda name: _exception(name, types))
+        shown = json.dumps(_shown(json.loads(report["value"])))
+        value = loads(shown, lambda name: _exception(name, types))
     except Exception:  # noqa: BLE001  of whatever an inferlet has written
         value = None
     if isinstance(value, Exception):
         return value
     return InferletFailed("failed", printable(report["text"], MOST_TEXT, lines=True))
+
+
+def _shown(part: Any) -> Any:
+    """What an exception says, without characters on which a terminal acts."""
+    if isinstance(part, str):
+        return printable(part, None, lines=True)
+    if isinstance(part, list):
+        return [_shown(each) for each in part]
+    return {key: _shown(each) for key, each in part.items()} if isinstance(part, dict) else part
 
 
 def _exception(name: str, types: Mapping[str, type]) -> type:

@@ -41,10 +41,8 @@ def typical_p(logits, p):
     """Tokens whose surprise is nearest to the expected, of a mass (Meister et al. 2022)."""
     logs = logits.log_softmax()
     distance = abs(-logs - entropy(logs))
-    order = distance.argsort()
-    short = logs.exp()[order].cumsum() < p
-    last = minimum(short.to_int().sum(), iota().max())
-    return logits.where(distance <= distance[order[last]], -inf)
+    kept = nucleus(logits, p, by=-distance)
+    return logits.where(distance <= distance.where(kept, 0.0).max(), -inf)
 
 
 def tail_free(logits, z, count=256):

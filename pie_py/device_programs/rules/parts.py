@@ -23,8 +23,7 @@ def likely(logits, chances, bar):
 
 def entropy(logs):
     """The entropy in nats of log-probabilities."""
-    parts = logs.exp() * logs
-    return -parts.where(~parts.is_nan(), 0.0).sum()
+    return -(logs.exp() * maximum(logs, -1e30)).sum()  # 0 of what is ruled out
 
 
 def repeated(most, look_back, breakers=None):

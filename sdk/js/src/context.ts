@@ -13,7 +13,7 @@ import { checkOptions } from "./near.ts";
 import * as raw from "./raw.ts";
 import { DISTRIBUTION_SIZE, type Distribution, Sampler } from "./sample.ts";
 import { Sequence } from "./sequence.ts";
-import { distributions, type Layout, logProbabilities, type Ranges, tree } from "./several.ts";
+import { distributions, type Layout, logProbabilities, type Ranges, SCORED_AT_ONCE, tree } from "./several.ts";
 
 /** Options of a context. */
 export interface ContextOptions {
@@ -396,8 +396,8 @@ export class Context {
   }
 
   /**
-   * Log-probabilities of texts that might follow, a number for each token of each text. They run at
-   * once, on forks; the context stays as it is.
+   * Log-probabilities of texts that might follow, a number for each token of each text. They run on
+   * forks, 32 at once; the context stays as it is.
    */
   async score(continuations: Iterable<string | Iterable<number>>): Promise<number[][]> {
     this.#render();
@@ -407,12 +407,17 @@ export class Context {
       throw new RangeError("an empty continuation has no log-probability");
     }
     if (this.sequence.pending.length > 1) await this.sequence.submit(); // once, for all of them
-    const forks = texts.map(() => this.sequence.fork());
-    try {
-      return await Promise.all(texts.map((text, i) => logProbabilities(forks[i], text)));
-    } finally {
-      for (const fork of forks) fork.release();
+    const found: number[][] = [];
+    for (let start = 0; start < texts.length; start += SCORED_AT_ONCE) {
+      const some = texts.slice(start, start + SCORED_AT_ONCE);
+      const forks = some.map(() => this.sequence.fork());
+      try {
+        found.push(...(await Promise.all(some.map((text, i) => logProbabilities(forks[i], text)))));
+      } finally {
+        for (const fork of forks) fork.release();
+      }
     }
+    return found;
   }
 
   // Branching and keeping

@@ -1,5 +1,6 @@
 /** A model that the server serves, and its tokenizer. */
 
+import { encode } from "./awaited.ts";
 import * as raw from "./raw.ts";
 
 /** A message of a conversation: `role`, `content`, and what else the chat template knows. */
@@ -82,6 +83,27 @@ export class Model {
     this.bosToken = info.bos_token;
     this.stopTokens = info.stop_tokens;
     this.hasChatTemplate = info.has_chat_template;
+  }
+
+  /**
+   * What an encoder makes of texts, of pairs of them, or of token ids: a row of each.
+   *
+   * @param options of the contract's `encode`: `most`, `prompt`, `raw`.
+   * @throws PieError `unsupported` if the model is no encoder.
+   */
+  async encode(
+    inputs: (string | [string, string] | number[])[],
+    options: Record<string, unknown> = {},
+  ): Promise<number[][]> {
+    const queue = raw.createQueue(this.name);
+    try {
+      const asked = JSON.stringify(inputs);
+      const [, numbers] = await encode(queue, asked, JSON.stringify(options));
+      const width = this.info.width;
+      return inputs.map((_, at) => numbers.slice(at * width, (at + 1) * width));
+    } finally {
+      raw.destroyQueue(queue);
+    }
   }
 
   /**

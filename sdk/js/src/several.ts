@@ -1,7 +1,7 @@
 /** Several tokens in one forward, with the distribution after each of them. */
 
 import * as raw from "./raw.ts";
-import { Distribution, DISTRIBUTION_SIZE } from "./sample.ts";
+import { Distribution } from "./sample.ts";
 import type { Sequence } from "./sequence.ts";
 
 /** Places of tokens that a token attends to: from, up to. */
@@ -44,14 +44,26 @@ export async function distributions(
   k: number,
   layout: Layout = {},
 ): Promise<Distribution[]> {
+  const found = await answers(sequence, tokens, layout, (embed) => raw.getNextDist(sequence.queue, embed, k), raw.takeDist);
+  return found.map((answer) => new Distribution(...answer));
+}
+
+/** Runs what is pending and the tokens; what is asked of the hidden state after each of the latter. */
+async function answers<Answer>(
+  sequence: Sequence,
+  tokens: number[],
+  layout: Layout,
+  ask: (embed: number) => number,
+  take: (future: number) => Answer,
+): Promise<Answer[]> {
   sequence.retract();
   const most = sequence.model.maxBatchTokens;
   const plain = !layout.positions && !layout.mask;
   if (plain && sequence.pending.length + tokens.length > most) {
     if (sequence.pending.length) await sequence.submit();
-    const found: Distribution[] = [];
+    const found: Answer[] = [];
     for (let start = 0; start < tokens.length; start += most) {
-      found.push(...(await distributions(sequence, tokens.slice(start, start + most), k)));
+      found.push(...(await answers(sequence, tokens.slice(start, start + most), layout, ask, take)));
     }
     return found;
   }
@@ -60,14 +72,13 @@ export async function distributions(
   const { length } = sequence;
   const embeds = queueForward(sequence, tokens, layout);
   if (!plain) sequence.prefixCache = false; // it is no text, as the prefix cache takes it
-  const futures = embeds.map((embed) => raw.getNextDist(sequence.queue, embed, k));
+  const futures = embeds.map(ask);
   if (tokens.length > 1) raw.deallocEmb(sequence.queue, [embeds[0], tokens.length - 1]);
-  const answers = Promise.all(futures.map((future) => sequence.outcome(future, raw.takeDist)));
-  const found = await answers.catch((error: unknown) => {
+  const found = Promise.all(futures.map((future) => sequence.outcome(future, take)));
+  return found.catch((error: unknown) => {
     sequence.truncate(length);
     throw error;
   });
-  return found.map((answer) => new Distribution(...answer));
 }
 
 /** Queues what is pending and the tokens in one forward; the embeds of the outputs. */
@@ -116,6 +127,9 @@ function runs(start: number, pending: number, count: number, mask: Ranges[]): nu
   });
 }
 
+/** Texts that are scored at once, each with pages of its own. */
+export const SCORED_AT_ONCE = 32;
+
 /** Of each token of a continuation, given what is before it. The sequence goes on with it. */
 export async function logProbabilities(sequence: Sequence, continuation: number[]): Promise<number[]> {
   if (!sequence.pending.length) sequence.rerunLast(sequence.tokens.length);
@@ -123,15 +137,16 @@ export async function logProbabilities(sequence: Sequence, continuation: number[
   if (last === undefined) {
     throw new RangeError("nothing to continue from: fill something into the context first");
   }
-  const { vocabSize } = sequence.model;
   const tokens = [last, ...continuation.slice(0, -1)];
-  let found = await distributions(sequence, tokens, Math.min(DISTRIBUTION_SIZE, vocabSize));
-  let logs = found.map((each, i) => each.logprob(continuation[i]));
-  if (logs.includes(-Infinity)) {
-    // Less likely than those: ask for all.
-    sequence.truncate(sequence.tokens.length - tokens.length);
-    found = await distributions(sequence, tokens, vocabSize);
-    logs = found.map((each, i) => each.logprob(continuation[i]));
+  // For programs of few sizes, which run together.
+  const padded = Array.from({ length: 2 ** Math.ceil(Math.log2(tokens.length)) }, (_, i) => continuation[i] ?? 0);
+  const { queue } = sequence;
+  const sampler = raw.createSampler(queue, JSON.stringify({ program: "forced", given: { tokens: padded } }));
+  try {
+    const ask = (embed: number) => raw.sample(queue, embed, sampler);
+    const found = await answers(sequence, tokens, {}, ask, raw.takeSample);
+    return found.map(([, logprob]) => logprob);
+  } finally {
+    raw.destroySampler(queue, sampler);
   }
-  return logs;
 }

@@ -6,16 +6,20 @@ What verification of drafts, Jacobi decoding, trees of drafts and scoring have i
 from __future__ import annotations
 
 import asyncio
-import math
+import json
+from collections.abc import Callable
 from collections.abc import Sequence as List
 from dataclasses import dataclass
+from typing import TypeVar
 
 from inferlet import raw
 from inferlet._pages import extend
 from inferlet._sequence import Sequence
 from inferlet.errors import PieError
-from inferlet.sample import DISTRIBUTION_SIZE, Distribution
+from inferlet.sample import Distribution
 
+Answer = TypeVar("Answer")
+SCORED_AT_ONCE = 32  # texts, each with pages of its own
 Ranges = List[tuple[int, int]]  # places of tokens that a token attends to: from, up to
 
 
@@ -70,6 +74,26 @@ async def distributions(
 ) -> list[Distribution]:
     """Runs what is pending and the tokens; the `k` likeliest tokens after each of the latter.
 
+    Raises as `_answers`.
+    """
+
+    def ask(embed: int) -> int:
+        return raw.get_next_dist(sequence.queue, embed, k)
+
+    found = await _answers(sequence, tokens, layout, ask, raw.take_dist)
+    return [Distribution(*answer) for answer in found]
+
+
+async def _answers(
+    sequence: Sequence,
+    tokens: list[int],
+    layout: Layout,
+    ask: Callable[[int], int],
+    take: Callable[[int], Answer],
+) -> list[Answer]:
+    """Runs what is pending and the tokens; what is asked of the hidden state after each of the
+    latter.
+
     Raises:
         ValueError: the layout has another number of tokens, or they are too many for one forward.
         PieError: of the server; then the tokens are not part of the sequence.
@@ -82,21 +106,20 @@ async def distributions(
         return [
             found
             for start in range(0, len(tokens), most)
-            for found in await distributions(sequence, tokens[start : start + most], k, layout)
+            for found in await _answers(sequence, tokens[start : start + most], layout, ask, take)
         ]
     if sequence.pending and not sequence.tokens and sequence.prefix_cache:
         await sequence.submit()  # begins with what the prefix cache has
     length = len(sequence)
     embeds = queue_forward(sequence, tokens, layout)
-    futures = [raw.get_next_dist(sequence.queue, embed, k) for embed in embeds]
+    futures = [ask(embed) for embed in embeds]
     if len(tokens) > 1:
         raw.dealloc_emb(sequence.queue, [embeds[0], len(tokens) - 1])
     try:
-        answers = await asyncio.gather(*(sequence.outcome(f, raw.take_dist) for f in futures))
+        return await asyncio.gather(*(sequence.outcome(f, take) for f in futures))
     except PieError:
         sequence.truncate(length)
         raise
-    return [Distribution(*answer) for answer in answers]
 
 
 def queue_forward(sequence: Sequence, tokens: list[int], layout: Layout) -> list[int]:
@@ -159,12 +182,17 @@ async def log_probabilities(sequence: Sequence, continuation: list[int]) -> list
     if not sequence.pending:
         raise ValueError("nothing to continue from: fill something into the context first")
     last = sequence.pending.pop()
-    size = min(DISTRIBUTION_SIZE, sequence.model.vocab_size)
     tokens = [last, *continuation[:-1]]
-    found = await distributions(sequence, tokens, size, Layout())
-    logs = [d.logprob(token) for d, token in zip(found, continuation, strict=True)]
-    if -math.inf in logs:  # less likely than those: ask for all
-        sequence.truncate(len(sequence.tokens) - len(tokens))
-        found = await distributions(sequence, tokens, sequence.model.vocab_size, Layout())
-        logs = [d.logprob(token) for d, token in zip(found, continuation, strict=True)]
-    return logs
+    # For programs of few sizes, which run together.
+    padded = continuation + [0] * ((1 << (len(continuation) - 1).bit_length()) - len(continuation))
+    forced = json.dumps({"program": "forced", "given": {"tokens": padded}})
+    queue, sampler = sequence.queue, raw.create_sampler(sequence.queue, forced)
+
+    def ask(embed: int) -> int:
+        return raw.sample(queue, embed, sampler)
+
+    try:
+        found = await _answers(sequence, tokens, Layout(), ask, raw.take_sample)
+    finally:
+        raw.destroy_sampler(queue, sampler)
+    return [logprob for _, logprob, *_ in found]

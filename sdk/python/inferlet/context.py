@@ -12,7 +12,14 @@ from inferlet._choice import Choosing, Rule
 from inferlet._drafts import Drafts
 from inferlet._run import NO_GUESSES, Guessing
 from inferlet._sequence import Sequence
-from inferlet._several import Layout, Ranges, distributions, log_probabilities, tree
+from inferlet._several import (
+    SCORED_AT_ONCE,
+    Layout,
+    Ranges,
+    distributions,
+    log_probabilities,
+    tree,
+)
 from inferlet.branches import gather
 from inferlet.chat import Conversation
 from inferlet.device import Attend, ProgramSampler
@@ -427,8 +434,8 @@ class Context:
     async def score(self, continuations: Iterable[str | Iterable[int]]) -> list[list[float]]:
         """Log-probabilities of texts that might follow, a number for each token of each text.
 
-        They run at once, on forks; the context stays as it is. The model finds the text most likely
-        whose `sum` is largest; `sum / len` does not favour short ones.
+        They run on forks, 32 at once; the context stays as it is. The model finds the text most
+        likely whose `sum` is largest; `sum / len` does not favour short ones.
 
         Args:
             continuations: texts, or their tokens.
@@ -443,12 +450,16 @@ class Context:
             raise ValueError("an empty continuation has no log-probability")
         if self.sequence.pending[1:]:
             await self.sequence.submit()  # once, for all of them
-        forks = [self.sequence.fork() for _ in texts]
-        try:
-            return await gather(*map(log_probabilities, forks, texts))
-        finally:
-            for fork in forks:
-                fork.release()
+        found = []
+        for start in range(0, len(texts), SCORED_AT_ONCE):
+            some = texts[start : start + SCORED_AT_ONCE]
+            forks = [self.sequence.fork() for _ in some]
+            try:
+                found += await gather(*map(log_probabilities, forks, some))
+            finally:
+                for fork in forks:
+                    fork.release()
+        return found
 
     # Branching and keeping
 

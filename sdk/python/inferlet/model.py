@@ -7,6 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from inferlet import raw
+from inferlet._generated import awaited
+from inferlet.branches import gather
+from inferlet.errors import PieError
+
+# Inputs of an encoder in one call, whose characters and numbers have bounds.
+CALL_INPUTS, CALL_CHARACTERS, CALL_NUMBERS = 256, 200_000, 1 << 19
+
+# What an encoder reads: a text, a pair of texts, or token ids with the marks around a text.
+Input = str | Sequence[str] | Sequence[int]
 
 
 class Tokenizer:
@@ -84,6 +93,8 @@ class Model:
         self.shared_pages: dict[int, int] = {}
         # Those of them that are exported or in the prefix cache, and can't change.
         self.frozen_pages: set[int] = set()
+        self._encoding: int | None = None  # the queue of what is encoded
+        self.encoded_tokens = 0  # that this inferlet has had it read as an encoder
 
     @classmethod
     def load(cls, name: str | None = None) -> Model:
@@ -110,8 +121,97 @@ class Model:
         """Names of the LoRA adapters that contexts of the model may go through."""
         return raw.available_adapters(self.name)
 
+    async def embed(self, texts: Sequence[Input], **options: Any) -> list[list[float]]:
+        """An embedding of each text, as the model's sentence-transformers files say.
+
+        Args:
+            texts: to be embedded, all in one batch, with those of other inferlets.
+            options: of the contract's `encode`: `prompt` (such as "query", of `info["prompts"]`),
+                `most` tokens of each text that are read, `raw`.
+
+        Raises:
+            PieError: `unsupported` if the model is no encoder, or has a head (`classify`).
+        """
+        self._check("embed", "embeddings", "its head's numbers: `score`, `classify`")
+        return await self.encode(texts, **options)
+
+    async def score(self, pairs: Sequence[Input], **options: Any) -> list[float]:
+        """How well the two texts of each pair go together: the one number of a cross-encoder's or
+        a reward model's head, which takes single texts too; of an embedding model the cosine.
+
+        Args:
+            pairs: of texts.
+            options: as of `embed`.
+
+        Raises:
+            PieError: `unsupported` if the model is no encoder, or its head has several numbers.
+        """
+        if self.info["task"] == "classify":
+            several = len(self.info["labels"]) > 1
+            self._check("embed" if several else "classify", "one score", "several: `classify`")
+            return [row[0] for row in await self.encode(pairs, **options)]
+        sides = [text for pair in pairs for text in _two(pair)]
+        rows = [_unit(row) for row in await self.encode(sides, **options)]
+        return [sum(map(float.__mul__, *both)) for both in zip(rows[::2], rows[1::2], strict=True)]
+
+    async def classify(self, texts: Sequence[Input], **options: Any) -> list[dict[str, float]]:
+        """The probability of each label, of each text or pair of texts.
+
+        Args:
+            texts: to be classified.
+            options: as of `embed`; with `raw` the head's own numbers.
+
+        Raises:
+            PieError: `unsupported` if the model has no head.
+        """
+        self._check("classify", "classes", "embeddings: `embed`")
+        labels = self.info["labels"]
+        return [dict(zip(labels, row, strict=True)) for row in await self.encode(texts, **options)]
+
+    def _check(self, task: str, wanted: str, what: str) -> None:
+        """Raises PieError `unsupported` unless the model is an encoder for the task."""
+        fits = (self.info["task"] == "classify") == (task == "classify")
+        if not fits or "encode" not in self.traits:
+            gives = what if "encode" in self.traits else "text: it is no encoder"
+            raise PieError(f"unsupported: model {self.name!r} gives no {wanted}, but {gives}")
+
+    async def encode(self, inputs: Sequence[Input], **options: Any) -> list[list[float]]:
+        """What an encoder makes of each input, `info["width"]` numbers: see `embed`, `score` and
+        `classify`, which are this for models of one kind each.
+        """
+        if self._encoding is None:
+            self._encoding = raw.create_queue(self.name)
+        said, width = json.dumps(options), self.info["width"]
+        calls: list[str] = []
+        group: list[str] = []
+        for one in map(json.dumps, inputs):
+            full = len(group) == min(CALL_INPUTS, max(1, CALL_NUMBERS // width))
+            if group and (full or sum(map(len, group)) + len(one) > CALL_CHARACTERS):
+                calls.append(f"[{','.join(group)}]")
+                group = []
+            group.append(one)
+        if group:
+            calls.append(f"[{','.join(group)}]")
+        rows: list[list[float]] = []
+        queue = self._encoding
+        for tokens, numbers in await gather(*(awaited.encode(queue, c, said) for c in calls)):
+            self.encoded_tokens += tokens
+            rows += [numbers[at : at + width] for at in range(0, len(numbers), width)]
+        return rows
+
     def __repr__(self) -> str:
         return f"Model({self.name!r})"
 
 
 _loaded: dict[str, Model] = {}
+
+
+def _two(pair: Input) -> Sequence[Any]:
+    if isinstance(pair, str) or len(pair) != 2:
+        raise PieError("invalid-argument: an embedding model scores pairs of texts")
+    return pair
+
+
+def _unit(row: list[float]) -> list[float]:
+    length = sum(x * x for x in row) ** 0.5 or 1.0
+    return [x / length for x in row]

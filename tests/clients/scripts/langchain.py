@@ -4,6 +4,7 @@ A test that is skipped, or that fails because the model has not said or called w
 would, is not judged; its reason is told. An error of the server is wrong in any test.
 """
 
+import os
 import sys
 from typing import Any
 
@@ -94,6 +95,7 @@ class Telling:
 
 if __name__ == "__main__":
     options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "--asyncio-mode=auto"]
+    options += ["--noconftest", "-c", os.devnull]  # those of our own tests need other packages
     # The client keeps its connections, and so a loop, over all tests.
     options += ["-o", "asyncio_default_test_loop_scope=session"]
     chosen = "(not ByFunctions or structured)" + "".join(

@@ -489,6 +489,14 @@ async fn several() -> Result {
     let rows = [vec![0..1, 3..4], vec![0..5]];
     let found = other.forward(&prompt[3..5], 64).mask(&rows).positions(&[1, 4]).await?;
     same(&found[0], &after(&model, &[prompt[0], prompt[3]]).await?);
+
+    let scored = filled(&model).await?.score(&[wanted[..2].to_vec(), vec![11; 40]]).await?;
+    let next = [&prompt[..], &wanted[..1]].concat();
+    for (log, text, token) in [(scored[0][0], &prompt, wanted[0]), (scored[0][1], &next, wanted[1])]
+    {
+        assert!((log - after(&model, text).await?.logprob(token)).abs() < 1e-3);
+    }
+    assert_eq!(scored[1].len(), 40);
     Ok(())
 }
 

@@ -9,16 +9,18 @@ from pie_control.api.binder import queue_of
 from pie_control.api.grammar.matcher import Matcher
 from pie_control.api.grammar.service import Grammar, GrammarService
 from pie_control.api.sample import enqueue_sample
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, Shortage
 from pie_control.fairness import Owner
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Handles, Instance, InstanceState, Turns
 from pie_control.models.served import ServedModels
+from pie_control.shares import Shares
 from pie_control.wasm import SUSPENDED
 from pie_py.config.limits import Limits
 
 MAX_TOKENS = 1024  # of one call
 MATCHERS = 256  # of one instance, open at once
+GRAMMAR_BYTES = 512 << 20  # that instances hold
 # A token takes a microsecond as a rule, and some milliseconds in a grammar made for that.
 INLINE_TOKENS = 8
 # Functions that may suspend the guest.
@@ -35,6 +37,11 @@ class GrammarTable:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._held: Handles[Grammar | Matcher] = Handles()
+
+    @property
+    def grammars(self) -> list[Grammar]:
+        """The grammars."""
+        return [held for held in self._held.values() if isinstance(held, Grammar)]
 
     def check_room(self, kind: type[Grammar | Matcher]) -> None:
         """Raises `limit-exceeded` if there are as many of a kind as there may be."""
@@ -66,7 +73,10 @@ class GrammarTable:
 class GrammarCalls:
     """Grammars and matchers of all instances, by handle."""
 
-    def __init__(self, models: ServedModels, grammars: GrammarService, turns: Turns) -> None:
+    def __init__(
+        self, models: ServedModels, grammars: GrammarService, turns: Turns, shares: Shares
+    ) -> None:
+        self._share = shares.add("bytes of grammars", GRAMMAR_BYTES, self._bytes_of)
         self._models = models
         self._grammars = grammars
         self._turns = turns
@@ -75,6 +85,16 @@ class GrammarCalls:
     def drop_instance(self, instance: Instance) -> None:
         """Forgets the handles of an instance that has ended."""
         self._tables.pop(instance, None)
+
+    def _bytes_of(self, user: str | None) -> int:
+        """Bytes of the grammars that a user's instances hold, or all; each once."""
+        held = {
+            id(grammar): grammar.size
+            for instance, table in self._tables.items()
+            if user in (None, instance.user)
+            for grammar in table.grammars
+        }
+        return sum(held.values())
 
     def _table(self, instance: Instance) -> GrammarTable:
         table = self._tables.get(instance)
@@ -106,6 +126,10 @@ class GrammarCalls:
         """Consumes a future of a grammar and returns the grammar's handle."""
         self._table(instance).check_room(Grammar)
         grammar: Grammar = instance.futures.take(future, FutureKind.GRAMMAR)
+        free = GRAMMAR_BYTES - self._bytes_of(None)
+        self._share.check(instance.user, grammar.size, free)
+        if grammar.size > free:
+            raise Shortage("the grammars of all users take all that they may", "out-of-resources")
         return self._table(instance).add(grammar)
 
     def release_grammar(self, instance: Instance, grammar: int) -> None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -40,7 +40,9 @@ MOST_CHARACTERS = 256 << 10  # of one grammar
 THREADS = 2  # that compile; a user has one of them at a time
 USER_COMPILATIONS = 64  # under way, of all instances of one user
 KEPT_GRAMMARS = 128  # compiled ones kept for later uses
-KEPT_CHARACTERS = 4 << 20  # of their texts together
+KEPT_BYTES = 128 << 20  # that they take together
+# A compiled grammar takes, at most about: in any case, and for each character of its text.
+LEAST_BYTES, BYTES_A_CHARACTER = 128 << 10, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Grammar:
     model: str
     vocabulary: Vocabulary
     root: LLMatcher
+    size: int  # bytes of memory, about
 
     def matcher(self, wake: Callable[[], None], owner: Owner) -> Matcher:
         """A matcher at the grammar's start; `wake` asks for another turn of the scheduler."""
@@ -93,7 +96,7 @@ class GrammarService(Service):
         self._threads = FairThreads(THREADS, 1, "grammar-compile", STACK_BYTES)
         self._vocabularies: dict[str, Vocabulary] = {}
         self._cache: OrderedDict[_Key, Grammar] = OrderedDict()
-        self._cached_characters = 0
+        self._cached_bytes = 0
         self._under_way: dict[tuple[str, _Key], _Compilation] = {}  # by user
         self._shares: dict[str, _Share] = {}  # by user
 
@@ -255,24 +258,7 @@ class GrammarService(Service):
             text,
             seconds=self._config.compile_seconds,
         )
-        done = trio.Event()
-        results: list[Grammar | Exception] = []
-        token = trio.lowlevel.current_trio_token()
-
-        def work() -> None:
-            try:
-                results.append(self._compile_here(model, codec, ready))
-            except Exception as error:  # noqa: BLE001  a fault of ours is this call's error
-                results.append(error)
-            with suppress(trio.RunFinishedError):
-                token.run_sync_soon(done.set)
-
-        self._threads.submit(owner, work)
-        await done.wait()
-        [result] = results
-        if isinstance(result, Exception):
-            raise result
-        return result
+        return await self._threads.run(owner, partial(self._compile_here, model, codec, ready))
 
     def _compile_here(self, model: ModelDescription, codec: TextCodec, ready: str) -> Grammar:
         """Runs in a thread. `ready` is what `probe` has returned."""
@@ -280,7 +266,8 @@ class GrammarService(Service):
         if vocabulary is None:
             vocabulary = load_vocabulary(codec, model.vocab_size, model.stop_tokens)
             self._vocabularies[model.name] = vocabulary
-        return Grammar(model.name, vocabulary, compiled(vocabulary, ready))
+        size = LEAST_BYTES + BYTES_A_CHARACTER * len(ready)
+        return Grammar(model.name, vocabulary, compiled(vocabulary, ready), size)
 
     def _key(self, model: str, kind: str, text: str, user: str) -> _Key:
         return _Key("" if self._config.shared else user, model, kind, text)
@@ -288,10 +275,8 @@ class GrammarService(Service):
     def _keep(self, key: _Key, grammar: Grammar) -> None:
         """Keeps a grammar, within bounds: those not used for longest make room."""
         if key not in self._cache:  # two users' threads may have compiled it at once
-            self._cached_characters += len(key.text)
+            self._cached_bytes += grammar.size
         self._cache[key] = grammar
-        while self._cache and (
-            len(self._cache) > KEPT_GRAMMARS or self._cached_characters > KEPT_CHARACTERS
-        ):
-            oldest, _ = self._cache.popitem(last=False)
-            self._cached_characters -= len(oldest.text)
+        while self._cache and (len(self._cache) > KEPT_GRAMMARS or self._cached_bytes > KEPT_BYTES):
+            _, oldest = self._cache.popitem(last=False)
+            self._cached_bytes -= oldest.size

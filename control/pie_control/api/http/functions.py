@@ -129,6 +129,11 @@ class HttpClient(Service):
         """Gives the body of an answer a handle."""
         return self._share(instance).bodies.add(exchange)
 
+    def skip_body(self, instance: Instance) -> None:
+        """A body that is lost: no other one has its handle."""
+        bodies = self._share(instance).bodies
+        del bodies[bodies.add(None)]  # type: ignore[arg-type]
+
     def read_body(self, instance: Instance, body: int, most: int) -> int:
         """Asks for the next bytes of a body and returns the handle of their future.
 

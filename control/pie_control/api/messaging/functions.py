@@ -67,6 +67,10 @@ class Bus:
         # Users without an instance whose queues stay, by how long they have been without one
         self._idle: OrderedDict[str, _User] = OrderedDict()
 
+    def bytes_of(self, user: str) -> int:
+        """Bytes in a user's work queues."""
+        return self._users[user].budget.used if user in self._users else 0
+
     # Instances come and go
 
     def join(self, instance: Instance) -> None:

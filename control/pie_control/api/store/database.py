@@ -32,6 +32,12 @@ CREATE TABLE usage (
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT};
 """
+# Changes by durable instances that may be asked for again after a crash.
+_DONE = """
+CREATE TABLE IF NOT EXISTS done (
+    instance TEXT NOT NULL, call INTEGER NOT NULL, PRIMARY KEY (instance, call)
+) WITHOUT ROWID
+"""
 
 
 class Database(Entries):
@@ -64,6 +70,7 @@ class Database(Entries):
         if _is_empty(sql):
             for statement in _SCHEMA.split(";\n"):
                 sql.execute(statement)
+        sql.execute(_DONE)
         sql.execute("COMMIT")
 
     def execute(self, statement: str, arguments: Sequence[Any] = ()) -> Rows:

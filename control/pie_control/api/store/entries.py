@@ -12,6 +12,7 @@ from pie_control.instances.instance import Fence
 from pie_py.config.services import StoreConfig
 
 OVERHEAD = 64  # bytes that a key takes in memory in addition to its text
+MOST_UNDER_WAY = 1 << 16  # numbers of an instance's calls, of which some may be done again
 READ_BYTES = 16 << 20  # results of one `run`; what is beyond comes with the next
 
 
@@ -47,6 +48,7 @@ class Commit:
     writes: tuple[tuple[str, bytes], ...]
     deletes: tuple[str, ...]
     fence: Fence | None = None  # of the run that it belongs to; only a database looks at it
+    once: tuple[str, int] | None = None  # a durable instance, and the number of its call
 
 
 Operation: TypeAlias = Get | ListKeys | Commit
@@ -127,13 +129,27 @@ class Entries(ABC):
         self.execute("SAVEPOINT one")
         result = None
         try:
-            self._check(operation)
-            self._change(operation)
+            if operation.once is None or self._is_first(*operation.once):
+                self._check(operation)
+                self._change(operation)
         except ApiError as error:
             self.execute("ROLLBACK TO one")
             result = error
         self.execute("RELEASE one")
         return result
+
+    def _is_first(self, instance: str, call: int) -> bool:
+        """True if a call of a durable instance has not changed anything yet; notes that it has."""
+        known = self.execute(
+            "SELECT 1 FROM done WHERE instance = ? AND call = ?", (instance, call)
+        ).fetchone()
+        if known is None:
+            self.execute("INSERT INTO done VALUES (?, ?)", (instance, call))
+            self.execute(
+                "DELETE FROM done WHERE instance = ? AND call < ?",
+                (instance, call - MOST_UNDER_WAY),
+            )
+        return known is None
 
     def _keys(self, wanted: ListKeys) -> list[str]:
         prefix = wanted.prefix.encode()

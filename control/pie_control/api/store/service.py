@@ -87,6 +87,8 @@ class StoreService:
             raise self._too_much(instance)
         if isinstance(operation, Commit) and instance.fence is not None:
             operation = replace(operation, fence=instance.fence)
+        if isinstance(operation, Commit) and instance.durable is not None:
+            operation = replace(operation, once=(instance.id, instance.durable.coming_key))
         request = _Request(instance, operation, future, 0)
         self._hold(request, _size(operation))
         future.on_cancel = partial(self._give_up, request)

@@ -106,6 +106,7 @@ class Command(ABC):
     # Light commands may have several batches in a plan; the one that is not has one batch a plan.
     is_light: ClassVar[bool] = True
     one_batch_a_plan: ClassVar[bool] = False  # a light kind whose batches take long all the same
+    takes_turns: ClassVar[bool] = False  # users have room in a batch by turns, not by age
     # What its sending says of its queue: that it runs ahead of the tokens that its program has seen
     # (if the worker still has something of it), that it does not, or nothing.
     runs_ahead: ClassVar[bool | None] = None

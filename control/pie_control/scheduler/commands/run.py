@@ -127,11 +127,17 @@ class RunCommand(Command):
         self.over = False  # as its state says
         self.guesses = self.is_draft = False  # it guesses, or its tokens are another run's guesses
         self.error: ApiError | None = None  # why it is over
+        self.known: Sequence[int] = ()  # the tokens that come first in any case
         self.row: int | None = None  # in the scheduler's table, while it has steps to do
         self.wanted = NEVER  # tokens that the first of `waiting` waits for
         self.waiting: list[tuple[int, Waiter]] = []
         self.trail: Record | None = None  # of the text in its pages, as it began
         self.table: RunTable | None = None  # once it is queued
+
+    def know(self, tokens: Sequence[int]) -> None:
+        """These are its first tokens, whatever the sampler would choose. It is not queued yet."""
+        self.known = tokens
+        self.limit = min(self.most, len(tokens) + LEAD)
 
     # Tokens
 

@@ -43,6 +43,16 @@ if TYPE_CHECKING:
 MAX_DISTRIBUTION_CELLS = 1 << 22  # commands times the widest k: 32 MiB of answer
 
 
+NO_MASKS: Uint32 = np.zeros((0, 0), np.uint32)
+
+
+def only(token: int, vocabulary: int) -> Uint32:
+    """The words of a mask that allows one token."""
+    words = np.zeros(-(-vocabulary // 32), np.uint32)
+    words[token // 32] = 1 << token % 32
+    return words
+
+
 class TokenMask:
     """Words of 32 tokens each: bit `t % 32` of word `t // 32` allows token `t`.
 
@@ -122,7 +132,7 @@ class SampleCommand(Command):
             steps=np.array([command.step for command in commands], np.uint32),
             top=int32([command.sampler.top for command in commands]),
             masked=int32(masked),
-            masks=np.stack(masks) if masks else np.zeros((0, 0), np.uint32),
+            masks=np.stack(masks) if masks else NO_MASKS,
             mixed=_rows(commands),
         )
 
@@ -304,7 +314,6 @@ class NextDistCommand(Question):
         for i, command in enumerate(commands):
             if command.queue.failure is None:
                 k = command.k
-                command.queue.owner.generated_tokens += 1
                 command.future.on_cancel = None
                 command.future.resolve((tokens[i, :k], probabilities[i, :k]))
 

@@ -34,6 +34,7 @@ class SetSamplerCommand(Command):
     """Makes a sampler."""
 
     kind: ClassVar[str] = SetSampler.kind
+    one_batch_a_plan: ClassVar[bool] = True  # others wait while the worker reads programs
     sampler: Sampler
     seed: int  # 64 bits
     program: Bound  # which chooses
@@ -63,11 +64,10 @@ class SetSamplerCommand(Command):
         """As many as have programs that the worker has soon read; of equal ones it reads one."""
         total, texts = 0, set()
         for i, command in enumerate(commands):
-            program = command.program.program
-            if program.text in texts:
-                continue
-            texts.add(program.text)
-            total += len(program.nodes)
+            for bound in (command.program, command.attend):
+                if bound is not None and bound.program.text not in texts:
+                    texts.add(bound.program.text)
+                    total += len(bound.program.nodes)
             if total > MOST_NODES:
                 return max(i, 1)
         return len(commands)

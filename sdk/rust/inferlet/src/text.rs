@@ -1,6 +1,7 @@
 //! Text into tokens and embeds, output embeds into distributions: the contract's interfaces
-//! `input-text`, `tokenize` and `output-text`.
+//! `input-text`, `tokenize`, `encode` and `output-text`.
 
+pub use crate::host::encode::*;
 pub use crate::host::input_text::*;
 pub use crate::host::output_text::*;
 pub use crate::host::tokenize::*;

@@ -6,10 +6,12 @@ use std::pin::Pin;
 
 use super::Context;
 use crate::error::{invalid, Result};
-use crate::sampler::DISTRIBUTION_SIZE;
+use crate::future::HostFuture;
 use crate::task::gather;
 use crate::text::Distribution;
-use crate::{allocate, text};
+use crate::{allocate, sample, text};
+
+const SCORED_AT_ONCE: usize = 32; // texts, each with pages of its own
 
 /// Tokens that are to run at once; made by [`Context::forward`], and awaited.
 pub struct Forward<'a> {
@@ -65,21 +67,9 @@ impl Forward<'_> {
         if lengths.into_iter().flatten().any(|length| length != count) {
             return invalid(format!("parents, mask and positions are each for all {count} tokens"));
         }
-        let is_text = positions.is_none() && mask.is_none();
-        let most = match is_text {
-            true => context.model.max_batch_tokens() as usize,
-            false => count.max(1),
-        };
-        let first = context.tokens.is_empty() && context.prefix_cache; // finds what others have
-        if !context.pending.is_empty() && (first || context.pending.len() + count > most && is_text)
-        {
-            context.submit(0).await?;
-        }
-        let mut found = Vec::with_capacity(count);
-        for chunk in self.tokens.chunks(most) {
-            found.extend(context.run_several(chunk, self.k, &self.layout).await?);
-        }
-        Ok(found)
+        let k = self.k;
+        let ask = |queue, embed| text::get_next_dist(queue, embed, k);
+        context.run_several(&self.tokens, &self.layout, ask).await
     }
 }
 
@@ -157,13 +147,36 @@ impl Context {
         Ok([&draft[..good], &[next]].concat())
     }
 
-    /// Runs what is pending and tokens, as many as one forward takes.
-    async fn run_several(
+    /// Runs what is pending and tokens; what is asked of the hidden state after each of the latter.
+    async fn run_several<T: 'static>(
         &mut self,
         new: &[u32],
-        k: u32,
         layout: &Layout,
-    ) -> Result<Vec<Distribution>> {
+        ask: impl Fn(u32, u32) -> HostFuture<T>,
+    ) -> Result<Vec<T>> {
+        let is_text = layout.positions.is_none() && layout.mask.is_none();
+        let most = match is_text {
+            true => self.model.max_batch_tokens() as usize,
+            false => new.len().max(1),
+        };
+        let first = self.tokens.is_empty() && self.prefix_cache; // finds what others have
+        if !self.pending.is_empty() && (first || self.pending.len() + new.len() > most && is_text) {
+            self.submit(0).await?;
+        }
+        let mut found = Vec::with_capacity(new.len());
+        for chunk in new.chunks(most) {
+            found.extend(self.run_at_once(chunk, layout, &ask).await?);
+        }
+        Ok(found)
+    }
+
+    /// As `run_several`, of as many tokens as one forward takes.
+    async fn run_at_once<T: 'static>(
+        &mut self,
+        new: &[u32],
+        layout: &Layout,
+        ask: &impl Fn(u32, u32) -> HostFuture<T>,
+    ) -> Result<Vec<T>> {
         if new.is_empty() {
             return Ok(Vec::new());
         }
@@ -197,7 +210,7 @@ impl Context {
         }
         let last = self.decode_embed()?[0];
         let embeds = (first..first + others[1]).chain([last]);
-        let asked: Vec<_> = embeds.map(|embed| text::get_next_dist(self.queue, embed, k)).collect();
+        let asked: Vec<_> = embeds.map(|embed| ask(self.queue, embed)).collect();
         allocate::dealloc_emb(self.queue, &[inputs, count])?;
         let found = self.outcome(gather(asked)).await;
         if found.is_err() {
@@ -231,7 +244,7 @@ impl Context {
     }
 
     /// Log-probabilities of texts that might follow, a number for each token of each text. They run
-    /// at once, on forks; the context stays as it is.
+    /// on forks, 32 at once; the context stays as it is.
     ///
     /// Errors: `invalid-argument` if the context is empty, or a continuation is.
     pub async fn score(&mut self, continuations: &[Vec<u32>]) -> Result<Vec<Vec<f32>>> {
@@ -242,12 +255,13 @@ impl Context {
         if self.pending.len() > 1 {
             self.submit(0).await?;
         }
-        let mut forks = Vec::new();
-        for _ in continuations {
-            forks.push(self.fork()?);
+        let mut found = Vec::with_capacity(continuations.len());
+        for some in continuations.chunks(SCORED_AT_ONCE) {
+            let forks = some.iter().map(|_| self.fork()).collect::<Result<Vec<_>>>()?;
+            let scored = forks.into_iter().zip(some).map(|(fork, tokens)| fork.logs(tokens));
+            found.extend(gather(scored).await?);
         }
-        let scored = forks.into_iter().zip(continuations).map(|(fork, tokens)| fork.logs(tokens));
-        gather(scored).await
+        Ok(found)
     }
 
     /// Log-probabilities of a continuation's tokens; the context goes on with it.
@@ -259,17 +273,13 @@ impl Context {
             return invalid("nothing to continue from: fill something in first");
         };
         let tokens = [&[last], &continuation[..continuation.len() - 1]].concat();
-        let before = self.tokens.len();
-        let mut size = DISTRIBUTION_SIZE;
-        loop {
-            let found = self.forward(&tokens, size).await?;
-            let logs: Vec<f32> =
-                found.iter().zip(continuation).map(|(d, &token)| d.logprob(token)).collect();
-            if size >= self.model.vocab_size() || logs.iter().all(|log| log.is_finite()) {
-                return Ok(logs);
-            }
-            self.truncate(before)?;
-            size = self.model.vocab_size(); // less likely than those: ask for all
-        }
+        let mut given = continuation.to_vec();
+        given.resize(given.len().next_power_of_two(), 0); // programs of few sizes run together
+        let parameters = format!(r#"{{"program": "forced", "given": {{"tokens": {given:?}}}}}"#);
+        let sampler = sample::create_sampler(self.queue, &parameters)?;
+        let ask = |queue, embed| sample::sample(queue, embed, sampler);
+        let found = self.run_several(&tokens, &Layout::default(), ask).await;
+        sample::destroy_sampler(self.queue, sampler)?;
+        Ok(found?.into_iter().map(|sampled| sampled.logprob).collect())
     }
 }

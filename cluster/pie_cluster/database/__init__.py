@@ -1,1 +1,0 @@
-"""PostgreSQL, which nodes share."""

@@ -1,1 +1,0 @@
-"""Which nodes there are, and where launches go."""

@@ -1,1 +1,0 @@
-"""A process of its own, to which clients connect."""

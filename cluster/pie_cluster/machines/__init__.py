@@ -1,1 +1,0 @@
-"""Processes on a machine of a cluster: keepers, actors, and operators' commands."""

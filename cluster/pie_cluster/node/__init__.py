@@ -1,1 +1,0 @@
-"""A node's work beside serving."""

@@ -1,1 +1,0 @@
-"""Ranks of one worker on several machines."""

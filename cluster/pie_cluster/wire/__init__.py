@@ -1,1 +1,0 @@
-"""Messages between the members of a cluster."""

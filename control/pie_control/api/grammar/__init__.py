@@ -1,1 +1,0 @@
-"""Constrained decoding: the trait `grammar`, compilation, and one walk through a grammar."""

@@ -1,1 +1,0 @@
-"""Tools of MCP servers: the trait `mcp`, the servers, and connections to them."""

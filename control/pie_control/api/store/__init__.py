@@ -1,1 +1,0 @@
-"""The users' persistent keys and values."""

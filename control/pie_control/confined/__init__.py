@@ -1,1 +1,0 @@
-"""Processes that work on what strangers sent, with limits of time and memory."""

@@ -1,1 +1,0 @@
-"""Device programs as inferlets give them: each is read once, a stranger's in a confined process."""

@@ -1,0 +1,343 @@
+"""The functions of the contract as durable instances call them: written down, and made again.
+
+Functions that give nothing of the world (pages, forwards, samplers, grammars) are called in each
+life of an instance. So what it has at the model is rebuilt by the code that built it at first,
+with the tokens that were chosen then. Of the others the journal has the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias
+
+from pie_control.durable.kinds import ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES, REFUSED, TAKES
+from pie_control.durable.outside import OutsideCalls
+from pie_control.durable.runs import RunCalls
+from pie_control.durable.waits import Call, durable_of, error_of, until, when_answered
+from pie_control.errors import ApiError
+from pie_control.instances.durable import Opened
+from pie_control.instances.futures import FutureKind
+from pie_control.instances.instance import Instance
+from pie_control.journal.past import SENDS
+from pie_control.wasm import SUSPENDED, HostFunction, List, Tuple, Type
+
+Tapped: TypeAlias = Callable[[HostFunction], Call]
+
+
+class DurableCalls:
+    """Makes the functions of durable instances from those of the others."""
+
+    def __init__(self, outside: OutsideCalls, runs: RunCalls) -> None:
+        self._outside = outside
+        self._special: dict[str, Tapped] = {
+            "runtime.wait": _wait,
+            "runtime.cancel": _cancel,
+            "runtime.monotonic-now": _monotonic,
+            "prefix-cache.match-prefix": _match_prefix,
+            **runs.taps(quiet),
+        }
+
+    def tap(self, functions: Sequence[HostFunction]) -> tuple[HostFunction, ...]:
+        """The functions for the linker of durable instances."""
+        return tuple(self._tapped(function) for function in functions)
+
+    def _tapped(self, function: HostFunction) -> HostFunction:
+        if function.interface == "source":
+            return function
+        name = name_of(function)
+        if name in REFUSED or function.interface == "messaging":
+            return replace(function, call=_refused(function))
+        if name in self._special:
+            call = self._special[name](function)
+        elif name in ANSWERED:
+            call = answered(self._outside.of_body(function))
+        elif name in SENDS:
+            call = _sends(function)
+        elif name in COMPUTED:
+            call = _computed(function)
+        elif name in OUTSIDE:
+            call = self._outside.tapped(function, OUTSIDE[name])
+        elif name in TAKES:
+            call = _takes(function, TAKES[name], self._outside)
+        else:
+            call = quiet(function)
+        return replace(function, call=call, suspends=True)
+
+
+def name_of(function: HostFunction) -> str:
+    """As the journal names it."""
+    return f"{function.interface}.{function.name}"
+
+
+def _refused(function: HostFunction) -> Call:
+    name = name_of(function)
+
+    def refused(instance: Instance, *args: Any) -> Any:
+        raise ApiError(
+            "unsupported",
+            f"a durable instance cannot call `{name}` yet: what others have in this server's memory"
+            " is gone after a crash",
+        )
+
+    return quiet(replace(function, call=refused)) if function.fallible else refused
+
+
+def quiet(function: HostFunction) -> Call:
+    """A call that is made in each life, whose failure alone is written down."""
+    real, name = function.call, name_of(function)
+
+    def failed(instance: Instance, error: ApiError) -> None:
+        durable = durable_of(instance)
+        if durable.goes_over:
+            raise durable.departs(name, why=f"it fails now: {error}")
+        durable.failed(name, str(error))
+
+    def on_answer(instance: Instance, value: Any) -> None:
+        if isinstance(value, ApiError):
+            failed(instance, value)
+
+    def call(instance: Instance, *args: Any) -> Any:
+        before = durable_of(instance).next_failure(name)
+        if before is not None:
+            raise error_of(before)
+        try:
+            value = real(instance, *args)
+        except ApiError as error:
+            failed(instance, error)
+            raise
+        if value is SUSPENDED:
+            when_answered(partial(on_answer, instance))
+        return value
+
+    return call
+
+
+def answered(function: HostFunction) -> Call:
+    """A call whose answer is the journal's."""
+    real, name, result = function.call, name_of(function), function.result
+
+    def call(instance: Instance, *args: Any) -> Any:
+        durable = durable_of(instance)
+        before = durable.next_call(name)
+        if before is not None:
+            return answer_of(before.ok, before.value, result)
+        try:
+            value = real(instance, *args)
+        except ApiError as error:
+            durable.called(name, None, str(error), ok=False)
+            raise
+        if value is SUSPENDED:
+            when_answered(partial(_note_answer, instance, name))
+        else:
+            durable.called(name, None, value)
+        return value
+
+    return call
+
+
+def _note_answer(instance: Instance, name: str, value: Any) -> None:
+    failed = isinstance(value, ApiError)
+    durable_of(instance).called(name, None, str(value) if failed else value, ok=not failed)
+
+
+def _monotonic(function: HostFunction) -> Call:
+    """A clock that never goes back, also over lives of the machine."""
+    real = function.call
+
+    def now(instance: Instance) -> int:
+        durable = durable_of(instance)
+        durable.clock_ns = max(durable.clock_ns, real(instance))
+        return durable.clock_ns
+
+    asked = answered(replace(function, call=now))
+
+    def call(instance: Instance) -> Any:
+        value = asked(instance)
+        durable_of(instance).clock_ns = value
+        return value
+
+    return call
+
+
+def _match_prefix(function: HostFunction) -> Call:
+    """No future: whether others compute a prefix at the moment is different in each life."""
+    real = function.call
+
+    def match(instance: Instance, *args: Any) -> Any:
+        spans, future = real(instance, *args)
+        if future:
+            instance.futures.cancel(future)
+        return spans, 0
+
+    return quiet(replace(function, call=match))
+
+
+def _sends(function: HostFunction) -> Call:
+    """A message to the client. Those of earlier lives are in its outbox already."""
+    real, name = function.call, name_of(function)
+
+    def call(instance: Instance, message: Any) -> None:
+        durable = durable_of(instance)
+        before = durable.next_call(name)
+        if before is not None:
+            if before.ok and before.value != message:
+                raise durable.departs(name, why="the message is another one")
+            answer_of(before.ok, before.value, None)
+            return
+        try:
+            real(instance, message)
+        except ApiError as error:
+            durable.called(name, None, str(error), ok=False)
+            raise
+        durable.called(name, None, message)
+        durable.says()
+
+    return call
+
+
+def _computed(function: HostFunction) -> Call:
+    """Opens a future of what this server computes, in each life."""
+    asked, name = quiet(function), name_of(function)
+
+    def call(instance: Instance, *args: Any) -> Any:
+        handle = asked(instance, *args)
+        durable = durable_of(instance)
+        durable.opened[handle] = Opened(durable.open(), name, is_computed=True)
+        return handle
+
+    return call
+
+
+def _cancel(function: HostFunction) -> Call:
+    asked, name = quiet(function), name_of(function)
+
+    def call(instance: Instance, future: int) -> None:
+        durable = durable_of(instance)
+        found = durable.opened.pop(future, None)
+        if found is not None and not found.is_computed:
+            if durable.next_call(name, found.key) is None:
+                durable.called(name, found.key, None)
+            instance.futures.cancel(future)
+        else:
+            asked(instance, future)
+
+    return call
+
+
+def _wait(function: HostFunction) -> Call:
+    """A wait for one future gives nothing to write down; of several the journal has which."""
+    real, asked, name = function.call, quiet(function), name_of(function)
+
+    def note(instance: Instance, futures: list[int], ready: Any) -> None:
+        if not isinstance(ready, ApiError):
+            durable_of(instance).called(name, None, [futures.index(one) for one in ready])
+
+    def call(instance: Instance, futures: list[int]) -> Any:
+        durable = durable_of(instance)
+        if durable.goes_over and all(one in durable.opened for one in futures):
+            if len(futures) == 1:
+                return _ready(instance, futures)
+            if futures and (before := durable.next_call(name)) is not None:
+                return _ready(instance, [futures[place] for place in before.value])
+        if len(futures) < 2:
+            return asked(instance, futures)
+        ready = real(instance, futures)
+        if ready is SUSPENDED:
+            when_answered(partial(note, instance, futures))
+        else:
+            note(instance, futures, ready)
+        return ready
+
+    return call
+
+
+def _ready(instance: Instance, futures: list[int]) -> Any:
+    """Futures that the past calls ready. What this server computes is waited for."""
+    durable = durable_of(instance)
+    durable.promised.update(futures)
+    computed = [one for one in futures if durable.opened[one].is_computed]
+    return until(instance, computed, lambda: futures)
+
+
+def _takes(function: HostFunction, kind: FutureKind, outside: OutsideCalls) -> Call:
+    """Consumes a future: what it gives is the journal's, unless it gives nothing."""
+    real, name, result = function.call, name_of(function), function.result
+
+    def again(instance: Instance, future: int, found: Opened, before: Any) -> Any:
+        """What the future gave in an earlier life."""
+        durable = durable_of(instance)
+        if found.is_computed:
+            try:
+                value = real(instance, future)
+            except ApiError as error:
+                if before.ok:
+                    raise durable.departs(
+                        found.maker, found.key, f"it fails now: {error}"
+                    ) from None
+            else:
+                if kind is FutureKind.SAMPLE and before.ok and value[0] != before.value[0]:
+                    why = f"the model chose token {value[0]}, not {before.value[0]}"
+                    raise durable.departs(found.maker, found.key, why)
+        else:
+            instance.futures.cancel(future)
+            if kind is FutureKind.RESPONSE and before.ok:
+                outside.lost_body(instance, before.value[2])
+        return answer_of(before.ok, before.value, result)
+
+    def now(instance: Instance, future: int, found: Opened) -> Any:
+        durable = durable_of(instance)
+        try:
+            value = real(instance, future)
+        except ApiError as error:
+            if instance.futures.find(future) is not None:  # it is not ready, or of another kind
+                durable.failed(name, str(error))
+            else:
+                durable.opened.pop(future)
+                durable.called(found.maker, found.key, str(error), ok=False)
+            raise
+        durable.opened.pop(future)
+        durable.promised.discard(future)
+        durable.called(found.maker, found.key, value)
+        return value
+
+    asked = quiet(function)
+
+    def call(instance: Instance, future: int) -> Any:
+        durable = durable_of(instance)
+        found = durable.opened.get(future)
+        if found is None or found.maker in QUIET_TAKES:
+            ready = partial(asked, instance, future)
+            if found is not None and durable.goes_over and durable.past.calls[0].name != name:
+                return until(instance, [future], ready)
+            return ready()
+        failure = durable.next_failure(name)
+        if failure is not None:
+            raise error_of(failure)
+        before = durable.next_call(found.maker, found.key)
+        if before is not None:
+            durable.opened.pop(future)
+            waited = [future] if found.is_computed else []
+            return until(instance, waited, partial(again, instance, future, found, before))
+        waited = [future] if future in durable.promised else []
+        return until(instance, waited, partial(now, instance, future, found))
+
+    return call
+
+
+def answer_of(ok: bool, value: Any, result: Type | None) -> Any:
+    """An answer of the journal, as the contract's type wants it, or its error, which is raised."""
+    if not ok:
+        raise error_of(value)
+    return _typed(value, result)
+
+
+def _typed(value: Any, of: Type | None) -> Any:
+    match of:
+        case List(element) if isinstance(value, list):
+            return [_typed(one, element) for one in value]
+        case Tuple(elements):
+            pairs = zip(value, elements, strict=True)
+            return tuple(_typed(one, element) for one, element in pairs)
+    return value

@@ -1,0 +1,158 @@
+"""Calls of durable instances about samplers and runs, whose tokens are chosen once and for all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from pie_control.api.binder import run_of
+from pie_control.durable.fingerprints import fingerprint
+from pie_control.durable.waits import Call, durable_of, error_of, until, when_answered
+from pie_control.errors import ApiError
+from pie_control.instances.futures import FutureKind
+from pie_control.instances.instance import Instance
+from pie_control.journal.past import Call as PastCall
+from pie_control.models.served import ServedModels
+from pie_control.scheduler.commands.run import RunCommand
+from pie_control.wasm import SUSPENDED, HostFunction
+
+Quiet = Callable[[HostFunction], Call]
+
+
+class RunCalls:
+    """The functions about models that need more than others."""
+
+    def __init__(self, models: ServedModels) -> None:
+        self._models = models
+
+    def taps(self, quiet: Quiet) -> dict[str, Callable[[HostFunction], Call]]:
+        """What makes each of them."""
+        return {
+            "runtime.create-queue": partial(_create_queue, self._models, quiet),
+            "sample.create-sampler": partial(_create_sampler, quiet),
+            "sample.start-run": partial(_start_run, quiet),
+            "sample.take-tokens": partial(_take_tokens, "sample.take-tokens"),
+            "sample.next-tokens": partial(_take_tokens, "sample.next-tokens"),
+            "sample.end-run": partial(_end_run, quiet),
+        }
+
+
+def _create_queue(models: ServedModels, quiet: Quiet, function: HostFunction) -> Call:
+    """The model is the one that the instance had before."""
+    asked = quiet(function)
+
+    def call(instance: Instance, model: str) -> Any:
+        handle = asked(instance, model)
+        durable_of(instance).uses(model, fingerprint(models.service(model).description.folder))
+        return handle
+
+    return call
+
+
+def _create_sampler(quiet: Quiet, function: HostFunction) -> Call:
+    """A sampler without a seed gets one that is the same in each life."""
+    asked = quiet(function)
+
+    def call(instance: Instance, queue: int, parameters: str) -> Any:
+        seed = durable_of(instance).seed()
+        try:
+            given = json.loads(parameters or "{}")
+        except ValueError:
+            given = None  # the call says what is wrong
+        if isinstance(given, dict) and "seed" not in given:
+            parameters = json.dumps({**given, "seed": seed})
+        return asked(instance, queue, parameters)
+
+    return call
+
+
+def _start_run(quiet: Quiet, function: HostFunction) -> Call:
+    asked = quiet(function)
+
+    def call(instance: Instance, queue: int, *args: Any) -> Any:
+        handle = asked(instance, queue, *args)
+        durable = durable_of(instance)
+        durable.runs[run_of(instance, queue, handle)[1]] = durable.open()
+        return handle
+
+    return call
+
+
+def _take_tokens(name: str, function: HostFunction) -> Call:
+    """As many tokens as an earlier life took, which are the same; or those that are there."""
+    real = function.call
+
+    def again(instance: Instance, run: RunCommand, before: PastCall) -> Any:
+        durable = durable_of(instance)
+        end = run.taken + len(before.value)
+        tokens = run.tokens[run.taken : end].tolist()
+        if tokens != before.value:
+            why = f"the model chose {tokens[:8]}, not {before.value[:8]}"
+            raise durable.departs(name, before.key, why)
+        run.taken = end
+        durable.took(run, len(tokens))
+        return before.value
+
+    def note(instance: Instance, run: RunCommand, key: int, tokens: Any) -> None:
+        durable = durable_of(instance)
+        failed = isinstance(tokens, ApiError)
+        durable.called(name, key, str(tokens) if failed else list(tokens), ok=not failed)
+        if not failed:
+            durable.took(run, len(tokens))
+
+    def call(instance: Instance, queue: int, run: int, *count: int) -> Any:
+        durable = durable_of(instance)
+        found = run_of(instance, queue, run)[1]
+        key = durable.runs[found]
+        before = durable.next_call(name, key)
+        if before is not None and not before.ok:
+            raise error_of(before.value)
+        if before is not None:
+            count_then = found.taken + len(before.value)
+            return _with_tokens(
+                instance, found, count_then, partial(again, instance, found, before)
+            )
+        try:
+            tokens = real(instance, queue, run, *count)
+        except ApiError as error:
+            note(instance, found, key, error)
+            raise
+        if tokens is SUSPENDED:
+            when_answered(partial(note, instance, found, key))
+        else:
+            note(instance, found, key, tokens)
+        return tokens
+
+    return call
+
+
+def _end_run(quiet: Quiet, function: HostFunction) -> Call:
+    """Ends a run, once it has the tokens that it had in an earlier life."""
+    asked = quiet(function)
+
+    def call(instance: Instance, queue: int, run: int, count: int) -> Any:
+        durable = durable_of(instance)
+        found = instance.queues[queue].runs.get(run) if queue in instance.queues else None
+        ready = partial(asked, instance, queue, run, count)
+        if found is None or not durable.goes_over:
+            return ready()
+        return _with_tokens(instance, found, count, ready)
+
+    return call
+
+
+def _with_tokens(instance: Instance, run: RunCommand, count: int, make: Callable[[], Any]) -> Any:
+    """What `make` returns once a run has so many tokens, or is over."""
+    if run.over or len(run.tokens) >= count:
+        return make()
+    future = instance.futures.create(FutureKind.DONE)
+    run.allow(count)
+    run.when(count, future)
+
+    def made() -> Any:
+        instance.futures.cancel(future.handle)
+        return make()
+
+    return until(instance, [future.handle], made)

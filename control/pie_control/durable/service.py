@@ -1,0 +1,357 @@
+"""Durable instances: launched, going on after a crash or on request, and branched off."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+
+from pie_control.durable.shelf import Ended, Shelf
+from pie_control.errors import ApiError, ProgramRejected, Shortage
+from pie_control.instances.durable import Durable
+from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
+from pie_control.instances.launcher import Launcher
+from pie_control.instances.registry import Registry
+from pie_control.instances.result_store import ResultStore, StoredResult
+from pie_control.journal.file import FORMAT, Journal, Writer
+from pie_control.journal.past import Past, head_of, up_to
+from pie_control.programs.store import Program
+from pie_control.shares import Shares
+from pie_control.tasks import Service
+from pie_py import __version__
+from pie_py.build.runtimes import RUNTIMES
+from pie_py.config.services import DurableConfig
+from pie_py.config.shipped_files import contract_version
+
+log = structlog.get_logger("pie.durable")
+
+RETRY_SECONDS = 1.0  # between tries to have room for one that goes on
+MOST_CALLS = 1000  # that are told at once
+SHORT = 120  # characters of an answer
+LOOK_SECONDS = 600.0  # between looks for journals that are old
+
+
+class DurableInstances(Service):
+    """The durable instances of one server."""
+
+    def __init__(
+        self,
+        config: DurableConfig,
+        folder: Path | None,
+        cache_folder: Path,
+        registry: Registry,
+        launcher: Launcher,
+        results: ResultStore,
+        shares: Shares,
+        date_ns: Callable[[], int],
+    ) -> None:
+        """Takes the folder of journals, None where there can be none: in a cluster."""
+        self._config = config
+        self._enabled = folder is not None
+        self._cache_folder = cache_folder
+        self._registry = registry
+        self._launcher = launcher
+        self._results = results
+        self._date_ns = date_ns
+        self._writer = Writer(self._cannot_write)
+        self.shelf = Shelf(folder or Path(), self._writer, date_ns)
+        self._share = shares.add("bytes of journals", config.bytes, self.shelf.bytes_of)
+        self._instances: dict[Journal, Instance] = {}  # alive
+        registry.on_end.append(self._on_end)
+
+    def wants(self, program: str) -> bool:
+        """True if the configuration says that a program's instances are durable."""
+        return program in self._config.programs
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Has the instances of a server before this one go on, and writes, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(super().run)
+            await nursery.start(self._writer.run)
+            if self._enabled:
+                found = await trio.to_thread.run_sync(lambda: list(self.shelf.read_all()))
+                for instance, past, problem in found:
+                    self._find(instance, past, problem)
+                nursery.start_soon(self._look)
+            task_status.started()
+
+    async def _look(self) -> None:
+        while True:
+            self.shelf.drop_old(self._config.keep_seconds)
+            await trio.sleep(LOOK_SECONDS)
+
+    # Begin
+
+    async def launch(self, program: Program, args: list[str], user: str) -> Instance:
+        """Starts a durable instance, whose journal is on disk then.
+
+        Raises:
+            ApiError: `limit-exceeded`, `out-of-resources`, `unsupported`, `worker-lost`.
+            ProgramRejected: if the program cannot run here.
+        """
+        await self._launcher.until_can_start(program)
+        return await self._begin(program, args, user, [])
+
+    async def branch(
+        self,
+        instance: str,
+        user: str | None,
+        call: int,
+        program: str | None,
+        args: list[str] | None,
+    ) -> Instance:
+        """Starts an instance that has lived as another one up to and with a call, by its number;
+        of the same program or of another one, with the same arguments or with others.
+
+        Raises:
+            ApiError: as `launch`; `not-found`.
+        """
+        entries = await self._entries(instance, user)
+        head = head_of(entries)
+        found = self._launcher.find(program or head["hash"], head["user"])
+        await self._launcher.until_can_start(found)
+        kept = up_to(entries, call)
+        said = sum(entry[0] == "said" and bool(entry[3]) for entry in kept)
+        said += sum(
+            entry[:2] in (["call", "session.send"], ["call", "session.send-blob"]) and entry[3]
+            for entry in kept
+        )
+        return await self._begin(
+            found,
+            head["args"] if args is None else args,
+            head["user"],
+            [*kept, ["acked", said]],
+            secret=head["secret"],
+            branched=[instance, call],
+        )
+
+    async def resume(self, instance: str, user: str | None) -> Instance:
+        """Has an instance go on that has ended: killed, or by a limit or a fault of the server's.
+
+        Raises:
+            ApiError: `not-found`; `already-exists`: it is alive, or has returned a result.
+        """
+        entries = await self._entries(instance, user)
+        if any(found.id == instance for found in self._instances.values()):
+            raise ApiError("already-exists", f"{instance} is alive")
+        if entries[-1][0] == "end" and entries[-1][1] == InstanceState.FINISHED.value:
+            raise ApiError("already-exists", f"{instance} has its result; `branch` it to go on")
+        head, kept = entries[0], [entry for entry in entries[1:] if entry[0] != "end"]
+        path = self.shelf.path(instance)
+        await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
+        size = await trio.to_thread.run_sync(self.shelf.create, instance, head, kept)
+        self._registry.forget(instance)
+        past = await trio.to_thread.run_sync(Past.read, path)
+        past.size = size
+        return self._alive(instance, past)
+
+    async def calls(self, instance: str, user: str | None, after: int) -> list[dict[str, Any]]:
+        """The calls in a journal, behind the first ones. Raises ApiError `not-found`."""
+        entries = await self._entries(instance, user)
+        made = [entry for entry in entries[1:] if entry[0] in ("call", "fails")]
+        return [
+            {"number": after + place, "call": entry[1], "answer": str(entry[-1])[:SHORT]}
+            for place, entry in enumerate(made[after : after + MOST_CALLS], 1)
+        ]
+
+    async def _entries(self, instance: str, user: str | None) -> list[Any]:
+        """What the journal of an instance has, alive or ended."""
+        self._check_enabled()
+        for journal, found in list(self._instances.items()):
+            if found.id == instance:
+                await journal.until_safe()
+        return await trio.to_thread.run_sync(self.shelf.entries, instance, user)
+
+    async def _begin(
+        self, program: Program, args: list[str], user: str, entries: list[Any], **facts: Any
+    ) -> Instance:
+        self._check_enabled()
+        self.shelf.make_room(user, lambda: self._share.is_full(user))
+        if self._share.is_full(user):
+            raise Shortage(
+                f"your journals have {self._share.has(user)} bytes, as many as one user may have"
+                " here: wait until others of your durable instances have ended, or end some"
+            )
+        name = self._registry.new_name(program)
+        head = self._head(program, args, user) | facts
+        size = await trio.to_thread.run_sync(self.shelf.create, name, head, entries)
+        try:
+            past = await trio.to_thread.run_sync(Past.read, self.shelf.path(name))
+            past.size = size
+            return self._alive(name, past)
+        except ApiError:
+            self.shelf.path(name).unlink(missing_ok=True)
+            raise
+
+    def _check_enabled(self) -> None:
+        if not self._enabled:
+            raise ApiError("unsupported", "a node of a cluster has no durable instances yet")
+
+    def _head(self, program: Program, args: list[str], user: str) -> dict[str, Any]:
+        return {
+            "journal": FORMAT,
+            "pie_py": __version__,
+            "contract": contract_version(),
+            "user": user,
+            "program": program.name,
+            "hash": program.hash,
+            "runtime": self._runtime(program),
+            "args": args,
+            "secret": secrets.token_hex(16),  # seeds of samplers come from it
+            "created_ns": self._date_ns(),
+        }
+
+    def _runtime(self, program: Program) -> str:
+        found = RUNTIMES.get(program.kind)
+        return "" if found is None else found.runtime_file(self._cache_folder).name
+
+    # Go on
+
+    def _find(self, instance: str, past: Past | dict[str, Any], problem: str) -> None:
+        """An instance of a server before this one."""
+        if isinstance(past, dict):
+            user = past.get("user", "")
+            self._keep_result(instance, user, f"internal: its journal is damaged: {problem}")
+        elif past.end is not None:
+            self._restore(instance, past)
+        else:
+            self._start_task(self._until_alive, instance, past)
+
+    def _restore(self, instance: str, past: Past) -> None:
+        """The record of one that had ended: its client may lack messages."""
+        assert past.end is not None
+        state, text, time_ns = past.end
+        head = past.head
+        self.shelf.has_ended(Ended(instance, head["user"], past.size, time_ns))
+        try:
+            made = self._made(instance, past)
+        except ApiError as error:
+            log.info("a record is lost", instance=instance, reason=str(error))
+            return
+        made.ended = InstanceEnded(InstanceState(state), text, time_ns)
+        self._registry.add_ended(made)
+
+    async def _until_alive(self, instance: str, past: Past) -> None:
+        """Has one go on, once there is room for it."""
+        while True:
+            try:
+                self._check(past)
+                self._alive(instance, past)
+                return
+            except Shortage:
+                await trio.sleep(RETRY_SECONDS)
+            except (ApiError, OSError) as error:
+                user = past.head["user"]
+                self._keep_result(instance, user, f"internal: it cannot go on: {error}")
+                return
+
+    def _check(self, past: Past) -> None:
+        """Refuses what would depart from its journal. Raises ApiError."""
+        head = past.head
+        if head["contract"] != contract_version():
+            raise ApiError(
+                "unsupported",
+                f"it began with contract {head['contract']}, and this server has"
+                f" {contract_version()}; a `branch` may go on",
+            )
+        program = self._launcher.find(head["hash"], head["user"])
+        if head["runtime"] != self._runtime(program):
+            raise ApiError(
+                "unsupported",
+                f"it began with the runtime {head['runtime']} of pie_py {head['pie_py']}, and this"
+                " server has another one; a `branch` may go on",
+            )
+
+    def _made(self, instance: str, past: Past) -> Instance:
+        """An instance as its journal has it, without a guest. Raises ApiError."""
+        head = past.head
+        program = self._launcher.find(head["hash"], head["user"])
+        made = self._registry.create(program, head["args"], head["user"], name=instance)
+        made.created_ns = head["created_ns"]
+        made.first_item = past.acked
+        boxes: tuple[tuple[Any, list[Any]], ...] = (
+            (made.outbox, past.outbox[past.acked :]),
+            (made.texts, past.texts),
+            (made.blobs, past.blobs),
+        )
+        for box, messages in boxes:
+            for message in messages:
+                size = len(message.encode() if isinstance(message, str) else message)
+                box.put(message, size, force=True)
+        return made
+
+    def _alive(self, name: str, past: Past) -> Instance:
+        """Has an instance be alive, and begin a life. Raises ApiError, OSError."""
+        instance = self._made(name, past)
+        journal = self.shelf.open(name, instance.user, past.size)
+        self._instances[journal] = instance
+        instance.durable = self._durable(instance, journal, past)
+        self._registry.add(instance)
+        self._results.follow(instance)
+        if self._launcher.can_start(instance.program):
+            self._launcher.begin(instance)
+        else:
+            self._start_task(self._begin_life, instance)
+        return instance
+
+    def _durable(self, instance: Instance, journal: Journal, past: Past) -> Durable:
+        depart = partial(self._registry.fail, instance)
+        return Durable(journal, past, depart, self._config.journal_bytes)
+
+    def worker_lost(self) -> None:
+        """What instances had at the worker is gone: they begin another life."""
+        for journal, instance in list(self._instances.items()):
+            if instance.state is InstanceState.RUNNING:
+                self._registry.begin_again(instance)
+                self._start_task(self._begin_again, instance, journal)
+
+    async def _begin_again(self, instance: Instance, journal: Journal) -> None:
+        await journal.until_safe()
+        if instance.state is not InstanceState.RUNNING or journal.problem is not None:
+            return
+        before = instance.durable
+        assert before is not None
+        past = await trio.to_thread.run_sync(Past.read, journal.path)
+        past.received = before.past.received  # its client may send meanwhile
+        instance.durable = self._durable(instance, journal, past)
+        await self._begin_life(instance)
+
+    async def _begin_life(self, instance: Instance) -> None:
+        while instance.state is InstanceState.RUNNING and instance.guest is None:
+            try:
+                await self._launcher.until_can_start(instance.program)
+            except ProgramRejected as error:
+                self._registry.fail(instance, f"internal: it cannot go on: {error}")
+            except ApiError as error:  # the worker does not come back yet
+                log.warning("durable instances wait", instance=instance.id, reason=str(error))
+                continue
+            if instance.state is InstanceState.RUNNING and instance.guest is None:
+                self._launcher.begin(instance)
+
+    # End
+
+    def _cannot_write(self, journal: Journal) -> None:
+        instance = self._instances.get(journal)
+        if instance is not None:
+            self._registry.fail(
+                instance, f"out-of-resources: its journal cannot be written: {journal.problem}"
+            )
+
+    def _on_end(self, instance: Instance) -> None:
+        durable = instance.durable
+        if durable is not None:
+            durable.journal.when_safe(partial(self._close, instance, durable.journal))
+
+    def _close(self, instance: Instance, journal: Journal) -> None:
+        del self._instances[journal]
+        self.shelf.end(instance.id)
+
+    def _keep_result(self, instance: str, user: str, text: str) -> None:
+        log.error("a durable instance does not go on", instance=instance, reason=text)
+        failed = InstanceState.FAILED.value
+        self._results.keep(StoredResult(instance, user, failed, text, self._date_ns()))

@@ -1,1 +1,0 @@
-"""Running inferlets: their state, their turns, their futures, and the registry of all of them."""

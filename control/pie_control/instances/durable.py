@@ -1,0 +1,228 @@
+"""What makes an instance durable: its journal, and its past while it goes over that again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pie_control.errors import ApiError
+from pie_control.journal.file import Journal
+from pie_control.journal.past import Call, Failure, Past
+
+
+class Opened(NamedTuple):
+    """A future, a run or a body, from the call that has made it on."""
+
+    key: int  # counts what an instance opens
+    maker: str  # the call
+    is_computed: bool = False  # by this server, in each life of the instance
+
+
+@dataclass(eq=False)
+class Durable:
+    """One durable instance, in one of its lives.
+
+    Handles, and what the model computes, are those of this life. What the world says is the
+    past's, until all its calls were made again.
+    """
+
+    journal: Journal
+    past: Past
+    depart: Callable[[str], None]  # ends the instance, which does not do what its journal says
+    most: int  # bytes of the journal
+    opened: dict[int, Opened] = field(default_factory=dict)  # futures, by handle
+    runs: dict[Any, int] = field(default_factory=dict)  # their keys
+    bodies: set[int] = field(default_factory=set)  # whose connections went with an earlier life
+    promised: set[int] = field(default_factory=set)  # futures that the past calls ready
+    clock_ns: int = 0  # that the program's monotonic clock has shown
+    _keys: int = 0
+    _quiet: int = 0  # calls since the last entry that a call has
+    _taken: dict[int, int] = field(default_factory=dict)  # tokens of runs, by key
+    _known: dict[int, int] = field(default_factory=dict)  # that are in the journal
+    _items: int = 0
+    _safe_items: int = 0
+
+    def __post_init__(self) -> None:
+        self._items = self._safe_items = self.past.acked + len(self.outbox)
+        self._known = {run: len(tokens) for run, tokens in self.past.tokens.items()}
+
+    @property
+    def outbox(self) -> list[str | bytes]:
+        """What it has said and its client need not have."""
+        return self.past.outbox[self.past.acked :]
+
+    # Its calls
+
+    @property
+    def goes_over(self) -> bool:
+        """True while the past has calls that it has not made again."""
+        return bool(self.past.calls)
+
+    def next_call(self, name: str, key: int | None = None) -> Call | None:
+        """What the past says of a call that is made now; None if it is a new one.
+
+        Raises:
+            ApiError: the past has another call; the instance ends.
+        """
+        calls = self.past.calls
+        if not calls:
+            return None
+        found = calls[0]
+        if isinstance(found, Failure) or found.name != name or found.key != key:
+            raise self.departs(name, key)
+        calls.popleft()
+        self.past.made += 1
+        self._quiet = 0
+        return found
+
+    def next_failure(self, name: str) -> str | None:
+        """The error that the past has for a call that gives nothing to write down."""
+        self._quiet += 1
+        calls = self.past.calls
+        if not calls:
+            return None
+        found = calls[0]
+        if not isinstance(found, Failure) or (found.name, found.number) != (name, self._quiet):
+            return None
+        calls.popleft()
+        self.past.made += 1
+        self._quiet = 0
+        return found.error
+
+    def departs(self, name: str, key: int | None = None, why: str = "") -> ApiError:
+        """Ends the instance, because the past has something else than a call that is made now."""
+        found = self.past.calls[0] if self.past.calls else None
+        recorded = "nothing more" if found is None else _described(found.name, found)
+        text = (
+            f"internal: it departs from its journal at call {self.past.made + 1}:"
+            f" the program asks {_described(name, key)}, the journal has {recorded}"
+            f"{why and f' ({why})'}; its journal is kept"
+        )
+        self.depart(text)
+        return ApiError("cancelled", "the instance has left its journal")
+
+    def called(self, name: str, key: int | None, value: Any, *, ok: bool = True) -> None:
+        """A call has been answered, or failed."""
+        self._quiet = 0
+        self.past.made += 1
+        self.journal.append("call", name, key, ok, value)
+        if self.journal.size > self.most and self.past.end is None:
+            self.depart(
+                f"limit-exceeded: its journal has more than {self.most} bytes"
+                " (durable.journal_bytes); its journal is kept"
+            )
+
+    def failed(self, name: str, error: str) -> None:
+        """A call has failed that gives nothing to write down."""
+        count, self._quiet = self._quiet, 0
+        self.past.made += 1
+        self.journal.append("fails", name, count, error)
+
+    @property
+    def coming_key(self) -> int:
+        """That of what is opened next."""
+        return self._keys + 1
+
+    def open(self) -> int:
+        """The key of something that is opened now."""
+        self._keys += 1
+        return self._keys
+
+    def seed(self) -> int:
+        """A seed for the next sampler, which is the same in each life."""
+        text = f"{self.past.head['secret']} {self.open()}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+
+    def uses(self, model: str, fingerprint: str) -> None:
+        """It makes a queue of a model.
+
+        Raises:
+            ApiError: the model is another one than it had before; the instance ends.
+        """
+        before = self.past.models.get(model)
+        if before is None:
+            self.past.models[model] = fingerprint
+            self.journal.append("model", model, fingerprint)
+        elif before != fingerprint:
+            why = f"the files of model {model!r} are others than when it began"
+            raise self.departs("runtime.create-queue", why=why)
+
+    # Tokens
+
+    def tokens_of_next(self) -> list[int]:
+        """Tokens of the run that is started now that were chosen before."""
+        return self.past.tokens.get(self.coming_key, [])
+
+    def choice(self) -> int | None:
+        """The token that was chosen by the future that is opened now."""
+        found = self.past.taken.get(self.coming_key)
+        if found is None or not found.ok or not isinstance(found.value, list):
+            return None
+        token: int = found.value[0]
+        return token
+
+    def took(self, run: Any, count: int) -> None:
+        """The program has taken more tokens of a run, which are in the journal."""
+        key = self.runs[run]
+        taken = self._taken[key] = self._taken.get(key, 0) + count
+        self._known[key] = max(self._known.get(key, 0), taken)
+
+    def saw(self, key: int, text: str, run: Any, tokens: list[int]) -> None:
+        """The tokens of a run were read so far, and a text of them goes to the client; or an empty
+        one to the program, with the entry that is next."""
+        of_run = self.runs[run]
+        first = self._known.get(of_run, 0)
+        self._known[of_run] = max(first, len(tokens))
+        self.journal.append("said", key, of_run, text, first, tokens[first:])
+
+    def told(self) -> int:
+        """Characters of the text that is opened now that the client was sent."""
+        return self.past.said.get(self.coming_key, 0)
+
+    # Its client
+
+    def receives(self, message_id: bytes, message: str | bytes) -> bool:
+        """True if a message of a client is a new one, which is in the journal then."""
+        if message_id and message_id in self.past.received:
+            return False
+        self.past.received.add(message_id)
+        self.journal.append("sent", message_id, message)
+        return True
+
+    def says(self) -> None:
+        """A message that is in the journal goes into the outbox."""
+        self._items += 1
+        items = self._items
+
+        def safe() -> None:
+            if self.journal.problem is None:
+                self._safe_items = items
+
+        self.journal.when_safe(safe)
+
+    def may_leave(self, item: int) -> bool:
+        """True if an item of the outbox is in the journal for good; the last event always is."""
+        return item < self._safe_items or self._safe_items == self._items
+
+    def acked(self, number: int) -> None:
+        """The client has all items below a number."""
+        if self.past.end is None:
+            self.journal.append("acked", number)
+
+    def end(self, ended: Any) -> None:
+        """It has ended."""
+        self.past.end = ended.state.value, ended.text, ended.time_ns
+        self.journal.append("end", *self.past.end)
+
+
+def _described(name: str, what: int | Call | Failure | None) -> str:
+    match what:
+        case Failure():
+            return f"`{name}`, which fails"
+        case Call(_, key, _, _) if key is not None:
+            return f"`{name}` number {key}"
+        case int():
+            return f"`{name}` number {what}"
+    return f"`{name}`"

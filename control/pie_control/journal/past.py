@@ -1,0 +1,162 @@
+"""A journal as an instance goes on from it: what it was told, in order, and what it has said.
+
+Kinds of entries, by their first item:
+
+- `call`, name, key, ok, value: a call that gives something, or that others see, and its answer; or
+  its error. The key is the number of the future, run or body that it is about; what a future gives
+  has the name of the call that has opened it.
+- `fails`, name, count, error: another call has failed, the so-manieth of those since the last entry
+  of these two kinds.
+- `begun`, key: a request that may change something elsewhere leaves; `due`, key, time: a sleep ends
+  at a date, nanoseconds.
+- `said`, key, run, text, first, tokens: the server has sent the client a piece of a run's text,
+  read of its tokens up to these, of which the first has a number.
+- `model`, name, fingerprint: it uses a model.
+- `sent`, id, message: the client has; `acked`, number: it has all messages below.
+- `end`, state, text, time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pie_control.journal.file import FORMAT, DamagedJournal, read_entries
+
+SENDS = ("session.send", "session.send-blob")
+RECEIVES = ("session.receive", "session.receive-blob")
+TOKENS = ("sample.take-tokens", "sample.next-tokens")
+
+
+class Call(NamedTuple):
+    """A call of the journal."""
+
+    name: str
+    key: int | None
+    ok: bool
+    value: Any  # its answer, or its error's text
+
+
+class Failure(NamedTuple):
+    """A call that gives nothing, and has failed."""
+
+    name: str
+    number: int  # of the calls since the last entry
+    error: str
+
+
+@dataclass
+class Past:
+    """What a journal says."""
+
+    head: dict[str, Any]
+    size: int  # bytes of its file that stand
+    calls: deque[Call | Failure] = field(default_factory=deque)  # that are not made again yet
+    made: int = 0  # of these
+    taken: dict[int, Call] = field(default_factory=dict)  # what became of a future, by its key
+    models: dict[str, str] = field(default_factory=dict)  # fingerprints of those that it uses
+    begun: set[int] = field(default_factory=set)
+    due: dict[int, int] = field(default_factory=dict)
+    tokens: dict[int, list[int]] = field(default_factory=dict)  # of runs, by their keys
+    said: dict[int, int] = field(default_factory=dict)  # characters, by the key of the text
+    acked: int = 0
+    outbox: list[str | bytes] = field(default_factory=list)  # from the first one on
+    received: set[bytes] = field(default_factory=set)  # ids of the client's messages
+    texts: list[str] = field(default_factory=list)  # of these, that were not taken
+    blobs: list[bytes] = field(default_factory=list)
+    end: tuple[str, str, int] | None = None
+    _tokens_taken: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Past:
+        """Reads a journal.
+
+        Raises:
+            DamagedJournal: it is none, or has other bytes than were written.
+            OSError: it cannot be read.
+        """
+        entries, size = read_entries(path.read_bytes())
+        past = cls(head_of(entries), size)
+        for entry in entries[1:]:
+            past._take(*entry)
+        return past
+
+    def _take(self, kind: str, *rest: Any) -> None:
+        match kind:
+            case "call":
+                self._called(Call(*rest))
+            case "fails":
+                self.calls.append(Failure(*rest))
+            case "model":
+                self.models[rest[0]] = rest[1]
+            case "begun":
+                self.begun.add(rest[0])
+            case "due":
+                self.due[rest[0]] = rest[1]
+            case "said":
+                key, run, text, first, tokens = rest
+                self.said[key] = self.said.get(key, 0) + len(text)
+                self._chose(run, first, tokens)
+                if text:
+                    self.outbox.append(text)
+            case "sent":
+                self.received.add(rest[0])
+                (self.texts if isinstance(rest[1], str) else self.blobs).append(rest[1])
+            case "acked":
+                self.acked = rest[0]
+            case "end":
+                self.end = (rest[0], rest[1], rest[2])
+            case _:
+                raise DamagedJournal(f"an entry is of the unknown kind {kind!r}")
+
+    def _called(self, call: Call) -> None:
+        self.calls.append(call)
+        if call.name in TOKENS:
+            if call.ok and call.key is not None:
+                first = self._tokens_taken.get(call.key, 0)
+                self._tokens_taken[call.key] = first + len(call.value)
+                self._chose(call.key, first, call.value)
+        elif call.key is not None:
+            self.taken[call.key] = call
+        if call.ok and call.name in SENDS:
+            self.outbox.append(call.value)
+        if call.ok and call.name in RECEIVES:
+            waiting: list[Any] = self.texts if isinstance(call.value, str) else self.blobs
+            waiting.remove(call.value)
+
+    def _chose(self, run: int, first: int, tokens: list[int]) -> None:
+        known = self.tokens.setdefault(run, [])
+        known[first : first + len(tokens)] = tokens
+
+
+def head_of(entries: list[Any]) -> dict[str, Any]:
+    """What a journal says of itself, by its entries. Raises DamagedJournal."""
+    head = entries[0] if entries else None
+    if not isinstance(head, dict) or head.get("journal") != FORMAT:
+        raise DamagedJournal("its head is missing, or of another version of pie_py")
+    return head
+
+
+def up_to(entries: list[Any], call: int) -> list[Any]:
+    """The entries of a journal, without its head, up to and with a call by its number; without its
+    end, and without messages of the client that were not taken by then.
+    """
+    found, calls = [], 0
+    for entry in entries[1:]:
+        if entry[0] in ("call", "fails"):
+            calls += 1
+            if calls > call:
+                break
+        if entry[0] != "end":
+            found.append(entry)
+    taken = [e[4] for e in found if e[0] == "call" and e[1] in RECEIVES and e[3]]
+    kept = []
+    for entry in found:
+        if entry[0] == "sent":
+            if entry[2] not in taken:
+                continue
+            taken.remove(entry[2])
+        kept.append(entry)
+    return kept

@@ -1,1 +1,0 @@
-"""A served model: its pools and scheduler, its tokenizer, its adapters."""

@@ -1,1 +1,0 @@
-"""KV pages and embeds: physical pools, the instances' virtual address spaces, exports."""

@@ -1,1 +1,0 @@
-"""Sessions of clients over ZeroMQ; `docs/protocol.md` describes the messages."""

@@ -1,1 +1,0 @@
-"""The control process behind the gateway, as clients of its users see it."""

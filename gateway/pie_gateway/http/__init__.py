@@ -1,1 +1,0 @@
-"""HTTP apart from what is asked for: bodies, streams, users and their limits."""

@@ -1,0 +1,50 @@
+"""Forms (multipart/form-data), read as they come."""
+
+from __future__ import annotations
+
+import math
+
+from python_multipart import FormParser
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import Field, File, parse_options_header
+
+from pie_gateway.problems import Problem
+
+MOST_PARTS = 16
+
+
+class Form:
+    """The parts of a form by their names, whose files are kept in memory; `is_whole` once its end
+    has come.
+    """
+
+    def __init__(self, content_type: str) -> None:
+        """Takes the content's type, with its boundary. Raises `Problem`: 400, it is no form."""
+        self.parts: dict[bytes, Field | File] = {}
+        self.is_whole = False
+        kind, facts = parse_options_header(content_type)
+        if kind != b"multipart/form-data" or b"boundary" not in facts:
+            raise Problem(400, "the body is no form: multipart/form-data, with a boundary")
+        self._parser = FormParser(
+            kind.decode(),
+            self._add,
+            self._add,
+            self._end,
+            boundary=facts[b"boundary"],
+            config={"MAX_MEMORY_FILE_SIZE": math.inf},
+        )
+
+    def write(self, data: bytes) -> None:
+        """Reads on. Raises `Problem`: 400, it is no form, or has too many parts."""
+        try:
+            self._parser.write(data)
+        except (FormParserError, AssertionError) as error:  # of a part without a name
+            raise Problem(400, f"the body is no form (multipart/form-data): {error}") from None
+
+    def _add(self, part: Field | File) -> None:
+        self.parts[part.field_name or b""] = part
+        if len(self.parts) > MOST_PARTS:
+            raise Problem(400, f"the form has more than {MOST_PARTS} parts")
+
+    def _end(self) -> None:
+        self.is_whole = True

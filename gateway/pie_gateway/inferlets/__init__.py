@@ -1,1 +1,0 @@
-"""Programs and instances over HTTP: what the client does."""

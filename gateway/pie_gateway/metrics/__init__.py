@@ -1,1 +1,0 @@
-"""Metrics for Prometheus, under vLLM's names with the prefix `pie_`."""

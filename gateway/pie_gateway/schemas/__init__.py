@@ -1,1 +1,0 @@
-"""Structures of requests and answers. No endpoint is here."""

@@ -1,1 +1,0 @@
-"""Reading of checkpoints: config.json, tensors; and the embedded ones."""

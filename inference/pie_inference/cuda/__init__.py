@@ -1,1 +1,0 @@
-"""Code for NVIDIA GPUs only: graphs, kernels of FlashInfer and Triton."""

@@ -1,1 +1,0 @@
-"""Building blocks that model families share."""

@@ -1,1 +1,0 @@
-"""Makes served models of checkpoints: devices, kernels, pool sizes, pools."""

@@ -1,1 +1,0 @@
-"""The pools: keys, values and states of layers, embeds, and pages in host memory."""

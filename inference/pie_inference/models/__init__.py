@@ -1,1 +1,0 @@
-"""Model families, and what they are made of."""

@@ -1,1 +1,0 @@
-"""Models on several devices: tensor parallelism (Shoeybi et al. 2019)."""

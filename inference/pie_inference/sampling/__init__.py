@@ -1,1 +1,0 @@
-"""Choosing tokens where the model runs: parameters, randomness, the choice itself."""

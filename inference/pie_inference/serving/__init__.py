@@ -1,1 +1,0 @@
-"""The worker: its socket, the engine that runs plans, and plans under way on a GPU."""

@@ -1,0 +1,136 @@
+"""`pie-py backup`, `restore`: a data folder as one file, while a server may run on it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import sqlite3
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from pie_py import __version__
+from pie_py.cli.connect import fail
+from pie_py.cli.console import say
+from pie_py.cli.users import data_folder_of, in_data_folder
+
+MANIFEST = "manifest.json"  # of each file its SHA-256; the last one of the archive
+_DATABASE = ".sqlite3"
+_ASIDE = ("-wal", "-shm", "-journal")  # of a database: what its copy has within
+
+
+@click.command("backup")
+@click.argument("archive", type=click.Path(dir_okay=False, path_type=Path))
+@in_data_folder
+def backup(archive: Path, data_folder: Path | None, file: Path | None) -> None:
+    """Write all that the data folder has into ARCHIVE, a new .tar.gz: programs, the store, keys.
+
+    A server may run meanwhile. ARCHIVE has secrets, as the folder has: only you may read it.
+    """
+    folder = data_folder_of(data_folder, file)
+    if not folder.is_dir():
+        fail(f"there is no data folder {folder}: name it with --data-folder or --config")
+    if archive.exists():
+        fail(f"{archive} exists already: name another file")
+    with tempfile.TemporaryDirectory(
+        dir=archive.absolute().parent, prefix=f".{archive.name}."
+    ) as beside:
+        made = Path(beside, "archive")
+        made.touch(mode=0o600)
+        count = _pack(folder, made, Path(beside))
+        made.replace(archive)
+    say(f"{count} files of {folder} are in {archive}; `pie-py restore {archive}` brings them back")
+
+
+@click.command("restore")
+@click.argument("archive", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@in_data_folder
+def restore(archive: Path, data_folder: Path | None, file: Path | None) -> None:
+    """Bring back a data folder of a `pie-py backup`, into one that is empty or not there yet.
+
+    All of ARCHIVE is checked before anything appears.
+    """
+    folder = data_folder_of(data_folder, file).absolute()
+    if folder.exists() and any(folder.iterdir()):
+        fail(f"{folder} is not empty: move it aside, or name another one with --data-folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as beside:
+        made = Path(beside, "data")
+        made.mkdir(mode=0o700)
+        try:
+            with tarfile.open(archive) as packed:
+                packed.extractall(made, filter="data")
+            count = _check(made)
+        except (OSError, EOFError, ValueError, KeyError, tarfile.TarError) as error:
+            fail(f"{archive} is no whole backup, so nothing was restored: {error}")
+        if folder.exists():
+            folder.rmdir()
+        made.replace(folder)
+    say(f"{count} files are in {folder}")
+
+
+def _pack(folder: Path, made: Path, beside: Path) -> int:
+    """Writes the archive; how many files it has."""
+    hashes = {}
+    with tarfile.open(made, "w:gz", compresslevel=1) as archive:
+        for name in _names(folder):
+            copy = beside / "copy"
+            try:
+                _copy(folder / name, copy)
+            except FileNotFoundError:  # it went meanwhile
+                continue
+            with copy.open("rb") as data:
+                hashes[name] = hashlib.file_digest(data, "sha256").hexdigest()
+            archive.add(copy, name, recursive=False)
+        text = json.dumps({"pie_py": __version__, "files": hashes}).encode()
+        info = tarfile.TarInfo(MANIFEST)
+        info.size, info.mode = len(text), 0o600
+        archive.addfile(info, io.BytesIO(text))
+    return len(hashes)
+
+
+def _names(folder: Path) -> Iterator[str]:
+    """Of all files: databases first, as what they name is there before they name it."""
+    found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    kept = [path for path in found if not path.name.endswith(_ASIDE)]
+    for path in sorted(kept, key=lambda path: (path.suffix != _DATABASE, path)):
+        yield str(path.relative_to(folder))
+
+
+def _copy(source: Path, copy: Path) -> None:
+    """A copy that is whole whatever a server writes; with the source's mode."""
+    copy.unlink(missing_ok=True)
+    if source.suffix == _DATABASE:
+        with (
+            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as sql,
+            closing(sqlite3.connect(copy)) as own,
+        ):
+            sql.backup(own)
+        os.chmod(copy, source.stat().st_mode & 0o777)
+    else:
+        shutil.copy2(source, copy)
+
+
+def _check(folder: Path) -> int:
+    """Holds the files to the manifest, which goes; how many they are.
+
+    Raises:
+        ValueError: one is missing, another one, or too many.
+    """
+    path = folder / MANIFEST
+    hashes: dict[str, str] = json.loads(path.read_bytes())["files"]
+    path.unlink()
+    if set(_names(folder)) != hashes.keys():
+        raise ValueError("files are missing")
+    for name, wanted in hashes.items():
+        with (folder / name).open("rb") as data:
+            if hashlib.file_digest(data, "sha256").hexdigest() != wanted:
+                raise ValueError(f"{name} is damaged")
+    return len(hashes)

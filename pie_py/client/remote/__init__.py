@@ -1,1 +1,0 @@
-"""Functions and classes of the caller that run in an inferlet."""

@@ -1,1 +1,0 @@
-"""Device programs: what a program's own tensor code may say."""

@@ -1,1 +1,0 @@
-"""Models that travel in packages, and how they come onto this machine."""

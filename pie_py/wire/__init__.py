@@ -1,1 +1,0 @@
-"""Messages that cross process boundaries: their types and their bytes, and nothing else."""

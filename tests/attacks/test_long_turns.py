@@ -1,0 +1,163 @@
+"""No request, however large, keeps the loops that all share for longer than a turn's budget."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import zmq
+from attacks.largest import bodies
+from support.gateways import Gateway
+from support.servers import Server
+
+from pie_gateway.operations import OPERATIONS
+from pie_py.wire import methods
+from pie_py.wire.rpc import PROTOCOL, Ack, Hello, Message, Request, Resume, encode
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[tuple[Server, Gateway]]:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        settings = {"log": {"format": "json"}}
+        with Server(folder, **settings) as server, Gateway(server, folder) as gateway:
+            yield server, gateway
+
+
+def long_turns(both: tuple[Server, Gateway]) -> list[str]:
+    """What has been logged of turns over the budget."""
+    return [line for each in both for line in each.log.splitlines() if "a long turn" in line]
+
+
+class Watched:
+    """Notes requests that were followed by a turn over the budget."""
+
+    def __init__(self, both: tuple[Server, Gateway]) -> None:
+        self._both = both
+        self._seen = len(long_turns(both))
+        self.found: list[tuple[Any, ...]] = []
+
+    def note(self, *what: Any) -> None:
+        if more := long_turns(self._both)[self._seen :]:
+            self.found.append((*what, more))
+            self._seen += len(more)
+
+    def check(self) -> None:
+        assert not self.found, "\n".join(map(str, self.found))
+
+
+@pytest.mark.nightly
+def test_no_body_holds_a_loop(both: tuple[Server, Gateway]) -> None:
+    watched = Watched(both)
+    with both[1].http(limits=httpx2.Limits(max_keepalive_connections=0)) as http:
+        for operation in OPERATIONS:
+            if operation.body in (None, bytes) or operation.is_form:
+                continue
+            path = operation.path.replace("{instance}", "none").replace("{program}", "none")
+            for field, body in bodies(operation.body):
+                content = json.dumps(body, ensure_ascii=False).encode()
+                answer = http.post(path, content=content, headers=JSON)
+                assert answer.status_code != 500, (path, field, answer.text[:300])
+                watched.note(path, field)
+    watched.check()
+
+
+def test_no_form_holds_a_loop(both: tuple[Server, Gateway]) -> None:
+    watched = Watched(both)
+    head = b'--a\r\ncontent-disposition: form-data; name="file"; filename="%s"\r\n\r\n'
+    forms = {
+        "parts": b"\r\n--a" * (31_000_000 // 5),
+        "names": head % (b"n" * 31_000_000),
+        "almost parts": head % b"x" + b"\r\n--" * 2_000_000 + b"\r\n--a--\r\n",
+        "line ends": head % b"x" + b"\r" * 8_000_000 + b"\r\n--a--\r\n",
+    }
+    with both[1].http() as http:
+        for name, body in forms.items():
+            form = {"content-type": "multipart/form-data; boundary=a"}
+            assert http.post("/v1/files", content=body, headers=form).status_code == 400, name
+            watched.note(name)
+        for _ in range(3):
+            assert http.get("/v1/files", params={"limit": 10_000}).status_code == 200
+    watched.check()
+
+
+def test_no_references_hold_a_loop(both: tuple[Server, Gateway]) -> None:
+    watched = Watched(both)
+    with both[1].http() as http:
+
+        def respond(items: list[Any], **more: Any) -> httpx2.Response:
+            asked = {"model": "pie-tiny", "input": items, "max_output_tokens": 1, **more}
+            return http.post("/v1/responses", json=asked)
+
+        said = {"type": "message", "id": "e", "role": "user", "content": "e" * 900}
+        assert respond([said]).status_code == 200
+        for number in range(20):
+            other = {"type": "message", "role": "user", "content": f"he said e {number}" * 20}
+            assert respond([other]).status_code == 200
+        refused = respond([{"type": "item_reference", "id": "e"}] * 60_000)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (413, "body_too_large")
+        assert respond([{"type": "item_reference", "id": "e"}] * 3).status_code == 200
+        made = respond([said], metadata={"k": "v" * 8_000_000}).json()["id"]
+        for what in ("", "?stream=true", "/input_items"):
+            assert http.get(f"/v1/responses/{made}{what}").status_code == 200
+    watched.check()
+
+
+def test_no_frame_holds_a_loop(both: tuple[Server, Gateway]) -> None:
+    watched = Watched(both)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.connect(both[0].endpoint)
+    numbers = itertools.count(1)
+
+    def ask(message: Message) -> None:
+        socket.send(encode(message))
+        assert socket.poll(60_000), (message.__class__, both[0].log[-3000:])
+        socket.recv()
+
+    def ask_for(method: str, params: dict[str, Any]) -> None:
+        ask(Request(next(numbers), 0, method, params))
+        watched.note(method, [*params])
+
+    try:
+        ask(Hello(PROTOCOL, bytes(16), "x" * 2_000_000))
+        for method in (*methods.OF_ALL_NODES, *methods.OF_INSTANCES):
+            name = methods.name_of(method)
+            for _, params in bodies(method, long=2_000_000, many=300_000):
+                ask_for(name, params)
+            ask_for(name, {"x": [[]] * 2_000_000})
+        for message in (Ack("x" * 2_000_000, 1), Resume("x" * 2_000_000, 1, 1)):
+            socket.send(encode(message))
+            ask_for("has", {"hash": ""})
+    finally:
+        context.destroy(linger=0)
+    watched.check()
+
+
+COLLECTED = """
+import gc
+from pie_py.config.collecting import bound_collections
+
+bound_collections()
+sizes = []
+gc.callbacks.append(lambda phase, _: phase == "start" and sizes.append(len(gc.get_objects())))
+kept = [([i], {"a": [i]}, i) for i in range(300_000)]
+assert gc.get_freeze_count() > 1_000_000
+print(max(sizes))
+"""
+
+
+def test_collections_are_short_however_much_is_kept() -> None:
+    command = [sys.executable, "-c", COLLECTED]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert int(found) < 150_000

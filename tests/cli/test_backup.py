@@ -1,0 +1,72 @@
+"""`pie-py backup` and `restore`: what a restored folder has is what the folder had."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pie_control.programs.store import ProgramStore
+from pie_py.cli import main
+from pie_py.config.keys import KeyStore
+
+SOURCE = b"async def main(args):\n    return 'kept'\n"
+
+
+def invoke(*args: str | Path) -> Result:
+    return CliRunner().invoke(main, list(map(str, args)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A data folder with a program, a key, and a database of which much is still in its log."""
+    folder = tmp_path / "data"
+    KeyStore(folder).add("ann")
+    programs = ProgramStore(folder / "programs", 1 << 20, lambda: 1)
+    programs.put(SOURCE, "agent", "python", "ann")
+    return folder
+
+
+def test_a_folder_comes_back_while_another_writes(folder: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(folder / "store.sqlite3")) as sql:
+        sql.execute("PRAGMA journal_mode=WAL")
+        sql.execute("CREATE TABLE kept (value)")
+        sql.execute("INSERT INTO kept VALUES (7)")
+        sql.commit()
+        sql.execute("INSERT INTO kept VALUES (8)")  # of a transaction that is not over
+        made = invoke("backup", tmp_path / "b.tar.gz", "--data-folder", folder)
+    assert made.exit_code == 0, made.output
+    assert (tmp_path / "b.tar.gz").stat().st_mode & 0o077 == 0
+    again = invoke("backup", tmp_path / "b.tar.gz", "--data-folder", folder)
+    assert "exists already" in again.stderr
+
+    restored = tmp_path / "restored"
+    assert invoke("restore", tmp_path / "b.tar.gz", "--data-folder", restored).exit_code == 0
+    with closing(sqlite3.connect(restored / "store.sqlite3")) as sql:
+        assert sql.execute("SELECT value FROM kept").fetchall() == [(7,)]
+    assert KeyStore(restored).users() == KeyStore(folder).users()
+    assert KeyStore(restored).server_pair() == KeyStore(folder).server_pair()
+    (program,) = ProgramStore(restored / "programs", 1 << 20, lambda: 1).list("ann")
+    assert program.name == "agent"
+    assert (restored / "keys/server.json").stat().st_mode & 0o077 == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.tar.gz", "data", "restored"]
+
+    again = invoke("restore", tmp_path / "b.tar.gz", "--data-folder", restored)
+    assert "is not empty" in again.stderr
+
+
+@pytest.mark.parametrize("kept", [0, 100, 0.5, 0.9])
+def test_of_a_damaged_archive_nothing_is_restored(
+    folder: Path, tmp_path: Path, kept: float
+) -> None:
+    file, restored = tmp_path / "b.tar.gz", tmp_path / "restored"
+    invoke("backup", file, "--data-folder", folder)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: int(kept * len(whole)) if 0 < kept < 1 else int(kept)])
+    told = invoke("restore", file, "--data-folder", restored)
+    assert told.exit_code == 1
+    assert "is no whole backup" in told.stderr
+    assert not restored.exists()

@@ -1,0 +1,217 @@
+"""Durable instances over a restart: requests under way, ends, damage; and branches of them."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.durable import journal_of
+from support.servers import Server
+
+from pie_py.client import InferletFailed, RpcError
+
+ASK = """\
+from inferlet import PieError, http, session
+
+async def main(url: str, method: str = "GET") -> str:
+    try:
+        answer = await http.request(method, url)
+        return f"{answer.status} {await answer.text()}"
+    except PieError as error:
+        return str(error)
+"""
+
+SAY = """\
+from inferlet import runtime, session
+
+async def main(word: str = "a") -> str:
+    number = runtime.random_bytes(8).hex()
+    session.send(f"{number} ")
+    session.send(f"{word} ")
+    line = await session.receive()
+    session.send(f"{line} ")
+    if line == "fail":
+        raise ValueError("as told")
+    return f"{number} {word} {line}"
+"""
+
+
+class Web:
+    """A web server whose answers wait until they are let go."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str | None]] = []  # method, Idempotency-Key
+        self.arrived = threading.Semaphore(0)
+        self.go = threading.Event()
+        web = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                web.asked.append((self.command, self.headers["Idempotency-Key"]))
+                web.arrived.release()
+                web.go.wait()
+                self.send_response(200)
+                self.send_header("Content-Length", "4")
+                self.end_headers()
+                self.wfile.write(b"done")
+
+            do_POST = do_GET  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                """Says nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+
+def start(folder: Path, **settings: Any) -> Server:
+    http = {"allow": ["127.0.0.1:*"], "allow_networks": ["127.0.0.0/8"]}
+    return Server(folder, http=http, **settings).__enter__()
+
+
+def end_of(client: Any, instance: str) -> str:
+    try:
+        found: str = client.attach(instance).result()
+    except InferletFailed as error:
+        return str(error)
+    return found
+
+
+def test_what_is_under_way_at_a_crash() -> None:
+    web = Web()
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        server = start(folder)
+        with server.client() as client:
+            ask = client.upload(ASK.encode(), "ask")
+            say = client.upload(SAY.encode(), "say")
+            got = client.launch(ask, ["--url", web.url], durable=True)
+            sent = client.launch(ask, ["--url", web.url, "--method", "POST"], durable=True)
+            web.arrived.acquire()
+            web.arrived.acquire()
+            ended, damaged = (client.launch(say, durable=True, detached=True).id for _ in "ab")
+            client.send(ended, "bye")
+            result = client.result(ended)
+            client.send(damaged, "x" * 1000)
+            server.process.kill()
+            server.process.wait()
+            path = journal_of(folder / "data", damaged)
+            assert path.stat().st_mode & 0o777 == 0o600
+            data = bytearray(path.read_bytes())
+            data[len(data) // 3] ^= 1
+            path.write_bytes(data)
+            web.go.set()
+            server = start(folder)
+            assert got.result() == "200 done"
+            assert "interrupted" in sent.result()
+            reader = client.attach(ended)
+            assert "".join(reader) + reader.result() == f"{result[:16]} a bye {result}"
+            assert "its journal is damaged" in end_of(client, damaged)
+        server.__exit__(None, None, None)
+    assert [method for method, _ in sorted(web.asked)] == ["GET", "GET", "POST"]
+    assert sorted(web.asked)[2][1] == f"{sent.id}-1"
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    with Server(folder, durable={"programs": ["always"], "bytes": 20_000}) as running:
+        yield running
+
+
+def test_branches_share_what_was(server: Server) -> None:
+    with server.client() as client:
+        first = client.launch(client.upload(SAY.encode(), "say"), durable=True)
+        first.send("one")
+        whole = "".join(first)
+        number, result = whole[:16], first.result()
+        assert result == f"{number} a one"
+        calls = client.calls(first.id)
+        names = [call["call"] for call in calls]
+        at = names.index("session.receive")
+        assert names[at - 2 : at] == ["session.send", "session.send"]
+        other = client.branch(first.id, at)
+        other.send("two")
+        assert "".join(other) == "two "
+        assert other.result() == f"{number} a two"
+        changed = SAY.replace('f"{line} "', 'f"<{line}> "').encode()
+        third = client.branch(other.id, at + 1, program=client.upload(changed, "say"))
+        assert "".join(third) == "<two> "
+        assert third.result() == f"{number} a two"
+        with pytest.raises(InferletFailed, match=r"departs from its journal at call"):
+            client.branch(first.id, at + 1, args=["--word", "b"]).result()
+        with pytest.raises(RpcError, match="not-found"):
+            client.branch("none", 1)
+
+
+def test_one_that_was_killed_goes_on(server: Server) -> None:
+    with server.client() as client:
+        first = client.launch(client.upload(SAY.encode(), "always"))  # as the settings say
+        number = first.receive()
+        first.receive()
+        client.kill(first.id)
+        with pytest.raises(InferletFailed, match="killed"):
+            first.result()
+        client.resume(first.id)
+        with pytest.raises(RpcError, match="already-exists"):
+            client.resume(first.id)
+        again = client.attach(first.id)
+        again.send("more")
+        assert again.result() == f"{number}a more"
+
+
+def test_what_is_in_the_servers_memory_is_refused_by_name(server: Server) -> None:
+    source = b"""
+from inferlet import PieError, messaging
+async def main():
+    try:
+        await messaging.push("topic", "message")
+    except PieError as error:
+        return str(error)
+"""
+    with server.client() as client:
+        instance = client.launch(client.upload(source, "push"), durable=True)
+        assert "unsupported: a durable instance cannot call `messaging.push`" in instance.result()
+
+
+def test_journals_have_bounds(server: Server, folder: Path) -> None:
+    journals = folder / "data" / "journals"
+    assert journals.stat().st_mode & 0o777 == 0o700
+    with server.client() as client:
+        program = client.upload(SAY.encode(), "say")
+        ended = client.launch(program, durable=True)
+        ended.send("x" * 30_000)
+        assert "x" in ended.result()
+        waits = client.launch(program, ["--word", "y" * 30_000], durable=True)
+        assert not journal_of(folder / "data", ended.id).exists()  # it has made room
+        with pytest.raises(RpcError, match="limit-exceeded: your journals have"):
+            client.launch(program, durable=True)
+        client.kill(waits.id)
+        with pytest.raises(InferletFailed, match="killed"):
+            waits.result()
+        client.kill(client.launch(program, durable=True).id)
+
+
+def test_a_disk_that_takes_nothing_refuses_launches() -> None:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        with Server(folder) as server, server.client() as client:
+            program = client.upload(SAY.encode(), "say")
+            (folder / "data" / "journals").write_text("in the way")
+            with pytest.raises(RpcError, match="out-of-resources: no journal can be written"):
+                client.launch(program, durable=True)
+            plain = client.launch(program)
+            plain.send("on")
+            assert plain.result()

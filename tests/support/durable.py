@@ -1,0 +1,96 @@
+"""Runs of durable instances, whose journals are cut at any entry and gone on with."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+
+from pie_control.journal.file import framed, read_entries
+from pie_py.client import Client, InferletFailed
+from pie_py.wire import methods
+
+COUNTER = b"count"  # the store's key that programs of these tests add 1 to
+
+
+class Run(NamedTuple):
+    """What a client saw of an instance: all messages, joined, and its result."""
+
+    said: str
+    result: str
+
+
+async def follow(endpoint: str, instance: str, messages: Iterable[str]) -> Run:
+    """Sends an instance messages, each of which has a number, and reads it to its end."""
+    async with Client(endpoint) as client:
+        attached = await client.attach(instance)
+        for number, message in enumerate(messages):
+            await client._connected.ask(methods.Send(instance, message, b"message %d" % number))
+        said = "".join([str(message) async for message in attached])
+        try:
+            return Run(said, await attached.result())
+        except InferletFailed as error:
+            return Run(said, str(error))
+
+
+def follow_all(endpoint: str, instances: list[str], messages: list[str]) -> dict[str, Run]:
+    """`follow`, of many at once."""
+    found: dict[str, Run] = {}
+
+    async def one(instance: str) -> None:
+        with anyio.fail_after(120):
+            found[instance] = await follow(endpoint, instance, messages)
+
+    async def all_of_them() -> None:
+        async with anyio.create_task_group() as tasks:
+            for instance in instances:
+                tasks.start_soon(one, instance)
+
+    anyio.run(all_of_them)
+    return found
+
+
+def journal_of(data: Path, instance: str) -> Path:
+    """The file of an instance's journal."""
+    return data / "journals" / f"{instance}.journal"
+
+
+def cut_everywhere(data: Path, instance: str, every: int = 1) -> list[str]:
+    """Makes journals of new instances of a server that does not run: that of an instance cut within
+    each entry behind the head. What the others have is on disk, and so is what the store was asked
+    of before; of what it was asked last every second one has the answer not yet.
+    """
+    path = journal_of(data, instance)
+    entries, _ = read_entries(path.read_bytes())
+    path.unlink()
+    body = [entry for entry in entries[1:] if entry[0] != "acked"]
+    made = []
+    with sqlite3.connect(data / "store.sqlite3") as store:
+        for place in range(0, len(body), every):
+            name = f"cut-{place:05}"
+            begun, rest = body[:place], body[place:]
+            data_of_cut = b"".join(map(framed, [{**entries[0], "user": name}, *begun]))
+            next_one = framed(rest[0])
+            journal_of(data, name).write_bytes(data_of_cut + next_one[: len(next_one) // 2])
+            _fill_store(store, name, begun, rest, is_done=place % 2 == 0)
+            made.append(name)
+    return made
+
+
+def _fill_store(
+    store: sqlite3.Connection, user: str, begun: list[Any], rest: list[Any], *, is_done: bool
+) -> None:
+    """Counts the commits that were answered, and perhaps the one that was under way."""
+    count = sum(entry[:2] == ["call", "store.store-commit"] for entry in begun)
+    following = next((e for e in rest if e[0] == "call" and e[1].startswith("store.")), None)
+    if is_done and following is not None and following[1] == "store.store-commit":
+        count += 1
+        store.execute("INSERT INTO done VALUES (?, ?)", (user, following[2]))
+    if count:
+        value = str(count).encode()
+        row = (user, COUNTER, value)
+        store.execute('INSERT INTO entries ("user", key, value) VALUES (?, ?, ?)', row)
+        store.execute("INSERT INTO usage VALUES (?, 1, ?)", (user, len(COUNTER) + len(value)))
