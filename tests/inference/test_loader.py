@@ -50,11 +50,11 @@ FAULTS: dict[str, tuple[Edit, str]] = {
     "bad json": (written("config.json", b'{"architectures": ['), "config.json cannot be read"),
     "architecture": (
         edited("config.json", architectures=["BertModel"]),
-        "architecture BertModel is not supported .supported: LlamaForCausalLM, Mistral",
+        "architecture BertModel is not supported: it is none that writes text",
     ),
     "quantized": (
         edited("config.json", quantization_config={"quant_method": "quip", "bits": 4}),
-        "the method 'quip' are not supported .supported: awq, compressed-tensors",
+        "the method 'quip' are not supported .supported: awq, bitsandbytes, compressed-tensors",
     ),
     "too many experts": (
         edited(
