@@ -60,8 +60,9 @@ async def _together(client: Client, digest: str, settings: Settings, *, durable:
     ]
     await anyio.sleep(0.5)  # until each waits
     began = time.perf_counter()
-    for instance in instances:
-        await instance.send("go")
+    async with anyio.create_task_group() as tasks:
+        for instance in instances:
+            tasks.start_soon(instance.send, "go")
     for instance in instances:
         await instance.receive()
     seconds = time.perf_counter() - began

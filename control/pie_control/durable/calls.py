@@ -15,14 +15,14 @@ from typing import Any, TypeAlias
 from pie_control.durable.kinds import ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES, REFUSED, TAKES
 from pie_control.durable.outside import OutsideCalls
 from pie_control.durable.runs import RunCalls
-from pie_control.durable.waits import Call, durable_of, error_of, until, when_answered
+from pie_control.durable.waits import Call, answer_of, durable_of, error_of, until, when_answered
 from pie_control.errors import ApiError
 from pie_control.instances.durable import Opened
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.journal.past import SENDS
 from pie_control.journal.past import Call as PastCall
-from pie_control.wasm import SUSPENDED, HostFunction, List, Tuple, Type
+from pie_control.wasm import SUSPENDED, HostFunction
 
 Tapped: TypeAlias = Callable[[HostFunction], Call]
 
@@ -339,20 +339,3 @@ class _Take:
         durable.promised.discard(future)
         durable.called(found.maker, found.key, value)
         return value
-
-
-def answer_of(ok: bool, value: Any, result: Type | None) -> Any:
-    """An answer of the journal, as the contract's type wants it, or its error, which is raised."""
-    if not ok:
-        raise error_of(value)
-    return _typed(value, result)
-
-
-def _typed(value: Any, of: Type | None) -> Any:
-    match of:
-        case List(element) if isinstance(value, list):
-            return [_typed(one, element) for one in value]
-        case Tuple(elements):
-            pairs = zip(value, elements, strict=True)
-            return tuple(_typed(one, element) for one, element in pairs)
-    return value

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from pie_control.errors import ApiError
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance
-from pie_control.wasm import SUSPENDED
+from pie_control.wasm import SUSPENDED, List, Tuple, Type
 from pie_control.wasm.linker import turn
 
 Call: TypeAlias = Callable[..., Any]
@@ -57,3 +57,20 @@ def error_of(text: str) -> ApiError:
     """An error of the journal."""
     code, _, message = text.partition(": ")
     return ApiError(code, message)  # type: ignore[arg-type]
+
+
+def answer_of(ok: bool, value: Any, result: Type | None) -> Any:
+    """An answer of the journal, as the contract's type wants it, or its error, which is raised."""
+    if not ok:
+        raise error_of(value)
+    return _typed(value, result)
+
+
+def _typed(value: Any, of: Type | None) -> Any:
+    match of:
+        case List(element) if isinstance(value, list):
+            return [_typed(one, element) for one in value]
+        case Tuple(elements):
+            pairs = zip(value, elements, strict=True)
+            return tuple(_typed(one, element) for one, element in pairs)
+    return value
