@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from benchmarks.families import random_module, small_config
 from pie_inference.attention import Chunk
 from pie_inference.errors import LoadError
+from pie_inference.loading.check import check
 from pie_inference.models import registry
 from pie_inference.models.by_transformers.network import ByTransformers
 
@@ -240,6 +241,17 @@ def test_tensors_are_checked(spoil: Any, text: str, tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(LoadError, match=text):
         Rig(tmp_path)
+    if spoil is not _nan:  # the others show in the files' heads
+        with pytest.raises(LoadError, match=text):
+            check(str(tmp_path))
+
+
+def test_families_are_listed_with_whose_code_runs_them() -> None:
+    command = [sys.executable, "-m", "pie_py", "models", "--families", "--json"]
+    rows = json.loads(subprocess.check_output(command, text=True))
+    code = {row["family"]: row["code"] for row in rows}
+    assert code["LlamaForCausalLM"] == "pie_py"
+    assert code["GPT2LMHeadModel"] == "transformers"
 
 
 def test_adapters_are_refused_by_name(tmp_path: Path) -> None:

@@ -148,8 +148,8 @@ def positions_of(text: Any, checkpoint: Config) -> int:
     """How many positions to serve. Ropes whose frequencies follow the longest text of a forward are
     served as far as they do not.
     """
-    told = (getattr(text, name, None) for name in POSITIONS)
-    found = int(next((n for n in told if n), None) or UNTOLD)
+    told: list[Any] = [getattr(text, name, None) for name in POSITIONS]
+    found = next((int(n) for n in told if n), UNTOLD)
     limits = [found]
     for rope in _ropes(getattr(text, "rope_parameters", None) or {}):
         if rope.get("rope_type") in ("longrope", "dynamic"):
