@@ -87,12 +87,14 @@ def test_log_probabilities(name: str, tmp_path: Path) -> None:
     assert_close(found.log_softmax(-1), wanted)
     one, two = rig.sequence(45), rig.sequence(20)
     for (a, b), (c, d) in zip(
-        ((0, 30), (30, 43), (43, 44), (44, 45)), ((0, 1), (1, 18), (18, 19), (19, 20)), strict=True
+        ((0, 30), (30, 43), (43, 44)), ((0, 1), (1, 18), (18, 19)), strict=True
     ):
         steps = Step(one, first[a:b], outputs=b - a), Step(two, second[c:d], outputs=d - c)
         found, beside = rig.forward(*steps)
         assert_close(found.log_softmax(-1), wanted[a:b])
         assert_close(beside.log_softmax(-1), other[c:d])
+    (found,) = rig.forward(Step(one, first[44:]))  # a row alone
+    assert_close(found.log_softmax(-1), wanted[44:])
 
 
 @pytest.mark.parametrize("name", ["Lfm2ForCausalLM", "NemotronHForCausalLM"])
