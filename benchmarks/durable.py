@@ -43,7 +43,7 @@ async def main(tokens: int = 0, calls: int = 0, contexts: int = 0, prompt: int =
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Durable instances beside plain ones: tokens a second, time of a call, time to go on."""
+    """Durable instances beside plain ones: tokens per second, time of a call, time to go on."""
 
     model: ModelConfig = options.model()
     instances: int = options.count("--instances", 32, "That generate at once.")
@@ -53,7 +53,7 @@ class Settings:
 
 
 async def _together(client: Client, digest: str, settings: Settings, *, durable: bool) -> float:
-    """Tokens a second of some instances that generate at once."""
+    """Tokens per second of some instances that generate at once."""
     args = ["--tokens", str(settings.tokens), "--contexts", "1", "--prompt", "16"]
     instances = [
         await client.launch(digest, args, durable=durable) for _ in range(settings.instances)

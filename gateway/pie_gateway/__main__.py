@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import selectors
 import socket
 import sys
@@ -19,7 +20,6 @@ from pie_gateway.http.door import Door
 from pie_gateway.http.handshakes import Handshake
 from pie_gateway.listening import ACCEPTED, BACKLOG, CannotServe, listen
 from pie_py.config.child import allow_open_files, read_options, report_error, report_ready
-from pie_py.config.collecting import bound_collections
 from pie_py.config.server import ServerConfig
 from pie_py.config.turns import Turns
 
@@ -114,7 +114,7 @@ def main() -> int:
     Says on standard output, in one line of JSON, that it is ready and where, or what went wrong.
     """
     config, with_parent = read_options("pie_gateway")
-    bound_collections()
+    gc.freeze()  # what is imported stays; requests leave circles, which are to be found
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         turns = Turns("gateway")

@@ -13,12 +13,15 @@ from typing import Any
 
 import httpx2
 import pytest
+import websockets
+import websockets.sync.client
 import zmq
 from attacks.largest import bodies
 from support.gateways import Gateway
 from support.servers import Server
 
 from pie_gateway.operations import OPERATIONS
+from pie_gateway.schemas.inferlets import LaunchRequest
 from pie_py.wire import methods
 from pie_py.wire.rpc import PROTOCOL, Ack, Hello, Message, Request, Resume, encode
 
@@ -141,6 +144,18 @@ def test_no_frame_holds_a_loop(both: tuple[Server, Gateway]) -> None:
             ask_for("has", {"hash": ""})
     finally:
         context.destroy(linger=0)
+    watched.check()
+
+
+def test_no_session_holds_a_loop(both: tuple[Server, Gateway]) -> None:
+    watched = Watched(both)
+    url = both[1].url.replace("http", "ws", 1) + "/v1/inferlets/none/session"
+    for field, body in bodies(LaunchRequest):
+        with websockets.sync.client.connect(url, max_size=None) as socket:
+            socket.send(json.dumps(body))
+            with pytest.raises(websockets.ConnectionClosedError):
+                socket.recv(timeout=60)
+        watched.note(field)
     watched.check()
 
 

@@ -57,18 +57,6 @@ def simulate(*options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_wrong_options(tmp_path: Path) -> None:
-    for options in (("--policy", "nonsense"), ("--nodes", 0)):
-        assert simulate(*options).returncode == 2
-    missing = simulate("--trace", "missing.jsonl")
-    assert missing.returncode == 1
-    assert "missing.jsonl cannot be read: " in missing.stderr
-    (tmp_path / "broken").write_text("nonsense\n")
-    broken = simulate("--trace", tmp_path / "broken")
-    assert broken.returncode == 1
-    assert "broken:1: " in broken.stderr
-
-
 def test_the_command_holds_a_policy_against_two_choices(tmp_path: Path) -> None:
     result = simulate("--nodes", 40, "--seconds", 20, "--json", "--check")
     found = json.loads(result.stdout)
@@ -113,15 +101,3 @@ def test_a_simulated_node_computes_what_is_not_cached() -> None:
     report = node.report(2.0)
     assert (report.number, report.load.instances, report.load.used_tokens) == (2, 2, 2068)
     assert report.cached == [(7, 1024)]
-
-
-def test_a_simulated_node_gives_up_blocks_for_instances() -> None:
-    node = SimulatedNode("n1", Machine(pool_tokens=4096))
-    node.begin(7, Launch(0.0, 1024, 0, (1, 2)), (1, 2), 0.0)
-    assert not node.has_room(4000)
-    node.report(0.0)
-    node.begin(8, Launch(0.0, 2048, 0, (3, 4, 5, 6)), (3, 4, 5, 6), 1.0)
-    report = node.report(1.0)
-    assert dict(report.cached) == {7: 0, 8: 2048}  # the ends of prompts go first
-    node.end(2048, 2.0)
-    assert node.held(3.0) == 1024 * 3 + 2048

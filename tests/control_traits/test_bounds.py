@@ -11,10 +11,11 @@ from support.rig import runtime
 from pie_control.api import session
 from pie_control.instances.ended import record_bytes
 from pie_control.instances.instance import ARGUMENT_OVERHEAD
-from pie_control.instances.launcher import MAX_ARGUMENT_BYTES, check_arguments
+from pie_control.instances.launcher import check_arguments
 from pie_control.rpc.session import ItemStream, Session
 from pie_control.tasks import take_off
 from pie_control.wasm import SUSPENDED
+from pie_py.wire.rpc import MAX_ARGUMENT_BYTES
 
 
 def test_a_wait_names_at_most_as_many_futures_as_may_be_open() -> None:

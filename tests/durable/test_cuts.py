@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 import pytest
-from support.durable import cut_everywhere, follow, follow_all
+from support.durable import MODELS, cut_everywhere, follow, follow_all
+from support.javascript import require_javascript
+from support.rust_components import rust_component
 from support.servers import Server
 
 MESSAGES = ["hello", " two", "three"]
@@ -62,23 +65,68 @@ async def main() -> str:
         likely = await step.distribution(4)
         generation.accept([likely.tokens[1]])
     other = context.fork()
-    session.send(await other.generate(mirostat(mu=8.0), max_tokens=10).collect_text())
+    sampler = mirostat(mu=10.0, tau=5.0, rate=0.1)
+    session.send(await other.generate(sampler, max_tokens=10).collect_text())
     return line + await session.receive() + await session.receive()
 """
 
 
-@pytest.mark.parametrize("program", [TALK, STEPS], ids=["talk", "steps"])
-def test_a_cut_journal_gives_the_same(program: str) -> None:
+WORDS = """\
+import { Context, Model, Sampler, runtime, session, store } from "inferlet";
+
+export async function main(args: string[]): Promise<string> {
+  const context = new Context(Model.load()).fill(args[0]);
+  const likely = await context.distribution(3);
+  const line = await session.receive();
+  session.send(`${likely.tokens} ${line} ${runtime.randomBytes(2).length}`);
+  const forks = [context.fork(), context.fork(), context.fork()];
+  const sampled = forks.map((fork) => fork.generate(Sampler.topP(1, 0.9), { maxTokens: 8 }));
+  const texts = await Promise.all(sampled.map((generator) => generator.collectText()));
+  session.send(texts.join("|"));
+  await context.generate(Sampler.topP(1, 0.9), { maxTokens: 30 }).sendText();
+  return await session.receive();
+}
+"""
+
+
+def written(file: str, source: str) -> Callable[[Path], Path]:
+    """What writes a source file into a folder."""
+
+    def write(folder: Path) -> Path:
+        if file.endswith("ts"):
+            require_javascript()
+        (folder / file).write_text(source)
+        return folder / file
+
+    return write
+
+
+def rust(folder: Path) -> Path:
+    return rust_component("text_completion")
+
+
+@pytest.mark.parametrize(
+    ("program", "args", "messages"),
+    [
+        pytest.param(written("it.py", TALK), [], MESSAGES, id="talk"),
+        pytest.param(written("it.py", STEPS), [], MESSAGES, id="steps"),
+        pytest.param(written("it.ts", WORDS), ["Once"], MESSAGES[:2], id="javascript"),
+        pytest.param(rust, ["--prompt", "Once", "--temperature", "1"], [], id="rust"),
+    ],
+)
+def test_a_cut_journal_gives_the_same(
+    program: Callable[[Path], Path], args: list[str], messages: list[str]
+) -> None:
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
         folder = Path(name)
-        with Server(folder) as server:
+        with Server(folder, models=MODELS) as server:
             with server.client() as client:
-                uploaded = client.upload(program.encode(), "it")
-                instance = client.launch(uploaded, durable=True, detached=True)
-            whole = anyio.run(follow, server.endpoint, instance.id, MESSAGES)
-        assert "Traceback" not in whole.result, whole.result
+                uploaded = client.upload(program(folder))
+                instance = client.launch(uploaded, args, durable=True, detached=True)
+            whole = anyio.run(follow, server.endpoint, instance.id, messages)
+        assert "rror" not in whole.result, whole.result
         cuts = cut_everywhere(folder / "data", instance.id)
         assert len(cuts) > 20
-        with Server(folder) as server:
-            found = follow_all(server.endpoint, cuts, MESSAGES)
+        with Server(folder, models=MODELS) as server:
+            found = follow_all(server.endpoint, cuts, messages)
     assert {name: run for name, run in found.items() if run != whole} == {}

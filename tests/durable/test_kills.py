@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+from support.durable import MODELS
 from support.servers import Server
 
 from pie_py.client import Client
@@ -67,7 +68,7 @@ def test_nothing_is_lost_or_doubled(kills: int) -> None:
     games = []
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
         folder = Path(name)
-        server = Server(folder).__enter__()
+        server = Server(folder, models=MODELS).__enter__()
         try:
             with server.client() as client:
                 program = client.upload(COUNT.encode(), "count")
@@ -85,7 +86,7 @@ def test_nothing_is_lost_or_doubled(kills: int) -> None:
                         continue
                     server.process.kill()
                     server.process.wait()
-                    server = Server(folder).__enter__()
+                    server = Server(folder, models=MODELS).__enter__()
                 game.thread.join()
         finally:
             server.__exit__(None, None, None)

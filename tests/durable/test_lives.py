@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.checkpoints import make_llama
 from support.durable import journal_of
 from support.servers import Server
 
@@ -215,3 +216,27 @@ def test_a_disk_that_takes_nothing_refuses_launches() -> None:
             plain = client.launch(program)
             plain.send("on")
             assert plain.result()
+
+
+def test_another_model_is_refused_by_name(tmp_path: Path) -> None:
+    source = b"""
+from inferlet import Context, Model, session
+async def main():
+    context = Context(Model.load())
+    session.send("begun")
+    return await session.receive()
+"""
+    checkpoint = make_llama(tmp_path / "model")
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        models = [{"source": str(checkpoint), "name": "test"}]
+        with Server(folder, models=models) as server, server.client() as client:
+            instance = client.launch(client.upload(source, "it"), durable=True, detached=True)
+            while not client.calls(instance.id):
+                pass
+        weights = next(checkpoint.glob("*.safetensors"))
+        data = bytearray(weights.read_bytes())
+        data[-2] ^= 1
+        weights.write_bytes(data)
+        with Server(folder, models=models) as server, server.client() as client:
+            assert "the files of model 'test' are others" in end_of(client, instance.id)

@@ -128,10 +128,12 @@ def test_what_there_is_not(client: openai.OpenAI) -> None:
         with pytest.raises(openai.BadRequestError):
             client.files.create(file=(name, b"x"), purpose="batch")
     file = upload(client, line("a"))
-    for more in ({"metadata": {"k": "v" * 513}}, {"completion_window": "999d"}):
-        asked: dict[str, Any] = {"input_file_id": file, "endpoint": CHAT}
-        with pytest.raises(openai.BadRequestError, match=next(iter(more))):
-            client.batches.create(**asked, **{"completion_window": "24h", **more})
+    usual = {"input_file_id": file, "endpoint": CHAT, "completion_window": "24h"}
+    wrong: Any
+    for wrong in ({"metadata": {"k": "v" * 513}}, {"completion_window": "999d"}):
+        asked: Any = {**usual, **wrong}
+        with pytest.raises(openai.BadRequestError, match=next(iter(wrong))):
+            client.batches.create(**asked)
 
 
 def test_the_files_of_a_user_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +153,10 @@ def test_the_files_of_a_user_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     assert [each.filename for each in store.all("ann", StoredFile)] == ["d", "c", "b"]
     oldest = store.all("ann", StoredFile, second.id, newest=False)
     assert [each.filename for each in oldest] == ["c", "d"]
-    taken = lambda: [bytes_on_disk(folder_of(tmp_path, user)) for user in ("ann", "bob")]  # noqa: E731
+
+    def taken() -> list[int]:
+        return [bytes_on_disk(folder_of(tmp_path, user)) for user in ("ann", "bob")]
+
     store.forget_old(time.time() + 30)
     assert taken() == [4 * BLOCK, 5 * BLOCK]
     store.forget_old(time.time() + 90)

@@ -185,6 +185,19 @@ def test_an_instance_lives_without_a_client(http: httpx2.Client) -> None:
     assert {"finished", "killed"} <= {card["state"] for card in listed}
 
 
+def test_a_durable_instance_outlives_its_request(server: Server, http: httpx2.Client) -> None:
+    body = {"args": ["hear"], "durable": True, "stream": True}
+    with http.stream("POST", "/v1/inferlets/echo", json=body) as answer:
+        lines = answer.iter_lines()
+        begun = next(json.loads(line[6:]) for line in lines if line.startswith("data: "))
+        assert next(line for line in lines if "args: hear" in line)
+    with server.client() as client:
+        assert client.calls(begun["id"])
+        client.send(begun["id"], "stop")
+        client.send(begun["id"], b"bytes")
+        assert client.result(begun["id"]) == "the result"
+
+
 def test_a_two_way_session(gateway: Gateway, http: httpx2.Client) -> None:
     url = gateway.url.replace("http", "ws") + "/v1/inferlets/{}/session"
     with websockets.sync.client.connect(url.format("echo")) as socket:

@@ -164,24 +164,6 @@ def test_the_text_of_models_that_read_images(kind: str, tmp_path: Path) -> None:
     assert rig.model.description.architecture == f"{kind}ForConditionalGeneration"
 
 
-def test_many_sequences_in_one_batch(folder: Path) -> None:
-    rig = Rig(folder, page_size=8, pages=200)
-    lengths = [1, 3, 9, 9, 17, 40, 64, 63]
-    texts = [tokens_of(n + 8, seed=i) for i, n in enumerate(lengths)]
-    wanted = [expected_logits(folder, text) for text in texts]
-    sequences = [rig.sequence(len(text)) for text in texts]
-    for turn in range(8):  # every round mixes new prompts and decoding
-        live = range(min(len(lengths), 2 * turn + 2))
-        steps = []
-        for i in live:
-            used = sequences[i].used
-            end = used + 1 if used else lengths[i]
-            steps.append(Step(sequences[i], texts[i][used:end], outputs=min(end - used, 3)))
-        for i, found in zip(live, rig.forward(*steps), strict=True):
-            end = sequences[i].used
-            assert_close(found, wanted[i][end - found.shape[0] : end])
-
-
 def test_greedy_text(folder: Path) -> None:
     rig = Rig(folder, page_size=8, pages=200)
     prompts = [tokens_of(n, seed=50 + n) for n in (1, 5, 20, 33)]

@@ -171,6 +171,7 @@ def logits(rig: Rig) -> torch.Tensor:
     return found
 
 
+@pytest.mark.nightly
 def test_a_file_is_served_as_without_a_compiler(
     gguf: Path, other_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

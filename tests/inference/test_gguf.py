@@ -255,6 +255,7 @@ def test_a_network_that_cannot_be_is_told_in_the_files_words(
     assert "config.json" not in str(refused.value)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @torch.inference_mode()
 def test_a_real_model_reads_long_texts(smollm2: Path) -> None:
@@ -283,6 +284,7 @@ def test_a_real_model_reads_long_texts(smollm2: Path) -> None:
             (found,) = rig.forward(Step(sequence, [token]))
 
 
+@pytest.mark.nightly
 @torch.inference_mode()
 def test_a_real_model_in_bfloat16_is_close_to_float32(
     smollm2: Path, monkeypatch: pytest.MonkeyPatch

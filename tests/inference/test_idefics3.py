@@ -32,7 +32,6 @@ from pie_inference.vision.transformer import _places
 from pie_py.wire.images import ImageSize, tiling
 
 KINDS = ("idefics3", "smolvlm", "whole")
-SHAPES = [(28, 28), (84, 84), (100, 40), (40, 100), (33, 90), (640, 480), (300, 2), (85, 84)]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -58,20 +57,6 @@ def processor(folder: Path) -> Idefics3Processor:
     return Idefics3Processor(
         Idefics3ImageProcessorPil(**steps), image_tokenizer(), image_seq_len=TILE_EMBEDS
     )
-
-
-@pytest.mark.parametrize("size", SHAPES)
-@torch.inference_mode()
-def test_text_and_an_image(folder: Path, size: tuple[int, int]) -> None:
-    image = picture(*size)
-    inputs = processor(folder)(text="The fox<image>is", images=image, return_tensors="pt")
-    wanted = reference(folder)(**inputs).logits[0]
-    before, after = (
-        image_tokenizer().encode(text, add_special_tokens=False) for text in ("The fox", "is")
-    )
-    rig = Rig(folder, page_size=8)
-    found = logits_with_images(rig, [before, as_file(image), after], pieces=3)
-    assert_close(found, wanted)
 
 
 @torch.inference_mode()

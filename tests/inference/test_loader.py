@@ -49,12 +49,12 @@ FAULTS: dict[str, tuple[Edit, str]] = {
     "no config": (gone("config.json"), "has no config.json"),
     "bad json": (written("config.json", b'{"architectures": ['), "config.json cannot be read"),
     "architecture": (
-        edited("config.json", architectures=["ViTModel"]),
-        "architecture ViTModel is not supported: it is none that writes text",
+        edited("config.json", architectures=["BertModel"]),
+        "architecture BertModel is not supported: it is none that writes text",
     ),
     "quantized": (
         edited("config.json", quantization_config={"quant_method": "quip", "bits": 4}),
-        "the method 'quip' are not supported .supported: awq, compressed-tensors",
+        "the method 'quip' are not supported .supported: awq, bitsandbytes, compressed-tensors",
     ),
     "too many experts": (
         edited(

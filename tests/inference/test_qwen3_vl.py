@@ -29,7 +29,6 @@ from pie_inference.models.qwen3_vl import qwen3_vl
 from pie_py.wire.images import ImageRule, ImageSize
 from pie_py.wire.plan import CopyEmbed, EmbedText, ShiftKv
 
-SHAPES = [(28, 28), (100, 40), (40, 100), (33, 90), (640, 480), (9, 5), (300, 2)]
 BEFORE, BETWEEN, AFTER = [5, 9, 11, 200], [17, 23], [4, 8, 15]
 
 
@@ -46,13 +45,6 @@ def expected(
     model.model.rope_deltas = None
     found: torch.Tensor = model(**qwen_vl_inputs(folder, parts, dtype)).logits[0].float()
     return found
-
-
-@pytest.mark.parametrize("size", SHAPES)
-def test_text_and_an_image(folder: Path, size: tuple[int, int]) -> None:
-    image = picture(*size)
-    found = logits_with_images(Rig(folder, page_size=8), [BEFORE, as_file(image), AFTER], pieces=3)
-    assert_close(found, expected(folder, [BEFORE, image, AFTER]))
 
 
 @pytest.mark.parametrize("pieces", [1, 4])

@@ -81,24 +81,6 @@ def test_going_back_within_a_page_or_beyond(folder: Path, back: int) -> None:
     check(rig, folder, sequence, text)
 
 
-def test_forks(folder: Path) -> None:
-    """Full pages are shared, the last one is copied; both go on side by side."""
-    rig = Rig(folder, page_size=SIZE)
-    text = tokens_of(20)
-    first = rig.sequence(40)
-    check(rig, folder, first, text)
-    second = Stream(rig, first.pages[:2] + rig.sequence(24).pages)
-    rig.copy(first.slots(16, 20), second.slots(16, 20))
-    second.used = 20
-    other = [*text]
-    for i in range(14):
-        text, other = [*text, tokens_of(14, seed=7)[i]], [*other, tokens_of(14, seed=8)[i]]
-        one, two = rig.forward(Step(first, text[-1:]), Step(second, other[-1:]))
-        if i in (0, 3, 4, 13):
-            assert_close(one, expected_logits(folder, text)[-1:])
-            assert_close(two, expected_logits(folder, other)[-1:])
-
-
 def test_one_page_table_in_two_sequences(folder: Path) -> None:
     """Several go on from the same state in one batch, and none spoils the others'."""
     rig = Rig(folder, page_size=SIZE)

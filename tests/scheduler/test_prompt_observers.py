@@ -137,8 +137,9 @@ def test_what_gives_no_weights_is_unsupported() -> None:
     allocate.dealloc_emb(guest.instance, guest.queue, apart)
 
 
-def test_what_a_prompt_keeps_counts_among_the_bytes() -> None:
+def test_what_a_prompt_keeps_counts_among_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of weights, or queries, of each layer, as long as the longest context."""
+    monkeypatch.setattr("pie_control.api.sample.NODE_BYTES", 0)
     server = Server(**FACTS)
     guest = Guest(server)
     longest, layers, heads, kv_heads = 64 * 8, 2, 3, 1

@@ -52,7 +52,7 @@ def call(guest: Guest, name: str) -> Any:
 
 
 def test_models_may_have_all_traits_that_are_tested_here() -> None:
-    assert set(TRAITS) == {*MODEL.traits, "input-image"}
+    assert set(TRAITS) == {*MODEL.traits, "input-image", "encode"}
     assert {trait for trait, _ in CALLS} == set(TRAITS)
 
 

@@ -24,7 +24,6 @@ OTHERWISE = {
     "runtime.get_model": "Model.load",
     "tools.ToolCall.values": None,  # of calls in Python's syntax
     **dict.fromkeys(("Model.embed", "Model.score", "Model.classify"), "Model.encode"),
-    "Model.encoded_tokens": None,  # for answers of HTTP
     "NotInServerError": None,  # imports of the contract fail before a program begins
     "Sampler.to_json": "Sampler.toJSON",  # as JSON.stringify has it
     "device.ProgramSampler.to_json": "device.ProgramSampler.toJSON",

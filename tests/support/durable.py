@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
 
 from pie_control.journal.file import framed, read_entries
-from pie_py.client import Client, InferletFailed
+from pie_py.client import Client, InferletFailed, RpcError
 from pie_py.wire import methods
 
-COUNTER = b"count"  # the store's key that programs of these tests add 1 to
+# A text depends on nothing else then: the cuts of a journal run together, and it ran alone.
+MODELS = [{"deterministic": True}]
 
 
 class Run(NamedTuple):
@@ -27,8 +29,9 @@ async def follow(endpoint: str, instance: str, messages: Iterable[str]) -> Run:
     """Sends an instance messages, each of which has a number, and reads it to its end."""
     async with Client(endpoint) as client:
         attached = await client.attach(instance)
-        for number, message in enumerate(messages):
-            await client._connected.ask(methods.Send(instance, message, b"message %d" % number))
+        with suppress(RpcError):  # it has ended, and its result says why
+            for number, message in enumerate(messages):
+                await client._connected.ask(methods.Send(instance, message, b"message %d" % number))
         said = "".join([str(message) async for message in attached])
         try:
             return Run(said, await attached.result())
@@ -58,10 +61,11 @@ def journal_of(data: Path, instance: str) -> Path:
     return data / "journals" / f"{instance}.journal"
 
 
-def cut_everywhere(data: Path, instance: str, every: int = 1) -> list[str]:
+def cut_everywhere(data: Path, instance: str, counter: str = "count") -> list[str]:
     """Makes journals of new instances of a server that does not run: that of an instance cut within
     each entry behind the head. What the others have is on disk, and so is what the store was asked
-    of before; of what it was asked last every second one has the answer not yet.
+    of before: programs add 1 to the counter. Of what it was asked last every second one has the
+    answer not yet.
     """
     path = journal_of(data, instance)
     entries, _ = read_entries(path.read_bytes())
@@ -69,28 +73,33 @@ def cut_everywhere(data: Path, instance: str, every: int = 1) -> list[str]:
     body = [entry for entry in entries[1:] if entry[0] != "acked"]
     made = []
     with sqlite3.connect(data / "store.sqlite3") as store:
-        for place in range(0, len(body), every):
-            name = f"cut-{place:05}"
+        for place in range(len(body)):
+            name = f"{instance}-{place:05}"
             begun, rest = body[:place], body[place:]
             data_of_cut = b"".join(map(framed, [{**entries[0], "user": name}, *begun]))
             next_one = framed(rest[0])
             journal_of(data, name).write_bytes(data_of_cut + next_one[: len(next_one) // 2])
-            _fill_store(store, name, begun, rest, is_done=place % 2 == 0)
+            _fill_store(store, (name, counter.encode()), begun, rest, is_done=place % 2 == 0)
             made.append(name)
     return made
 
 
 def _fill_store(
-    store: sqlite3.Connection, user: str, begun: list[Any], rest: list[Any], *, is_done: bool
+    store: sqlite3.Connection,
+    key: tuple[str, bytes],
+    begun: list[Any],
+    rest: list[Any],
+    *,
+    is_done: bool,
 ) -> None:
     """Counts the commits that were answered, and perhaps the one that was under way."""
     count = sum(entry[:2] == ["call", "store.store-commit"] for entry in begun)
     following = next((e for e in rest if e[0] == "call" and e[1].startswith("store.")), None)
     if is_done and following is not None and following[1] == "store.store-commit":
         count += 1
-        store.execute("INSERT INTO done VALUES (?, ?)", (user, following[2]))
+        store.execute("INSERT INTO done VALUES (?, ?)", (key[0], following[2]))
     if count:
         value = str(count).encode()
-        row = (user, COUNTER, value)
+        row = (*key, value)
         store.execute('INSERT INTO entries ("user", key, value) VALUES (?, ?, ?)', row)
-        store.execute("INSERT INTO usage VALUES (?, 1, ?)", (user, len(COUNTER) + len(value)))
+        store.execute("INSERT INTO usage VALUES (?, 1, ?)", (key[0], len(key[1]) + len(value)))

@@ -12,6 +12,7 @@ from typing import Any
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import queue_of
 from pie_control.api.device_programs import (
+    MOST_TEXT,
     SamplerWanted,
     bound_program,
     check_attends,
@@ -76,7 +77,7 @@ class SamplerCalls:
         parameters that are long.
         """
         facts = queue_of(instance, queue, "sample").model.description
-        if len(parameters) <= SHORT:
+        if not SHORT < len(parameters) <= MOST_TEXT:  # what is longer is refused
             wanted = self._with_text(read_parameters(parameters), instance.user)
             if all(self._programs.find(key) is not None for key in wanted.keys):
                 return make_sampler(instance, queue, wanted, *self._bound(wanted, facts)())

@@ -201,10 +201,17 @@ def _computed(function: HostFunction) -> Call:
     """Opens a future of what this server computes, in each life."""
     asked, name = quiet(function), name_of(function)
 
+    def opened(instance: Instance, handle: Any) -> None:
+        if not isinstance(handle, ApiError):
+            durable = durable_of(instance)
+            durable.opened[handle] = Opened(durable.open(), name, is_computed=True)
+
     def call(instance: Instance, *args: Any) -> Any:
         handle = asked(instance, *args)
-        durable = durable_of(instance)
-        durable.opened[handle] = Opened(durable.open(), name, is_computed=True)
+        if handle is SUSPENDED:
+            when_answered(partial(opened, instance))
+        else:
+            opened(instance, handle)
         return handle
 
     return call
@@ -238,6 +245,9 @@ def _wait(function: HostFunction) -> Call:
         durable = durable_of(instance)
         if durable.goes_over and all(one in durable.opened for one in futures):
             if len(futures) == 1:
+                failure = durable.next_failure(name)
+                if failure is not None:
+                    raise error_of(failure)
                 return _ready(instance, futures)
             if futures and (before := durable.next_call(name)) is not None:
                 return _ready(instance, [futures[place] for place in before.value])

@@ -38,6 +38,7 @@ COMPUTED = frozenset(
         "output-text.get-next-dist",
         "output-text.get-hidden",
         "introspect.forward-with-attention",
+        "encode.encode",
         "grammar.compile-grammar",
         "grammar.sample-constrained",
     }
@@ -73,6 +74,7 @@ TAKES = {
     "output-text.take-dist": FutureKind.DIST,
     "output-text.take-hidden": FutureKind.HIDDEN,
     "introspect.take-attention": FutureKind.ATTENTION,
+    "encode.take-encoded": FutureKind.ENCODED,
     "sample.take-sample": FutureKind.SAMPLE,
     "sample.take-run-text": FutureKind.RUN_TEXT,
     "grammar.take-grammar": FutureKind.GRAMMAR,

@@ -18,7 +18,7 @@ from pie_control.instances.instance import Instance, InstanceEnded, InstanceStat
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import ResultStore, StoredResult
-from pie_control.journal.file import FORMAT, Journal, Writer
+from pie_control.journal.file import FORMAT, Journal, Writer, framed
 from pie_control.journal.past import Past, head_of, up_to
 from pie_control.programs.store import Program
 from pie_control.shares import Shares
@@ -141,13 +141,9 @@ class DurableInstances(Service):
             raise ApiError("already-exists", f"{instance} is alive")
         if entries[-1][0] == "end" and entries[-1][1] == InstanceState.FINISHED.value:
             raise ApiError("already-exists", f"{instance} has its result; `branch` it to go on")
-        head, kept = entries[0], [entry for entry in entries[1:] if entry[0] != "end"]
-        path = self.shelf.path(instance)
-        await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
-        size = await trio.to_thread.run_sync(self.shelf.create, instance, head, kept)
+        kept = [entries[0], *(entry for entry in entries[1:] if entry[0] != "end")]
+        past = Past.of(kept, sum(len(framed(entry)) for entry in kept))
         self._registry.forget(instance)
-        past = await trio.to_thread.run_sync(Past.read, path)
-        past.size = size
         return self._alive(instance, past)
 
     async def calls(self, instance: str, user: str | None, after: int) -> list[dict[str, Any]]:
@@ -181,9 +177,7 @@ class DurableInstances(Service):
         head = self._head(program, args, user) | facts
         size = await trio.to_thread.run_sync(self.shelf.create, name, head, entries)
         try:
-            past = await trio.to_thread.run_sync(Past.read, self.shelf.path(name))
-            past.size = size
-            return self._alive(name, past)
+            return self._alive(name, Past.of([head, *entries], size), is_new=True)
         except ApiError:
             self.shelf.path(name).unlink(missing_ok=True)
             raise
@@ -267,11 +261,13 @@ class DurableInstances(Service):
                 " server has another one; a `branch` may go on",
             )
 
-    def _made(self, instance: str, past: Past) -> Instance:
+    def _made(self, instance: str, past: Past, *, is_new: bool = False) -> Instance:
         """An instance as its journal has it, without a guest. Raises ApiError."""
         head = past.head
         program = self._launcher.find(head["hash"], head["user"])
-        made = self._registry.create(program, head["args"], head["user"], name=instance)
+        made = self._registry.create(
+            program, head["args"], head["user"], name=instance, again=not is_new
+        )
         made.created_ns = head["created_ns"]
         made.first_item = past.acked
         boxes: tuple[tuple[Any, list[Any]], ...] = (
@@ -285,9 +281,9 @@ class DurableInstances(Service):
                 box.put(message, size, force=True)
         return made
 
-    def _alive(self, name: str, past: Past) -> Instance:
+    def _alive(self, name: str, past: Past, *, is_new: bool = False) -> Instance:
         """Has an instance be alive, and begin a life. Raises ApiError, OSError."""
-        instance = self._made(name, past)
+        instance = self._made(name, past, is_new=is_new)
         journal = self.shelf.open(name, instance.user, past.size)
         self._instances[journal] = instance
         instance.durable = self._durable(instance, journal, past)

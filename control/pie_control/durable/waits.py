@@ -39,10 +39,18 @@ def _later(instance: Instance, futures: list[int], make: Callable[[], Any]) -> A
 
 
 def when_answered(note: Callable[[Any], None]) -> None:
-    """Calls with the answer of the call that the running guest makes, which suspends it now."""
+    """Calls with the answer of the call that the running guest makes, which suspends it now; behind
+    what is to be called already."""
     guest = turn.guest
     assert guest is not None, "guests call"
-    guest.on_answer = note
+    before = guest.on_answer
+
+    def both(value: Any) -> None:
+        if before is not None:
+            before(value)
+        note(value)
+
+    guest.on_answer = both
 
 
 def error_of(text: str) -> ApiError:

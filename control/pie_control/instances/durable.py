@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -38,20 +39,17 @@ class Durable:
     promised: set[int] = field(default_factory=set)  # futures that the past calls ready
     clock_ns: int = 0  # that the program's monotonic clock has shown
     _keys: int = 0
-    _quiet: int = 0  # calls since the last entry that a call has
+    # Calls since the last entry that a call has, by name.
+    _quiet: Counter[str] = field(default_factory=Counter)
     _taken: dict[int, int] = field(default_factory=dict)  # tokens of runs, by key
     _known: dict[int, int] = field(default_factory=dict)  # that are in the journal
     _items: int = 0
     _safe_items: int = 0
 
     def __post_init__(self) -> None:
-        self._items = self._safe_items = self.past.acked + len(self.outbox)
+        self._items = self._safe_items = len(self.past.outbox)
+        self.past.outbox = []
         self._known = {run: len(tokens) for run, tokens in self.past.tokens.items()}
-
-    @property
-    def outbox(self) -> list[str | bytes]:
-        """What it has said and its client need not have."""
-        return self.past.outbox[self.past.acked :]
 
     # Its calls
 
@@ -72,24 +70,30 @@ class Durable:
         found = calls[0]
         if isinstance(found, Failure) or found.name != name or found.key != key:
             raise self.departs(name, key)
-        calls.popleft()
-        self.past.made += 1
-        self._quiet = 0
+        self._made_again()
         return found
 
     def next_failure(self, name: str) -> str | None:
         """The error that the past has for a call that gives nothing to write down."""
-        self._quiet += 1
+        self._quiet[name] += 1
         calls = self.past.calls
         if not calls:
             return None
         found = calls[0]
-        if not isinstance(found, Failure) or (found.name, found.number) != (name, self._quiet):
+        if not isinstance(found, Failure) or found.name != name:
             return None
-        calls.popleft()
-        self.past.made += 1
-        self._quiet = 0
+        if found.number != self._quiet[name]:
+            return None
+        self._made_again()
         return found.error
+
+    def _made_again(self) -> None:
+        """The next call of the past was made."""
+        self.past.calls.popleft()
+        self.past.made += 1
+        self._quiet.clear()
+        if not self.past.calls:
+            self.past.taken.clear()  # all that they are about is opened
 
     def departs(self, name: str, key: int | None = None, why: str = "") -> ApiError:
         """Ends the instance, because the past has something else than a call that is made now."""
@@ -105,7 +109,7 @@ class Durable:
 
     def called(self, name: str, key: int | None, value: Any, *, ok: bool = True) -> None:
         """A call has been answered, or failed."""
-        self._quiet = 0
+        self._quiet.clear()
         self.past.made += 1
         self.journal.append("call", name, key, ok, value)
         if self.journal.size > self.most and self.past.end is None:
@@ -116,7 +120,8 @@ class Durable:
 
     def failed(self, name: str, error: str) -> None:
         """A call has failed that gives nothing to write down."""
-        count, self._quiet = self._quiet, 0
+        count = self._quiet[name]
+        self._quiet.clear()
         self.past.made += 1
         self.journal.append("fails", name, count, error)
 
@@ -204,6 +209,8 @@ class Durable:
 
     def may_leave(self, item: int) -> bool:
         """True if an item of the outbox is in the journal for good; the last event always is."""
+        if self.journal.problem is not None:  # then it ends, and never goes on
+            return True
         return item < self._safe_items or self._safe_items == self._items
 
     def acked(self, number: int) -> None:

@@ -110,8 +110,10 @@ class Registry:
         limits: Limits | None = None,
         fence: Fence | None = None,
         name: str | None = None,
+        again: bool = False,
     ) -> Instance:
         """Makes an instance, which is alive once it is given to `add`; `fence` or `name` names it.
+        That which is there `again` is no launch of its user's.
 
         Raises:
             NoRoom: if too many are alive.
@@ -132,7 +134,8 @@ class Registry:
         self._check_memory(user)
         if parent is not None and parent.state is not InstanceState.RUNNING:
             raise ApiError("cancelled", "the parent instance has ended")
-        self._launches.take(user, self._quotas.of(user).launches)
+        if not again:
+            self._launches.take(user, self._quotas.of(user).launches)
         limits = limits or self._limits
         together = self.users.together(user)
         instance = Instance(

@@ -5,8 +5,8 @@ Kinds of entries, by their first item:
 - `call`, name, key, ok, value: a call that gives something, or that others see, and its answer; or
   its error. The key is the number of the future, run or body that it is about; what a future gives
   has the name of the call that has opened it.
-- `fails`, name, count, error: another call has failed, the so-manieth of those since the last entry
-  of these two kinds.
+- `fails`, name, count, error: another call has failed, the so-manieth of its name since the last
+  entry of these two kinds.
 - `begun`, key: a request that may change something elsewhere leaves; `due`, key, time: a sleep ends
   at a date, nanoseconds.
 - `said`, key, run, text, first, tokens: the server has sent the client a piece of a run's text,
@@ -43,7 +43,7 @@ class Failure(NamedTuple):
     """A call that gives nothing, and has failed."""
 
     name: str
-    number: int  # of the calls since the last entry
+    number: int  # of the calls of this name since the last entry
     error: str
 
 
@@ -77,7 +77,11 @@ class Past:
             DamagedJournal: it is none, or has other bytes than were written.
             OSError: it cannot be read.
         """
-        entries, size = read_entries(path.read_bytes())
+        return cls.of(*read_entries(path.read_bytes()))
+
+    @classmethod
+    def of(cls, entries: list[Any], size: int) -> Past:
+        """That of a file's entries. Raises DamagedJournal."""
         past = cls(head_of(entries), size)
         for entry in entries[1:]:
             past._take(*entry)

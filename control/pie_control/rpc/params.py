@@ -76,9 +76,10 @@ def text_or_bytes(method: str, value: str | bytes | msgspec.Raw) -> str | bytes:
     """
     if not isinstance(value, msgspec.Raw):
         return value
-    for kind in (str, bytes):
-        with suppress(msgspec.DecodeError):
-            return msgspec.msgpack.decode(value, type=kind)  # type: ignore[no-any-return]
+    with suppress(msgspec.DecodeError):
+        return msgspec.msgpack.decode(value, type=str)
+    with suppress(msgspec.DecodeError):
+        return msgspec.msgpack.decode(value, type=bytes)
     raise unreadable(method, "Expected a message of text or bytes")
 
 

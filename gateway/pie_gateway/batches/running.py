@@ -22,6 +22,7 @@ from pie_gateway.batches.store import Batch, Store, new_id
 from pie_gateway.http.aside import Aside
 from pie_gateway.http.reading import encode
 from pie_gateway.problems import Problem
+from pie_py.config.child import first_error
 
 log = structlog.get_logger("pie.http")
 AT_ONCE = 4  # requests, of all batches of a user: no user waits for another one
@@ -117,8 +118,9 @@ class Batches:
                 if scope.cancelled_caught:
                     batch.become("cancelled")
             except* Problem as group:
-                [problem, *_] = group.exceptions
-                batch.become("failed", {"code": problem.code, "message": problem.message})
+                problem = first_error(group)
+                code = getattr(problem, "code", None)
+                batch.become("failed", {"code": code, "message": str(problem)})
             except* Exception as group:
                 log.exception("a batch has failed")
                 batch.become("failed", {"code": "server_error", "message": str(group.exceptions)})

@@ -42,7 +42,9 @@ async def _serve(socket: WebSocket, exchange: Exchange) -> None:
         raise Problem(408, "the first frame has not come")
     if frame["type"] == "websocket.disconnect":
         return
-    wanted = launch_request((frame.get("text") or "").encode())
+    first_text = (frame.get("text") or "").encode()
+    socket.state.size = len(first_text)
+    wanted = await exchange.by_size(launch_request, first_text)
     problem: list[Exception] = []
     async with launched(exchange, wanted) as instance, anyio.create_task_group() as tasks:
         tasks.start_soon(_receive, socket, instance, tasks.cancel_scope)

@@ -22,19 +22,20 @@ from pie_gateway.problems import unsupported
 from pie_gateway.schemas.embeddings import (
     MAX_TEXTS,
     Classified,
+    ClassifiedAnswer,
     DocumentText,
     Embedding,
     EmbeddingsAnswer,
     EmbeddingsRequest,
     EmbeddingsUsage,
     Pooled,
+    PooledAnswer,
     Ranked,
     RerankAnswer,
     RerankRequest,
     Score,
     ScoreAnswer,
     ScoreRequest,
-    TextsAnswer,
     TextsRequest,
     Warned,
 )
@@ -106,7 +107,7 @@ async def pooling(exchange: Exchange) -> Response:
     found = await embed(exchange, asked.model, texts, most, task=task, raw=True)
     data = [Pooled(at, row) for at, row in enumerate(found.vectors.tolist())]
     said = f"pool-{exchange.id}", int(time.time()), found.name.id, data, found.usage
-    return json_response(TextsAnswer(*said, warning=found.warning))
+    return json_response(PooledAnswer(*said, warning=found.warning))
 
 
 async def classify(exchange: Exchange) -> Response:
@@ -121,7 +122,7 @@ async def classify(exchange: Exchange) -> Response:
         for at, row in enumerate(found.vectors)
     ]
     said = f"classify-{exchange.id}", int(time.time()), found.name.id, data, found.usage
-    return json_response(TextsAnswer(*said))
+    return json_response(ClassifiedAnswer(*said))
 
 
 async def compare(

@@ -150,13 +150,24 @@ class Classified(msgspec.Struct):
     num_classes: int
 
 
-class TextsAnswer(msgspec.Struct):
-    """Of each text, in their order."""
+class PooledAnswer(msgspec.Struct):
+    """The vectors of texts, in their order."""
 
     id: str
     created: int
     model: str
-    data: list[Pooled] | list[Classified]
+    data: list[Pooled]
     usage: EmbeddingsUsage
     object: Literal["list"] = "list"
     warning: Warned = msgspec.UNSET
+
+
+class ClassifiedAnswer(msgspec.Struct):
+    """The labels of texts, in their order."""
+
+    id: str
+    created: int
+    model: str
+    data: list[Classified]
+    usage: EmbeddingsUsage
+    object: Literal["list"] = "list"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +12,8 @@ import structlog
 import torch
 
 from pie_inference.checkpoints.fields import Fields
-from pie_inference.checkpoints.loader import (
-    checked_sources,
-    choose_dtype,
-    load_tensors,
-    random_tensors,
-)
-from pie_inference.checkpoints.quantized import dequantized, quantization
-from pie_inference.checkpoints.sources import Sources
+from pie_inference.checkpoints.loader import choose_dtype
+from pie_inference.checkpoints.quantized import quantization
 from pie_inference.errors import LoadError
 from pie_inference.handlers.base import ServedEncoder
 from pie_inference.loading.choices import choose_device
@@ -37,7 +30,6 @@ log = structlog.get_logger("pie.worker.load")
 
 TRAITS = ["encode", "tokenize"]
 HEAD = "ForSequenceClassification"
-_OLD = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 _ACTIVATIONS = {"Identity": "none", "Sigmoid": "sigmoid", "Softmax": "softmax"}
 _PROBLEMS = {"multi_label_classification": "sigmoid", "regression": "none"}
 
@@ -70,12 +62,13 @@ def load_encoder(
             raise LoadError(f"{what}: not with an encoder ({name}); leave it away")
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, checkpoint, device)
-    settings = made_config(name, checkpoint)
-    from pie_inference.models.encoder import Encoder, Finish  # where transformers is there
-
-    finish = Finish(*_finish(name, settings, read_modules(folder), checkpoint))
+    from_files = None if config.load_format == "dummy" else folder
     with torch.inference_mode():
-        module = _filled(name, settings, checkpoint, config, folder, dtype, device)
+        module = _module(name, checkpoint, from_files, dtype, device)
+        from pie_inference.models.encoder import Encoder, Finish  # where transformers is there
+
+        settings = module.config
+        finish = Finish(*_finish(name, settings, read_modules(folder), checkpoint))
         window = getattr(settings.get_text_config(), "sliding_window", None) or 0
         encoder = Encoder(module, finish, window if window <= 512 else 0)
     said = _described(name, settings, config, folder, encoder)
@@ -115,99 +108,41 @@ def _described(
     )
 
 
-def made_config(name: str, checkpoint: Mapping[str, Any]) -> Any:
-    """transformers' configuration of a config.json. Raises `LoadError` without the library, and
-    for a kind of model that it does not have: code that comes with a checkpoint is never run.
-    """
-    try:
-        import transformers
-    except ImportError as error:
-        raise LoadError(
-            f"{name} runs by transformers' code, and there is none ({error}):"
-            " `pip install 'pie-py[models]'`"
-        ) from None
-    kind = str(checkpoint.get("model_type"))
-    if kind not in transformers.CONFIG_MAPPING:
-        code = " (its own code, `auto_map`, is not run)" if "auto_map" in checkpoint else ""
-        raise LoadError(
-            f"config.json: transformers {transformers.__version__} has no model {kind!r}{code}"
-        )
-    for layers in ("num_hidden_layers", "n_layers"):
-        Fields(checkpoint).count(layers, 1)
-    return transformers.CONFIG_MAPPING[kind].from_dict(dict(checkpoint))
+def check_encoder(name: str, checkpoint: Mapping[str, Any], folder: Path) -> None:
+    """Raises `LoadError` if an encoder cannot be served, by its files' heads."""
+    module = _module(name, checkpoint, folder, torch.float32, torch.device("meta"))
+    _finish(name, module.config, read_modules(folder), checkpoint)
 
 
-def _made(name: str, settings: Any) -> Any:
-    """The module, its weights whatever memory holds."""
-    import transformers
-    from transformers.initialization import no_init_weights
-
-    with no_init_weights():
-        if name.endswith(HEAD):
-            kind = getattr(transformers, name, None)
-            if kind is None:
-                raise LoadError(f"config.json: transformers has no {name}")
-            module = kind._from_config(settings)
-        else:
-            module = transformers.AutoModel.from_config(settings)
-            if hasattr(module, "pooler"):
-                module.pooler = None  # a vector is made as sentence-transformers makes it
-    return module.eval().requires_grad_(False)
-
-
-def _filled(
+def _module(
     name: str,
-    settings: Any,
     checkpoint: Mapping[str, Any],
-    config: ModelConfig,
-    folder: Path,
+    folder: Path | None,
     dtype: torch.dtype,
     device: torch.device,
 ) -> Any:
-    """The module with its weights, whose names and shapes are looked at before it is made."""
-    expected, arrange = _expected(name, settings, checkpoint)
-    if config.load_format == "dummy":
-        tensors = random_tensors(expected, dtype, device)
-    else:
-        tensors = load_tensors(folder, expected, dtype, device, arrange)
-    module = _made(name, settings).to(device)
-    module.load_state_dict(tensors, assign=True)
-    return module
-
-
-def check_encoder(name: str, checkpoint: Mapping[str, Any], folder: Path) -> None:
-    """Raises `LoadError` if an encoder cannot be served, by its files' heads."""
-    settings = made_config(name, checkpoint)
-    _finish(name, settings, read_modules(folder), checkpoint)
-    with ExitStack() as opened:
-        checked_sources(folder, *_expected(name, settings, checkpoint), opened)
-
-
-def _expected(
-    name: str, settings: Any, checkpoint: Mapping[str, Any]
-) -> tuple[dict[str, tuple[int, ...]], Callable[[Sources], Sources]]:
-    """The shapes of the module's tensors, and what finds them among those that are stored."""
-    with torch.device("meta"):
-        module = _made(name, settings)
-    expected = {key: tuple(value.shape) for key, value in module.state_dict().items()}
-    return expected, partial(_arranged, checkpoint, expected, module.base_model_prefix + ".")
-
-
-def _arranged(
-    checkpoint: Mapping[str, Any], expected: Mapping[str, Any], prefix: str, stored: Sources
-) -> Sources:
-    """The tensors by the names that the module has: with or without its base's prefix. What it has
-    not, as another head, is left out.
+    """transformers' module; of a model without a head its base, whose pooler is not used: a vector
+    is made as sentence-transformers makes it. What the base has not, as another head, is left out.
     """
-    found = {}
-    for name, source in dequantized(checkpoint, stored).items():
-        for old, new in _OLD.items():
-            name = name.replace(old, new)
-        for known in (name, prefix + name, name.removeprefix(prefix)):
-            if known in expected:
-                found[known] = source
-                break
-    return found
+    from pie_inference.models.by_transformers.load import module_of, transformers
+
+    if (library := transformers()) is None:
+        raise LoadError(f"{name} runs by transformers' code: `pip install 'pie-py[models]'`")
+    if not name.endswith(HEAD):
+        bases = library.models.auto.modeling_auto.MODEL_MAPPING_NAMES
+        name = str(bases.get(str(checkpoint.get("model_type"))))
+    kind = getattr(library, name, None)
+    if kind is None:
+        code = " (its own code, `auto_map`, is not run)" if "auto_map" in checkpoint else ""
+        found = checkpoint.get("model_type")
+        raise LoadError(f"config.json: transformers has no such model of the type {found!r}{code}")
+    for layers in ("num_hidden_layers", "n_layers"):
+        Fields(checkpoint).count(layers, 1)
+    unused = () if name.endswith(HEAD) else ("pooler.",)
+    with ExitStack() as opened:
+        return module_of(
+            *(kind, checkpoint, folder, dtype, device, opened), attention=None, unused=unused
+        )
 
 
 def _finish(

@@ -64,7 +64,7 @@ def load(
     kind = class_of(name)
     assert kind is not None  # the registry has looked
     with ExitStack() as opened:
-        module = _module(kind, checkpoint, folder, dtype, device, opened)
+        module = module_of(kind, checkpoint, folder, dtype, device, opened)
     text = module.config.get_text_config(decoder=True)
     with torch.inference_mode():
         try:
@@ -77,23 +77,30 @@ def load(
 def check(name: str, checkpoint: Config, folder: Path) -> None:
     """Raises `LoadError` if a class expects other tensors than a checkpoint has, by their heads."""
     with ExitStack() as opened:
-        _module(class_of(name), checkpoint, folder, torch.float32, torch.device("meta"), opened)
+        module_of(class_of(name), checkpoint, folder, torch.float32, torch.device("meta"), opened)
 
 
-def _module(
+def module_of(
     kind: Any,
     checkpoint: Config,
     folder: Path | None,
     dtype: torch.dtype,
     device: torch.device,
     opened: ExitStack,
+    *,
+    attention: str | None = "eager",
+    unused: tuple[str, ...] | None = None,
 ) -> Any:
+    """A class's module with a checkpoint's weights, or random ones without a folder. Raises
+    `LoadError` if the checkpoint lacks tensors, but for those that are named so, or has others,
+    unless some are `unused`.
+    """
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     register()
-    made = {"config": _config(kind, checkpoint), "dtype": dtype, "attn_implementation": "eager"}
+    made = {"config": _config(kind, checkpoint), "dtype": dtype, "attn_implementation": attention}
     if folder is None:
         torch.manual_seed(0)
         return kind._from_config(made.pop("config"), **made).to(device).eval()
@@ -112,10 +119,12 @@ def _module(
         **made,
         **({"device_map": "meta"} if meta else {}),
     )
+    surplus = said["unexpected_keys"] if unused is None else ()
+    missing = [key for key in said["missing_keys"] if not key.startswith(unused or ())]
     for wrong, names in (
         ("tensors that disagree with config.json", said["mismatched_keys"]),
-        ("the checkpoint lacks tensors", said["missing_keys"]),
-        ("tensors that the architecture does not have", said["unexpected_keys"]),
+        ("the checkpoint lacks tensors", missing),
+        ("tensors that the architecture does not have", surplus),
         ("tensors that cannot be arranged", said["error_msgs"]),
     ):
         if names:
@@ -153,8 +162,8 @@ def positions_of(text: Any, checkpoint: Config) -> int:
     limits = [found]
     for rope in _ropes(getattr(text, "rope_parameters", None) or {}):
         if rope.get("rope_type") in ("longrope", "dynamic"):
-            own = rope.get("original_max_position_embeddings")
-            limits.append(int(own or getattr(text, "original_max_position_embeddings", found)))
+            name = "original_max_position_embeddings"
+            limits.append(int(rope.get(name) or getattr(text, name, None) or found))
     longest = checkpoint.get(LONGEST)
     return min(limits if longest is None or longest > min(limits) else [longest])
 

@@ -3,6 +3,7 @@
 use inferlet::http::Response;
 use inferlet::json::quote;
 use inferlet::messaging::Subscription;
+use inferlet::text::Encoded;
 use inferlet::{Attention, Distribution, HostFuture, Result, Sampled};
 
 /// A value that JSON can say.
@@ -108,6 +109,12 @@ impl Json for Distribution {
 impl Json for Attention {
     fn json(&self) -> String {
         format!("[{},{}]", self.rows, self.numbers.json())
+    }
+}
+
+impl Json for Encoded {
+    fn json(&self) -> String {
+        format!("[{},{}]", self.tokens, self.numbers.json())
     }
 }
 
