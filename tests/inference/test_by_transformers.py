@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from benchmarks.families import random_module, small_config
 from pie_inference.attention import Chunk
 from pie_inference.errors import LoadError
+from pie_inference.loading.check import check
 from pie_inference.models import registry
 from pie_inference.models.by_transformers.network import ByTransformers
 
@@ -86,12 +87,14 @@ def test_log_probabilities(name: str, tmp_path: Path) -> None:
     assert_close(found.log_softmax(-1), wanted)
     one, two = rig.sequence(45), rig.sequence(20)
     for (a, b), (c, d) in zip(
-        ((0, 30), (30, 43), (43, 44), (44, 45)), ((0, 1), (1, 18), (18, 19), (19, 20)), strict=True
+        ((0, 30), (30, 43), (43, 44)), ((0, 1), (1, 18), (18, 19)), strict=True
     ):
         steps = Step(one, first[a:b], outputs=b - a), Step(two, second[c:d], outputs=d - c)
         found, beside = rig.forward(*steps)
         assert_close(found.log_softmax(-1), wanted[a:b])
         assert_close(beside.log_softmax(-1), other[c:d])
+    (found,) = rig.forward(Step(one, first[44:]))  # a row alone
+    assert_close(found.log_softmax(-1), wanted[44:])
 
 
 @pytest.mark.parametrize("name", ["Lfm2ForCausalLM", "NemotronHForCausalLM"])
@@ -240,6 +243,17 @@ def test_tensors_are_checked(spoil: Any, text: str, tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(LoadError, match=text):
         Rig(tmp_path)
+    if spoil is not _nan:  # the others show in the files' heads
+        with pytest.raises(LoadError, match=text):
+            check(str(tmp_path))
+
+
+def test_families_are_listed_with_whose_code_runs_them() -> None:
+    command = [sys.executable, "-m", "pie_py", "models", "--families", "--json"]
+    rows = json.loads(subprocess.check_output(command, text=True))
+    code = {row["family"]: row["code"] for row in rows}
+    assert code["LlamaForCausalLM"] == "pie_py"
+    assert code["GPT2LMHeadModel"] == "transformers"
 
 
 def test_adapters_are_refused_by_name(tmp_path: Path) -> None:

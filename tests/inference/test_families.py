@@ -97,6 +97,27 @@ def test_layers_that_predict_several_tokens_are_left_out(tmp_path: Path) -> None
     assert_close(found, expected_logits(folder, tokens_of(9)))
 
 
+def test_experts_that_are_stored_together(tmp_path: Path) -> None:
+    """As Qwen 3.5 has them, where transformers writes them one by one."""
+    folder = make_family(tmp_path / "model", "qwen3_5moe")
+    tokens = tokens_of(20)
+    wanted = expected_logits(folder, tokens)
+    tensors = load_file(folder / "model.safetensors")
+    for layer in range(4):
+        prefix = f"model.layers.{layer}.mlp.experts."
+        each = {
+            kind: [tensors.pop(f"{prefix}{i}.{kind}_proj.weight") for i in range(4)]
+            for kind in ("gate", "up", "down")
+        }
+        both = [torch.cat(pair) for pair in zip(each["gate"], each["up"], strict=True)]
+        tensors[f"{prefix}gate_up_proj"] = torch.stack(both)
+        tensors[f"{prefix}down_proj"] = torch.stack(each["down"])
+    save_file(tensors, folder / "model.safetensors")
+    rig = Rig(folder)
+    (found,) = rig.forward(Step(rig.sequence(20), tokens, outputs=20))
+    assert_close(found, wanted)
+
+
 @pytest.mark.parametrize("kind", ["Qwen3VL", "Qwen3_5"])
 @torch.inference_mode()
 def test_the_text_of_models_that_read_images(kind: str, tmp_path: Path) -> None:

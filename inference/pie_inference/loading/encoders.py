@@ -42,7 +42,8 @@ def encoder_of(checkpoint: Mapping[str, Any]) -> str | None:
     for name in names if isinstance(names, list) else []:
         if str(name).endswith(HEAD):
             return str(name)
-        if name not in ARCHITECTURES and str(name).endswith(("Model", "ForMaskedLM")):
+        headless = str(name).endswith(("Model", "ForMaskedLM")) and "LMHead" not in str(name)
+        if name not in ARCHITECTURES and headless:
             return str(name)
     return None
 

@@ -89,7 +89,7 @@ def attending(by: Attend, positions: torch.Tensor) -> Iterator[None]:
 
 
 def asked() -> Attend | None:
-    """Whom modules ask now; None outside of `attending`."""
+    """Who answers modules now; None outside of `attending`."""
     return _attend.get()
 
 

@@ -157,13 +157,13 @@ def positions_of(text: Any, checkpoint: Config) -> int:
     """How many positions to serve. Ropes whose frequencies follow the longest text of a forward are
     served as far as they do not.
     """
-    told = (getattr(text, name, None) for name in POSITIONS)
-    found = int(next((n for n in told if n), None) or UNTOLD)
+    told: list[Any] = [getattr(text, name, None) for name in POSITIONS]
+    found = next((int(n) for n in told if n), UNTOLD)
     limits = [found]
     for rope in _ropes(getattr(text, "rope_parameters", None) or {}):
         if rope.get("rope_type") in ("longrope", "dynamic"):
-            own = rope.get("original_max_position_embeddings")
-            limits.append(int(own or getattr(text, "original_max_position_embeddings", found)))
+            name = "original_max_position_embeddings"
+            limits.append(int(rope.get(name) or getattr(text, name, None) or found))
     longest = checkpoint.get(LONGEST)
     return min(limits if longest is None or longest > min(limits) else [longest])
 

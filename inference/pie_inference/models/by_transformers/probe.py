@@ -134,6 +134,8 @@ def rows_apart(run: Run, embeds: torch.Tensor, positions: int, layers: int) -> N
     second_found = [run(*second, again), *again.brought]
     if len(apart.brought) != layers or len(again.brought) != layers:
         raise LoadError("its layers do not attend in each forward alike")
+    if not alike(run(embeds[:1], at[:1], Apart()), first_found[0][:1]):
+        raise LoadError("an input alone is computed otherwise than among others")
     for one, other in zip(first_found, second_found, strict=True):
         if not alike(one[order[own]], other[own]):
             raise LoadError(
