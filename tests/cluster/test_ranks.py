@@ -204,7 +204,6 @@ def test_nodes_wait_for_a_second_machine(machines: Machines, client: Client) -> 
     wait_for(lambda: machines.states() == ["ready", "ready"], 60)
 
 
-@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_drained_node_leaves_its_machines(machines: Machines, client: Client) -> None:
     assert len(machines.ranks()) == 2
