@@ -188,6 +188,19 @@ def test_a_person_decides_about_each_call(library: Library) -> None:
     assert made == {"ye": ["play_man"], "no": [], "co": ["cook_plan"]}
 
 
+def test_an_order_waits_for_a_person(library: Library) -> None:
+    question = "The capital of Thessel is"
+    instance = library.launch("approval_agent", (), question=question)
+    asked = str(instance.receive())
+    instance.send("yes")
+    found = json.loads(instance.result())
+    assert asked == f"Order {found['order']}: {found['plan'].strip()} Shall I?\n"
+    assert found["answer"] == "yes"
+    again = library.run("approval_agent", question=question, answer="no")
+    assert (again["order"], again["plan"]) == (found["order"] + 1, found["plan"])
+    assert again["words"] != found["words"]
+
+
 def test_choices_are_scored_as_transformers_scores_them(library: Library) -> None:
     items = [
         {"question": "The quick", "choices": [" brown fox", " dog"], "answer": 0},

@@ -49,6 +49,11 @@ PROGRAMS: list[tuple[str, list[str], Check | str]] = [
         ["--apis", "play~48(text)", "--request", "play", "--url", "{url}", *SHORT],
         "CML",
     ),
+    (
+        "approval_agent",
+        ["--question", CAPITAL[1], "--answer", "yes", *SHORT],
+        keys("plan", "words"),
+    ),
     ("attention_sink", ["--window", "1", "--max-tokens", "40"], keys("text")),
     ("beam_search", [*CAPITAL, "--max-tokens", "4"], lambda beams: " Paris" in beams[0]["text"]),
     ("best_of_n", [*CAPITAL, *SHORT], lambda found: len(found) == 4 and found[0]["text"]),
