@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import trio
 
 from pie_control.instances.instance import ClientPresence, InstanceEnded, InstanceState
 from pie_control.instances.mailbox import Mailbox
@@ -40,6 +41,7 @@ class Talker:
         self.outbox: Mailbox[Any] = Mailbox(mailbox_items, 1 << 40)
         self.parent: Talker | None = None
         self.ended: InstanceEnded | None = None
+        self.ended_event = trio.Event()
         self.client = ClientPresence()
         self.durable = None
         self.first_item = 0
@@ -52,6 +54,7 @@ class Talker:
     def end(self) -> None:
         self.ended = InstanceEnded(InstanceState.FINISHED, "done")
         self.outbox.put(self.ended, 4, force=True)
+        self.ended_event.set()
 
 
 class Server:

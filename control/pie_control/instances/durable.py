@@ -205,7 +205,7 @@ class Durable:
 
         def safe() -> None:
             if self.journal.problem is None:
-                self._safe_items = items
+                self._safe_items = max(self._safe_items, items)
 
         self.journal.when_safe(safe)
 

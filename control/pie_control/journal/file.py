@@ -1,8 +1,9 @@
 """A journal's file, to which entries are appended, and the thread that brings them to the disk.
 
-An entry is a msgpack array behind its length and its CRC-32. The first one is the head, an object.
-A file that ends within an entry was cut by a crash, and that entry counts as never written: what
-follows from an entry leaves the server only once it is on disk.
+An entry is a msgpack array behind its length, its CRC-32, and the CRC-32 of these two: a damaged
+length is no cut. The first entry is the head, an object.
+A file that ends within an entry, or has zeros from there on, was cut by a crash, and that entry
+counts as never written: what follows from an entry leaves the server only once it is on disk.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import trio
 log = structlog.get_logger("pie.durable")
 
 FORMAT = 1
-_FRAME = struct.Struct("<II")  # bytes of an entry, and their CRC-32
+_FACTS = struct.Struct("<II")  # bytes of an entry, and their CRC-32
+_FRAME = struct.Struct("<8sI")  # these, and their own CRC-32
 
 
 class DamagedJournal(Exception):
@@ -42,7 +44,8 @@ _encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 def framed(entry: Any) -> bytes:
     """An entry as it stands in a file."""
     data = _encode(entry)
-    return _FRAME.pack(len(data), zlib.crc32(data)) + data
+    facts = _FACTS.pack(len(data), zlib.crc32(data))
+    return _FRAME.pack(facts, zlib.crc32(facts)) + data
 
 
 def read_entries(data: bytes) -> tuple[list[Any], int]:
@@ -52,15 +55,20 @@ def read_entries(data: bytes) -> tuple[list[Any], int]:
         DamagedJournal: an entry is not what was written, and it is not the last one.
     """
     entries: list[Any] = []
-    place = 0
+    place, written = 0, len(data.rstrip(b"\0"))
     while place + _FRAME.size <= len(data):
-        size, check = _FRAME.unpack_from(data, place)
+        facts, own = _FRAME.unpack_from(data, place)
+        size, check = _FACTS.unpack(facts)
         end = place + _FRAME.size + size
-        if end > len(data) or not any(data[place:]):
+        if zlib.crc32(facts) != own:
+            if written < place + _FRAME.size:
+                break
+            raise DamagedJournal(f"entry {len(entries)}, from byte {place} on, is damaged", entries)
+        if end > len(data):
             break
         body = data[place + _FRAME.size : end]
         if zlib.crc32(body) != check:
-            if end == len(data):
+            if end == len(data) or written < end:
                 break
             raise DamagedJournal(f"entry {len(entries)}, from byte {place} on, is damaged", entries)
         entries.append(msgspec.msgpack.decode(body))

@@ -200,10 +200,11 @@ class ItemStream:
 
     @property
     def finished(self) -> bool:
-        """True if the last item has been acknowledged."""
-        return (
-            self.instance.ended is not None and not self._unacked and not len(self.instance.outbox)
-        )
+        """True if the last item has been acknowledged. An end that is being written down is not
+        among the items yet.
+        """
+        settled = self.instance.ended_event.is_set()
+        return settled and not self._unacked and not len(self.instance.outbox)
 
     def attach(self, session: Session, window: int, received: int | None = None) -> None:
         """Makes a session the reader, from the item `received` on or all not acknowledged."""
