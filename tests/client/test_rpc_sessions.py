@@ -8,7 +8,7 @@ import pytest
 from support.rpc_world import TIMING, Server, World
 
 from pie_control.errors import ApiError
-from pie_control.instances.instance import ClientPresence
+from pie_control.instances.instance import ClientPresence, InstanceEnded, InstanceState
 from pie_control.rpc import outgoing, session, sessions
 from pie_control.rpc.session import TRANSITIONS, Change, Presence, Session
 from pie_control.rpc.sessions import Do, GiveUp, Gone
@@ -19,6 +19,7 @@ from pie_py.wire.rpc import (
     Ack,
     Bye,
     Closed,
+    Ended,
     Failure,
     Hello,
     Items,
@@ -300,6 +301,18 @@ def test_a_stream_ends_with_its_last_acknowledgement(server: Server) -> None:
 
 
 # Presence
+
+
+def test_an_end_that_is_being_written_down_is_waited_for(server: Server) -> None:
+    greet(server)
+    launch(server)
+    talker = server.talkers["a"]
+    talker.say()
+    assert read(server, b"1") == [(0, "0")]
+    talker.ended = InstanceEnded(InstanceState.FINISHED, "done")  # and is no item yet
+    server.receive(b"1", Ack("a", 1))
+    talker.end()
+    assert read(server, b"1") == [(1, Ended("finished", "done"))]
 
 
 def test_every_change_of_the_table_comes_about_and_no_other() -> None:
