@@ -52,7 +52,7 @@ PROGRAMS: list[tuple[str, list[str], Check | str]] = [
     (
         "approval_agent",
         ["--question", CAPITAL[1], "--answer", "yes", *SHORT],
-        keys("plan", "words"),
+        keys("plan"),
     ),
     ("attention_sink", ["--window", "1", "--max-tokens", "40"], keys("text")),
     ("beam_search", [*CAPITAL, "--max-tokens", "4"], lambda beams: " Paris" in beams[0]["text"]),
