@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tarfile
 from contextlib import closing
 from pathlib import Path
 
@@ -66,6 +67,27 @@ def test_of_a_damaged_archive_nothing_is_restored(
     invoke("backup", file, "--data-folder", folder)
     whole = file.read_bytes()
     file.write_bytes(whole[: int(kept * len(whole)) if 0 < kept < 1 else int(kept)])
+    told = invoke("restore", file, "--data-folder", restored)
+    assert told.exit_code == 1
+    assert "is no whole backup" in told.stderr
+    assert not restored.exists()
+
+
+@pytest.mark.parametrize("change", ["another content", "left out", "one more"])
+def test_an_archive_with_other_files_than_it_says_restores_nothing(
+    folder: Path, tmp_path: Path, change: str
+) -> None:
+    file, changed, restored = (tmp_path / name for name in ("b.tar.gz", "changed", "restored"))
+    invoke("backup", file, "--data-folder", folder)
+    with tarfile.open(file) as archive:
+        archive.extractall(changed, filter="data")
+    key = changed / "keys/users/ann.pub"
+    if change == "left out":
+        key.unlink()
+    else:
+        key.with_name("ann.pub" if change == "another content" else "bob.pub").write_text("x" * 40)
+    with tarfile.open(file, "w:gz") as archive:
+        archive.add(changed, "")
     told = invoke("restore", file, "--data-folder", restored)
     assert told.exit_code == 1
     assert "is no whole backup" in told.stderr

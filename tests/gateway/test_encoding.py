@@ -19,27 +19,6 @@ from support.encoder_checkpoints import make_bert
 from support.gateways import Gateway
 from support.servers import Server
 
-WORDS = [
-    "a",
-    "b",
-    "c",
-    "d",
-    "e",
-    "f",
-    "g",
-    "h",
-    "cats",
-    "purr",
-    "paris",
-    "is",
-    "the",
-    "capital",
-    "of",
-    "france",
-    "tax",
-    "law",
-]
-MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 TEXTS = ["cats purr", "paris is the capital of france", "a b c d e f g h a b c d e f g h", "tax"]
 PROGRAM = """
 import json
