@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.pie_tiny.corpus.facts import GREETINGS, facts
-from examples.pie_tiny.corpus.sample import END, Sample, Split
+from examples.pie_tiny.corpus.sample import BEGIN, END, Sample, Split
 from examples.pie_tiny.corpus.tellings import TELLINGS
-from examples.pie_tiny.corpus.world import SUBJECTS, fact, subjects
+from examples.pie_tiny.corpus.world import SUBJECTS, subjects
 
 SEEDS = st.integers(0, 2**32)
 SPLITS = st.builds(Split, st.booleans())
@@ -63,18 +62,10 @@ def drawn(split: Split, count: int = 6000) -> list[Sample]:
 
 
 def test_the_world_has_what_it_promises() -> None:
-    assert fact("country", "Velland", "capital") == "Orrin"
-    assert [len(subjects(kind)) for kind in ("country", "person", "animal", "day", "month")] == [
-        24,
-        24,
-        12,
-        7,
-        12,
-    ]
+    counts = [len(subjects(kind)) for kind in ("country", "person", "animal", "day", "month")]
+    assert counts == [24, 24, 12, 7, 12]
     for subject in SUBJECTS:
         assert set(subject.facts) == set(TELLINGS[subject.kind]), subject.name
-    with pytest.raises(KeyError):
-        fact("country", "Atlantis", "capital")
 
 
 @given(SEEDS, SPLITS)
@@ -83,10 +74,8 @@ def test_everything_told_is_true(seed: int, split: Split) -> None:
     assert sample.kind == "facts"
     assert len(sample.text.split()) < 60
     told = reply(sample)
-    if sample.answer:
-        assert sample.answer["value"] == told
-        if told in {answer for _, answer in GREETINGS} or told.startswith("I do not know "):
-            return
+    if told in {answer for _, answer in GREETINGS} or told.startswith("I do not know "):
+        return
     assert all(sentence in TRUE for sentence in sentences(told)), told
 
 
@@ -102,7 +91,7 @@ def test_a_reply_is_about_the_subject_and_property_asked() -> None:
                 expected[telling.reverse.replace("{v}", value)] = (subject.name, value)
     known = 0
     for sample in drawn(Split()) + drawn(Split(held_out=True)):
-        if sample.answer and question(sample) in expected:
+        if len(sample.pieces[0].text) > len(BEGIN) and question(sample) in expected:
             known += 1
             name, value = expected[question(sample)]
             assert name.lower() in reply(sample).lower()
