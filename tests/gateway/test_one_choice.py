@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from support.gateways import Gateway
 from support.javascript import require_javascript
 from support.rust_components import rust_component
 from support.servers import Server
@@ -50,6 +52,27 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "xtc_threshold": (0.02, {"xtc_probability": 1.0}),
 }
 OVER_HTTP = {"allowed_tokens": "allowed_token_ids", "end_tokens": "stop_token_ids"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """Whose texts depend on nothing beside: with AMX another batch rounds otherwise."""
+    models = [{"source": "pie-tiny", "deterministic": True}]
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as folder,
+        Server(Path(folder), models=models) as server,
+    ):
+        yield server
+
+
+@pytest.fixture(scope="module")
+def gateway(server: Server) -> Iterator[Gateway]:
+    """Its gateway."""
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as folder,
+        Gateway(server, Path(folder)) as gateway,
+    ):
+        yield gateway
 
 
 @pytest.fixture(scope="module")
