@@ -50,8 +50,6 @@ NOT_HERE = (
     ("docs/operating.md", "systemctl", "needs systemd; test_packaging_files reads the unit"),
     ("docs/operating.md", "podman", "needs a container engine; test_packaging_files has its steps"),
     ("docs/rust-sdk.md", "rustup", "needs rustup; .ci/rust-toolchain does without it"),
-    ("docs/cluster.md", "tcp://10.0.0.1:7743 --token", "needs other machines; test_machines has"
-     " them as network namespaces"),
     ("examples/pie_tiny/README.md", "runs", "trains for an hour"),
     ("examples/cml_lora/README.md", "runs", "trains for hours; test_cml_adapters trains shortly"),
 )  # fmt: skip
@@ -70,7 +68,8 @@ ELSEWHERE = (
     ("docs/durable.md", "kill -9", "tests/durable/test_own_page.py::test_the_page_is_true"),
     ("docs/durable.md", "pie-py branch", "tests/durable/test_own_page.py::test_the_page_is_true"),
     ("docs/cuda.md", "simulated_gpu", "tests/inference/test_on_simulated_gpu.py::test_"),
-    ("docs/cluster.md", "pie-py[cluster]", "tests/cluster/test_cluster.py::test_the_commands_of_"),
+    ("docs/cluster.md", "pie-py[cluster]", "tests/cluster/test_cluster_page.py::test_one_machine"),
+    ("docs/cluster.md", "10.0.0.1:7743 --token", "tests/cluster/test_cluster_page.py::test_several"),
     ("docs/cluster.md", "up --address auto", "tests/cluster/test_foreign_ray.py::test_it_has_"),
     ("docs/cluster.md", "restart=2", "tests/cluster/test_cluster.py::test_restartable_launches_"),
     ("client/README.md", "pie-py-client", "tests/test_packaging.py::test_the_client_alone"),

@@ -149,6 +149,8 @@ class _Server:
             endpoint = await nursery.start(self._rpc.run)
             nursery.start_soon(self._components.load_ahead)
             await nursery.start(self._link.run)
+            if self._role.is_one_of_many:  # launches shall not wait here while others are ready
+                await self._components.load_ahead(compiled=True)
             bound_collections()
             nursery.start_soon(self._role.run, endpoint, stop)
             if self._idle_seconds is not None:

@@ -190,7 +190,11 @@ class Session:
             if self._has_durable:
                 patience = max(patience, DURABLE_PATIENCE)
             if now - self._lost_at > patience:
-                self.die(self._unreachable())
+                if self._is_of_gateway:  # which its machine starts again: what waits fails
+                    self._lost_at = now
+                    self.calls.fail(self._unreachable())
+                else:
+                    self.die(self._unreachable())
             elif now - self._said > self.heartbeat:
                 # The server may have dropped the welcome: the client was too far behind in reading.
                 self.connected()
@@ -288,7 +292,7 @@ class Session:
                 self.die(ServerUnreachable(f"{self._server} refuses: {text}"))
             case Bye(reason) if self.life is not None:
                 self.lose(f"node-lost: node {self.life} has ended: {reason}")
-            case Bye() if self._has_durable:
+            case Bye() if self._has_durable or self._is_of_gateway:
                 self.disconnected()  # there is another server soon
             case Bye(reason):
                 self.die(ConnectionLost(f"{self._server} has ended the session: {reason}"))
@@ -347,7 +351,17 @@ class Session:
     def _change(self, change: Change) -> None:
         self.state = TRANSITIONS[self.state, change]
 
+    @property
+    def _is_of_gateway(self) -> bool:
+        """Whether it is with a cluster's gateway: instances and streams are at its nodes."""
+        return bool(self.facts.get("cluster"))
+
     def _unreachable(self) -> ServerUnreachable:
+        if self._is_of_gateway:
+            return ServerUnreachable(
+                f"the cluster's gateway at {self._server} has not come back within"
+                f" {self._patience:g} s; `pie-py cluster up` on its head starts it again"
+            )
         lost = "has not come back" if self._known else "does not answer"
         return ServerUnreachable(
             f"the server at {self._server} {lost} within {self._patience:g} s; `pie-py serve`"

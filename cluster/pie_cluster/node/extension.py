@@ -100,6 +100,8 @@ class ProgramFetcher:
 class ClusterNode(Role):
     """What a server does beside serving because it is a node of a cluster."""
 
+    is_one_of_many = True
+
     def __init__(
         self, config: ServerConfig, member: MemberConfig, wiring: Wiring, programs: ProgramStore
     ) -> None:
