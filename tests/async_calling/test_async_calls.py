@@ -18,6 +18,7 @@ from support.scripts import (
     ASYNCLM,
     answer,
     events,
+    forced_program,
     results,
     run,
     script,
@@ -27,7 +28,6 @@ from support.scripts import (
 )
 from support.servers import Server
 
-from benchmarks.async_calls.forced import forced_program
 from pie_py.client.errors import InferletFailed, UsageError
 from pie_py.client.functions import Mode
 from pie_py.client.sync import Client

@@ -9,10 +9,9 @@ from typing import Literal
 import click
 import pytest
 from click.testing import CliRunner
-from support.scripts import script, simulated
+from support.scripts import forced_program, script, simulated
 from support.servers import Server
 
-from benchmarks.async_calls.forced import forced_program
 from pie_py.cli import main
 from pie_py.cli.arguments import with_files
 from pie_py.client import Function

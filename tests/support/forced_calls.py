@@ -1,10 +1,9 @@
 """`async_function_calling` with forced tokens: it writes given calls, through the whole pipeline.
 
-Benchmarks and tests know the right calls, which a small model would not find by itself: the model
+Tests know the right calls, which a small model would not find by itself: the model
 runs and chooses at every step, and then the script's token takes the place of the one chosen. When
 a call is written, and in which order, follows from what it depends on and from the results that
-have arrived, as a perfect model would have it (AsyncLM, section 4.1). What is measured so must be
-said to be forced.
+have arrived, as a perfect model would have it (AsyncLM, section 4.1).
 
     --script '{"calls": [{"id": "a1", "call": "slow()"}, {"id": "b1", "call": "quick(x=1)",
                "after": ["a1"], "seconds": 0.2, "task": 0}],
