@@ -48,7 +48,7 @@ def _script(options: Namespace) -> Script | None:
         raise ValueError(f"--script is not JSON: {error}") from None
     mode = Mode(options.mode)
     return Script.from_json(
-        found, most_a_turn=1 if mode is Mode.SYNC else None, asynchronous=mode.is_async
+        found, most_a_turn=1 if mode is Mode.SYNC else None, asynchronous=mode is Mode.ASYNC
     )
 
 
@@ -65,7 +65,7 @@ class ScriptedCall(Value):
 
     Attributes:
         identifier: of the call, unique; empty if no answer is expected.
-        text: the call, in the run's syntax.
+        text: the call.
         after: identifiers of calls whose results must have arrived before.
         task: number of the user's task that asks for it: 0 is the request, the next ones are the
             user's interrupts, in their order.
