@@ -347,7 +347,7 @@ def prepare(name: str, reader: Reader, request: pytest.FixtureRequest) -> None:
         case "device-programs":
             require_javascript()
             use_toolchain()
-            manifest = ROOT / "inferlets/prefix_caching/rust/Cargo.toml"
+            manifest = ROOT / "inferlets/react/rust/Cargo.toml"
             reader.writes("surprised/Cargo.toml", manifest.read_text())
         case "javascript-sdk":
             require_javascript()

@@ -27,6 +27,14 @@ def test_react_calls_tools_and_computes_no_token_twice(library: Library, url: st
     assert library.rows() - before <= 3 * (found["tokens"] + 9)
 
 
+def test_react_in_rust_finds_the_same(library: Library, url: str) -> None:
+    question = "Where does the neighbour of the brother of Edgar live?"
+    program = library.client.upload(rust_component("react"), name="react-rust")
+    found = library.launch_uploaded(program, (), question=question, url=url).result()
+    assert json.loads(found)["answer"] == "Dublin"
+    assert len(json.loads(found)["calls"]) == 3
+
+
 def test_code_act_runs_the_models_code_in_its_own_sandbox(library: Library) -> None:
     numbers = "[1-9][0-9]{0,3}"
     before = library.rows()
