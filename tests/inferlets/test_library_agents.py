@@ -8,6 +8,7 @@ import uuid
 import pytest
 from support import reference
 from support.library import LIBRARY, Library
+from support.rust_components import rust_component
 
 from benchmarks.inferlets.pairs import TOOL_SECONDS, TOOLBOX
 from pie_py.client.errors import InferletFailed
