@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -65,6 +66,7 @@ class Client:
         key: str | Path | ClientKey | None = None,
         *,
         patience: float = 10.0,
+        cut_seconds: float = math.inf,
     ) -> None:
         """Nothing is done before `async with`.
 
@@ -74,7 +76,11 @@ class Client:
             key: a key or the path of a key file, for a server that wants one; the environment's
                 PIE_PY_KEY unless given; a server of this machine that takes no key gets none.
             patience: seconds to look for the server when it does not answer.
+            cut_seconds: of a cluster: seconds in which neither a node nor the gateway says
+                anything, after which the instances there are lost to this client; by default
+                `patience` decides.
         """
+        self._cut_seconds = cut_seconds
         self._endpoint = endpoint or os.environ.get("PIE_PY_ENDPOINT") or DEFAULT_ENDPOINT
         self._key = key
         self._patience = patience
@@ -122,7 +128,7 @@ class Client:
         if problem is not None:  # raised outside of the group, which would wrap it
             raise problem
         if connection.session.facts.get("cluster"):
-            self._found = Redirected(connection, key, self._patience, tasks)
+            self._found = Redirected(connection, key, self._patience, tasks, self._cut_seconds)
         else:
             self._found = Route(connection)
         return self

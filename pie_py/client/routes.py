@@ -70,10 +70,12 @@ class Redirected(Route):
         key: ClientKey | None,
         patience: float,
         tasks: anyio.abc.TaskGroup,
+        cut_seconds: float,
     ) -> None:
         """Has no connection to a node yet. A node of which nothing is known is looked for so many
-        seconds.
+        seconds; one that is as silent as the gateway is lost after `cut_seconds`.
         """
+        self._cut_seconds = cut_seconds
         super().__init__(gateway)
         self._key = key
         self._patience = patience
@@ -173,7 +175,6 @@ class Redirected(Route):
         gateway names another one. Where users have used up their share, they may have it elsewhere.
         A durable instance outlives its node: one that ends may have begun it.
         """
-        again = ("busy",) if durable else ("busy", "node-lost")
         refused: dict[str, RpcError] = {}  # by life
         prefixes = prefix_hashes(prompt)
         for attempt in range(TRIES):
@@ -182,8 +183,11 @@ class Redirected(Route):
             except RpcError as error:
                 # That a node has refused it tells more than that no other one has room.
                 raise next(iter(refused.values()), error) from None
+            again: tuple[str, ...] = ("busy", "node-lost")
             try:
-                return await start(await self._reach(there), there["hash"])
+                connection = await self._reach(there)
+                again = ("busy",) if durable else again
+                return await start(connection, there["hash"])
             except RpcError as error:
                 if attempt == TRIES - 1:
                     raise
@@ -250,16 +254,21 @@ class Redirected(Route):
 
     async def _watch(self, life: str, connection: Connection) -> None:
         """While the node is not reached, asks the gateway whether it is lost."""
-        session = connection.session
+        session, since = connection.session, anyio.current_time()
         while session.error is None:
             await anyio.sleep(0.25)
             if session.silent_seconds < SILENT_SECONDS or session.error is not None:
+                since = anyio.current_time() - min(session.silent_seconds, SILENT_SECONDS)
                 continue
-            try:
-                await self.server.ask(methods.Where(life, broken=True))
-            except RpcError as error:
-                if error.code == "node-lost":
-                    session.lose(f"node-lost: {error.message}")
-            except ClientError:
-                if self.server.session.error is not None:
-                    return  # its patience decides
+            with anyio.move_on_after(since + self._cut_seconds - anyio.current_time()) as cut:
+                try:
+                    await self.server.ask(methods.Where(life, broken=True))
+                except RpcError as error:
+                    if error.code == "node-lost":
+                        session.lose(f"node-lost: {error.message}")
+                except ClientError:
+                    if self.server.session.error is not None:
+                        return  # its patience decides
+                since = anyio.current_time()
+            if cut.cancelled_caught:
+                session.lose(f"node-lost: neither node {life} nor the gateway answers")

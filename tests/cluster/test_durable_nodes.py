@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 from support.clusters import Wire, wait_for
-from support.nodes import Nodes
+from support.nodes import PATIENCE_SECONDS, Nodes
 from support.postgres import Postgres
 
 from pie_py.client import Client as AsyncClient
@@ -57,7 +57,7 @@ def nodes(postgres: Postgres) -> Iterator[Nodes]:
 
 @pytest.fixture
 def client(nodes: Nodes) -> Iterator[Client]:
-    with Client(nodes.gateway, key=nodes.key("ann")) as client:
+    with Client(nodes.gateway, key=nodes.key("ann"), patience=PATIENCE_SECONDS) as client:
         client.upload(COUNT, name="count")
         yield client
 
@@ -146,7 +146,8 @@ class Game:
     async def _count(self, number: int) -> None:
         program, name, rounds = self._game
         args = ["--name", f"{name}{number}", "--rounds", str(rounds)]
-        async with AsyncClient(self._nodes.gateway, key=self._nodes.key("ann")) as client:
+        where = {"endpoint": self._nodes.gateway, "key": self._nodes.key("ann")}
+        async with AsyncClient(**where, patience=PATIENCE_SECONDS) as client:
             instance = await client.launch(program, args, durable=True)
             self.begun.release()
             heard: list[str] = []
@@ -161,9 +162,9 @@ class Game:
 def test_nothing_is_lost_or_doubled_by_nodes_that_are_killed(
     nodes: Nodes, client: Client, postgres: Postgres
 ) -> None:
-    chance, rounds = random.Random(0), 60
-    game = Game(nodes, client.upload(COUNT, name="count"), "game", 8, rounds)
-    for _ in range(8):
+    chance, counters, rounds = random.Random(0), 6, 40
+    game = Game(nodes, client.upload(COUNT, name="count"), "game", counters, rounds)
+    for _ in range(counters):
         assert game.begun.acquire(timeout=60)
     kills = 0
     while game.thread.is_alive():
@@ -176,7 +177,7 @@ def test_nothing_is_lost_or_doubled_by_nodes_that_are_killed(
         nodes.start(victim)
         kills += 1
     assert kills > 3
-    assert set(game.found) == set(range(8))
+    assert set(game.found) == set(range(counters))
     for heard, result in game.found.values():
         assert result == str(rounds)
         assert [one.split()[:2] for one in heard] == [
@@ -216,7 +217,7 @@ def test_one_without_a_database_refuses_by_name() -> None:
         Nodes(Path(folder), "", ("ann",)) as nodes,
     ):
         nodes.start("n1")
-        with Client(nodes.gateway, key=nodes.key("ann")) as client:
+        with Client(nodes.gateway, key=nodes.key("ann"), patience=PATIENCE_SECONDS) as client:
             client.upload(COUNT, name="count")
             with pytest.raises(RpcError, match=r"server\.store\.database in cluster\.toml"):
                 launched(client, "none", 1)
