@@ -1,5 +1,5 @@
-"""Durable instances of a cluster: their node is killed, stopped, drained or cut off, and they go on
-at another one. Real processes, sockets and PostgreSQL.
+"""Nodes that are killed, stopped, drained or cut off: durable instances go on at another one, and
+requests over HTTP of which nothing was sent are tried there. Real processes and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import random
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +18,13 @@ from support.clusters import Wire, wait_for
 from support.nodes import PATIENCE_SECONDS, Nodes
 from support.postgres import Postgres
 
+from pie_gateway.backend.backend import Backend
+from pie_gateway.backend.generation import Observer
+from pie_gateway.backend.job import Job, Piece
 from pie_py.client import Client as AsyncClient
-from pie_py.client import RpcError
+from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client, Instance
+from pie_py.config.gateway import GatewayConfig
 
 pytest.importorskip("psycopg")
 pytestmark = pytest.mark.slow
@@ -126,6 +131,65 @@ def test_a_node_that_was_stopped_writes_no_more(nodes: Nodes, client: Client) ->
     assert [int(one.split()[1]) for one in heard] == [1, 2, 3, 4]
     node.process.wait(30)  # it was told that its life is over
     nodes.start(node.life.partition(".")[0])
+
+
+class Kills(Observer):
+    """Kills the node of a generation as soon as it is launched, once."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.lives: list[str] = []
+        self._nodes = nodes
+
+    def launched(self, instance: str) -> None:
+        """The request is under way, and nothing of it was sent."""
+        self.lives.append(instance.rpartition("@")[2])
+        if len(self.lives) == 1:
+            self._nodes.kill(self.lives[0])
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_request_over_http_is_tried_at_another_node(nodes: Nodes, *, stream: bool) -> None:
+    kills = Kills(nodes)
+
+    async def ask() -> int:
+        where = {"endpoint": nodes.gateway, "key": nodes.key("ann")}
+        async with AsyncClient(**where, patience=PATIENCE_SECONDS) as client:
+            backend = Backend(client, GatewayConfig(), time.monotonic)
+            (model,) = {model["name"] for model in await client.models()}
+            job = Job(model, {}, text="Once", max_tokens=500, stream=stream)
+            generation = backend.generation("completions", job)
+            generation.observers.append(kills)
+            async with generation:
+                await generation.prompt()
+                events = [event async for event in generation.events()]
+            return sum(event.tokens for event in events if isinstance(event, Piece))
+
+    assert anyio.run(ask) == 500
+    first, second = kills.lives
+    assert first != second
+    nodes.start(first.partition(".")[0])
+
+
+def test_a_machine_that_is_cut_off_loses_its_streams(nodes: Nodes) -> None:
+    """To who is cut off, both node and gateway are silent."""
+
+    async def read() -> str:
+        where = {"endpoint": nodes.gateway, "key": nodes.key("ann")}
+        async with AsyncClient(**where, patience=PATIENCE_SECONDS, cut_seconds=4.0) as client:
+            instance = await client.launch("count", ["--name", "cut-off", "--rounds", "2"])
+            await instance.receive()
+            stopped = [nodes.find(instance.node or "").process, nodes.gateway_process]
+            for process in stopped:
+                process.send_signal(signal.SIGSTOP)
+            try:
+                with anyio.fail_after(60), pytest.raises(InferletFailed) as failed:
+                    await instance.result()
+            finally:
+                for process in stopped:
+                    process.send_signal(signal.SIGCONT)
+        return failed.value.text
+
+    assert anyio.run(read).startswith("node-lost: neither node")
 
 
 class Game:

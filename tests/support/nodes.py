@@ -65,6 +65,7 @@ class Nodes:
         config["extension"]["settings"]["folder"] = str(self._folder / "lives")
         gateway = ChildProcess("pie_cluster.gateway", config, self._folder / "gateway.log")
         self.gateway = self._stack.enter_context(gateway).endpoint
+        self.gateway_process = gateway.process
         self._public = KeyStore(self._folder / "data").server_pair().public
         key = ClientKey("member", self._pair.public, self._pair.secret, self._public)
         self._asked = Directory(self.gateway, key)
