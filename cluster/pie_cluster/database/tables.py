@@ -102,6 +102,13 @@ class Journals(Statements):
         )
         return [instance for (instance,) in rows]
 
+    def release(self, instance: str, lease: int) -> None:
+        """Another node may take it."""
+        self._changes(
+            "UPDATE journals SET lease = NULL WHERE instance = %s AND lease = %s",
+            (instance, lease),
+        )
+
     def end(self, instance: str, lease: int, state: str, text: str) -> None:
         """An instance has ended, unless another node has it."""
         self._changes(

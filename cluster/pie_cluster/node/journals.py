@@ -191,6 +191,14 @@ class SharedShelf(Shelf):
             self._note_end(ended.id, lease, ended.state, ended.text)
         super().has_ended(ended)
 
+    async def release(self, instance: str) -> bool:
+        """See `Shelf`."""
+        lease = self._claimed.pop(instance, None)
+        if lease is not None:
+            release = partial(self._table.release, instance, lease)
+            self._to_do.send_nowait((lease, release))
+        return True
+
     async def drop_old(self, seconds: float) -> None:
         """See `Shelf`: those of all nodes."""
         await super().drop_old(seconds)

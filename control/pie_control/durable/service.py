@@ -277,7 +277,7 @@ class DurableInstances(Service):
         self._registry.add_ended(made)
 
     async def _until_alive(self, instance: str, past: Past) -> None:
-        """Has one go on, once there is room for it."""
+        """Has one go on, once there is room for it here, or elsewhere."""
         while True:
             try:
                 await self._have(past.head["hash"], past.head["user"])
@@ -298,6 +298,8 @@ class DurableInstances(Service):
                     self._keep_result(instance, user, text)
                     return
             await trio.sleep(RETRY_SECONDS)
+            if await self.shelf.release(instance):
+                return
 
     def _check(self, past: Past) -> None:
         """Refuses what would depart from its journal. Raises ApiError."""

@@ -186,6 +186,10 @@ class Shelf:
             pass
         raise ApiError("not-found", f"no durable instance of yours is called {instance!r}")
 
+    async def release(self, instance: str) -> bool:
+        """Another server may go on with an instance that was found; False if there is none."""
+        return False
+
     def put_aside(self, instance: str) -> None:
         """A journal is damaged."""
         path = self._path(instance)
