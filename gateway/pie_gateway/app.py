@@ -89,6 +89,7 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
         lifespan=lifespan,
     )
     app.state.responses = Responses()
+    app.state.leaves = False  # it is about to stop
     app.state.batches = batches
     app.state.admission = Admission(config, backends, keys, metrics, time.monotonic)
     return app

@@ -10,7 +10,7 @@ import resource
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import trio
 
@@ -180,14 +180,6 @@ class InstanceEnded:
 Event: TypeAlias = str | bytes | InstanceEnded
 
 
-class Fence(NamedTuple):
-    """One run of a launch that may be run again after it: what runs before may change no more."""
-
-    launch: str  # its name, which the ids of all its runs begin with
-    run: int  # from 1; only grows
-    lease: int  # of the node that it runs on
-
-
 @dataclass(slots=True)
 class ClientPresence:
     """The client that reads what an instance sends, if it is there. The RPC server writes it."""
@@ -228,7 +220,6 @@ class Instance:
         self.created_ns = date_ns()
         self.ended: InstanceEnded | None = None
         self.ended_event = trio.Event()
-        self.fence: Fence | None = None  # of a launch that is recorded, and of its children
         self.durable: Durable | None = None
         self.first_item = 0  # number of the first item of its outbox
         self.generations = 0  # above it on other nodes of the cluster
