@@ -333,6 +333,7 @@ class Client(_Proxy[asynchronous.Client]):
     register_mcp = _waits(asynchronous.Client.register_mcp)
     unregister_mcp = _waits(asynchronous.Client.unregister_mcp)
     programs = _waits(asynchronous.Client.programs)
+    make_current = _waits(asynchronous.Client.make_current)
     instances = _waits(asynchronous.Client.instances)
     quota = _waits(asynchronous.Client.quota)
     stats = _waits(asynchronous.Client.stats)

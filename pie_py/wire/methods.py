@@ -174,6 +174,8 @@ class Launch(Method[Facts]):
     restart: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0  # in a cluster with a database
     keep: bool = False  # likewise
     durable: bool = False  # it goes on after a crash of the server
+    # Messages that nobody reads give way to newer ones; else a full mailbox holds it up.
+    keep_newest: bool = False
 
 
 class LaunchAgain(Method[Facts]):
@@ -252,8 +254,11 @@ class Trace(OfInstance[Facts]):
 
 class Inspect(OfInstance[Facts]):
     """As of `instances`; what it has sent last (`sent`), its result or why it failed (`end`),
-    queued commands, pages, and the contexts and other instances that have them.
+    queued commands, pages, and the contexts and other instances that have them; of one `context`,
+    by its `queue`, the `context_tokens`.
     """
+
+    context: int | None = None
 
 
 # Of a cluster's gateway alone.

@@ -7,10 +7,13 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
+import websockets
+import websockets.sync.client
 from support.gateways import Gateway
 from support.servers import Server
 
@@ -84,13 +87,13 @@ def test_the_page_loads_nothing_from_elsewhere(gateway: Gateway) -> None:
         for name in re.findall(r'(?:src|href)="(page/[^"]+)"', page.text):
             assert http.get(f"/{name}").status_code == 200, name
         assert http.get("/page/../app.py").status_code == 404
-    sources = "".join(file.read_text() for file in FILES.iterdir())
+    sources = "".join(file.read_text() for file in FILES.iterdir() if file.is_file())
     assert set(re.findall(r"https?://[^/\"]+", sources)) == {"http://www.w3.org"}, "names of XML"
 
 
 def test_a_view_each_second(gateway: Gateway, sharers: list[str]) -> None:
-    with gateway.http() as http, http.stream("GET", "/v1/live") as stream:
-        views = [json.loads(line[6:]) for line, _ in zip(data(stream), range(2), strict=False)]
+    with watching(gateway) as told:
+        views = [next(told)["server"] for _ in range(2)]
     assert {each["id"] for each in views[1]["instances"]} >= set(sharers)
     model, _ = views[1]["models"]
     assert model["pages"] > model["pages_free"]
@@ -100,8 +103,70 @@ def test_a_view_each_second(gateway: Gateway, sharers: list[str]) -> None:
     assert shown["tokens"] > 20
 
 
-def data(stream: httpx2.Response) -> Iterator[str]:
-    return (line for line in stream.iter_lines() if line.startswith("data: "))
+@contextmanager
+def watching(gateway: Gateway, *instances: str) -> Iterator[Iterator[Any]]:
+    """What a page is told that looks at some instances."""
+    url = gateway.url.replace("http", "ws") + "/v1/live"
+    with websockets.sync.client.connect(url) as socket:
+        if instances:
+            socket.send(json.dumps({"watch": {each: {} for each in instances}}))
+        yield map(json.loads, socket)
+
+
+def test_an_instance_over_the_same_connection(gateway: Gateway, sharers: list[str]) -> None:
+    with watching(gateway, sharers[0], "none") as told:
+        found: dict[str, Any] = {}
+        while len(found) < 3:
+            each = next(told)
+            found[each.get("instance", "server")] = each
+    mine = found[sharers[0]]
+    assert mine["told"]["waits"] == ["sleep"]
+    assert [line["text"] for line in mine["log"]["lines"]] == ["ready"]
+    assert mine["trace"]["spans"]
+    assert found["none"]["gone"]
+    assert "none" in found["none"]["error"]
+
+
+def test_what_is_no_watch_is_refused(gateway: Gateway) -> None:
+    url = gateway.url.replace("http", "ws") + "/v1/live"
+    with websockets.sync.client.connect(url) as socket:
+        socket.send('{"wach": {}}')
+        with pytest.raises(websockets.ConnectionClosedError) as closed:
+            list(socket)
+    assert closed.value.rcvd is not None
+    assert "watch" in closed.value.rcvd.reason
+
+
+CHATTERBOX = """
+from inferlet import session
+
+async def main() -> str:
+    for number in range(6000):
+        session.send(f"{number}\\n")
+    return "said all"
+"""
+
+
+def test_what_nobody_reads_gives_way_or_waits_for_a_reader(gateway: Gateway) -> None:
+    with gateway.http() as http:
+        http.post("/v1/programs", params={"name": "chatterbox"}, content=CHATTERBOX.encode())
+
+        def launch(**how: bool) -> str:
+            asked = {"program": "chatterbox", **how}
+            return str(http.post("/v1/instances", json=asked).json()["id"])
+
+        newest, held = launch(keep_newest=True), launch()
+        ended = http.get(f"/v1/instances/{newest}/result").json()
+        assert ended["text"] == "said all"
+        with http.stream("GET", f"/v1/instances/{newest}/events") as stream:
+            lines = [line for line in stream.iter_lines() if '"type":"text"' in line]
+        assert len(lines) == 4096
+        assert "5999" in lines[-1]
+        while http.get(f"/v1/instances/{held}").json()["waits"] != ["reader"]:
+            time.sleep(0.02)
+        with http.stream("GET", f"/v1/instances/{held}/events") as stream:
+            lines = [line for line in stream.iter_lines() if '"type":"text"' in line]
+        assert len(lines) == 6000
 
 
 def test_an_instance_from_the_inside(gateway: Gateway, sharers: list[str]) -> None:
@@ -120,6 +185,49 @@ def test_an_instance_from_the_inside(gateway: Gateway, sharers: list[str]) -> No
     full = min(trunk & branches[0] & branches[1], default=None)
     assert full == 0, "forks begin with the same pages"
     assert set.union(trunk, *branches) == set(range(model["pages"]))
+    first, *forks = model["contexts"]
+    assert (first["parent"], first["shared"]) == (None, 0)
+    assert first["text"].endswith("upon a time ")
+    assert [(each["parent"], each["shared"]) for each in forks] == 2 * [(1, first["tokens"])]
+    assert [each["text"] for each in forks] == ["One.", "Two."]
+
+
+GROWING = """
+from inferlet import Context, Model, Sampler
+
+async def main():
+    trunk = Context(Model.load()).fill("Once upon a time there was a cat. ")
+    await trunk.flush()
+    left = trunk.fork()
+    await left.generate(Sampler.greedy(), max_tokens=9).collect_text()
+    inner = left.fork()
+    text = await inner.generate(Sampler.greedy(), max_tokens=7).collect_text()
+    inner.release()
+    right = trunk.fork().fill("It was red")
+    await right.flush()
+    await trunk.fill("The end.").flush()
+    return text
+"""
+
+
+def test_the_tree_of_contexts_is_kept_to_the_end_and_after(gateway: Gateway) -> None:
+    with gateway.http() as http:
+        http.post("/v1/programs", params={"name": "growing"}, content=GROWING.encode())
+        path = (
+            f"/v1/instances/{http.post('/v1/instances', json={'program': 'growing'}).json()['id']}"
+        )
+        said = http.get(f"{path}/result").json()["text"]
+        [model] = [m for m in http.get(f"{path}/inspect").json()["models"] if m["contexts"]]
+        found = {each["queue"]: each for each in model["contexts"]}
+        inner = http.get(f"{path}/inspect", params={"context": 3}).json()["context_tokens"]
+        words = http.post("/detokenize", json={"model": "pie-tiny", "tokens": inner}).json()
+    assert {number: each["parent"] for number, each in found.items()} == {1: None, 2: 1, 3: 2, 4: 1}
+    assert found[4]["text"] == "It was red"
+    assert found[1]["text"].endswith("cat. The end.")
+    assert words["prompt"].startswith("Once upon a time there was a cat. ")
+    assert said.startswith(found[3]["text"].strip()[:10])
+    assert all(each["released_ns"] >= each["created_ns"] for each in found.values())
+    assert len(inner) == found[3]["tokens"] > found[3]["shared"] > found[2]["shared"]
 
 
 def test_tokens_of_a_program_are_counted_while_it_runs_and_after(gateway: Gateway) -> None:
