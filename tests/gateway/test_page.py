@@ -275,6 +275,22 @@ def test_the_library_runs_without_an_upload(http: httpx2.Client) -> None:
     assert missing.status_code == 404
 
 
+def test_a_former_version_becomes_the_current_one_again(http: httpx2.Client) -> None:
+    def upload(number: int) -> str:
+        source = f"async def main() -> str:\n    return 'version {number}'\n"
+        made = http.post("/v1/programs", params={"name": "versioned"}, content=source.encode())
+        return str(made.json()["hash"])
+
+    def says() -> str:
+        return str(http.post("/v1/inferlets/versioned", json={}).json()["result"])
+
+    former, _ = upload(1), upload(2)
+    assert says() == "version 2"
+    assert http.post(f"/v1/programs/{former}/current").json()["hash"] == former
+    assert says() == "version 1"
+    assert http.post("/v1/programs/none/current").status_code == 404
+
+
 def test_percentiles() -> None:
     assert percentiles([]) is None
     assert percentiles(range(1, 101)) == {"p50": 50, "p90": 90, "p99": 99}

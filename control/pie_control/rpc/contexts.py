@@ -21,7 +21,7 @@ TEXT_TOKENS = 160  # the newest of a context's own
 def contexts(
     instance: Instance, service: ModelService, codec: TextCodec, addresses: NDArray[np.int64]
 ) -> list[dict[str, Any]]:
-    """The contexts of one model, those that were released before those that are there."""
+    """The contexts of one model, in the order in which they were made."""
     model = service.description.name
     gone = [each for each in instance.released if each.model == model]
     here = [(handle, each) for handle, each in instance.queues.items() if each.model is service]
@@ -54,7 +54,7 @@ def contexts(
                 **_text(each.tokens(), begins, codec),
             }
         )
-    return found[-MOST:]
+    return sorted(found, key=lambda each: int(each["queue"]))[-MOST:]
 
 
 def tokens_of(instance: Instance, handle: int) -> list[int]:

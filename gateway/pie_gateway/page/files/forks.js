@@ -11,13 +11,14 @@ function scored(logprobs, from) {
   const { tokens, token_logprobs: own, top_logprobs: top } = logprobs;
   const found = own.slice(from).filter((value) => value !== null), sum = found.reduce((a, b) => a + b, 0);
   const percent = (value) => `${number(100 * Math.exp(value), 1)} %`;
+  const told = make("pre", { class: "soft", role: "status" }, "A token that is pointed at, or has the focus, shows its probability and the likeliest ones.");
   const shown = tokens.slice(from).map((token, at) => {
     const value = own[from + at], others = Object.entries(top[from + at] ?? {}).sort((a, b) => b[1] - a[1]);
-    const title = others.map(([text, each]) => `${JSON.stringify(text)} ${percent(each)}`).join("\n");
-    return make("span", { class: `token ${value === null || value > -0.7 ? "" : value > -2.5 ? "doubted" : "rare"}`, tabindex: 0, title: `${value === null ? "" : percent(value)}\n${title}` }, token);
+    const tell = () => (told.textContent = `${JSON.stringify(token)} ${value === null ? "" : percent(value)}: ${others.map(([text, each]) => `${JSON.stringify(text)} ${percent(each)}`).join(", ")}`);
+    return make("span", { class: `token ${value === null || value > -0.7 ? "" : value > -2.5 ? "doubted" : "rare"}`, tabindex: 0, onfocus: tell, onpointerenter: tell }, token);
   });
   const score = found.length ? `${found.length} tokens, log-probability ${sum.toFixed(2)}, ${(sum / found.length).toFixed(3)} a token` : "no tokens of its own";
-  return [make("p", { class: "soft" }, `${score}; a pointer on a token shows its probability and the likeliest ones.`), make("pre", {}, shown)];
+  return [make("p", { class: "soft" }, score), make("pre", {}, shown), told];
 }
 
 export class Forks {
