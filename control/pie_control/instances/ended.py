@@ -121,6 +121,7 @@ def record_bytes(instance: Instance) -> int:
     """Memory that the record of an ended instance takes, about, without messages not fetched."""
     result = 0 if instance.ended is None else len(instance.ended.text)
     shown = instance.log.size_bytes + len(instance.sent) + instance.timeline.size_bytes
+    shown += instance.released.size_bytes
     return result + argument_bytes(instance.args) + shown
 
 
