@@ -244,6 +244,7 @@ class Instance:
         self.most_pages: dict[str, int] = {}  # that it had at once, by model; once it has ended
         self.pages_made = 0.0  # of the machine's memory, while its guest ran
 
+        self.messages = messages
         boxes = (MAILBOX_MESSAGES, limits.mailbox_bytes)
         self.outbox: Mailbox[Event] = Mailbox(*boxes, messages)  # to the client, in order
         self.texts: Mailbox[str] = Mailbox(*boxes, messages)  # from the client
@@ -260,10 +261,10 @@ class Instance:
         self.queues = Handles()
         self.queued_commands = 0
 
-    def send(self, message: str | bytes, size: int) -> None:
-        """Puts a message of so many bytes into the outbox."""
-        self.outbox.put(message, size)
-        self.sent.add(message if isinstance(message, str) else f"[{size} bytes]")
+    def send(self, message: str | bytes) -> None:
+        """Puts a message into the outbox."""
+        self.outbox.put(message)
+        self.sent.add(message if isinstance(message, str) else f"[{len(message)} bytes]")
 
     def close_inbox(self) -> None:
         """It has ended: what clients sent and it has not read goes, the mailboxes, too."""

@@ -377,7 +377,7 @@ class Requests:
             raise ApiError("cancelled", f"instance {instance.id} has ended; it receives nothing")
         durable = instance.durable
         if durable is None or durable.receives(asked.id, message):
-            mailbox.put(message, size)
+            mailbox.put(message)
         if durable is not None:
             await durable.journal.until_safe()
         return None
