@@ -403,9 +403,7 @@ class Client:
         """
 
         async def start(connection: Connection, program: str) -> Instance:
-            return await self._launch_at(
-                connection, program, args, detached, durable, keep_newest
-            )
+            return await self._launch_at(connection, program, args, detached, durable, keep_newest)
 
         return await self._route.launch(program, near, prompt, start, durable=durable)
 

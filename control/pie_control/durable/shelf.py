@@ -25,6 +25,7 @@ from pie_control.journal.file import (
     write_files,
 )
 from pie_control.journal.past import Past, head_of
+from pie_py.config.kept_files import on_disk
 
 log = structlog.get_logger("pie.durable")
 
@@ -61,9 +62,10 @@ class Shelf:
         self._ended: dict[str, Ended] = {}  # the oldest first
 
     def bytes_of(self, user: str) -> int:
-        """Bytes of a user's journals."""
-        running = sum(journal.size for owner, journal in self._open.values() if owner == user)
-        return running + sum(one.size for one in self._ended.values() if one.user == user)
+        """Bytes of the disk that a user's journals take."""
+        running = [journal.size for owner, journal in self._open.values() if owner == user]
+        ended = [one.size for one in self._ended.values() if one.user == user]
+        return sum(map(on_disk, [*running, *ended]))
 
     async def create(self, instance: str, user: str, entries: list[Any]) -> int:
         """Makes a journal that begins so, which is on disk then; returns its bytes.

@@ -237,6 +237,7 @@ class Instance:
         self.most_pages: dict[str, int] = {}  # that it had at once, by model; once it has ended
         self.pages_made = 0.0  # of the machine's memory, while its guest ran
 
+        self.messages = messages
         boxes = (MAILBOX_MESSAGES, limits.mailbox_bytes)
         self.outbox: Mailbox[Event] = Mailbox(*boxes, messages)  # to the client, in order
         self.texts: Mailbox[str] = Mailbox(*boxes, messages)  # from the client
@@ -254,10 +255,10 @@ class Instance:
         self.queues = Handles()
         self.queued_commands = 0
 
-    def send(self, message: str | bytes, size: int) -> None:
-        """Puts a message of so many bytes into the outbox."""
-        self.outbox.put(message, size)
-        self.sent.add(message if isinstance(message, str) else f"[{size} bytes]")
+    def send(self, message: str | bytes) -> None:
+        """Puts a message into the outbox."""
+        self.outbox.put(message)
+        self.sent.add(message if isinstance(message, str) else f"[{len(message)} bytes]")
 
     def make_room(self) -> None:
         """Messages that nobody reads give way to newer ones, if that was asked for."""

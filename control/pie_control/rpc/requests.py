@@ -353,7 +353,7 @@ class Requests:
         if instance.state is not InstanceState.RUNNING:
             raise ApiError("cancelled", f"instance {instance.id} has ended; it receives nothing")
         if durable is None or durable.receives(asked.id, message):
-            mailbox.put(message, size)
+            mailbox.put(message)
         if durable is not None:
             await durable.journal.until_safe()
         return None
