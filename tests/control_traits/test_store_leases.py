@@ -13,11 +13,11 @@ from support.postgres import Postgres
 from pie_cluster.database.statements import Connection, DatabaseAway, Statements
 from pie_cluster.database.tables import Journals, Leases, Topics
 from pie_control.api.store.entries import Commit, Get
-from pie_control.api.store.postgres import SharedDatabase
+from pie_control.api.store.postgres import OPTIONS, SharedDatabase
 from pie_control.errors import ApiError
 from pie_py.config.services import StoreConfig
 
-pytest.importorskip("psycopg")
+psycopg = pytest.importorskip("psycopg")
 
 
 @pytest.fixture
@@ -45,6 +45,17 @@ def test_a_lease_that_is_renewed_cannot_be_taken(address: str) -> None:
     table.give_back(lease)
     assert not table.renew(lease)
     assert table.hold("n1.1") > lease  # the same life of another cluster is another lease
+
+
+def test_both_ends_of_a_connection_notice_that_it_is_cut_off(address: str) -> None:
+    """The server's end would stay for two hours, with its place among the connections."""
+    ask = "SELECT name, reset_val FROM pg_settings WHERE source = 'client' AND name LIKE 'tcp%'"
+    with psycopg.connect(address, **OPTIONS) as sql:
+        assert dict(sql.execute(ask).fetchall()) == {
+            "tcp_keepalives_idle": "5",
+            "tcp_keepalives_interval": "2",
+            "tcp_user_timeout": "10000",
+        }
 
 
 def test_topics_are_called_and_kept_with_a_lease_alone(address: str) -> None:

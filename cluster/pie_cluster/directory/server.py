@@ -56,6 +56,12 @@ class BeginParams(msgspec.Struct):
     reason: Text = ""  # why the one before has ended, for people
 
 
+class ForgetParams(msgspec.Struct):
+    """Of `forget`: a node has left with its machine."""
+
+    node: Name
+
+
 class AllotParams(msgspec.Struct):
     """Of `allot`: a machine joins with so many nodes."""
 
@@ -117,6 +123,7 @@ class DirectoryServer:
         self.methods: dict[str, Method] = {
             "begin": (BeginParams, self._begin),
             "allot": (AllotParams, self._allot),
+            "forget": (ForgetParams, self._forget),
             "place-child": (PlaceChildParams, self._place_child),
             "user-of": (UserOfParams, self._user_of),
             "users": (UsersParams, self._all_users),
@@ -257,6 +264,10 @@ class DirectoryServer:
             return self._lives.allot(asked.count)
         except LivesUnusable as error:
             raise _full(error) from None
+
+    def _forget(self, session: Session, asked: ForgetParams) -> None:
+        check_member(session)
+        self._directory.forget(asked.node)
 
     async def _place_child(self, session: Session, asked: PlaceChildParams) -> Any:
         check_member(session)

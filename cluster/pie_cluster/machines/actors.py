@@ -234,7 +234,7 @@ def _give_back(node: str) -> None:
         ray.util.remove_placement_group(machines_of(node))
 
 
-def forget_nodes(names: list[str], here: str) -> None:
+def forget_nodes(names: list[str], here: str, token: Token) -> None:
     """Ends the nodes of a machine that leaves: Ray would keep them, and start them where there is
     room for others. Those that are elsewhere stay.
     """
@@ -244,6 +244,8 @@ def forget_nodes(names: list[str], here: str) -> None:
     end_in_order([ray.get_actor(PREFIX + name, namespace=NAMESPACE) for name in running])
     for name in own:
         give_up_node(name)
+        with suppress(DirectoryAway, DirectoryRefuses):  # it would show them as lost
+            directory_of(token).ask("forget", node=name)
 
 
 def end_in_order(actors: list[Any]) -> None:
@@ -284,7 +286,7 @@ def main() -> int:
             if here is None:
                 pass  # its agent may have been started just now
             elif sys.argv[2:] == ["forget"]:
-                forget_nodes(node_names(folder) or [], here)
+                forget_nodes(node_names(folder) or [], here, token)
                 return 0
             elif place_nodes(folder, token, machine, here):
                 report_ready(machine.host)

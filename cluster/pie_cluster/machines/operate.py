@@ -237,6 +237,11 @@ def advice(node: NodeFacts) -> str:
             return f"starts again: {node.reason}"
         case "starting":
             return f"loads its model for {node.silent_seconds:.0f} s"
+        case "lost":
+            ago = f"lost {node.silent_seconds:.0f} s ago"
+            return (
+                f"{ago}: {node.reason}; look at its machine, `pie-py cluster join` brings it back"
+            )
         case "no-worker":
             return f"its worker has ended, and another one loads: see logs/{node.node}.log"
         case "draining":
@@ -355,12 +360,12 @@ def _wait(folder: Path, token: Token, machine: Machine, say: Callable[[str], Non
     while time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
         check_keeper(folder)
+        if waiting := _starting(folder, parts):
+            continue
         names = node_names(folder)
         if names and not said:
             said = True
             say(f"starting {', '.join(names)}")
-        if waiting := _starting(folder, parts):
-            continue
         with _directory(token) as directory:
             found = {node.node: node for node in directory.nodes()}
         for name in names or ():

@@ -29,13 +29,20 @@ PATIENCE_SECONDS = 10.0  # for a database that is away; then operations fail
 # A server that stops within a transaction holds locks of its users for so long at most; one that
 # is cut off is noticed as soon.
 STUCK_MS = 10_000
+_OF_THE_SERVER = {  # its end of a connection that is cut off goes as soon as ours
+    "idle_in_transaction_session_timeout": STUCK_MS,
+    "tcp_keepalives_idle": 5,
+    "tcp_keepalives_interval": 2,
+    "tcp_user_timeout": STUCK_MS,
+    "client_encoding": "UTF8",
+}
 OPTIONS: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "tcp_user_timeout": STUCK_MS,
     "application_name": "pie_py",
-    "options": f"-c idle_in_transaction_session_timeout={STUCK_MS} -c client_encoding=UTF8",
+    "options": " ".join(f"-c {name}={value}" for name, value in _OF_THE_SERVER.items()),
 }
 
 _SCHEMA = (
