@@ -366,8 +366,10 @@ def _wait(folder: Path, token: Token, machine: Machine, say: Callable[[str], Non
         if names and not said:
             said = True
             say(f"starting {', '.join(names)}")
-        with _directory(token) as directory:
-            found = {node.node: node for node in directory.nodes()}
+        try:
+            found = {node.node: node for node in directory_of(token).nodes()}
+        except DirectoryAway:  # of a machine with much to do
+            continue
         for name in names or ():
             if name in found and (reason := _failure(found[name])):
                 raise ClusterProblem(f"node {name} does not start: {reason}")
