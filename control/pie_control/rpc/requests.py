@@ -354,6 +354,7 @@ class Requests:
             mailbox.put(message, size)
         if durable is not None:
             await durable.journal.until_safe()
+            durable.journal.check_here()
         return None
 
     async def _stored_result(
@@ -364,7 +365,7 @@ class Requests:
         """
         found = self._deps.results.find(instance, session.scope)
         if found is None:
-            found = await self._deps.durable.shelf.result(instance, session.scope)
+            found = await self._deps.durable.result(instance, session.scope)
         if found is None:
             raise error
         return {"state": found.state, "text": found.text}
