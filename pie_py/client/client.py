@@ -284,15 +284,16 @@ class Client:
         """
         return await self._ask_at(methods.Trace(instance_id, after))
 
-    async def inspect(self, instance_id: str) -> dict[str, Any]:
+    async def inspect(self, instance_id: str, context: int | None = None) -> dict[str, Any]:
         """An instance from the inside: the facts of `instances`, `sent` (the newest of its texts,
         of `sent_total` characters), `end` (its result, or why it failed), `queued_commands`, and
-        `models` with its pages.
+        `models` with its pages and its contexts, released ones too, each with the `parent` that it
+        was forked from. Of one `context`, by its `queue`, the `context_tokens`, too.
 
         Raises:
             RpcError: `not-found`.
         """
-        return await self._ask_at(methods.Inspect(instance_id))
+        return await self._ask_at(methods.Inspect(instance_id, context))
 
     # Programs
 
@@ -355,6 +356,17 @@ class Client:
             await connection.ask(methods.UploadChunk(digest, offset, chunk))
         return digest
 
+    async def make_current(self, digest: str, name: str) -> None:
+        """Makes a former version of a program, by its content hash, the one that a name stands for.
+
+        Raises:
+            RpcError: `not-found`: the server does not have its bytes.
+        """
+        sizes = [each["size"] for each in await self.programs() if each["hash"] == digest]
+        known = await self._connected.ask(methods.Upload(digest, name, sizes[0])) if sizes else None
+        if known is None:
+            raise RpcError("not-found", f"no program has the hash {digest[:100]}: upload it again")
+
     # Instances
 
     async def launch(
@@ -366,11 +378,14 @@ class Client:
         near: str | None = None,
         prompt: str = "",
         durable: bool = False,
+        keep_newest: bool = False,
     ) -> Instance:
         """Starts an instance of an uploaded program, by name or content hash, and reads from it.
 
         A detached one lives on without a client, and keeps what it sends (up to a limit) for who
-        attaches; its `Instance` here only sends, kills and so on.
+        attaches; its `Instance` here only sends, kills and so on. With `keep_newest` what is over
+        the limit drops the oldest, which else holds the instance up until it is read; a durable
+        one drops nothing.
 
         In a cluster it starts on the node of `near`, an instance's id or the name of an export of
         yours, while there is room; else on the best one, which is where prompts that began as
@@ -388,7 +403,7 @@ class Client:
         """
 
         async def start(connection: Connection, program: str) -> Instance:
-            return await self._launch_at(connection, program, args, detached, durable)
+            return await self._launch_at(connection, program, args, detached, durable, keep_newest)
 
         return await self._route.launch(program, near, prompt, start, durable=durable)
 
@@ -399,6 +414,7 @@ class Client:
         args: Sequence[str],
         detached: bool,
         durable: bool,
+        keep_newest: bool,
     ) -> Instance:
         session = connection.session
 
@@ -426,6 +442,7 @@ class Client:
             detached=detached,
             window=WINDOW,
             durable=durable,
+            keep_newest=keep_newest,
         )
         return instance
 

@@ -172,6 +172,8 @@ class Launch(Method[Facts]):
     detached: bool = False
     window: Number = DEFAULT_WINDOW
     durable: bool = False  # it goes on after a crash of the server
+    # Messages that nobody reads give way to newer ones; else a full mailbox holds it up.
+    keep_newest: bool = False
 
 
 class OfInstance(Method[Value], Generic[Value]):
@@ -243,8 +245,11 @@ class Trace(OfInstance[Facts]):
 
 class Inspect(OfInstance[Facts]):
     """As of `instances`; what it has sent last (`sent`), its result or why it failed (`end`),
-    queued commands, pages, and the contexts and other instances that have them.
+    queued commands, pages, and the contexts and other instances that have them; of one `context`,
+    by its `queue`, the `context_tokens`.
     """
+
+    context: int | None = None
 
 
 # Of a cluster's gateway alone.

@@ -400,8 +400,7 @@ class DurableInstances(Service):
         )
         for box, messages in boxes:
             for message in messages:
-                size = len(message.encode() if isinstance(message, str) else message)
-                box.put(message, size, force=True)
+                box.put(message, force=True)
         return made
 
     def _alive(self, name: str, past: Past, *, is_new: bool = False) -> Instance:

@@ -13,6 +13,7 @@ import structlog
 from pie_control.errors import ApiError
 from pie_control.journal.file import DamagedJournal, Journal, Writer, framed, read_entries
 from pie_control.journal.past import Past, head_of
+from pie_py.config.kept_files import on_disk
 
 log = structlog.get_logger("pie.durable")
 
@@ -43,9 +44,10 @@ class Shelf:
         self.on_remove: Callable[[str], None] = lambda instance: None
 
     def bytes_of(self, user: str) -> int:
-        """Bytes of a user's journals."""
-        running = sum(journal.size for owner, journal in self._open.values() if owner == user)
-        return running + sum(one.size for one in self._ended.values() if one.user == user)
+        """Bytes of the disk that a user's journals take."""
+        running = [journal.size for owner, journal in self._open.values() if owner == user]
+        ended = [one.size for one in self._ended.values() if one.user == user]
+        return sum(map(on_disk, [*running, *ended]))
 
     def create(self, instance: str, head: dict[str, Any], entries: list[Any]) -> int:
         """Makes a journal that begins so, which is on disk then, in a thread; returns its bytes.

@@ -94,6 +94,7 @@ class Registry:
         self._children: dict[Instance, set[Instance]] = {}  # live ones, of live parents
         self._cleanup = PendingCleanup(self._finish)
         self._ended = EndedInstances(self._forget)
+        shares.add_lent("bytes of ended instances", self._ended.bytes_of)
 
     # Start
 
@@ -211,7 +212,7 @@ class Registry:
     def add_ended(self, instance: Instance) -> None:
         """A durable instance has ended in an earlier life of the server: its record is there."""
         assert instance.ended is not None
-        instance.outbox.put(instance.ended, len(instance.ended.text), force=True)
+        instance.outbox.put(instance.ended, force=True)
         instance.close_inbox()
         instance.ended_event.set()
         self._ended.keep(instance)
@@ -269,7 +270,7 @@ class Registry:
         state, text = instance.ended.state, instance.ended.text
         moved = instance.durable is not None and instance.durable.journal.is_lost
         if not moved:
-            instance.outbox.put(instance.ended, len(text), force=True)
+            instance.outbox.put(instance.ended, force=True)
         instance.close_inbox()
         instance.outbox.leave_user()
         instance.ended_event.set()

@@ -25,6 +25,7 @@ from pie_control.instances.result_store import ResultStore
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.served import ServedModels, traits_of
 from pie_control.programs.store import Program, ProgramStore, is_hash
+from pie_control.rpc.contexts import tokens_of
 from pie_control.rpc.describe import (
     describe_instance,
     describe_log,
@@ -268,6 +269,7 @@ class Requests:
     def _launched(self, session: Session, instance: Instance, asked: methods.Launch) -> Answer:
         stream = self._sessions.stream_of(instance)
         stream.lives_alone = asked.detached or instance.durable is not None
+        instance.keeps_newest = asked.keep_newest and instance.durable is None
         if asked.detached:
             self._deps.results.follow(instance)
         else:
@@ -351,7 +353,7 @@ class Requests:
         if instance.state is not InstanceState.RUNNING:
             raise ApiError("cancelled", f"instance {instance.id} has ended; it receives nothing")
         if durable is None or durable.receives(asked.id, message):
-            mailbox.put(message, size)
+            mailbox.put(message)
         if durable is not None:
             await durable.journal.until_safe()
             durable.journal.check_here()
@@ -391,7 +393,10 @@ class Requests:
 
     def _inspect(self, session: Session, asked: methods.Inspect) -> Answer:
         instance = self._find(session, asked.instance)
-        return inspect(instance, self._deps.models, session.scope)
+        found = inspect(instance, self._deps.models, session.scope)
+        if asked.context is not None:
+            found["context_tokens"] = tokens_of(instance, asked.context)
+        return found
 
     def _logs(self, session: Session, asked: methods.Logs) -> Answer:
         """Lines from number `after` on, as many as one answer has; `next` is the `after` of a later

@@ -86,23 +86,20 @@ class Backend:
         """True if the operator has put a program in the library's place."""
         return route in self._programs
 
-    async def launch(
-        self, program: str, args: list[str], *, detached: bool = False, durable: bool = False
-    ) -> Instance:
+    async def launch(self, program: str, args: list[str], **how: Any) -> Instance:
         """Launches a program of the user; or one of the library, if they have none of that name.
-        Raises `Problem`: the server refuses, or there is none.
+        `how` is as of the client's `launch`. Raises `Problem`: the server refuses, or there is
+        none.
         """
         try:
-            return await asked(
-                self.client.launch(program, args, detached=detached, durable=durable)
-            )
+            return await asked(self.client.launch(program, args, **how))
         except Problem as problem:
             source = library_source(program)
             if problem.status != 404 or source is None:
                 raise
         data = await to_thread.run_sync(read_program, source)
         digest = await asked(self.client.upload(data, program))
-        return await asked(self.client.launch(digest, args, detached=detached, durable=durable))
+        return await asked(self.client.launch(digest, args, **how))
 
     async def _launch(self, route: Route, prompt: str, argument: str) -> Instance:
         """Launches the program of a route, where a cluster has what its prompt begins with. Raises
