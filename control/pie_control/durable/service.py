@@ -337,8 +337,12 @@ class DurableInstances(Service):
             log.warning("an instance waits for its program", instance=instance, reason=str(error))
             shared.release(instance)
             return
-        if past.end is not None:  # its node may not have noted that
+        if past.end is None:
+            self._registry.forget(instance)  # it has ended here before
+        else:  # its node may not have noted that
             shared.end(instance, past.end[0], past.end[1])
+            if self._registry.knows(instance):
+                return
         self._find(instance, past, "")
 
     async def _have(self, program: str, user: str) -> None:

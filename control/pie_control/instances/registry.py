@@ -390,6 +390,10 @@ class Registry:
         """Drops the record of an instance that has ended, if there is one."""
         self._ended.forget(instance_id)
 
+    def knows(self, instance_id: str) -> bool:
+        """True if an instance of this id is alive, or has ended lately."""
+        return instance_id in self._live or self._ended.find(instance_id) is not None
+
     def find(self, instance_id: str, user: str | None) -> Instance:
         """An instance of a user, alive or ended lately. Raises ApiError `not-found`."""
         instance = self._live.get(instance_id) or self._ended.find(instance_id)

@@ -98,6 +98,7 @@ class Journal:
         self.size = size  # bytes, with those that wait
         self.problem: OSError | JournalLost | None = None  # why nothing is written any more
         self.lease: int | None = None  # under which a node of a cluster has it
+        self._is_written = self._is_closed = False
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         os.ftruncate(self._file, size)
         self._changed = changed
@@ -144,7 +145,8 @@ class Journal:
             raise self.problem
 
     def take(self) -> tuple[bytes, int]:
-        """What waits to be written, and how many entries there are with it."""
+        """What waits to be written, and how many entries there are with it; until `settle`."""
+        self._is_written = True
         data, self._waiting = b"".join(self._waiting), []
         return data, self._appended
 
@@ -171,10 +173,18 @@ class Journal:
         for callback in due:
             callback()
 
+    def settle(self) -> None:
+        """What was taken is written, or is not."""
+        self._is_written = False
+        if self._is_closed:
+            self.close()
+
     def close(self) -> None:
-        """Writes no more."""
-        os.close(self._file)
-        self._file = -1
+        """Writes no more, once a thread does not write."""
+        self._is_closed = True
+        if not self._is_written:
+            os.close(self._file)
+            self._file = -1
 
 
 class Writer:
@@ -221,6 +231,7 @@ class Writer:
     ) -> None:
         for (journal, _, entries), problem in zip(group, problems, strict=True):
             journal.wrote(entries, problem)
+            journal.settle()
             if problem is not None:
                 log.error("a journal cannot be written", file=journal.path.name, why=str(problem))
                 self._failed(journal)
