@@ -197,7 +197,7 @@ class Wiring:
         self._config = config.durable
         self.durable = DurableInstances(
             config.durable,
-            config.data_folder / "journals" if scope.topics else None,
+            config.data_folder / f"journals{scope.id_suffix}" if scope.topics else None,
             config.cache_folder,
             self.registry,
             self.launcher,
