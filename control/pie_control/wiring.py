@@ -31,7 +31,7 @@ from pie_control.api.encode import EncodeCalls
 from pie_control.api.grammar.functions import LONG_CALLS, GrammarCalls
 from pie_control.api.grammar.service import GrammarService
 from pie_control.api.http.functions import HttpClient
-from pie_control.api.images import ImageCalls
+from pie_control.api.images import MEASURED_CALLS, ImageCalls
 from pie_control.api.mcp.functions import McpServers
 from pie_control.api.messaging.functions import Bus
 from pie_control.api.offload import OffloadCalls
@@ -56,6 +56,7 @@ from pie_control.instances.slow_calls import SlowCalls
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
 from pie_control.models.adapter_loading import AdapterLoader
+from pie_control.models.image_sizes import ImageSizes
 from pie_control.models.model import ModelDependencies
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
@@ -159,6 +160,7 @@ class Wiring:
         )
         folder = config.data_folder if scope.settings else None
         self._order = worker.order
+        self.image_sizes = ImageSizes(worker.order)
         self.adapters = AdapterLoader(
             self.models,
             worker.order,
@@ -257,7 +259,11 @@ class Wiring:
                 *(EncodeCalls(self.models, self.answers, self.confined), encode),
                 suspends=("encode",),
             ),
-            *implement("input-image", ImageCalls(self.models), images),
+            *implement(
+                "input-image",
+                *(ImageCalls(self.models, self.image_sizes, self.answers), images),
+                suspends=MEASURED_CALLS,
+            ),
             *implement(
                 "sample",
                 *(samplers, texts, sample, run, run_text),
@@ -343,3 +349,4 @@ class Wiring:
         self.durable.worker_lost()
         self.models.lose(reason)
         self.adapters.on_lost()
+        self.image_sizes.on_lost()
