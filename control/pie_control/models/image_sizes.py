@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import trio
@@ -24,12 +23,6 @@ class Measured(NamedTuple):
     positions: int
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    done: trio.Event = field(default_factory=trio.Event)
-    error: ApiError | None = None
-
-
 class ImageSizes:
     """Asks the worker once for each size: a model's processor is what knows."""
 
@@ -37,7 +30,10 @@ class ImageSizes:
         """Takes how to send to the worker."""
         self._send = send
         self._known: OrderedDict[_Key, Measured] = OrderedDict()
-        self._waiting: dict[_Key, _Waiting] = {}
+        self._turn = trio.Lock()  # one at a time: plans are run in between
+        self._asked: _Key | None = None
+        self._answered = trio.Event()
+        self._error: ApiError | None = None
 
     def known(self, model: str, size: ImageSize) -> Measured | None:
         """What was measured before."""
@@ -51,16 +47,18 @@ class ImageSizes:
         does not read, `worker-lost`.
         """
         key = model, size
-        if (found := self.known(*key)) is not None:
-            return found
-        waiting = self._waiting.get(key)
-        if waiting is None:
-            waiting = self._waiting[key] = _Waiting()
+        async with self._turn:
+            if (found := self.known(*key)) is not None:
+                return found
+            self._asked, self._answered, self._error = key, trio.Event(), None
             self._send(MeasureImage(model, size.width, size.height))
-        await waiting.done.wait()
-        if waiting.error is not None:
-            raise waiting.error
-        return self._known[key]
+            try:
+                await self._answered.wait()
+            finally:
+                self._asked = None
+            if self._error is not None:
+                raise self._error
+            return self._known[key]
 
     def on_measured(self, answer: ImageMeasured) -> None:
         """Takes the worker's answer."""
@@ -69,17 +67,15 @@ class ImageSizes:
             self._known[key] = Measured(answer.embeds, answer.positions)
             if len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
-            self._end(key, None)
-        else:
-            self._end(key, ApiError("invalid-argument", answer.error))
+        if key == self._asked:
+            self._end(ApiError("invalid-argument", answer.error) if answer.error else None)
 
     def on_lost(self) -> None:
         """The worker is gone; another one may have other models."""
         self._known.clear()
-        for key in list(self._waiting):
-            self._end(key, ApiError("worker-lost", "the worker was lost; it measured an image"))
+        if self._asked is not None:
+            self._end(ApiError("worker-lost", "the worker was lost; it measured an image"))
 
-    def _end(self, key: _Key, error: ApiError | None) -> None:
-        if (waiting := self._waiting.pop(key, None)) is not None:
-            waiting.error = error
-            waiting.done.set()
+    def _end(self, error: ApiError | None) -> None:
+        self._error = error
+        self._answered.set()
