@@ -72,7 +72,7 @@ ELSEWHERE = (
     ("docs/cuda.md", "simulated_gpu", "tests/inference/test_on_simulated_gpu.py::test_"),
     ("docs/cluster.md", "pie-py[cluster]", "tests/cluster/test_cluster.py::test_the_commands_of_"),
     ("docs/cluster.md", "up --address auto", "tests/cluster/test_foreign_ray.py::test_it_has_"),
-    ("docs/cluster.md", "restart=2", "tests/cluster/test_cluster.py::test_restartable_launches_"),
+    ("docs/cluster.md", "durable=True", "tests/cluster/test_durable_nodes.py::test_an_instance_"),
     ("client/README.md", "pie-py-client", "tests/test_packaging.py::test_the_client_alone"),
     ("tests/conformance/README.md", "pytest", "tests/conformance/test_coverage.py::test_"),
 )  # fmt: skip
@@ -347,7 +347,7 @@ def prepare(name: str, reader: Reader, request: pytest.FixtureRequest) -> None:
         case "device-programs":
             require_javascript()
             use_toolchain()
-            manifest = ROOT / "inferlets/prefix_caching/rust/Cargo.toml"
+            manifest = ROOT / "inferlets/react/rust/Cargo.toml"
             reader.writes("surprised/Cargo.toml", manifest.read_text())
         case "javascript-sdk":
             require_javascript()

@@ -37,7 +37,7 @@ from pie_gateway.problems import Problem, fault, headers_of
 from pie_gateway.schemas.ollama import OllamaError
 from pie_gateway.telemetry import Telemetry
 from pie_py.config.gateway import NO_USERS, GatewayConfig
-from pie_py.config.kept_files import FILES_FOLDER
+from pie_py.config.kept_files import FILES_FOLDER, RESPONSES_FILE
 from pie_py.config.server import ServerConfig
 from pie_py.config.turns import Turns
 
@@ -56,6 +56,7 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
     telemetry = None if config.telemetry.endpoint is None else Telemetry(config.telemetry)
     folder = config.data_folder / FILES_FOLDER
     batches = Batches(Store(folder, gateway.file_bytes, gateway.file_seconds))
+    responses = Responses(config.data_folder / RESPONSES_FILE)
     keys = Keys(config.endpoint, config.data_folder, gateway.is_local, time.monotonic)
     if keys.needed and not keys.has_users():
         raise CannotServe(NO_USERS)
@@ -65,6 +66,7 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
         async with anyio.create_task_group() as tasks:
             await tasks.start(backends.run)
             await tasks.start(batches.run)
+            tasks.start_soon(responses.run)
             if telemetry is not None:
                 tasks.start_soon(telemetry.run)
             yield
@@ -90,7 +92,8 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
         },
         lifespan=lifespan,
     )
-    app.state.responses = Responses()
+    app.state.responses = responses
+    app.state.leaves = False  # it is about to stop
     app.state.batches = batches
     app.state.admission = Admission(config, backends, keys, metrics, time.monotonic)
     return app

@@ -160,7 +160,9 @@ async def health(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """The control process listens, so that requests are answered."""
+    """The control process listens, so that requests are answered, and the gateway goes on."""
+    if request.app.state.leaves:
+        return json_response(Status("the gateway is about to stop"), 503)
     if await request.app.state.admission.backends.is_reachable():
         return json_response(Status("ready"))
     return json_response(Status("the control process does not answer"), 503)

@@ -11,7 +11,6 @@ from pie_control.instances.instance import Instance, Turns
 from pie_control.models.served import ServedModels
 from pie_control.models.token_text import TokenText
 from pie_control.scheduler.commands.run import LEAD, RunCommand
-from pie_py.wire.rpc import size_of
 
 # What the server looks for in the text of each token.
 MOST_END_CHARACTERS = 1024
@@ -145,7 +144,7 @@ class _Reader:
         if not self._instance.outbox.has_room:
             return False
         self._saw(self._unsent)
-        self._instance.send(self._unsent, size_of(self._unsent))
+        self._instance.send(self._unsent)
         if self._durable is not None:
             self._durable.says()
         self._unsent = ""

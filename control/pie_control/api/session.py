@@ -17,21 +17,20 @@ READER = "reader"  # what an instance waits for whose mailbox is full
 
 def send(instance: Instance, message: str) -> None:
     """Sends text to the client."""
-    size = size_of(message)
-    check_size(instance, size)
-    _send(instance, message, size)
+    check_size(instance, size_of(message))
+    _send(instance, message)
 
 
 def send_blob(instance: Instance, data: bytes) -> None:
     """Sends bytes to the client."""
     check_size(instance, len(data))
-    _send(instance, data, len(data))
+    _send(instance, data)
 
 
-def _send(instance: Instance, message: str | bytes, size: int) -> None:
+def _send(instance: Instance, message: str | bytes) -> None:
     is_first = not instance.sent.total
     instance.make_room()
-    instance.send(message, size)
+    instance.send(message)
     if is_first and instance.guest is not None:
         # Its client waits for that. What it does next is mostly to read its prompt, which costs as
         # much as the starts of several others.

@@ -35,6 +35,8 @@ _PROMPTS: dict[Route, str] = {
     "embeddings": "input",
 }
 IDLE_SECONDS = 600.0  # after which a user's connection is closed
+# That neither a cluster's gateway nor a node answers: this machine is cut off, and its streams end.
+CUT_SECONDS = 4.0
 MOST_TOKENS = 1 << 14  # of a prompt that is given as tokens, to tell where it goes
 
 
@@ -77,7 +79,8 @@ class Backend:
         """An instance for a job, which `async with` launches."""
         field = _PROMPTS.get(route, "messages")
         launch = partial(self._launch, route, _beginning(job))
-        return Generation(launch, job, images, field)
+        is_pure = route != "async" and not self.is_own(route)
+        return Generation(launch, job, images, field, is_pure=is_pure)
 
     def is_own(self, route: Route) -> bool:
         """True if the operator has put a program in the library's place."""
@@ -181,7 +184,7 @@ class Backends:
 
     async def _keep(self, key: ClientKey | None, *, task_status: TaskStatus[None]) -> None:
         """Connects, and stays connected until it is not used, or lost for good."""
-        async with Client(self._endpoint, key) as client:
+        async with Client(self._endpoint, key, cut_seconds=CUT_SECONDS) as client:
             backend = Backend(client, self._config, self._clock)
             self._open[key] = backend
             task_status.started()

@@ -1,10 +1,9 @@
 """`async_function_calling` with forced tokens: it writes given calls, through the whole pipeline.
 
-Benchmarks and tests know the right calls, which a small model would not find by itself: the model
+Tests know the right calls, which a small model would not find by itself: the model
 runs and chooses at every step, and then the script's token takes the place of the one chosen. When
 a call is written, and in which order, follows from what it depends on and from the results that
-have arrived, as a perfect model would have it (AsyncLM, section 4.1). What is measured so must be
-said to be forced.
+have arrived, as a perfect model would have it (AsyncLM, section 4.1).
 
     --script '{"calls": [{"id": "a1", "call": "slow()"}, {"id": "b1", "call": "quick(x=1)",
                "after": ["a1"], "seconds": 0.2, "task": 0}],
@@ -49,7 +48,7 @@ def _script(options: Namespace) -> Script | None:
         raise ValueError(f"--script is not JSON: {error}") from None
     mode = Mode(options.mode)
     return Script.from_json(
-        found, most_a_turn=1 if mode is Mode.SYNC else None, asynchronous=mode.is_async
+        found, most_a_turn=1 if mode is Mode.SYNC else None, asynchronous=mode is Mode.ASYNC
     )
 
 
@@ -66,7 +65,7 @@ class ScriptedCall(Value):
 
     Attributes:
         identifier: of the call, unique; empty if no answer is expected.
-        text: the call, in the run's syntax.
+        text: the call.
         after: identifiers of calls whose results must have arrived before.
         task: number of the user's task that asks for it: 0 is the request, the next ones are the
             user's interrupts, in their order.
