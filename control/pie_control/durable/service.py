@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,15 @@ import structlog
 import trio
 
 from pie_control.durable.shelf import Ended, Shelf
-from pie_control.errors import ApiError, ProgramRejected, Shortage
+from pie_control.errors import ApiError, ProgramRejected, Refusal, Shortage
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import ResultStore, StoredResult
-from pie_control.journal.file import FORMAT, Journal, Writer, framed
+from pie_control.journal.file import FORMAT, DamagedJournal, Journal, JournalLost, framed
 from pie_control.journal.past import Past, head_of, up_to
-from pie_control.programs.store import Program
+from pie_control.programs.store import Program, is_hash
 from pie_control.shares import Shares
 from pie_control.tasks import Service
 from pie_py import __version__
@@ -50,7 +51,9 @@ class DurableInstances(Service):
         shares: Shares,
         date_ns: Callable[[], int],
     ) -> None:
-        """Takes the folder of journals, None where there can be none: in a cluster."""
+        """Takes the folder of journals, None where there can be none: in a cluster, unless its
+        database has them (`share`).
+        """
         self._config = config
         self._enabled = folder is not None
         self._cache_folder = cache_folder
@@ -58,11 +61,25 @@ class DurableInstances(Service):
         self._launcher = launcher
         self._results = results
         self._date_ns = date_ns
-        self._writer = Writer(self._cannot_write)
-        self.shelf = Shelf(folder or Path(), self._writer, date_ns)
-        self._share = shares.add("bytes of journals", config.bytes, self.shelf.bytes_of)
+        self.shelf = Shelf(folder or Path(), self.cannot_write, date_ns)
+        self._fetch: Callable[[str, str], Awaitable[None]] | None = None
+        of_user = lambda user: self.shelf.bytes_of(user)  # noqa: E731
+        self._share = shares.add("bytes of journals", config.bytes, of_user)
         self._instances: dict[Journal, Instance] = {}  # alive
         registry.on_end.append(self._on_end)
+
+    def share(self, shelf: Shelf, fetch: Callable[[str, str], Awaitable[None]]) -> None:
+        """Has journals that other nodes of a cluster may go on with. `fetch` has a program here,
+        by its hash and for a user.
+        """
+        self.shelf, self._fetch, self._enabled = shelf, fetch, True
+
+    def lose(self, reason: str) -> None:
+        """Other nodes may have the instances from now on."""
+        for journal, instance in list(self._instances.items()):
+            self._results.unfollow(instance)
+            journal.lose(reason)
+            self._registry.fail(instance, reason)
 
     def wants(self, program: str) -> bool:
         """True if the configuration says that a program's instances are durable."""
@@ -72,17 +89,18 @@ class DurableInstances(Service):
         """Has the instances of a server before this one go on, and writes, until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(super().run)
-            await nursery.start(self._writer.run)
+            await nursery.start(self.shelf.run)
+            if self._fetch is not None:  # the others' come when they come
+                nursery.start_soon(self._find_all)
+            elif self._enabled:
+                await self._find_all()
             if self._enabled:
-                found = await trio.to_thread.run_sync(lambda: list(self.shelf.read_all()))
-                for instance, past, problem in found:
-                    self._find(instance, past, problem)
                 nursery.start_soon(self._look)
             task_status.started()
 
     async def _look(self) -> None:
         while True:
-            self.shelf.drop_old(self._config.keep_seconds)
+            await self.shelf.drop_old(self._config.keep_seconds)
             await trio.sleep(LOOK_SECONDS)
 
     # Begin
@@ -113,6 +131,7 @@ class DurableInstances(Service):
         """
         entries = await self._entries(instance, user)
         head = head_of(entries)
+        await self._have(program or head["hash"], head["user"])
         found = self._launcher.find(program or head["hash"], head["user"])
         await self._launcher.until_can_start(found)
         kept = up_to(entries, call)
@@ -143,6 +162,8 @@ class DurableInstances(Service):
             raise ApiError("already-exists", f"{instance} has its result; `branch` it to go on")
         kept = [entries[0], *(entry for entry in entries[1:] if entry[0] != "end")]
         past = Past.of(kept, sum(len(framed(entry)) for entry in kept))
+        await self._have(past.head["hash"], past.head["user"])
+        await self.shelf.rewind(instance, kept)
         self._registry.forget(instance)
         return self._alive(instance, past)
 
@@ -161,7 +182,7 @@ class DurableInstances(Service):
         for journal, found in list(self._instances.items()):
             if found.id == instance:
                 await journal.until_safe()
-        return await trio.to_thread.run_sync(self.shelf.entries, instance, user)
+        return await self.shelf.entries(instance, user)
 
     async def _begin(
         self, program: Program, args: list[str], user: str, entries: list[Any], **facts: Any
@@ -173,18 +194,22 @@ class DurableInstances(Service):
                 f"your journals have {self._share.has(user)} bytes, as many as one user may have"
                 " here: wait until others of your durable instances have ended, or end some"
             )
-        name = self._registry.new_name(program)
-        head = self._head(program, args, user) | facts
-        size = await trio.to_thread.run_sync(self.shelf.create, name, head, entries)
+        name = self._registry.new_id(program)
+        kept = [self._head(program, args, user) | facts, *entries]
+        size = await self.shelf.create(name, user, kept)
         try:
-            return self._alive(name, Past.of([head, *entries], size), is_new=True)
+            return self._alive(name, Past.of(kept, size), is_new=True)
         except ApiError:
-            self.shelf.path(name).unlink(missing_ok=True)
+            self.shelf.remove(name)
             raise
 
     def _check_enabled(self) -> None:
         if not self._enabled:
-            raise ApiError("unsupported", "a node of a cluster has no durable instances yet")
+            raise ApiError(
+                "unsupported",
+                "durable instances of a cluster need a database: set server.store.database in"
+                " cluster.toml",
+            )
 
     def _head(self, program: Program, args: list[str], user: str) -> dict[str, Any]:
         return {
@@ -206,22 +231,43 @@ class DurableInstances(Service):
 
     # Go on
 
-    def _find(self, instance: str, past: Past | dict[str, Any], problem: str) -> None:
-        """An instance of a server before this one."""
-        if isinstance(past, dict):
-            user = past.get("user", "")
-            self._keep_result(instance, user, f"internal: its journal is damaged: {problem}")
-        elif past.end is not None:
-            self._restore(instance, past)
+    async def _find_all(self) -> None:
+        async for instance in self.shelf.found():
+            await self._find(instance)
+
+    async def _find(self, instance: str) -> None:
+        """An instance of a server before this one, or of another node."""
+        try:
+            while True:
+                with suppress(ApiError):  # a database may be away
+                    past = await self.shelf.past(instance)
+                    break
+                await trio.sleep(RETRY_SECONDS)
+        except DamagedJournal as error:
+            log.error("a journal is damaged", instance=instance, reason=str(error))
+            self.shelf.put_aside(instance)
+            head = error.entries[0] if error.entries else {}
+            user = head.get("user", "") if isinstance(head, dict) else ""
+            self._keep_result(instance, user, f"internal: its journal is damaged: {error}")
+        except OSError as error:
+            log.error("a journal cannot be read", instance=instance, reason=str(error))
         else:
-            self._start_task(self._until_alive, instance, past)
+            if past.end is not None and self._fetch is None:
+                self._restore(instance, past)
+            else:
+                self._start_task(self._until_alive, instance, past)
+
+    async def _have(self, program: str, user: str) -> None:
+        """Has a program here, by its hash; raises ApiError, Refusal: `not-found`."""
+        if self._fetch is not None and is_hash(program):
+            await self._fetch(program, user)
 
     def _restore(self, instance: str, past: Past) -> None:
         """The record of one that had ended: its client may lack messages."""
         assert past.end is not None
         state, text, time_ns = past.end
         head = past.head
-        self.shelf.has_ended(Ended(instance, head["user"], past.size, time_ns))
+        self.shelf.has_ended(Ended(instance, head["user"], past.size, time_ns, state, text))
         try:
             made = self._made(instance, past)
         except ApiError as error:
@@ -231,17 +277,28 @@ class DurableInstances(Service):
         self._registry.add_ended(made)
 
     async def _until_alive(self, instance: str, past: Past) -> None:
-        """Has one go on, once there is room for it."""
+        """Has one go on, once there is room for it here, or elsewhere."""
         while True:
             try:
-                self._check(past)
-                self._alive(instance, past)
+                await self._have(past.head["hash"], past.head["user"])
+                if past.end is not None:
+                    self._restore(instance, past)
+                else:
+                    self._check(past)
+                    self._alive(instance, past)
                 return
-            except Shortage:
-                await trio.sleep(RETRY_SECONDS)
-            except (ApiError, OSError) as error:
-                user = past.head["user"]
-                self._keep_result(instance, user, f"internal: it cannot go on: {error}")
+            except JournalLost:
+                return
+            except (ApiError, Refusal, OSError) as error:
+                if isinstance(error, OSError) or not (
+                    isinstance(error, Shortage) or error.code == "busy"
+                ):
+                    user, text = past.head["user"], f"internal: it cannot go on: {error}"
+                    self.shelf.cannot_go_on(instance, text)
+                    self._keep_result(instance, user, text)
+                    return
+            await trio.sleep(RETRY_SECONDS)
+            if await self.shelf.release(instance):
                 return
 
     def _check(self, past: Past) -> None:
@@ -266,7 +323,7 @@ class DurableInstances(Service):
         head = past.head
         program = self._launcher.find(head["hash"], head["user"])
         made = self._registry.create(
-            program, head["args"], head["user"], name=instance, again=not is_new
+            program, head["args"], head["user"], instance_id=instance, again=not is_new
         )
         made.created_ns = head["created_ns"]
         made.first_item = past.acked
@@ -277,8 +334,7 @@ class DurableInstances(Service):
         )
         for box, messages in boxes:
             for message in messages:
-                size = len(message.encode() if isinstance(message, str) else message)
-                box.put(message, size, force=True)
+                box.put(message, force=True)
         return made
 
     def _alive(self, name: str, past: Past, *, is_new: bool = False) -> Instance:
@@ -307,12 +363,13 @@ class DurableInstances(Service):
                 self._start_task(self._begin_again, instance, journal)
 
     async def _begin_again(self, instance: Instance, journal: Journal) -> None:
-        await journal.until_safe()
+        with suppress(JournalLost):
+            await journal.until_safe()
         if instance.state is not InstanceState.RUNNING or journal.problem is not None:
             return
         before = instance.durable
         assert before is not None
-        past = await trio.to_thread.run_sync(Past.read, journal.path)
+        past = await self.shelf.past(instance.id)
         past.received = before.past.received  # its client may send meanwhile
         instance.durable = self._durable(instance, journal, past)
         await self._begin_life(instance)
@@ -331,7 +388,8 @@ class DurableInstances(Service):
 
     # End
 
-    def _cannot_write(self, journal: Journal) -> None:
+    def cannot_write(self, journal: Journal) -> None:
+        """An instance ends by name whose journal cannot be written."""
         instance = self._instances.get(journal)
         if instance is not None:
             self._registry.fail(
@@ -345,7 +403,8 @@ class DurableInstances(Service):
 
     def _close(self, instance: Instance, journal: Journal) -> None:
         del self._instances[journal]
-        self.shelf.end(instance.id)
+        assert instance.ended is not None
+        self.shelf.end(instance.id, instance.ended.state.value, instance.ended.text)
 
     def _keep_result(self, instance: str, user: str, text: str) -> None:
         log.error("a durable instance does not go on", instance=instance, reason=text)

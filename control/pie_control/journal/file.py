@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import structlog
 import trio
+
+from pie_control.errors import Refusal
 
 log = structlog.get_logger("pie.durable")
 
@@ -32,6 +34,13 @@ class DamagedJournal(Exception):
     def __init__(self, text: str, entries: Sequence[Any] = ()) -> None:
         super().__init__(text)
         self.entries = entries  # that come before
+
+
+class JournalLost(Refusal):
+    """Another node of the cluster has the journal, or may have it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("node-lost", reason)
 
 
 def _plain(value: Any) -> Any:
@@ -79,17 +88,13 @@ def read_entries(data: bytes) -> tuple[list[Any], int]:
 class Journal:
     """The open journal of one instance."""
 
-    def __init__(self, path: Path, size: int, changed: Callable[[Journal], None]) -> None:
-        """Takes a file of which the first bytes stand, and what to call when there is more.
+    lease: int | None = None  # under which a node of a cluster has it
 
-        Raises:
-            OSError: it cannot be opened.
-        """
-        self.path = path
+    def __init__(self, instance: str, size: int, changed: Callable[[Journal], None]) -> None:
+        """Takes how many bytes it has already, and what to call when there is more."""
+        self.instance = instance
         self.size = size  # bytes, with those that wait
-        self.problem: OSError | None = None  # why nothing is written any more
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        os.ftruncate(self._file, size)
+        self.problem: OSError | JournalLost | None = None  # why nothing is written any more
         self._changed = changed
         self._waiting: list[bytes] = []
         self._appended = self._safe = 0  # entries since it was opened, and those on disk
@@ -118,15 +123,64 @@ class Journal:
             self._callbacks.append((self._appended, callback))
 
     async def until_safe(self) -> None:
-        """Waits for the same."""
+        """Waits for the same. Raises `JournalLost`."""
         event = trio.Event()
         self.when_safe(event.set)
         await event.wait()
+        self.check_here()
+
+    @property
+    def is_lost(self) -> bool:
+        """True if another node has it, or may have it."""
+        return isinstance(self.problem, JournalLost)
+
+    def check_here(self) -> None:
+        """Raises `JournalLost` if it is."""
+        if isinstance(self.problem, JournalLost):
+            raise self.problem
 
     def take(self) -> tuple[bytes, int]:
         """What waits to be written, and how many entries there are with it."""
         data, self._waiting = b"".join(self._waiting), []
         return data, self._appended
+
+    def wrote(self, entries: int, problem: OSError | JournalLost | None) -> None:
+        """So many entries are on disk, or why the last ones are not."""
+        if self.problem is not None:
+            return
+        if problem is None:
+            self._safe = entries
+        self.problem = problem
+        due = [call for upto, call in self._callbacks if upto <= entries or problem is not None]
+        self._callbacks = [] if problem else [c for c in self._callbacks if c[0] > entries]
+        for callback in due:
+            callback()
+
+    def lose(self, reason: str) -> None:
+        """Another server may go on with it."""
+        self.wrote(0, JournalLost(reason))
+
+    def close(self) -> None:
+        """Writes no more."""
+
+
+# What waits of journals, and how many entries there are with it.
+Group: TypeAlias = list[tuple[Journal, bytes, int]]
+
+
+class JournalFile(Journal):
+    """A journal that is a file."""
+
+    def __init__(self, path: Path, size: int, changed: Callable[[Journal], None]) -> None:
+        """Takes a file of which the first bytes stand, and what to call when there is more.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        super().__init__(path.stem, size, changed)
+        self.path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.ftruncate(self._file, size)
 
     def write(self, data: bytes) -> None:
         """Brings bytes to the disk, in a thread.
@@ -139,16 +193,6 @@ class Journal:
             view = view[os.write(self._file, view) :]
         os.fdatasync(self._file)
 
-    def wrote(self, entries: int, problem: OSError | None) -> None:
-        """So many entries are on disk, or why the last ones are not."""
-        if problem is None:
-            self._safe = entries
-        self.problem = problem
-        due = [call for upto, call in self._callbacks if upto <= entries or problem is not None]
-        self._callbacks = [] if problem else [c for c in self._callbacks if c[0] > entries]
-        for callback in due:
-            callback()
-
     def close(self) -> None:
         """Writes no more."""
         os.close(self._file)
@@ -158,9 +202,16 @@ class Journal:
 class Writer:
     """Brings what is appended to all journals to the disk, in groups."""
 
-    def __init__(self, failed: Callable[[Journal], None]) -> None:
-        """Takes what to call with a journal that the disk does not take."""
+    def __init__(
+        self,
+        failed: Callable[[Journal], None],
+        write: Callable[[Group], Awaitable[list[OSError | JournalLost | None]]],
+    ) -> None:
+        """Takes what to call with a journal that the disk does not take, and what writes a group:
+        it returns why each was not written.
+        """
         self._failed = failed
+        self._write = write
         self._dirty: dict[Journal, None] = {}
         self._work = trio.Event()
 
@@ -177,27 +228,28 @@ class Writer:
                 await self._work.wait()
                 self._work = trio.Event()
                 group = self._group()
-                self._done(group, await trio.to_thread.run_sync(_write, group))
+                self._done(group, await self._write(group))
         finally:
-            _write(self._group())
+            with trio.CancelScope(shield=True):
+                await self._write(self._group())
 
-    def _group(self) -> list[tuple[Journal, bytes, int]]:
+    def _group(self) -> Group:
         dirty, self._dirty = self._dirty, {}
         return [(journal, *journal.take()) for journal in dirty if journal.problem is None]
 
-    def _done(
-        self, group: list[tuple[Journal, bytes, int]], problems: list[OSError | None]
-    ) -> None:
+    def _done(self, group: Group, problems: list[OSError | JournalLost | None]) -> None:
         for (journal, _, entries), problem in zip(group, problems, strict=True):
             journal.wrote(entries, problem)
-            if problem is not None:
-                log.error("a journal cannot be written", file=journal.path.name, why=str(problem))
+            if isinstance(problem, OSError):
+                log.error("a journal cannot be written", of=journal.instance, why=str(problem))
                 self._failed(journal)
 
 
-def _write(group: list[tuple[Journal, bytes, int]]) -> list[OSError | None]:
-    problems: list[OSError | None] = []
+def write_files(group: Group) -> list[OSError | JournalLost | None]:
+    """Writes what waits of journals that are files, in a thread."""
+    problems: list[OSError | JournalLost | None] = []
     for journal, data, _ in group:
+        assert isinstance(journal, JournalFile)
         try:
             journal.write(data)
             problems.append(None)
