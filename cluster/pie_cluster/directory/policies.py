@@ -32,7 +32,7 @@ class Launch(NamedTuple):
     beside: Sequence[Node] = ()
 
 
-CROWDED_SECONDS = 3.0  # that a pool twice as full as others costs, of those that are full
+CROWDED_SECONDS = 1.0  # that a pool twice as full as others costs, of those that are full
 LITTLE = 0.05  # of a pool, which is no crowd
 MOST_LOOKED_AT = 6  # nodes of one launch
 

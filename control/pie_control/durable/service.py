@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 import trio
@@ -19,7 +18,15 @@ from pie_control.instances.instance import Instance, InstanceEnded, InstanceStat
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import ResultStore, StoredResult
-from pie_control.journal.file import FORMAT, DamagedJournal, Journal, JournalLost, framed
+from pie_control.journal.file import (
+    FORMAT,
+    DamagedJournal,
+    Journal,
+    JournalLost,
+    Writer,
+    framed,
+    read_entries,
+)
 from pie_control.journal.past import Past, head_of, up_to
 from pie_control.programs.store import Program, is_hash
 from pie_control.shares import Shares
@@ -37,6 +44,40 @@ SHORT = 120  # characters of an answer
 LOOK_SECONDS = 600.0  # between looks for journals that are old
 
 
+class Shared(Protocol):
+    """Copies of journals in the database of a cluster, of which each is one node's at a time."""
+
+    async def create(self, instance: str, user: str, data: bytes) -> None:
+        """Makes one. Raises ApiError: `busy`; JournalLost: it may be there."""
+
+    def hold(self, journal: Journal, instance: str) -> None:
+        """What is written to a journal from now on is to be in its copy. Raises JournalLost."""
+
+    async def write(self, parts: list[tuple[Journal, bytes]]) -> bool:
+        """Appends to copies; False if they are another node's."""
+
+    async def read(self, instance: str) -> bytes | None:
+        """What one has, whosever it is. Raises ApiError: `busy`."""
+
+    async def rewind(self, instance: str, data: bytes) -> None:
+        """Has one that has ended go on here, from this beginning. Raises ApiError: `busy`."""
+
+    def found(self) -> AsyncIterator[tuple[str, bytes]]:
+        """Those that no node had, and this one has from now on."""
+
+    def release(self, instance: str) -> None:
+        """Another node may have one that was found and has not begun here."""
+
+    def end(self, instance: str, state: str, text: str) -> None:
+        """An instance has ended."""
+
+    def remove(self, instance: str) -> None:
+        """Removes one."""
+
+    async def result(self, instance: str, user: str | None) -> StoredResult | None:
+        """How an instance of a user has ended, if it has."""
+
+
 class DurableInstances(Service):
     """The durable instances of one server."""
 
@@ -51,8 +92,8 @@ class DurableInstances(Service):
         shares: Shares,
         date_ns: Callable[[], int],
     ) -> None:
-        """Takes the folder of journals, None where there can be none: in a cluster, unless its
-        database has them (`share`).
+        """Takes the folder of journals, None where there can be none: in a cluster without a
+        database.
         """
         self._config = config
         self._enabled = folder is not None
@@ -61,25 +102,31 @@ class DurableInstances(Service):
         self._launcher = launcher
         self._results = results
         self._date_ns = date_ns
-        self.shelf = Shelf(folder or Path(), self.cannot_write, date_ns)
+        self._writer = Writer(self._cannot_write)
+        self.shelf = Shelf(folder or Path(), self._writer, date_ns)
+        self._share = shares.add("bytes of journals", config.bytes, self.shelf.bytes_of)
+        self._shared: Shared | None = None
         self._fetch: Callable[[str, str], Awaitable[None]] | None = None
-        of_user = lambda user: self.shelf.bytes_of(user)  # noqa: E731
-        self._share = shares.add("bytes of journals", config.bytes, of_user)
         self._instances: dict[Journal, Instance] = {}  # alive
         registry.on_end.append(self._on_end)
 
-    def share(self, shelf: Shelf, fetch: Callable[[str, str], Awaitable[None]]) -> None:
-        """Has journals that other nodes of a cluster may go on with. `fetch` has a program here,
-        by its hash and for a user.
+    def share(self, shared: Shared, fetch: Callable[[str, str], Awaitable[None]]) -> None:
+        """Has copies of journals that other nodes of a cluster may go on with. `fetch` has a
+        program here, by its hash and for a user.
         """
-        self.shelf, self._fetch, self._enabled = shelf, fetch, True
+        self._shared, self._fetch, self._writer.replicate = shared, fetch, shared.write
+        self.shelf.on_remove = shared.remove
 
     def lose(self, reason: str) -> None:
         """Other nodes may have the instances from now on."""
         for journal, instance in list(self._instances.items()):
             self._results.unfollow(instance)
-            journal.lose(reason)
+            journal.wrote(0, JournalLost(reason))
             self._registry.fail(instance, reason)
+
+    async def result(self, instance: str, user: str | None) -> StoredResult | None:
+        """How an instance of a user has ended that is not known here. Raises ApiError: `busy`."""
+        return None if self._shared is None else await self._shared.result(instance, user)
 
     def wants(self, program: str) -> bool:
         """True if the configuration says that a program's instances are durable."""
@@ -89,18 +136,20 @@ class DurableInstances(Service):
         """Has the instances of a server before this one go on, and writes, until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(super().run)
-            await nursery.start(self.shelf.run)
-            if self._fetch is not None:  # the others' come when they come
-                nursery.start_soon(self._find_all)
+            await nursery.start(self._writer.run)
+            if self._shared is not None:
+                nursery.start_soon(self._take_over, self._shared)
             elif self._enabled:
-                await self._find_all()
+                found = await trio.to_thread.run_sync(lambda: list(self.shelf.read_all()))
+                for instance, past, problem in found:
+                    self._find(instance, past, problem)
             if self._enabled:
                 nursery.start_soon(self._look)
             task_status.started()
 
     async def _look(self) -> None:
         while True:
-            await self.shelf.drop_old(self._config.keep_seconds)
+            self.shelf.drop_old(self._config.keep_seconds)
             await trio.sleep(LOOK_SECONDS)
 
     # Begin
@@ -162,8 +211,11 @@ class DurableInstances(Service):
             raise ApiError("already-exists", f"{instance} has its result; `branch` it to go on")
         kept = [entries[0], *(entry for entry in entries[1:] if entry[0] != "end")]
         past = Past.of(kept, sum(len(framed(entry)) for entry in kept))
-        await self._have(past.head["hash"], past.head["user"])
-        await self.shelf.rewind(instance, kept)
+        if self._shared is not None:
+            await self._have(past.head["hash"], past.head["user"])
+            data = b"".join(map(framed, kept))
+            await self._shared.rewind(instance, data)
+            await trio.to_thread.run_sync(self.shelf.put, instance, data)
         self._registry.forget(instance)
         return self._alive(instance, past)
 
@@ -182,7 +234,9 @@ class DurableInstances(Service):
         for journal, found in list(self._instances.items()):
             if found.id == instance:
                 await journal.until_safe()
-        return await self.shelf.entries(instance, user)
+        if self._shared is None or self.shelf.path(instance).exists():
+            return await trio.to_thread.run_sync(self.shelf.entries, instance, user)
+        return self.shelf.entries_of(instance, await self._shared.read(instance) or b"", user)
 
     async def _begin(
         self, program: Program, args: list[str], user: str, entries: list[Any], **facts: Any
@@ -194,12 +248,15 @@ class DurableInstances(Service):
                 f"your journals have {self._share.has(user)} bytes, as many as one user may have"
                 " here: wait until others of your durable instances have ended, or end some"
             )
-        name = self._registry.new_id(program)
-        kept = [self._head(program, args, user) | facts, *entries]
-        size = await self.shelf.create(name, user, kept)
+        name = self._registry.new_name(program)
+        head = self._head(program, args, user) | facts
+        size = await trio.to_thread.run_sync(self.shelf.create, name, head, entries)
         try:
-            return self._alive(name, Past.of(kept, size), is_new=True)
-        except ApiError:
+            if self._shared is not None:
+                data = self.shelf.path(name).read_bytes()
+                await self._shared.create(name, user, data)
+            return self._alive(name, Past.of([head, *entries], size), is_new=True)
+        except (ApiError, JournalLost):
             self.shelf.remove(name)
             raise
 
@@ -231,43 +288,22 @@ class DurableInstances(Service):
 
     # Go on
 
-    async def _find_all(self) -> None:
-        async for instance in self.shelf.found():
-            await self._find(instance)
-
-    async def _find(self, instance: str) -> None:
-        """An instance of a server before this one, or of another node."""
-        try:
-            while True:
-                with suppress(ApiError):  # a database may be away
-                    past = await self.shelf.past(instance)
-                    break
-                await trio.sleep(RETRY_SECONDS)
-        except DamagedJournal as error:
-            log.error("a journal is damaged", instance=instance, reason=str(error))
-            self.shelf.put_aside(instance)
-            head = error.entries[0] if error.entries else {}
-            user = head.get("user", "") if isinstance(head, dict) else ""
-            self._keep_result(instance, user, f"internal: its journal is damaged: {error}")
-        except OSError as error:
-            log.error("a journal cannot be read", instance=instance, reason=str(error))
+    def _find(self, instance: str, past: Past | dict[str, Any], problem: str) -> None:
+        """An instance of a server before this one."""
+        if isinstance(past, dict):
+            user = past.get("user", "")
+            self._keep_result(instance, user, f"internal: its journal is damaged: {problem}")
+        elif past.end is not None:
+            self._restore(instance, past)
         else:
-            if past.end is not None and self._fetch is None:
-                self._restore(instance, past)
-            else:
-                self._start_task(self._until_alive, instance, past)
-
-    async def _have(self, program: str, user: str) -> None:
-        """Has a program here, by its hash; raises ApiError, Refusal: `not-found`."""
-        if self._fetch is not None and is_hash(program):
-            await self._fetch(program, user)
+            self._start_task(self._until_alive, instance, past)
 
     def _restore(self, instance: str, past: Past) -> None:
         """The record of one that had ended: its client may lack messages."""
         assert past.end is not None
         state, text, time_ns = past.end
         head = past.head
-        self.shelf.has_ended(Ended(instance, head["user"], past.size, time_ns, state, text))
+        self.shelf.has_ended(Ended(instance, head["user"], past.size, time_ns))
         try:
             made = self._made(instance, past)
         except ApiError as error:
@@ -276,29 +312,63 @@ class DurableInstances(Service):
         made.ended = InstanceEnded(InstanceState(state), text, time_ns)
         self._registry.add_ended(made)
 
+    async def _take_over(self, shared: Shared) -> None:
+        """Goes on with what no node has."""
+        async for instance, data in shared.found():
+            try:
+                await trio.to_thread.run_sync(self.shelf.put, instance, data)
+                past = Past.of(*read_entries(data))
+            except DamagedJournal as error:
+                head = error.entries[0] if error.entries else {}
+                self._find(instance, head if isinstance(head, dict) else {}, str(error))
+            except OSError as error:
+                log.error("a journal cannot be kept here", instance=instance, reason=str(error))
+                shared.release(instance)
+            else:
+                self._start_task(self._take_one, shared, instance, past)
+
+    async def _take_one(self, shared: Shared, instance: str, past: Past) -> None:
+        try:
+            await self._have(past.head["hash"], past.head["user"])
+        except (ApiError, Refusal) as error:
+            if error.code != "busy":
+                self._find(instance, past.head, str(error))
+                return
+            log.warning("an instance waits for its program", instance=instance, reason=str(error))
+            shared.release(instance)
+            return
+        if past.end is None:
+            self._registry.forget(instance)  # it has ended here before
+        else:  # its node may not have noted that
+            shared.end(instance, past.end[0], past.end[1])
+            if self._registry.knows(instance):
+                return
+        self._find(instance, past, "")
+
+    async def _have(self, program: str, user: str) -> None:
+        """Has a program here, by its hash. Raises ApiError, Refusal."""
+        if self._fetch is not None and is_hash(program):
+            await self._fetch(program, user)
+
     async def _until_alive(self, instance: str, past: Past) -> None:
-        """Has one go on, once there is room for it here, or elsewhere."""
+        """Has one go on, once there is room for it here; of a cluster's another node may have it
+        meanwhile.
+        """
         while True:
             try:
-                await self._have(past.head["hash"], past.head["user"])
-                if past.end is not None:
-                    self._restore(instance, past)
-                else:
-                    self._check(past)
-                    self._alive(instance, past)
+                self._check(past)
+                self._alive(instance, past)
                 return
             except JournalLost:
                 return
-            except (ApiError, Refusal, OSError) as error:
-                if isinstance(error, OSError) or not (
-                    isinstance(error, Shortage) or error.code == "busy"
-                ):
-                    user, text = past.head["user"], f"internal: it cannot go on: {error}"
-                    self.shelf.cannot_go_on(instance, text)
-                    self._keep_result(instance, user, text)
+            except Shortage:
+                await trio.sleep(RETRY_SECONDS)
+                if self._shared is not None:
+                    self._shared.release(instance)
                     return
-            await trio.sleep(RETRY_SECONDS)
-            if await self.shelf.release(instance):
+            except (ApiError, OSError) as error:
+                user = past.head["user"]
+                self._keep_result(instance, user, f"internal: it cannot go on: {error}")
                 return
 
     def _check(self, past: Past) -> None:
@@ -323,7 +393,7 @@ class DurableInstances(Service):
         head = past.head
         program = self._launcher.find(head["hash"], head["user"])
         made = self._registry.create(
-            program, head["args"], head["user"], instance_id=instance, again=not is_new
+            program, head["args"], head["user"], name=instance, again=not is_new
         )
         made.created_ns = head["created_ns"]
         made.first_item = past.acked
@@ -341,6 +411,13 @@ class DurableInstances(Service):
         """Has an instance be alive, and begin a life. Raises ApiError, OSError."""
         instance = self._made(name, past, is_new=is_new)
         journal = self.shelf.open(name, instance.user, past.size)
+        if self._shared is not None:
+            try:
+                self._shared.hold(journal, name)
+            except JournalLost as error:
+                journal.problem = error
+                self.shelf.end(name)
+                raise
         self._instances[journal] = instance
         instance.durable = self._durable(instance, journal, past)
         self._registry.add(instance)
@@ -363,13 +440,12 @@ class DurableInstances(Service):
                 self._start_task(self._begin_again, instance, journal)
 
     async def _begin_again(self, instance: Instance, journal: Journal) -> None:
-        with suppress(JournalLost):
-            await journal.until_safe()
+        await journal.until_safe()
         if instance.state is not InstanceState.RUNNING or journal.problem is not None:
             return
         before = instance.durable
         assert before is not None
-        past = await self.shelf.past(instance.id)
+        past = await trio.to_thread.run_sync(Past.read, journal.path)
         past.received = before.past.received  # its client may send meanwhile
         instance.durable = self._durable(instance, journal, past)
         await self._begin_life(instance)
@@ -388,8 +464,7 @@ class DurableInstances(Service):
 
     # End
 
-    def cannot_write(self, journal: Journal) -> None:
-        """An instance ends by name whose journal cannot be written."""
+    def _cannot_write(self, journal: Journal) -> None:
         instance = self._instances.get(journal)
         if instance is not None:
             self._registry.fail(
@@ -403,10 +478,14 @@ class DurableInstances(Service):
 
     def _close(self, instance: Instance, journal: Journal) -> None:
         del self._instances[journal]
-        assert instance.ended is not None
-        self.shelf.end(instance.id, instance.ended.state.value, instance.ended.text)
+        self.shelf.end(instance.id)
+        if self._shared is not None and not journal.is_lost:
+            assert instance.ended is not None
+            self._shared.end(instance.id, instance.ended.state.value, instance.ended.text)
 
     def _keep_result(self, instance: str, user: str, text: str) -> None:
         log.error("a durable instance does not go on", instance=instance, reason=text)
         failed = InstanceState.FAILED.value
+        if self._shared is not None:
+            self._shared.end(instance, failed, text)
         self._results.keep(StoredResult(instance, user, failed, text, self._date_ns()))

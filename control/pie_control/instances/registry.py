@@ -106,11 +106,11 @@ class Registry:
         *,
         parent: Instance | None = None,
         limits: Limits | None = None,
-        instance_id: str | None = None,
+        name: str | None = None,
         again: bool = False,
     ) -> Instance:
-        """Makes an instance, which is alive once it is given to `add`. That which is there `again`
-        is no launch of its user's.
+        """Makes an instance, which is alive once it is given to `add`; `name` is its id. That which
+        is there `again` is no launch of its user's.
 
         Raises:
             NoRoom: if too many are alive.
@@ -137,7 +137,7 @@ class Registry:
         together = self.users.together(user)
         return Instance(
             next(self._numbers),
-            instance_id or self.new_id(program),
+            name or self.new_name(program),
             program,
             args,
             user,
@@ -153,7 +153,7 @@ class Registry:
         of_user = self.users.together(user).futures
         return FutureTable(limits.futures, self._clock, partial(self._note_wait, user), of_user)
 
-    def new_id(self, program: Program) -> str:
+    def new_name(self, program: Program) -> str:
         """An id for an instance of a program, which a durable one has wherever it goes on."""
         return f"{program.name}-{self._random.getrandbits(32):08x}{self._suffix}"
 
@@ -389,6 +389,10 @@ class Registry:
     def forget(self, instance_id: str) -> None:
         """Drops the record of an instance that has ended, if there is one."""
         self._ended.forget(instance_id)
+
+    def knows(self, instance_id: str) -> bool:
+        """True if an instance of this id is alive, or has ended lately."""
+        return instance_id in self._live or self._ended.find(instance_id) is not None
 
     def find(self, instance_id: str, user: str | None) -> Instance:
         """An instance of a user, alive or ended lately. Raises ApiError `not-found`."""

@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import structlog
@@ -88,13 +88,19 @@ def read_entries(data: bytes) -> tuple[list[Any], int]:
 class Journal:
     """The open journal of one instance."""
 
-    lease: int | None = None  # under which a node of a cluster has it
+    def __init__(self, path: Path, size: int, changed: Callable[[Journal], None]) -> None:
+        """Takes a file of which the first bytes stand, and what to call when there is more.
 
-    def __init__(self, instance: str, size: int, changed: Callable[[Journal], None]) -> None:
-        """Takes how many bytes it has already, and what to call when there is more."""
-        self.instance = instance
+        Raises:
+            OSError: it cannot be opened.
+        """
+        self.path = path
         self.size = size  # bytes, with those that wait
         self.problem: OSError | JournalLost | None = None  # why nothing is written any more
+        self.lease: int | None = None  # under which a node of a cluster has it
+        self._is_written = self._is_closed = False
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.ftruncate(self._file, size)
         self._changed = changed
         self._waiting: list[bytes] = []
         self._appended = self._safe = 0  # entries since it was opened, and those on disk
@@ -123,11 +129,10 @@ class Journal:
             self._callbacks.append((self._appended, callback))
 
     async def until_safe(self) -> None:
-        """Waits for the same. Raises `JournalLost`."""
+        """Waits for the same."""
         event = trio.Event()
         self.when_safe(event.set)
         await event.wait()
-        self.check_here()
 
     @property
     def is_lost(self) -> bool:
@@ -140,9 +145,21 @@ class Journal:
             raise self.problem
 
     def take(self) -> tuple[bytes, int]:
-        """What waits to be written, and how many entries there are with it."""
+        """What waits to be written, and how many entries there are with it; until `settle`."""
+        self._is_written = True
         data, self._waiting = b"".join(self._waiting), []
         return data, self._appended
+
+    def write(self, data: bytes) -> None:
+        """Brings bytes to the disk, in a thread.
+
+        Raises:
+            OSError: it does not take them.
+        """
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._file, view) :]
+        os.fdatasync(self._file)
 
     def wrote(self, entries: int, problem: OSError | JournalLost | None) -> None:
         """So many entries are on disk, or why the last ones are not."""
@@ -156,62 +173,28 @@ class Journal:
         for callback in due:
             callback()
 
-    def lose(self, reason: str) -> None:
-        """Another server may go on with it."""
-        self.wrote(0, JournalLost(reason))
+    def settle(self) -> None:
+        """What was taken is written, or is not."""
+        self._is_written = False
+        if self._is_closed:
+            self.close()
 
     def close(self) -> None:
-        """Writes no more."""
-
-
-# What waits of journals, and how many entries there are with it.
-Group: TypeAlias = list[tuple[Journal, bytes, int]]
-
-
-class JournalFile(Journal):
-    """A journal that is a file."""
-
-    def __init__(self, path: Path, size: int, changed: Callable[[Journal], None]) -> None:
-        """Takes a file of which the first bytes stand, and what to call when there is more.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
-        super().__init__(path.stem, size, changed)
-        self.path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        os.ftruncate(self._file, size)
-
-    def write(self, data: bytes) -> None:
-        """Brings bytes to the disk, in a thread.
-
-        Raises:
-            OSError: it does not take them.
-        """
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._file, view) :]
-        os.fdatasync(self._file)
-
-    def close(self) -> None:
-        """Writes no more."""
-        os.close(self._file)
-        self._file = -1
+        """Writes no more, once a thread does not write."""
+        self._is_closed = True
+        if not self._is_written:
+            os.close(self._file)
+            self._file = -1
 
 
 class Writer:
     """Brings what is appended to all journals to the disk, in groups."""
 
-    def __init__(
-        self,
-        failed: Callable[[Journal], None],
-        write: Callable[[Group], Awaitable[list[OSError | JournalLost | None]]],
-    ) -> None:
-        """Takes what to call with a journal that the disk does not take, and what writes a group:
-        it returns why each was not written.
-        """
+    def __init__(self, failed: Callable[[Journal], None]) -> None:
+        """Takes what to call with a journal that the disk does not take."""
         self._failed = failed
-        self._write = write
+        # In a cluster: brings what was written here to its database, too; false once that is lost.
+        self.replicate: Callable[[list[tuple[Journal, bytes]]], Awaitable[bool]] | None = None
         self._dirty: dict[Journal, None] = {}
         self._work = trio.Event()
 
@@ -228,28 +211,35 @@ class Writer:
                 await self._work.wait()
                 self._work = trio.Event()
                 group = self._group()
-                self._done(group, await self._write(group))
+                problems = await trio.to_thread.run_sync(_write, group)
+                if self.replicate is not None:
+                    written = zip(group, problems, strict=True)
+                    parts = [(one[0], one[1]) for one, problem in written if problem is None]
+                    if parts and not await self.replicate(parts):
+                        for journal, _ in parts:
+                            journal.wrote(0, JournalLost("the node has lost its lease"))
+                self._done(group, problems)
         finally:
-            with trio.CancelScope(shield=True):
-                await self._write(self._group())
+            _write(self._group())
 
-    def _group(self) -> Group:
+    def _group(self) -> list[tuple[Journal, bytes, int]]:
         dirty, self._dirty = self._dirty, {}
         return [(journal, *journal.take()) for journal in dirty if journal.problem is None]
 
-    def _done(self, group: Group, problems: list[OSError | JournalLost | None]) -> None:
+    def _done(
+        self, group: list[tuple[Journal, bytes, int]], problems: list[OSError | None]
+    ) -> None:
         for (journal, _, entries), problem in zip(group, problems, strict=True):
             journal.wrote(entries, problem)
-            if isinstance(problem, OSError):
-                log.error("a journal cannot be written", of=journal.instance, why=str(problem))
+            journal.settle()
+            if problem is not None:
+                log.error("a journal cannot be written", file=journal.path.name, why=str(problem))
                 self._failed(journal)
 
 
-def write_files(group: Group) -> list[OSError | JournalLost | None]:
-    """Writes what waits of journals that are files, in a thread."""
-    problems: list[OSError | JournalLost | None] = []
+def _write(group: list[tuple[Journal, bytes, int]]) -> list[OSError | None]:
+    problems: list[OSError | None] = []
     for journal, data, _ in group:
-        assert isinstance(journal, JournalFile)
         try:
             journal.write(data)
             problems.append(None)

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from pie_control.journal.file import FORMAT, DamagedJournal
+from pie_control.journal.file import FORMAT, DamagedJournal, read_entries
 
 SENDS = ("session.send", "session.send-blob")
 RECEIVES = ("session.receive", "session.receive-blob")
@@ -67,6 +68,16 @@ class Past:
     blobs: list[bytes] = field(default_factory=list)
     end: tuple[str, str, int] | None = None
     _tokens_taken: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Past:
+        """Reads a journal.
+
+        Raises:
+            DamagedJournal: it is none, or has other bytes than were written.
+            OSError: it cannot be read.
+        """
+        return cls.of(*read_entries(path.read_bytes()))
 
     @classmethod
     def of(cls, entries: list[Any], size: int) -> Past:

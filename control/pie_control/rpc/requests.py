@@ -356,6 +356,7 @@ class Requests:
             mailbox.put(message)
         if durable is not None:
             await durable.journal.until_safe()
+            durable.journal.check_here()
         return None
 
     async def _stored_result(
@@ -366,7 +367,7 @@ class Requests:
         """
         found = self._deps.results.find(instance, session.scope)
         if found is None:
-            found = await self._deps.durable.shelf.result(instance, session.scope)
+            found = await self._deps.durable.result(instance, session.scope)
         if found is None:
             raise error
         return {"state": found.state, "text": found.text}

@@ -84,6 +84,7 @@ class Responses:
     async def run(self) -> None:
         """Tells the control process what each user has here, until cancelled."""
         before: dict[str, int] = {}
+        self._forget_told()  # of a gateway that was killed
         try:
             while True:
                 if (sizes := self.bytes_of()) != before:
@@ -92,7 +93,11 @@ class Responses:
                         await to_thread.run_sync(write_whole, self._told, encode(sizes))
                 await anyio.sleep(TELL_SECONDS)
         finally:
-            self._told.unlink(missing_ok=True)
+            self._forget_told()
+
+    def _forget_told(self) -> None:
+        with suppress(OSError):
+            self._told.unlink()
 
     def keep(self, user: str, name: str, stored: Stored) -> None:
         """Keeps a response; older ones make room for it."""

@@ -1,6 +1,7 @@
 // One instance: what it does and says, what it is told, and which pages it shares.
 
 import { json, post } from "./api.js";
+import { calls } from "./calls.js";
 import { age, make, number, saveButton, svg } from "./dom.js";
 import { Forks } from "./forks.js";
 import { pathOf, stopButton } from "./instances.js";
@@ -72,7 +73,7 @@ export function instance(main, id) {
   const form = make("form", { class: "row" }, text, make("button", {}, "Send")), fault = make("p", { class: "ill", role: "alert" });
   const logs = make("section", { class: "card", hidden: true }, make("h2", {}, "Log"), log);
   const kv = make("section", { class: "card", hidden: true }, make("h2", {}, "Pages"), map);
-  const path = pathOf(id), timeline = new Timeline(), forks = new Forks(path), stop = stopButton(id);
+  const path = pathOf(id), timeline = new Timeline(), forks = new Forks(path), journal = calls(path), stop = stopButton(id);
   const again = make("button", { class: "plain", hidden: true, onclick: () => launch(told.program_hash, told.args).catch((error) => (fault.textContent = error.message)) }, "Run again");
   const mine = [], seen = []; // messages; times and tokens
   let drawn = "", told = null;
@@ -101,7 +102,8 @@ export function instance(main, id) {
     drawn = state;
     if (!runs) end.textContent = told.end || (told.sent_total ? "" : "It has sent nothing and returned nothing.");
     end.className = `end ${told.state}`;
-    form.hidden = stop.hidden = !runs;
+    form.hidden = stop.hidden = !runs && told.state !== "asleep";
+    journal.hidden = !told.durable;
     again.hidden = told.args_cut;
     const filled = told.models.filter((model) => model.pages);
     kv.hidden = !filled.length;
@@ -132,7 +134,7 @@ export function instance(main, id) {
     make("div", { class: "sides" },
       make("section", { class: "card" }, now, list, make("div", { class: "row" }, stop, again, saveButton("Save as JSON", `${id}.json`, whole), saveButton("Save trace", `${id}.trace.json`, () => json(`${path}/trace`)))),
       make("section", { class: "card grow" }, make("h2", {}, "Output"), output, end, form, fault)),
-    forks.element, timeline.element, kv, logs);
+    forks.element, journal, timeline.element, kv, logs);
   const stopWatching = watch(id, take), aging = setInterval(() => told?.ended_ns && show(), 1000);
   return { close: () => (stopWatching(), clearInterval(aging)) };
 }
