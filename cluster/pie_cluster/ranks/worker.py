@@ -83,14 +83,13 @@ def _team(node: str, context: zmq.Context[zmq.Socket[bytes]], size: int, config:
         raise LoadError(f"Ray does not answer, or does not know the node: {error}") from None
     room = bundle(each if machine.gpus else 0)
     remote = []
+    kind: Any = ray.remote(concurrency_groups={WATCH: 1})(RankActor)
     for number in range(1, token.rank_machines):
-        kind: Any = ray.remote(RankActor)
         actor = kind.options(
             num_cpus=0,
             num_gpus=room.get("GPU", 0),
             resources={name: count for name, count in room.items() if name != "GPU"},
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, number),
-            concurrency_groups={WATCH: 1},
         ).remote(list(range(number * each, (number + 1) * each)), config, meeting.place)
         remote.append(RemoteRanks(actor))
     return Team(RankProcesses(context, range(1, each), config, meeting.place), meeting, remote)

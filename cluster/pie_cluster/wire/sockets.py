@@ -77,24 +77,24 @@ class Gate:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], pair: KeyPair) -> None:
         """To be made before the router is bound."""
         self._public = pair.public
-        self.socket = context.socket(zmq.REP)  # readable when there is a question
-        self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.bind("inproc://zeromq.zap.01")
+        self._socket = context.socket(zmq.REP)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.bind("inproc://zeromq.zap.01")
 
     async def run(self) -> None:
         """Answers until cancelled."""
-        questions = Socket(self.socket)
+        questions = Socket(self._socket)
         while True:
             while questions.has_input():
-                self.answer()
+                self._answer()
             await questions.wait()
 
-    def answer(self) -> None:
-        """Answers a question: members may."""
-        version, number, _, address, _, mechanism, *credentials = self.socket.recv_multipart()
+    def _answer(self) -> None:
+        """Members may."""
+        version, number, _, address, _, mechanism, *credentials = self._socket.recv_multipart()
         key = z85.encode(credentials[0]).decode() if credentials else ""
         member = mechanism == b"CURVE" and key == self._public
         if not member:
             log.warning("refused a connection from %s", address.decode("ascii", "replace"))
         status = (b"200", b"OK", b"member") if member else (b"400", b"no member", b"")
-        self.socket.send_multipart((version, number, *status, b""))
+        self._socket.send_multipart((version, number, *status, b""))
