@@ -32,7 +32,7 @@ from pie_control.api.grammar.functions import LONG_CALLS, GrammarCalls
 from pie_control.api.grammar.service import GrammarService
 from pie_control.api.http.functions import HttpClient
 from pie_control.api.http.request import HEADER_BYTES
-from pie_control.api.images import ImageCalls
+from pie_control.api.images import MEASURED_CALLS, ImageCalls
 from pie_control.api.mcp.functions import McpServers
 from pie_control.api.messaging.channel import OWN_BYTES
 from pie_control.api.messaging.functions import Bus
@@ -59,6 +59,7 @@ from pie_control.instances.slow_calls import SlowCalls
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
 from pie_control.models.adapter_loading import AdapterLoader
+from pie_control.models.image_sizes import ImageSizes
 from pie_control.models.model import ModelDependencies
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
@@ -169,6 +170,7 @@ class Wiring:
         )
         folder = config.data_folder if scope.settings else None
         self._order = worker.order
+        self.image_sizes = ImageSizes(worker.order)
         self.adapters = AdapterLoader(
             self.models,
             worker.order,
@@ -197,7 +199,7 @@ class Wiring:
         self._config = config.durable
         self.durable = DurableInstances(
             config.durable,
-            config.data_folder / "journals" if scope.topics else None,
+            config.data_folder / f"journals{scope.id_suffix}" if scope.topics else None,
             config.cache_folder,
             self.registry,
             self.launcher,
@@ -282,7 +284,11 @@ class Wiring:
                 *(EncodeCalls(self.models, self.answers, self.confined), encode),
                 suspends=("encode",),
             ),
-            *implement("input-image", ImageCalls(self.models), images),
+            *implement(
+                "input-image",
+                *(ImageCalls(self.models, self.image_sizes, self.answers), images),
+                suspends=MEASURED_CALLS,
+            ),
             *implement(
                 "sample",
                 *(samplers, texts, sample, run, run_text),
@@ -368,3 +374,4 @@ class Wiring:
         self.durable.worker_lost()
         self.models.lose(reason)
         self.adapters.on_lost()
+        self.image_sizes.on_lost()

@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Route
 
 from pie_gateway import page, watching
 from pie_gateway.anthropic.messages import problem_answer
@@ -25,6 +25,7 @@ from pie_gateway.http.admission import MAX_TOKENS_HEADER, Admission
 from pie_gateway.http.answers import json_response, problem_response
 from pie_gateway.http.keys import Keys
 from pie_gateway.http.middleware import Origins, RequestIds
+from pie_gateway.http.sockets import socket_route
 from pie_gateway.inferlets.sessions import PATH as SESSION_PATH
 from pie_gateway.inferlets.sessions import session
 from pie_gateway.listening import CannotServe
@@ -75,7 +76,8 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
         routes=[
             *_routes(),
             *page.routes(),
-            WebSocketRoute(SESSION_PATH, session),
+            socket_route(SESSION_PATH, session),
+            socket_route(watching.LIVE_PATH, watching.live),
         ],
         middleware=[
             Middleware(RequestIds, metrics.http, telemetry),
@@ -91,6 +93,7 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
         lifespan=lifespan,
     )
     app.state.responses = responses
+    app.state.leaves = False  # it is about to stop
     app.state.batches = batches
     app.state.admission = Admission(config, backends, keys, metrics, time.monotonic)
     return app

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from pie_control.api.binder import waiting_run_of
-from pie_control.api.session import make_room
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance, Turns
@@ -141,7 +140,7 @@ class _Reader:
         """Sends the client what it has room for: all or nothing. Whether all is sent."""
         if not self._unsent:
             return True
-        make_room(self._instance)
+        self._instance.make_room()
         if not self._instance.outbox.has_room:
             return False
         self._saw(self._unsent)

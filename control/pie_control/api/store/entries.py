@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from pie_control.errors import ApiError
-from pie_control.instances.instance import Fence
 from pie_py.config.services import StoreConfig
 
 ON_DISK = 64  # bytes of the disk that a key takes in addition to its text and value, about
@@ -48,7 +47,7 @@ class Commit:
     absent: tuple[str, ...]  # keys that must not exist
     writes: tuple[tuple[str, bytes], ...]
     deletes: tuple[str, ...]
-    fence: Fence | None = None  # of the run that it belongs to; only a database looks at it
+    lease: int | None = None  # of its node, which must hold it still; only a database looks at it
     once: tuple[str, int] | None = None  # a durable instance, and the number of its call
 
 

@@ -99,10 +99,10 @@ class StoreService:
             )
         if not self._has_room(instance):
             raise self._too_much(instance)
-        if isinstance(operation, Commit) and instance.fence is not None:
-            operation = replace(operation, fence=instance.fence)
         if isinstance(operation, Commit) and instance.durable is not None:
-            operation = replace(operation, once=(instance.id, instance.durable.coming_key))
+            durable = instance.durable
+            once, lease = (instance.id, durable.coming_key), durable.journal.lease
+            operation = replace(operation, once=once, lease=lease)
         request = _Request(instance, operation, future, 0)
         self._hold(request, _size(operation))
         future.on_cancel = partial(self._give_up, request)
