@@ -115,7 +115,7 @@ class _Server:
         durable.offers_as(linker)
         self._turns = Turns("control")
         deps = self._wiring.rpc_dependencies()
-        deps = replace(deps, doing=self._doing, turns=self._turns)
+        deps = replace(deps, doing=self._doing, turns=self._long_turns)
         requests = partial(Requests, config, self._role.dependencies(deps))
         self._rpc = self._wiring.front_end = RpcServer(
             config,
@@ -135,6 +135,11 @@ class _Server:
     def _doing(self) -> list[str]:
         """Work that is done once, or at the start, and that a launch may wait for."""
         return [*self._components.doing, *([] if self._link.ready else [self._link.doing])]
+
+    def _long_turns(self) -> dict[str, tuple[int, float]]:
+        """How many turns of each loop were over their budget, and the longest of those."""
+        own = self._turns.long, self._turns.worst
+        return {"control": own, "worker": self._link.long_turns}
 
     def _is_busy(self) -> bool:
         return self._wiring.registry.live_count > 0

@@ -65,7 +65,8 @@ def encode(message: Message) -> bytes:
                 )
                 for r in message.results
             ]
-            part = (message.first, message.last, message.idle_ns)
+            turns = (message.long_turns, message.longest_turn)
+            part = (message.first, message.last, message.idle_ns, *turns)
             header = ("result", message.id, message.model, results, part)
         case Cut():
             header = ("cut", message.model, message.plan)

@@ -434,6 +434,8 @@ class PlanResult:
     first: int = 0  # batch that the first result belongs to
     last: bool = True  # whether the plan is done; with less than all results if it was cut
     idle_ns: int = 0  # between the end of the plan before, of any model, and the start of this one
+    long_turns: int = 0  # of the worker so far, over the budget of those of its loop
+    longest_turn: float = 0.0  # of those, in seconds
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from support.scheduler_fixtures import Guest, Server
 
 from inferlet import Sampler
 from pie_control.api import allocate, session
+from pie_control.api.messaging.channel import OWN_BYTES
 from pie_control.instances.instance import InstanceState
 from pie_control.instances.mailbox import kept_bytes
 from pie_control.rpc import sessions
@@ -53,7 +54,7 @@ def test_one_user_launches_so_many_a_second() -> None:
 
 
 def test_one_user_leaves_memory_for_messages_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pie_control.wiring.MESSAGE_BYTES", 3000)
+    monkeypatch.setattr("pie_control.wiring.MESSAGE_BYTES", 5000)
     rig = Rig(ServerConfig(quota=Quota()))
     first, second = rig.launch("mallory"), rig.launch("mallory")
     victim = rig.launch("victim")
@@ -61,7 +62,7 @@ def test_one_user_leaves_memory_for_messages_to_others(monkeypatch: pytest.Monke
     session.send(first, "x" * 400)
     messaging.broadcast(first, "t", "x" * 400)
     session.send_blob(second, b"x" * 400)  # the last one may go beyond the share
-    held = 2 * kept_bytes("x" * 400) + kept_bytes(b"x" * 400)
+    held = OWN_BYTES + 1 + 2 * kept_bytes("x" * 400) + kept_bytes(b"x" * 400)
     assert rig.registry.users.messages("mallory") == held
     with failure("would-block", f"{held} bytes of messages", "one user may have"):
         session.send(first, "y")
@@ -85,6 +86,21 @@ def test_one_user_leaves_memory_for_messages_to_others(monkeypatch: pytest.Monke
     rig.end(first)
     assert rig.registry.users.messages("mallory") == 0
     assert take_text(victim, messaging.next_message(victim, not_heard)) == "z" * 400
+
+
+def test_who_waits_for_two_kinds_of_room_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a topic whose box is read while the user's other messages leave no room."""
+    monkeypatch.setattr("pie_control.wiring.MESSAGE_BYTES", 3000)
+    rig = Rig(ServerConfig(quota=Quota()))
+    sender, reader = rig.launch("mallory"), rig.launch("mallory", mailbox_bytes=400)
+    heard = messaging.subscribe(reader, "t")
+    messaging.broadcast(sender, "t", "x" * 400)
+    room = messaging.broadcast_room(sender, "t")
+    session.send(sender, "x" * 1600)
+    assert take_text(reader, messaging.next_message(reader, heard)) == "x" * 400
+    assert not is_ready(sender, room)
+    sender.outbox.pop()
+    assert is_ready(sender, room)
 
 
 def test_one_user_leaves_futures_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,6 @@ from pie_py import __version__
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
 from pie_py.config.shipped_files import contract_version
-from pie_py.config.turns import Turns
 from pie_py.wire import methods
 from pie_py.wire.rpc import PROTOCOL
 
@@ -69,7 +68,8 @@ class Dependencies:
     clock_ns: Callable[[], int]  # the executor's
     epoch_ns: int  # the date at which that was 0
     doing: Callable[[], list[str]] = list  # what a launch waits for that is done once
-    turns: Turns | None = None  # of the event loop
+    # Turns over the budget, how many and the longest in seconds, by loop
+    turns: Callable[[], dict[str, tuple[int, float]]] = dict
     # In a cluster: has a program that is not here sent, by its hash and for a user.
     fetch: Callable[[str, str], Awaitable[None]] | None = None
     methods: Mapping[str, Method] = field(default_factory=dict)  # the same: for its other nodes
@@ -116,7 +116,7 @@ class Requests:
             "instances": self._deps.registry.live_count,
             "max_instances": self._config.max_instances,
             "launched": self._deps.registry.launched,
-            **_told(self._deps.turns),
+            "long_turns": self._deps.turns(),
             "limits": self._config.limits.model_dump(mode="json"),
             "doing": self._deps.doing(),
             **(
@@ -458,7 +458,3 @@ async def _first(*waits: Callable[[], Awaitable[None]]) -> None:
 
         for wait in waits:
             nursery.start_soon(partial(one, wait))
-
-
-def _told(turns: Turns | None) -> dict[str, Any]:
-    return {} if turns is None else {"long_turns": turns.long, "longest_turn": turns.worst}

@@ -77,6 +77,7 @@ class WorkerLink:
         self._socket: Socket | None = None
         self.in_flight = 0  # plans sent that are not done
         self.ready = False
+        self.long_turns = (0, 0.0)  # of the worker: how many, and the longest in seconds
         self.pid: int | None = None
         self.restarts = 0
         self.on_hello: Callable[[Hello], None] = lambda hello: None
@@ -217,6 +218,7 @@ class WorkerLink:
             message = decode(frame)
             if isinstance(message, PlanResult):
                 self.in_flight -= message.last
+                self.long_turns = message.long_turns, message.longest_turn
                 results.append(message)
             elif isinstance(message, AdapterDone):
                 self.on_adapter(message)

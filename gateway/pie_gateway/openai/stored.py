@@ -73,7 +73,7 @@ class Responses:
     """The latest responses of each user. Who has most makes room."""
 
     def __init__(self, told: Path) -> None:
-        """Keeps none yet. `told` is the file in which it says what it keeps of whom."""
+        """Keeps none yet. `told` is the file in which it says what each user has."""
         self._users: defaultdict[str, _Of] = defaultdict(_Of)
         self._told = told
 

@@ -238,9 +238,12 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None
     """Answers plans until `Stop`. One that has come while another ran has been read by its end; the
     next one of a GPU is prepared and handed over meanwhile.
     """
-    answer = partial(send, socket)
     flights: deque[Flight] = deque()
     inbox = _Inbox(socket, team)
+
+    def answer(part: PlanResult) -> None:
+        part.long_turns, part.longest_turn = engine.turns.long, engine.turns.worst
+        send(socket, part)
 
     def land(wait: bool = False) -> None:
         while flights and (part := flights[0].take(wait)):

@@ -17,6 +17,7 @@ from pie_py.wire.rpc import size_of
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
+    from pie_control.instances.mailbox import MessageBytes
     from pie_py.config.services import MessagingConfig
 
 IDLE_BYTES = 64 << 20  # in the work queues of all users without an instance
@@ -36,7 +37,8 @@ class _Member:
 
     def __init__(self, instance: Instance) -> None:
         self.subscriptions: Handles[_Subscription] = Handles()
-        self.budget = Budget(instance.limits.mailbox_bytes, instance.messages)
+        self.messages = instance.messages
+        self.budget = Budget(instance.limits.mailbox_bytes, self.messages)
 
 
 class _User:
@@ -197,9 +199,7 @@ class Bus:
             self._check(topic)
             user = self._user(instance)
             _wait_in(user.broadcasters, topic, future, partial(_all_have_room, user))
-            messages = instance.messages
-            if messages is not None and not messages.has_room:
-                messages.when_room(user.wake_broadcasters)
+            _wake_with_room(user, instance.messages)
 
         return _open(instance, FutureKind.DONE, begin)
 
@@ -367,9 +367,19 @@ def _wait_in(
 
 def _wake_broadcasters(user: _User, member: _Member) -> None:
     """Wakes the broadcasters that wait for the boxes of an instance, where there is room."""
-    if user.broadcasters and member.budget.has_room:
+    if not user.broadcasters:
+        return
+    if not member.budget.has_room:  # the user's other messages may leave none
+        _wake_with_room(user, member.messages)
+    else:
         topics = {subscription.topic for subscription in member.subscriptions.values()}
         _wake_where(user.broadcasters, topics, partial(_all_have_room, user))
+
+
+def _wake_with_room(user: _User, messages: MessageBytes | None) -> None:
+    """Wakes broadcasters once a user's messages leave room, if they leave none now."""
+    if messages is not None and not messages.has_room:
+        messages.when_room(user.wake_broadcasters)
 
 
 def _wake_where(
