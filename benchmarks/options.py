@@ -9,7 +9,6 @@ import click
 
 from pie_py.bench.command import positive
 from pie_py.config.model import EMBEDDED_MODEL, ModelConfig
-from pie_py.config.scheduling import SchedulerConfig
 
 LANGUAGES = ("rust", "python")
 _KEY = "click"  # of a field's metadata
@@ -100,11 +99,6 @@ def languages() -> Any:
     return some_of("--source", LANGUAGES, LANGUAGES, text)
 
 
-def language() -> Any:
-    """Which one of the benchmark's inferlets to run."""
-    return one_of("--source", LANGUAGES, "rust")
-
-
 def at_once(default: str) -> Any:
     """How many inferlets run at the same time, one count after the other."""
     return number_list("--at-once", default, "Inferlets at the same time.")
@@ -128,9 +122,3 @@ def prompt() -> Any:
 def tokens(default: int) -> Any:
     """New tokens of each inferlet; fewer than 8 leave nothing to measure."""
     return count("--tokens", default, "New tokens of each inferlet.", least=8)
-
-
-def prompt_ms() -> Any:
-    """The option `--prompt-ms`, a number."""
-    text = "The server's scheduler.prompt_ms; 0 for no bound."
-    return real("--prompt-ms", SchedulerConfig().prompt_ms, text)

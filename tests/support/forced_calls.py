@@ -6,11 +6,10 @@ a call is written, and in which order, follows from what it depends on and from 
 have arrived, as a perfect model would have it (AsyncLM, section 4.1).
 
     --script '{"calls": [{"id": "a1", "call": "slow()"}, {"id": "b1", "call": "quick(x=1)",
-               "after": ["a1"], "seconds": 0.2, "task": 0}],
-               "order": "lpt", "closing": "Done.", "seed": 0}'
+               "after": ["a1"], "task": 0}], "closing": "Done."}'
 
 A call is written when those in `after` have been delivered and the user's task number `task` has
-come (an empty `id` expects no answer); of several, by `order`. Without a script the model chooses.
+come (an empty `id` expects no answer); of several, the first. Without a script the model chooses.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from random import Random
 from typing import Any
 
 from asynclm.calling.answering import answer
@@ -52,14 +49,6 @@ def _script(options: Namespace) -> Script | None:
     )
 
 
-class Order(StrEnum):
-    """Which of several calls that are ready goes first."""
-
-    LPT = "lpt"  # the longest estimated time
-    GIVEN = "given"
-    RANDOM = "random"
-
-
 class ScriptedCall(Value):
     """A call to be written.
 
@@ -69,14 +58,12 @@ class ScriptedCall(Value):
         after: identifiers of calls whose results must have arrived before.
         task: number of the user's task that asks for it: 0 is the request, the next ones are the
             user's interrupts, in their order.
-        seconds: estimated time; 0 if unknown.
     """
 
     identifier: str
     text: str
     after: tuple[str, ...] = ()
     task: int = 0
-    seconds: float = 0.0
 
 
 class Script:
@@ -91,20 +78,16 @@ class Script:
         calls: Sequence[ScriptedCall],
         *,
         closing: str = "Done.",
-        order: Order = Order.LPT,
         most_a_turn: int | None = None,
         asynchronous: bool = True,
-        seed: int = 0,
     ) -> None:
         """Checks the calls.
 
         Args:
             calls: to be written.
             closing: the text at the end.
-            order: among calls that are ready.
             most_a_turn: calls in a turn, for synchronous runs; None for all that are ready.
             asynchronous: whether it waits with traps, or by ending its turn.
-            seed: of the random order.
 
         Raises:
             ValueError: two calls with one identifier, or one after a call that is not there.
@@ -118,10 +101,8 @@ class Script:
             if missing := set(call.after) - known:
                 raise ValueError(f"{call.identifier} comes after {min(missing)}, which is no call")
         self._closing = closing
-        self._order = order
         self._most = most_a_turn
         self._asynchronous = asynchronous
-        self._random = Random(seed)
         self._left = list(calls)  # not written
         self._waiting: set[str] = set()  # written, not arrived
         self._arrived: set[str] = set()
@@ -132,9 +113,9 @@ class Script:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any], **options: Any) -> Script:
-        """A script from JSON: `{"calls": [...], "closing", "order", "seed"}`.
+        """A script from JSON: `{"calls": [...], "closing"}`.
 
-        Each call is `{"id", "call", "after", "task", "seconds"}`, see `ScriptedCall`.
+        Each call is `{"id", "call", "after", "task"}`, see `ScriptedCall`.
 
         Raises:
             ValueError: it is something else.
@@ -146,17 +127,10 @@ class Script:
                     str(one["call"]),
                     tuple(one.get("after", ())),
                     int(one.get("task", 0)),
-                    float(one.get("seconds", 0.0)),
                 )
                 for one in found["calls"]
             ]
-            return cls(
-                calls,
-                closing=str(found.get("closing", "Done.")),
-                order=Order(found.get("order", Order.LPT)),
-                seed=int(found.get("seed", 0)),
-                **options,
-            )
+            return cls(calls, closing=str(found.get("closing", "Done.")), **options)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no script: {type(error).__name__}: {error}") from None
 
@@ -206,15 +180,8 @@ class Script:
 
     def _ready(self) -> ScriptedCall | None:
         is_full = self._most is not None and self._in_turn >= self._most
-        ready = [
-            call
-            for call in self._left
-            if call.task < self._tasks
-            and self._arrived.issuperset(call.after)
-            and not (call.identifier and is_full)
-        ]
-        if not ready:
-            return None
-        if self._order is Order.RANDOM:
-            return self._random.choice(ready)
-        return max(ready, key=lambda call: call.seconds) if self._order is Order.LPT else ready[0]
+        for call in self._left:
+            asked = call.task < self._tasks and self._arrived.issuperset(call.after)
+            if asked and not (call.identifier and is_full):
+                return call
+        return None

@@ -60,7 +60,7 @@ def script(*calls: str | tuple[str, ...], **more: Any) -> str:
         text, *after = (call,) if isinstance(call, str) else call
         identifier, _, written = text.partition(": ")
         listed.append({"id": identifier, "call": written, "after": after})
-    return json.dumps({"calls": listed, "order": "given", **more})
+    return json.dumps({"calls": listed, **more})
 
 
 def run(

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from support.forced_calls import Order, Script, ScriptedCall
+from support.forced_calls import Script, ScriptedCall
 
 from asynclm.calling.generation import Generation
 from asynclm.calling.options import Options
@@ -37,7 +37,7 @@ async def attempt(token: int) -> list[object]:
     parameters: dict[str, dict[str, object]] = {"x": {}, "y": {}}
     tools = [Tool("early", early), Tool("late", late, parameters=parameters)]
     calls = [ScriptedCall("a", "early()"), ScriptedCall("b", 'late(x="some words", y=[1, 2])')]
-    script = Script(calls, order=Order.GIVEN)
+    script = Script(calls)
     options = Options(script=script)
     generation = Counting(Model.load(), tools, options, on_event=hear)
     generation.wanted = token

@@ -106,9 +106,4 @@ def call_block(identifier: str, call: str) -> tuple[Marker | str, ...]:
     return (Marker.CALL, *head, call, Marker.END)
 
 
-def interrupt_block(identifier: str, value: str) -> tuple[Marker | str, ...]:
-    """The parts of `[INTR]a1[HEAD]"mild"[END]`."""
-    return (Marker.INTR, identifier, Marker.HEAD, value, Marker.END)
-
-
 TRAP_BLOCK: tuple[Marker | str, ...] = (Marker.TRAP, Marker.END)
