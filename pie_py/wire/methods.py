@@ -172,7 +172,7 @@ class Launch(Method[Facts]):
     detached: bool = False
     window: Number = DEFAULT_WINDOW
     durable: bool = False  # it goes on after a crash of the server
-    # Messages that nobody reads give way to newer ones; else a full mailbox holds it up.
+    # Messages that no client reads give way to newer ones; else a full mailbox holds it up.
     keep_newest: bool = False
 
 

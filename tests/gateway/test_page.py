@@ -353,7 +353,7 @@ def test_a_browser_shows_it(gateway: Gateway, sharers: list[str]) -> None:
             page.locator("svg.map rect.shared").first.wait_for()
             page.get_by_role("button", name="Tokens of context 2").click()
             page.locator(".branch .token").first.wait_for()
-            assert page.locator(".branch pre").inner_text() == "One."
+            assert page.locator(".branch pre").first.inner_text() == "One."
             page.goto(f"{gateway.url}/#chat")
             talk_with_a_model(page)
             page.goto(f"{gateway.url}/#write")

@@ -261,7 +261,7 @@ class Instance:
         self.sent.add(message if isinstance(message, str) else f"[{len(message)} bytes]")
 
     def make_room(self) -> None:
-        """Messages that nobody reads give way to newer ones, if that was asked for."""
+        """Messages that no client reads give way to newer ones, if that was asked for."""
         if self.keeps_newest and not self.client.attached:
             while len(self.outbox) and not self.outbox.has_room:
                 self.outbox.pop()
