@@ -57,6 +57,7 @@ from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.model import ModelDependencies
+from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
 from pie_control.recording import Recorder
@@ -69,7 +70,7 @@ from pie_control.timers import Timers
 from pie_control.wasm import HostFunction
 from pie_py.config.kept_files import FILES_FOLDER, bytes_on_disk, folder_of
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import Hello, NoTokens
+from pie_py.wire.plan import Hello, LoadAdapter, UnloadAdapter
 
 log = structlog.get_logger("pie.server")
 
@@ -158,14 +159,17 @@ class Wiring:
             )
         )
         folder = config.data_folder if scope.settings else None
-        self._order = worker.order
+        self._worker = worker
         self.adapters = AdapterLoader(
             self.models,
-            worker.order,
+            lambda message: self._order_of(message.model)(message),
             SettingsFolder(folder and folder / "adapters", "model", "name", "folder"),
         )
         self.dispatcher = Dispatcher(
-            self.models.services, self.executor, worker, self.timers, clock
+            self.models.resident, self.executor, worker, self.timers, clock
+        )
+        self.on_demand = OnDemandModels(
+            config, self.models, self.adapters, self.executor, self.timers, clock
         )
         self.messaging = Bus(config.messaging, alone=scope.topics)
         self.store = StoreService(
@@ -228,14 +232,22 @@ class Wiring:
         """All functions of the contract. Call it once: it has the grammars' handles forgotten."""
         grammar = GrammarCalls(self.models, self.grammars, self.executor, self.shares)
         self.registry.on_drop.append(grammar.drop_instance)
-        calls = RuntimeCalls(self.models, self.launcher, self.executor, self.timers, self._clocks)
+        calls = RuntimeCalls(
+            self.models,
+            self.on_demand.load,
+            self.answers,
+            self.launcher,
+            self.executor,
+            self.timers,
+            self._clocks,
+        )
         texts = RunTextCalls(self.models, self.executor)
         tokens = TokenizeCalls(self.models, self.answers, self.confined)
         samplers = SamplerCalls(
             KnownPrograms(self.confined), self.answers, self._programs.sampler_text
         )
         return (
-            *implement("runtime", calls, runtime, suspends=("wait",)),
+            *implement("runtime", calls, runtime, suspends=("wait", "model-info", "create-queue")),
             *implement("source", SourceCalls(self.launcher), suspends=("read",)),
             *implement("session", session),
             *implement("http", self.http),
@@ -285,6 +297,7 @@ class Wiring:
             self._programs,
             self.shares,
             self.models,
+            self.on_demand,
             self.adapters,
             self.mcp.registry,
             self.confined,
@@ -308,6 +321,7 @@ class Wiring:
                 self.grammars,
                 self.answers,
                 self.adapters,
+                self.on_demand,
                 self.launcher,
                 self.results,
                 self.durable,
@@ -323,23 +337,25 @@ class Wiring:
             self.front_end.flush()
             launches = self.front_end.has_requests()
         self.dispatcher.after_turn(launches)
+        self.on_demand.after_turn()
+
+    def _order_of(self, model: str) -> Callable[[LoadAdapter | UnloadAdapter], None]:
+        """How to send to the worker that serves a model."""
+        return self.on_demand.order_of(model) or self._worker.order
 
     def worker_ready(self, hello: Hello) -> None:
         """A worker serves its models from now on."""
-        self.models.start(hello.models)
-        for model in hello.models:
-            unused = self.models.codec(model.name).no_tokens(model.vocab_size)
-            if ids := [each for each in unused if each not in model.stop_tokens]:
-                self._order(NoTokens(model.name, ids))
-        self.adapters.on_ready()
+        self.models.start(hello.models, self.models.resident, self._worker.order)
+        self.adapters.on_ready(self.models.resident)
         self.launcher.models_ready.set()
         log.info(
-            "worker ready", pid=hello.pid, device=hello.device, models=list(self.models.services)
+            "worker ready", pid=hello.pid, device=hello.device, models=list(self.models.resident)
         )
 
     def worker_lost(self, reason: str) -> None:
         """Its pools are gone: instances that held something of them fail; new ones wait."""
         self.launcher.models_lost()
         self.durable.worker_lost()
-        self.models.lose(reason)
-        self.adapters.on_lost()
+        names = [*self.models.resident]
+        self.models.lose(self.models.resident, reason)
+        self.adapters.on_lost(names)

@@ -101,6 +101,7 @@ class ModelService:
         self.exports = Exports(self.pages, shares, description.name, clock, deps.timers)
         self.adapters = Adapters(description.name, description.adapters)
         self.clock = clock
+        self.used_at = clock()  # by a queue that was opened, or an instance that ended
         self.spaces: dict[Instance, Space] = {}
         self.shares = ModelShares(
             description.name, shares, self.spaces, self.embeds, self.samplers, self.host_pages
@@ -148,8 +149,18 @@ class ModelService:
 
     def open_queue(self, instance: Instance) -> OpenQueue:
         """Opens a queue of this model for an instance."""
+        self.used_at = self.clock()
         queue = self.scheduler.open_queue(instance)
         return OpenQueue(queue, self, self.space(instance), self.scheduler)
+
+    @property
+    def is_held(self) -> bool:
+        """True if a program has a queue, or anything of a pool, or an export is there."""
+        pools = self.pages, self.embeds, self.samplers.slots, self.host_pages
+        if any(pool.free < pool.size for pool in pools):
+            return True
+        queues = (queue for each in self.spaces for queue in each.queues.values())
+        return any(queue.model is self for queue in queues)
 
     @property
     def running(self) -> int:
@@ -194,6 +205,7 @@ class ModelService:
             del instance.queues[handle]
         space = self.spaces.pop(instance, None)
         if space is not None:
+            self.used_at = self.clock()
             space.close()
 
     def stats(self) -> dict[str, Any]:
