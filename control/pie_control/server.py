@@ -129,6 +129,7 @@ class _Server:
         self._link.on_hello = self._wiring.worker_ready
         self._link.on_results = self._wiring.dispatcher.on_results
         self._link.on_adapter = self._wiring.adapters.on_done
+        self._link.on_image = self._wiring.image_sizes.on_measured
         self._link.on_lost = self._wiring.worker_lost
         self._link.on_doing = lambda text: report({"doing": text})
 
@@ -154,6 +155,8 @@ class _Server:
                 await nursery.start(self._link.run)
             else:
                 self._wiring.launcher.models_ready.set()
+            if self._role.is_one_of_many:  # launches shall not wait here while others are ready
+                await self._components.load_ahead(compiled=True)
             bound_collections()
             nursery.start_soon(self._role.run, endpoint, stop)
             if self._idle_seconds is not None:

@@ -31,13 +31,16 @@ from pie_control.api.encode import EncodeCalls
 from pie_control.api.grammar.functions import LONG_CALLS, GrammarCalls
 from pie_control.api.grammar.service import GrammarService
 from pie_control.api.http.functions import HttpClient
-from pie_control.api.images import ImageCalls
+from pie_control.api.http.request import HEADER_BYTES
+from pie_control.api.images import MEASURED_CALLS, ImageCalls
 from pie_control.api.mcp.functions import McpServers
+from pie_control.api.messaging.channel import OWN_BYTES
 from pie_control.api.messaging.functions import Bus
 from pie_control.api.offload import OffloadCalls
 from pie_control.api.run_text import RunTextCalls
 from pie_control.api.runtime import GuestClocks, RuntimeCalls, SourceCalls
 from pie_control.api.sample import SamplerCalls
+from pie_control.api.store.entries import ON_DISK
 from pie_control.api.store.functions import StoreCalls
 from pie_control.api.store.service import StoreService
 from pie_control.api.tokenize import SLOW_CALLS, TokenizeCalls
@@ -56,6 +59,7 @@ from pie_control.instances.slow_calls import SlowCalls
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
 from pie_control.models.adapter_loading import AdapterLoader
+from pie_control.models.image_sizes import ImageSizes
 from pie_control.models.model import ModelDependencies
 from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels
@@ -68,9 +72,16 @@ from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_control.shares import Shares
 from pie_control.timers import Timers
 from pie_control.wasm import HostFunction
-from pie_py.config.kept_files import FILES_FOLDER, bytes_on_disk, folder_of
+from pie_py.config.kept_files import (
+    FILES_FOLDER,
+    RESPONSES_FILE,
+    bytes_on_disk,
+    folder_of,
+    on_disk,
+    told_bytes,
+)
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import Hello, LoadAdapter, UnloadAdapter
+from pie_py.wire.plan import Hello, LoadAdapter, MeasureImage, UnloadAdapter
 
 log = structlog.get_logger("pie.server")
 
@@ -160,16 +171,17 @@ class Wiring:
         )
         folder = config.data_folder if scope.settings else None
         self._worker = worker
+        self.image_sizes = ImageSizes(self._send)
         self.adapters = AdapterLoader(
             self.models,
-            lambda message: self._order_of(message.model)(message),
+            self._send,
             SettingsFolder(folder and folder / "adapters", "model", "name", "folder"),
         )
         self.dispatcher = Dispatcher(
             self.models.resident, self.executor, worker, self.timers, clock
         )
         self.on_demand = OnDemandModels(
-            config, self.models, self.adapters, self.executor, self.timers, clock
+            config, self.models, self.adapters, self.image_sizes, self.executor, self.timers, clock
         )
         self.messaging = Bus(config.messaging, alone=scope.topics)
         self.store = StoreService(
@@ -191,7 +203,7 @@ class Wiring:
         self._config = config.durable
         self.durable = DurableInstances(
             config.durable,
-            config.data_folder / "journals" if scope.topics else None,
+            config.data_folder / f"journals{scope.id_suffix}" if scope.topics else None,
             config.cache_folder,
             self.registry,
             self.launcher,
@@ -203,15 +215,30 @@ class Wiring:
 
     def _declare_kept(self, config: ServerConfig) -> None:
         """Declares what is kept of users when no instance of theirs is alive."""
-        files, queues = config.data_folder / FILES_FOLDER, config.messaging.user_bytes
-        self.shares.add_measured(
+        shares, folder, servers = self.shares, config.data_folder, config.mcp.client_servers
+        read, files = trio.to_thread.run_sync, folder / FILES_FOLDER
+        queues = config.messaging.user_bytes + config.messaging.queues * OWN_BYTES
+        shares.add(
+            "bytes of results", BYTES_OF_USER, self.results.bytes_of, lambda _: BYTES_OF_USER
+        )
+        shares.add("bytes of work queues", queues, self.messaging.bytes_of, lambda _: queues)
+        shares.add_measured(
             "bytes of files and batches",
             config.gateway.file_bytes,
-            lambda user: bytes_on_disk(folder_of(files, user)),
+            lambda user: read(bytes_on_disk, folder_of(files, user)),
         )
-        self.shares.add_measured("bytes of results", BYTES_OF_USER, self.results.bytes_of)
-        in_queues = self.messaging.bytes_of
-        self.shares.add("bytes of work queues", queues, in_queues, lambda user: queues)
+        shares.add_measured(
+            "bytes of responses", None, lambda user: read(told_bytes, folder / RESPONSES_FILE, user)
+        )
+        shares.add_measured(
+            "bytes of MCP servers",
+            servers * on_disk(2 * HEADER_BYTES),
+            lambda user: read(self.mcp.registry.bytes_of, user),
+        )
+        store = config.store
+        shares.add_measured(
+            "bytes of the store", store.bytes + store.keys * ON_DISK, self.store.bytes_of
+        )
 
     def _join_instances(self) -> None:
         """Each part with a table by instance learns of their start and their end."""
@@ -269,7 +296,11 @@ class Wiring:
                 *(EncodeCalls(self.models, self.answers, self.confined), encode),
                 suspends=("encode",),
             ),
-            *implement("input-image", ImageCalls(self.models), images),
+            *implement(
+                "input-image",
+                *(ImageCalls(self.models, self.image_sizes, self.answers), images),
+                suspends=MEASURED_CALLS,
+            ),
             *implement(
                 "sample",
                 *(samplers, texts, sample, run, run_text),
@@ -339,9 +370,10 @@ class Wiring:
         self.dispatcher.after_turn(launches)
         self.on_demand.after_turn()
 
-    def _order_of(self, model: str) -> Callable[[LoadAdapter | UnloadAdapter], None]:
-        """How to send to the worker that serves a model."""
-        return self.on_demand.order_of(model) or self._worker.order
+    def _send(self, message: LoadAdapter | UnloadAdapter | MeasureImage) -> None:
+        """Sends to the worker that serves a model."""
+        order = self.on_demand.order_of(message.model) or self._worker.order
+        order(message)
 
     def worker_ready(self, hello: Hello) -> None:
         """A worker serves its models from now on."""
@@ -359,3 +391,4 @@ class Wiring:
         names = [*self.models.resident]
         self.models.lose(self.models.resident, reason)
         self.adapters.on_lost(names)
+        self.image_sizes.on_lost(names)

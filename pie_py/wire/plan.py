@@ -47,7 +47,7 @@ class EmbedImage:
     lengths: Int32  # [n] bytes of each file
     files: Uint32  # the files, each padded to whole words
     positions: Int32  # [e] image by image; all the same for those of an image in rows and columns
-    embeds: Int32  # [e] as many as the model's rule says
+    embeds: Int32  # [e] as many as the worker has measured
 
 
 @dataclass(slots=True)
@@ -455,7 +455,9 @@ class ModelDescription:
     bos_token: int | None
     dtype: str
     traits: list[str]
-    image_rule: dict[str, int] | None = None  # `ImageRule`'s fields; None if it reads text only
+    # What its chat template writes where an image belongs; None if it reads text only.
+    image_place: str | None = None
+    image_rows: bool = False  # images have rows and columns: their embeds stand at one position
     draft_embeds: int = 0  # more of them, behind those, for guessed tokens of a plan
     samplers: int = 1024  # samplers in the pool
     count_rows: int = 1024  # most samplers that remember tokens, as penalties do
@@ -526,6 +528,27 @@ class AdapterDone:
 
 
 @dataclass(slots=True)
+class MeasureImage:
+    """Asks the worker what an image of a size takes; it answers with `ImageMeasured`."""
+
+    model: str
+    width: int
+    height: int
+
+
+@dataclass(slots=True)
+class ImageMeasured:
+    """The worker's answer to `MeasureImage`."""
+
+    model: str
+    width: int
+    height: int
+    embeds: int
+    positions: int
+    error: str | None
+
+
+@dataclass(slots=True)
 class Doing:
     """What a worker does before its `Hello` that takes long the first time, for a person."""
 
@@ -564,4 +587,6 @@ Message: TypeAlias = (
     | LoadAdapter
     | UnloadAdapter
     | AdapterDone
+    | MeasureImage
+    | ImageMeasured
 )

@@ -59,7 +59,7 @@ def test_models_may_have_all_traits_that_are_tested_here() -> None:
 @pytest.mark.parametrize(("trait", "name"), CALLS)
 def test_a_trait_that_the_model_lacks(trait: str, name: str) -> None:
     others = [t for t in TRAITS if t != trait]
-    guest = Guest(Server(traits=others, image_rule={"whole": 4}))
+    guest = Guest(Server(traits=others, image_place="<image>"))
     with pytest.raises(ApiError) as caught:
         call(guest, name)
     assert caught.value.code == "unsupported"
@@ -73,7 +73,7 @@ def test_a_trait_that_the_model_lacks(trait: str, name: str) -> None:
 
 @pytest.mark.parametrize(("trait", "name"), CALLS)
 def test_a_trait_that_the_model_has(trait: str, name: str) -> None:
-    guest = Guest(Server(traits=TRAITS, image_rule={"whole": 4}))
+    guest = Guest(Server(traits=TRAITS, image_place="<image>"))
     try:
         call(guest, name)
     except ApiError as error:

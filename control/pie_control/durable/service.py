@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 import trio
 
 from pie_control.durable.shelf import Ended, Shelf
-from pie_control.errors import ApiError, ProgramRejected, Shortage
+from pie_control.errors import ApiError, ProgramRejected, Refusal, Shortage
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import ResultStore, StoredResult
-from pie_control.journal.file import FORMAT, Journal, Writer, framed
+from pie_control.journal.file import (
+    FORMAT,
+    DamagedJournal,
+    Journal,
+    JournalLost,
+    Writer,
+    framed,
+    read_entries,
+)
 from pie_control.journal.past import Past, head_of, up_to
-from pie_control.programs.store import Program
+from pie_control.programs.store import Program, is_hash
 from pie_control.shares import Shares
 from pie_control.tasks import Service
 from pie_py import __version__
@@ -34,6 +42,40 @@ RETRY_SECONDS = 1.0  # between tries to have room for one that goes on
 MOST_CALLS = 1000  # that are told at once
 SHORT = 120  # characters of an answer
 LOOK_SECONDS = 600.0  # between looks for journals that are old
+
+
+class Shared(Protocol):
+    """Copies of journals in the database of a cluster, of which each is one node's at a time."""
+
+    async def create(self, instance: str, user: str, data: bytes) -> None:
+        """Makes one. Raises ApiError: `busy`; JournalLost: it may be there."""
+
+    def hold(self, journal: Journal, instance: str) -> None:
+        """What is written to a journal from now on is to be in its copy. Raises JournalLost."""
+
+    async def write(self, parts: list[tuple[Journal, bytes]]) -> bool:
+        """Appends to copies; False if they are another node's."""
+
+    async def read(self, instance: str) -> bytes | None:
+        """What one has, whosever it is. Raises ApiError: `busy`."""
+
+    async def rewind(self, instance: str, data: bytes) -> None:
+        """Has one that has ended go on here, from this beginning. Raises ApiError: `busy`."""
+
+    def found(self) -> AsyncIterator[tuple[str, bytes]]:
+        """Those that no node had, and this one has from now on."""
+
+    def release(self, instance: str) -> None:
+        """Another node may have one that was found and has not begun here."""
+
+    def end(self, instance: str, state: str, text: str) -> None:
+        """An instance has ended."""
+
+    def remove(self, instance: str) -> None:
+        """Removes one."""
+
+    async def result(self, instance: str, user: str | None) -> StoredResult | None:
+        """How an instance of a user has ended, if it has."""
 
 
 class DurableInstances(Service):
@@ -50,7 +92,9 @@ class DurableInstances(Service):
         shares: Shares,
         date_ns: Callable[[], int],
     ) -> None:
-        """Takes the folder of journals, None where there can be none: in a cluster."""
+        """Takes the folder of journals, None where there can be none: in a cluster without a
+        database.
+        """
         self._config = config
         self._enabled = folder is not None
         self._cache_folder = cache_folder
@@ -61,8 +105,28 @@ class DurableInstances(Service):
         self._writer = Writer(self._cannot_write)
         self.shelf = Shelf(folder or Path(), self._writer, date_ns)
         self._share = shares.add("bytes of journals", config.bytes, self.shelf.bytes_of)
+        self._shared: Shared | None = None
+        self._fetch: Callable[[str, str], Awaitable[None]] | None = None
         self._instances: dict[Journal, Instance] = {}  # alive
         registry.on_end.append(self._on_end)
+
+    def share(self, shared: Shared, fetch: Callable[[str, str], Awaitable[None]]) -> None:
+        """Has copies of journals that other nodes of a cluster may go on with. `fetch` has a
+        program here, by its hash and for a user.
+        """
+        self._shared, self._fetch, self._writer.replicate = shared, fetch, shared.write
+        self.shelf.on_remove = shared.remove
+
+    def lose(self, reason: str) -> None:
+        """Other nodes may have the instances from now on."""
+        for journal, instance in list(self._instances.items()):
+            self._results.unfollow(instance)
+            journal.wrote(0, JournalLost(reason))
+            self._registry.fail(instance, reason)
+
+    async def result(self, instance: str, user: str | None) -> StoredResult | None:
+        """How an instance of a user has ended that is not known here. Raises ApiError: `busy`."""
+        return None if self._shared is None else await self._shared.result(instance, user)
 
     def wants(self, program: str) -> bool:
         """True if the configuration says that a program's instances are durable."""
@@ -73,10 +137,13 @@ class DurableInstances(Service):
         async with trio.open_nursery() as nursery:
             await nursery.start(super().run)
             await nursery.start(self._writer.run)
-            if self._enabled:
+            if self._shared is not None:
+                nursery.start_soon(self._take_over, self._shared)
+            elif self._enabled:
                 found = await trio.to_thread.run_sync(lambda: list(self.shelf.read_all()))
                 for instance, past, problem in found:
                     self._find(instance, past, problem)
+            if self._enabled:
                 nursery.start_soon(self._look)
             task_status.started()
 
@@ -113,6 +180,7 @@ class DurableInstances(Service):
         """
         entries = await self._entries(instance, user)
         head = head_of(entries)
+        await self._have(program or head["hash"], head["user"])
         found = self._launcher.find(program or head["hash"], head["user"])
         await self._launcher.until_can_start(found)
         kept = up_to(entries, call)
@@ -143,6 +211,11 @@ class DurableInstances(Service):
             raise ApiError("already-exists", f"{instance} has its result; `branch` it to go on")
         kept = [entries[0], *(entry for entry in entries[1:] if entry[0] != "end")]
         past = Past.of(kept, sum(len(framed(entry)) for entry in kept))
+        if self._shared is not None:
+            await self._have(past.head["hash"], past.head["user"])
+            data = b"".join(map(framed, kept))
+            await self._shared.rewind(instance, data)
+            await trio.to_thread.run_sync(self.shelf.put, instance, data)
         self._registry.forget(instance)
         return self._alive(instance, past)
 
@@ -161,7 +234,9 @@ class DurableInstances(Service):
         for journal, found in list(self._instances.items()):
             if found.id == instance:
                 await journal.until_safe()
-        return await trio.to_thread.run_sync(self.shelf.entries, instance, user)
+        if self._shared is None or self.shelf.path(instance).exists():
+            return await trio.to_thread.run_sync(self.shelf.entries, instance, user)
+        return self.shelf.entries_of(instance, await self._shared.read(instance) or b"", user)
 
     async def _begin(
         self, program: Program, args: list[str], user: str, entries: list[Any], **facts: Any
@@ -177,14 +252,21 @@ class DurableInstances(Service):
         head = self._head(program, args, user) | facts
         size = await trio.to_thread.run_sync(self.shelf.create, name, head, entries)
         try:
+            if self._shared is not None:
+                data = self.shelf.path(name).read_bytes()
+                await self._shared.create(name, user, data)
             return self._alive(name, Past.of([head, *entries], size), is_new=True)
-        except ApiError:
-            self.shelf.path(name).unlink(missing_ok=True)
+        except (ApiError, JournalLost):
+            self.shelf.remove(name)
             raise
 
     def _check_enabled(self) -> None:
         if not self._enabled:
-            raise ApiError("unsupported", "a node of a cluster has no durable instances yet")
+            raise ApiError(
+                "unsupported",
+                "durable instances of a cluster need a database: set server.store.database in"
+                " cluster.toml",
+            )
 
     def _head(self, program: Program, args: list[str], user: str) -> dict[str, Any]:
         return {
@@ -230,15 +312,60 @@ class DurableInstances(Service):
         made.ended = InstanceEnded(InstanceState(state), text, time_ns)
         self._registry.add_ended(made)
 
+    async def _take_over(self, shared: Shared) -> None:
+        """Goes on with what no node has."""
+        async for instance, data in shared.found():
+            try:
+                await trio.to_thread.run_sync(self.shelf.put, instance, data)
+                past = Past.of(*read_entries(data))
+            except DamagedJournal as error:
+                head = error.entries[0] if error.entries else {}
+                self._find(instance, head if isinstance(head, dict) else {}, str(error))
+            except OSError as error:
+                log.error("a journal cannot be kept here", instance=instance, reason=str(error))
+                shared.release(instance)
+            else:
+                self._start_task(self._take_one, shared, instance, past)
+
+    async def _take_one(self, shared: Shared, instance: str, past: Past) -> None:
+        try:
+            await self._have(past.head["hash"], past.head["user"])
+        except (ApiError, Refusal) as error:
+            if error.code != "busy":
+                self._find(instance, past.head, str(error))
+                return
+            log.warning("an instance waits for its program", instance=instance, reason=str(error))
+            shared.release(instance)
+            return
+        if past.end is None:
+            self._registry.forget(instance)  # it has ended here before
+        else:  # its node may not have noted that
+            shared.end(instance, past.end[0], past.end[1])
+            if self._registry.knows(instance):
+                return
+        self._find(instance, past, "")
+
+    async def _have(self, program: str, user: str) -> None:
+        """Has a program here, by its hash. Raises ApiError, Refusal."""
+        if self._fetch is not None and is_hash(program):
+            await self._fetch(program, user)
+
     async def _until_alive(self, instance: str, past: Past) -> None:
-        """Has one go on, once there is room for it."""
+        """Has one go on, once there is room for it here; of a cluster's another node may have it
+        meanwhile.
+        """
         while True:
             try:
                 self._check(past)
                 self._alive(instance, past)
                 return
+            except JournalLost:
+                return
             except Shortage:
                 await trio.sleep(RETRY_SECONDS)
+                if self._shared is not None:
+                    self._shared.release(instance)
+                    return
             except (ApiError, OSError) as error:
                 user = past.head["user"]
                 self._keep_result(instance, user, f"internal: it cannot go on: {error}")
@@ -277,14 +404,20 @@ class DurableInstances(Service):
         )
         for box, messages in boxes:
             for message in messages:
-                size = len(message.encode() if isinstance(message, str) else message)
-                box.put(message, size, force=True)
+                box.put(message, force=True)
         return made
 
     def _alive(self, name: str, past: Past, *, is_new: bool = False) -> Instance:
         """Has an instance be alive, and begin a life. Raises ApiError, OSError."""
         instance = self._made(name, past, is_new=is_new)
         journal = self.shelf.open(name, instance.user, past.size)
+        if self._shared is not None:
+            try:
+                self._shared.hold(journal, name)
+            except JournalLost as error:
+                journal.problem = error
+                self.shelf.end(name)
+                raise
         self._instances[journal] = instance
         instance.durable = self._durable(instance, journal, past)
         self._registry.add(instance)
@@ -346,8 +479,13 @@ class DurableInstances(Service):
     def _close(self, instance: Instance, journal: Journal) -> None:
         del self._instances[journal]
         self.shelf.end(instance.id)
+        if self._shared is not None and not journal.is_lost:
+            assert instance.ended is not None
+            self._shared.end(instance.id, instance.ended.state.value, instance.ended.text)
 
     def _keep_result(self, instance: str, user: str, text: str) -> None:
         log.error("a durable instance does not go on", instance=instance, reason=text)
         failed = InstanceState.FAILED.value
+        if self._shared is not None:
+            self._shared.end(instance, failed, text)
         self._results.keep(StoredResult(instance, user, failed, text, self._date_ns()))

@@ -13,6 +13,7 @@ import structlog
 from pie_control.errors import ApiError
 from pie_control.journal.file import DamagedJournal, Journal, Writer, framed, read_entries
 from pie_control.journal.past import Past, head_of
+from pie_py.config.kept_files import on_disk
 
 log = structlog.get_logger("pie.durable")
 
@@ -40,11 +41,13 @@ class Shelf:
         self._date_ns = date_ns
         self._open: dict[str, tuple[str, Journal]] = {}  # with their users, by instance
         self._ended: dict[str, Ended] = {}  # the oldest first
+        self.on_remove: Callable[[str], None] = lambda instance: None
 
     def bytes_of(self, user: str) -> int:
-        """Bytes of a user's journals."""
-        running = sum(journal.size for owner, journal in self._open.values() if owner == user)
-        return running + sum(one.size for one in self._ended.values() if one.user == user)
+        """Bytes of the disk that a user's journals take."""
+        running = [journal.size for owner, journal in self._open.values() if owner == user]
+        ended = [one.size for one in self._ended.values() if one.user == user]
+        return sum(map(on_disk, [*running, *ended]))
 
     def create(self, instance: str, head: dict[str, Any], entries: list[Any]) -> int:
         """Makes a journal that begins so, which is on disk then, in a thread; returns its bytes.
@@ -52,27 +55,31 @@ class Shelf:
         Raises:
             ApiError: `out-of-resources`: the disk does not take it.
         """
-        path = self.path(instance)
         data = b"".join(map(framed, [head, *entries]))
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                with os.fdopen(number, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(number)
-                folder = os.open(self._folder, os.O_RDONLY)
-                os.fsync(folder)
-                os.close(folder)
-            except OSError:
-                path.unlink(missing_ok=True)
-                raise
+            self.put(instance, data)
         except OSError as error:
             raise ApiError(
                 "out-of-resources", f"no journal can be written here: {error.strerror}"
             ) from None
         return len(data)
+
+    def put(self, instance: str, data: bytes) -> None:
+        """Makes a journal's file, in a thread. Raises OSError."""
+        path = self.path(instance)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(number)
+            folder = os.open(self._folder, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
 
     def open(self, instance: str, user: str, size: int) -> Journal:
         """Opens a journal to go on after so many bytes. Raises OSError."""
@@ -85,7 +92,7 @@ class Shelf:
         """An instance has ended: its journal is closed, and kept for a while."""
         user, journal = self._open.pop(instance)
         journal.close()
-        if journal.problem is not None:  # nor could its end be written: it must not go on
+        if journal.problem is not None:  # nor could its end be written: it must not go on here
             journal.path.unlink(missing_ok=True)
             return
         self.has_ended(Ended(instance, user, journal.size, self._date_ns()))
@@ -109,7 +116,12 @@ class Shelf:
 
     def _remove(self, ended: Ended) -> None:
         del self._ended[ended.id]
-        self.path(ended.id).unlink(missing_ok=True)
+        self.remove(ended.id)
+
+    def remove(self, instance: str) -> None:
+        """Removes a journal that is not open."""
+        self.path(instance).unlink(missing_ok=True)
+        self.on_remove(instance)
 
     def path(self, instance: str) -> Path:
         """The file of an instance's journal."""
@@ -123,15 +135,19 @@ class Shelf:
         """
         path = self.path(instance)
         try:
-            if path.parent != self._folder:
-                raise FileNotFoundError
-            entries, _ = read_entries(path.read_bytes())
-            if user in (None, head_of(entries)["user"]):
+            data = path.read_bytes() if path.parent == self._folder else b""
+        except OSError:
+            data = b""
+        return self.entries_of(instance, data, user)
+
+    def entries_of(self, instance: str, data: bytes, user: str | None) -> list[Any]:
+        """As `entries`, of a journal's bytes."""
+        try:
+            entries, _ = read_entries(data)
+            if entries and user in (None, head_of(entries)["user"]):
                 return entries
         except DamagedJournal as error:
             raise ApiError("invalid-argument", f"the journal of {instance}: {error}") from None
-        except OSError:
-            pass
         raise ApiError("not-found", f"no durable instance of yours is called {instance!r}")
 
     def read_all(self) -> Iterator[tuple[str, Past | dict[str, Any], str]]:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
 import trio
+
+from pie_control.errors import Refusal
 
 log = structlog.get_logger("pie.durable")
 
@@ -32,6 +34,13 @@ class DamagedJournal(Exception):
     def __init__(self, text: str, entries: Sequence[Any] = ()) -> None:
         super().__init__(text)
         self.entries = entries  # that come before
+
+
+class JournalLost(Refusal):
+    """Another node of the cluster has the journal, or may have it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("node-lost", reason)
 
 
 def _plain(value: Any) -> Any:
@@ -87,7 +96,9 @@ class Journal:
         """
         self.path = path
         self.size = size  # bytes, with those that wait
-        self.problem: OSError | None = None  # why nothing is written any more
+        self.problem: OSError | JournalLost | None = None  # why nothing is written any more
+        self.lease: int | None = None  # under which a node of a cluster has it
+        self._is_written = self._is_closed = False
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         os.ftruncate(self._file, size)
         self._changed = changed
@@ -123,8 +134,19 @@ class Journal:
         self.when_safe(event.set)
         await event.wait()
 
+    @property
+    def is_lost(self) -> bool:
+        """True if another node has it, or may have it."""
+        return isinstance(self.problem, JournalLost)
+
+    def check_here(self) -> None:
+        """Raises `JournalLost` if it is."""
+        if isinstance(self.problem, JournalLost):
+            raise self.problem
+
     def take(self) -> tuple[bytes, int]:
-        """What waits to be written, and how many entries there are with it."""
+        """What waits to be written, and how many entries there are with it; until `settle`."""
+        self._is_written = True
         data, self._waiting = b"".join(self._waiting), []
         return data, self._appended
 
@@ -139,8 +161,10 @@ class Journal:
             view = view[os.write(self._file, view) :]
         os.fdatasync(self._file)
 
-    def wrote(self, entries: int, problem: OSError | None) -> None:
+    def wrote(self, entries: int, problem: OSError | JournalLost | None) -> None:
         """So many entries are on disk, or why the last ones are not."""
+        if self.problem is not None:
+            return
         if problem is None:
             self._safe = entries
         self.problem = problem
@@ -149,10 +173,18 @@ class Journal:
         for callback in due:
             callback()
 
+    def settle(self) -> None:
+        """What was taken is written, or is not."""
+        self._is_written = False
+        if self._is_closed:
+            self.close()
+
     def close(self) -> None:
-        """Writes no more."""
-        os.close(self._file)
-        self._file = -1
+        """Writes no more, once a thread does not write."""
+        self._is_closed = True
+        if not self._is_written:
+            os.close(self._file)
+            self._file = -1
 
 
 class Writer:
@@ -161,6 +193,8 @@ class Writer:
     def __init__(self, failed: Callable[[Journal], None]) -> None:
         """Takes what to call with a journal that the disk does not take."""
         self._failed = failed
+        # In a cluster: brings what was written here to its database, too; false once that is lost.
+        self.replicate: Callable[[list[tuple[Journal, bytes]]], Awaitable[bool]] | None = None
         self._dirty: dict[Journal, None] = {}
         self._work = trio.Event()
 
@@ -177,7 +211,14 @@ class Writer:
                 await self._work.wait()
                 self._work = trio.Event()
                 group = self._group()
-                self._done(group, await trio.to_thread.run_sync(_write, group))
+                problems = await trio.to_thread.run_sync(_write, group)
+                if self.replicate is not None:
+                    written = zip(group, problems, strict=True)
+                    parts = [(one[0], one[1]) for one, problem in written if problem is None]
+                    if parts and not await self.replicate(parts):
+                        for journal, _ in parts:
+                            journal.wrote(0, JournalLost("the node has lost its lease"))
+                self._done(group, problems)
         finally:
             _write(self._group())
 
@@ -190,6 +231,7 @@ class Writer:
     ) -> None:
         for (journal, _, entries), problem in zip(group, problems, strict=True):
             journal.wrote(entries, problem)
+            journal.settle()
             if problem is not None:
                 log.error("a journal cannot be written", file=journal.path.name, why=str(problem))
                 self._failed(journal)

@@ -21,6 +21,7 @@ from trio.to_thread import run_sync
 from pie_control.errors import ApiError, Shortage
 from pie_control.instances.turns import Executor
 from pie_control.models.adapter_loading import AdapterLoader
+from pie_control.models.image_sizes import ImageSizes
 from pie_control.models.model import ModelService
 from pie_control.models.served import ServedModels
 from pie_control.models.tokenizer_files import UnusableTokenizer
@@ -94,13 +95,14 @@ class OnDemandModels(Service):
         config: ServerConfig,
         models: ServedModels,
         adapters: AdapterLoader,
+        image_sizes: ImageSizes,
         executor: Executor,
         timers: Timers,
         clock: Callable[[], float],
     ) -> None:
         """Loads none yet."""
         self._config, self._bounds = config, config.on_demand
-        self._models, self._adapters = models, adapters
+        self._models, self._adapters, self._image_sizes = models, adapters, image_sizes
         self._executor, self._timers, self._clock = executor, timers, clock
         wanted = [model for model in config.models if model.on_demand]
         self._all = {one.called: _Model(one, self._bounds.idle_seconds) for one in wanted}
@@ -206,7 +208,7 @@ class OnDemandModels(Service):
             )
             link.on_hello = partial(self._begin, model, link)
             link.on_results = life.dispatcher.on_results
-            link.on_adapter = self._adapters.on_done
+            link.on_adapter, link.on_image = self._adapters.on_done, self._image_sizes.on_measured
             link.on_lost = partial(self._lose, model)
             log.info("loading a model by request", name=name)
 
@@ -245,6 +247,7 @@ class OnDemandModels(Service):
         names = [*model.services]
         self._models.lose(model.services, reason)
         self._adapters.on_lost(names)
+        self._image_sizes.on_lost(names)
 
     async def _unload(self, model: _Model, why: str) -> None:
         if (life := model.life) is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import structlog
 import trio
@@ -20,7 +20,9 @@ from pie_py.wire.plan import (
     Doing,
     Failed,
     Hello,
+    ImageMeasured,
     LoadAdapter,
+    MeasureImage,
     Message,
     NoTokens,
     Plan,
@@ -33,6 +35,7 @@ from pie_py.wire.zmq_socket import Socket
 log = structlog.get_logger("pie.worker")
 
 
+Order: TypeAlias = Cut | NoTokens | LoadAdapter | UnloadAdapter | MeasureImage
 LOADING = "loading the models"
 
 
@@ -54,7 +57,7 @@ class Worker(Protocol):
     def send(self, plan: Plan) -> None:
         """Sends a plan."""
 
-    def order(self, message: Plan | Cut | NoTokens | LoadAdapter | UnloadAdapter) -> None:
+    def order(self, message: Plan | Order) -> None:
         """Sends a message, behind those before it."""
 
 
@@ -62,8 +65,9 @@ class WorkerLink:
     """Runs the worker process and exchanges messages with it.
 
     The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_results` for
-    the answers to plans that have come, `on_adapter` for that to each adapter, `on_lost` when a
-    worker that was ready has died, `on_doing` when one says what takes it long to start.
+    the answers to plans that have come, `on_adapter` for that to each adapter, `on_image` for that
+    to each measured image, `on_lost` when a worker that was ready has died, `on_doing` when one
+    says what takes it long to start.
     """
 
     def __init__(self, config: ServerConfig, first: WorkerProcess | None = None) -> None:
@@ -78,6 +82,7 @@ class WorkerLink:
         self.on_hello: Callable[[Hello], None] = lambda hello: None
         self.on_results: Callable[[list[PlanResult]], None] = lambda results: None
         self.on_adapter: Callable[[AdapterDone], None] = lambda answer: None
+        self.on_image: Callable[[ImageMeasured], None] = lambda answer: None
         self.on_lost: Callable[[str], None] = lambda reason: None
         self.doing = LOADING  # for a person, until it is ready
         self.on_doing: Callable[[str], None] = lambda text: None
@@ -92,7 +97,7 @@ class WorkerLink:
         self.in_flight += 1
         self.order(plan)
 
-    def order(self, message: Plan | Cut | NoTokens | LoadAdapter | UnloadAdapter) -> None:
+    def order(self, message: Plan | Order) -> None:
         """Sends a message, behind those before it. Call it only while the worker is ready."""
         if self._socket is None:  # the worker has just died: `on_lost` comes in trio's next pass
             return
@@ -240,5 +245,7 @@ class WorkerLink:
                 results.append(message)
             elif isinstance(message, AdapterDone):
                 self.on_adapter(message)
+            elif isinstance(message, ImageMeasured):
+                self.on_image(message)
         if results:
             self.on_results(results)

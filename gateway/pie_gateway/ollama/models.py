@@ -85,7 +85,7 @@ async def show(exchange: Exchange) -> Response:
         f"{family}.attention.head_count": model["heads"],
     }
     can = ["completion", "tools"]
-    can += ["vision"] if model["image_rule"] else []
+    can += ["vision"] if model["image_place"] else []
     can += ["thinking"] if words.arguments & {"enable_thinking", "reasoning_effort"} else []
     return json_response(OllamaShown(_details(model), info, can))
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from PIL import Image
 
 from pie_inference.device import DeviceFuture, completed, upload_index
 from pie_inference.errors import BadBatch
@@ -86,31 +84,26 @@ def embed_image(model: ServedModel, batch: EmbedImage) -> DeviceFuture[BatchResu
     if batch.sizes.size and int(batch.sizes.min()) < 1:
         raise BadBatch("embed_image: an image without pixels")
     sizes = [ImageSize(*size) for size in batch.sizes.tolist()]
-    counts = [encoder.rule.embeds(size) for size in sizes]
+    try:
+        counts = [encoder.measure(size).embeds for size in sizes]
+    except BadImage as error:
+        raise BadBatch(f"embed_image: {error}") from error
     if batch.embeds.size != sum(counts):
         raise BadBatch(f"embed_image: {batch.embeds.size} embeds for images of {sum(counts)}")
-    images: list[Image.Image] = []
-    decoded: list[int] = []
     refused: dict[int, str] = {}
+    ends = np.cumsum(counts).tolist()
     for i, (data, size) in enumerate(zip(_files(batch), sizes, strict=True)):
+        own = slice(ends[i] - counts[i], ends[i])
+        embeds, positions = batch.embeds[own], batch.positions[own]
         try:
-            images.append(decode_image(data, size))
-            decoded.append(i)
+            seen = encoder.encode(decode_image(data, size))
+            if len(seen.hidden) != counts[i]:
+                raise BadImage(f"it takes {len(seen.hidden)} embeds, and its size {counts[i]}")
+            model.embeds.write_image(embeds, seen, positions)
         except BadImage as error:
             refused[i] = str(error)
-    shape = model.network.shape
-    width = shape.hidden * (1 + (shape.image_layers or 0))
-    hidden = [model.embeds.hidden.new_zeros((rows, width)) for rows in counts]
-    if images:
-        for i, found in zip(decoded, encoder.encode(images), strict=True):
-            hidden[i] = found
-    if hidden and shape.image_layers is not None:
-        places = [np.indices(encoder.rule.grid(size)).reshape(2, -1).T for size in sizes]
-        model.embeds.write_image(
-            batch.embeds, torch.cat(hidden), batch.positions, np.concatenate(places)
-        )
-    elif hidden:
-        model.embeds.write(batch.embeds, torch.cat(hidden), batch.positions)
+            model.embeds.clear(embeds)
+            model.embeds.place(embeds, positions)
     return completed(BatchResult(refused=refused))
 
 

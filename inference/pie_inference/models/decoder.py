@@ -225,8 +225,7 @@ class Decoder(Network):
         images: ImageInputs | None = None,
     ) -> torch.Tensor:
         """See `Network.forward`."""
-        angles = self.angles(positions, images)
-        deep = 0 if images is None else images.features.shape[1]
+        angles = self.angles(positions)
         scale = self.spec.residual_scale
         last = len(self.layers) - 1
         # On a CPU what the layers add to is not rounded, which would be most of the error.
@@ -249,13 +248,11 @@ class Decoder(Network):
             else:
                 y = layer.mlp(normed, adapters)
                 x = x + (y * scale if layer.mlp_outer_norm is None else layer.mlp_outer_norm(y))
-            if images is not None and i < deep:
-                x = x.index_add_(0, images.rows, images.features[:, i].to(x.dtype))
             if self.between_layers is not None:
                 self.between_layers()
         return self.norm(x)
 
-    def angles(self, positions: torch.Tensor, images: ImageInputs | None = None) -> list[Angles]:
+    def angles(self, positions: torch.Tensor) -> list[Angles]:
         """By what inputs at positions `[t]` turn, for each rope."""
         return [rope.angles(positions) for rope in self._ropes]
 

@@ -34,6 +34,7 @@ from pie_py.wire.plan import (
     Failed,
     Hello,
     LoadAdapter,
+    MeasureImage,
     Message,
     NoTokens,
     Plan,
@@ -295,6 +296,8 @@ def _obey(socket: zmq.Socket[bytes], engine: Engine, message: Message) -> None:
             send(socket, engine.load_adapter(order))
         case UnloadAdapter() as order:
             engine.unload_adapter(order)
+        case MeasureImage() as order:
+            send(socket, engine.measure_image(order))
         case other:
             log.error("a message that is not for workers", message=type(other).__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pie_control.api.messaging.channel import Budget, Channel, check_topic
+from pie_control.api.messaging.channel import OWN_BYTES, Budget, Channel, check_topic
 from pie_control.api.session import check_size
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind, wait_in
@@ -34,9 +34,9 @@ class _Subscription:
 class _Member:
     """The subscriptions of one instance."""
 
-    def __init__(self, bytes_limit: int) -> None:
+    def __init__(self, instance: Instance) -> None:
         self.subscriptions: Handles[_Subscription] = Handles()
-        self.budget = Budget(bytes_limit)
+        self.budget = Budget(instance.limits.mailbox_bytes, instance.messages)
 
 
 class _User:
@@ -50,6 +50,10 @@ class _User:
         # Futures that wait for room, by the topic or queue that is full
         self.broadcasters: dict[str, dict[Future, None]] = {}
         self.pushers: dict[str, dict[Future, None]] = {}
+
+    def wake_broadcasters(self) -> None:
+        """There may be room for messages again."""
+        _wake_where(self.broadcasters, list(self.broadcasters), partial(_all_have_room, self))
 
 
 class Bus:
@@ -68,8 +72,11 @@ class Bus:
         self._idle: OrderedDict[str, _User] = OrderedDict()
 
     def bytes_of(self, user: str) -> int:
-        """Bytes in a user's work queues."""
-        return self._users[user].budget.used if user in self._users else 0
+        """Bytes of a user's work queues."""
+        found = self._users.get(user)
+        if found is None:
+            return 0
+        return found.budget.used + sum(OWN_BYTES + len(topic) for topic in found.queues)
 
     # Instances come and go
 
@@ -114,7 +121,7 @@ class Bus:
         self._check(topic)
         member = self._members.get(instance)
         if member is None:
-            member = self._members[instance] = _Member(instance.limits.mailbox_bytes)
+            member = self._members[instance] = _Member(instance)
         limit = self._config.subscriptions
         if len(member.subscriptions) >= limit:
             raise ApiError(
@@ -135,6 +142,7 @@ class Bus:
         )
         subscription = _Subscription(instance, topic, box)
         user.topics.setdefault(topic, {})[subscription] = None
+        _charge(instance, OWN_BYTES + len(topic))
         return member.subscriptions.add(subscription)
 
     def unsubscribe(self, instance: Instance, subscription: int) -> None:
@@ -166,8 +174,7 @@ class Bus:
             ApiError: `invalid-argument`; `limit-exceeded` if the message is too large;
                 `would-block` if a subscriber's box is full, naming it.
         """
-        size = size_of(message)
-        check_size(instance, size)
+        check_size(instance, size_of(message))
         self._check(topic)
         subscribers = self._user(instance).topics.get(topic, {})
         for subscriber in subscribers:
@@ -180,7 +187,7 @@ class Bus:
                     " when to try again",
                 )
         for subscriber in subscribers:
-            subscriber.box.put(message, size)
+            subscriber.box.put(message)
         return len(subscribers)
 
     def broadcast_room(self, instance: Instance, topic: str) -> int:
@@ -190,6 +197,9 @@ class Bus:
             self._check(topic)
             user = self._user(instance)
             _wait_in(user.broadcasters, topic, future, partial(_all_have_room, user))
+            messages = instance.messages
+            if messages is not None and not messages.has_room:
+                messages.when_room(user.wake_broadcasters)
 
         return _open(instance, FutureKind.DONE, begin)
 
@@ -202,8 +212,7 @@ class Bus:
             ApiError: `invalid-argument`; `would-block` if it is full; `limit-exceeded` if there are
                 too many queues, or the message is too large.
         """
-        size = size_of(message)
-        check_size(instance, size)
+        check_size(instance, size_of(message))
         self._check(topic)
         user = self._user(instance)
         queue = user.queues.get(topic)
@@ -222,7 +231,7 @@ class Bus:
                 f"{queue.count} messages ({queue.bytes} bytes) wait in {topic!r} already;"
                 " `push-room` tells when to try again",
             )
-        queue.put(message, size)
+        queue.put(message)
 
     def pull(self, instance: Instance, topic: str) -> int:
         """Opens a future of the oldest message of a work queue that no other has.
@@ -279,6 +288,7 @@ class Bus:
         return found
 
     def _drop(self, subscription: _Subscription) -> None:
+        _charge(subscription.instance, -OWN_BYTES - len(subscription.topic))
         user = self._user(subscription.instance)
         subscribers = user.topics[subscription.topic]
         del subscribers[subscription]
@@ -289,7 +299,7 @@ class Bus:
         )
 
     def _check_budget(self, user: _User) -> None:
-        if user.budget.used >= user.budget.limit:
+        if not user.budget.has_room:
             raise ApiError(
                 "would-block",
                 f"{user.budget.used} bytes wait in your queues, in {len(user.queues)} topics;"
@@ -310,7 +320,7 @@ class Bus:
         queue = user.queues.get(topic)
         if queue is not None and queue.is_idle:
             del user.queues[topic]
-        if user.pushers and user.budget.used < user.budget.limit:
+        if user.pushers and user.budget.has_room:
             _wake_where(user.pushers, list(user.pushers), partial(_has_room, user))
 
     def _shrink_idle(self) -> None:
@@ -324,6 +334,12 @@ class Bus:
         self._users.pop(user).queues.clear()  # which hold the user
 
 
+def _charge(instance: Instance, size: int) -> None:
+    """A subscription counts with its user's messages, or no more."""
+    if instance.messages is not None:
+        instance.messages.remove(-size)
+
+
 def _open(instance: Instance, kind: FutureKind, begin: Callable[[Future], None]) -> int:
     return instance.futures.open(kind, begin, f"messages of {instance.program.name}")
 
@@ -334,7 +350,7 @@ def _all_have_room(user: _User, topic: str) -> bool:
 
 def _has_room(user: _User, topic: str) -> bool:
     queue = user.queues.get(topic)
-    return user.budget.used < user.budget.limit if queue is None else queue.has_room
+    return user.budget.has_room if queue is None else queue.has_room
 
 
 def _wait_in(
@@ -351,7 +367,7 @@ def _wait_in(
 
 def _wake_broadcasters(user: _User, member: _Member) -> None:
     """Wakes the broadcasters that wait for the boxes of an instance, where there is room."""
-    if user.broadcasters and member.budget.used < member.budget.limit:
+    if user.broadcasters and member.budget.has_room:
         topics = {subscription.topic for subscription in member.subscriptions.values()}
         _wake_where(user.broadcasters, topics, partial(_all_have_room, user))
 
