@@ -46,6 +46,7 @@ class ServedModels:
         self.seen: dict[str, ModelDescription] = {}  # of those, as they were loaded last
         self.codecs: dict[str, TextCodec] = {}
         self._deps = deps
+        self._logit_rows = FreeList(LOGIT_ROWS)
 
     @property
     def names(self) -> list[str]:
@@ -102,7 +103,7 @@ class ServedModels:
         rows: FreeList | None = None,
     ) -> ModelService:
         """Serves one model, without its tokenizer: of the first worker by default."""
-        service = ModelService(description, self._deps, rows or FreeList(LOGIT_ROWS))
+        service = ModelService(description, self._deps, rows or self._logit_rows)
         self.services[description.name] = service
         (self.resident if own is None else own)[description.name] = service
         return service
