@@ -61,6 +61,7 @@ from pie_control.interception.history import Durations
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.image_sizes import ImageSizes
 from pie_control.models.model import ModelDependencies
+from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
 from pie_control.recording import Recorder
@@ -80,7 +81,7 @@ from pie_py.config.kept_files import (
     told_bytes,
 )
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import Hello, NoTokens
+from pie_py.wire.plan import Hello, LoadAdapter, MeasureImage, UnloadAdapter
 
 log = structlog.get_logger("pie.server")
 
@@ -169,15 +170,18 @@ class Wiring:
             )
         )
         folder = config.data_folder if scope.settings else None
-        self._order = worker.order
-        self.image_sizes = ImageSizes(worker.order)
+        self._worker = worker
+        self.image_sizes = ImageSizes(self._send)
         self.adapters = AdapterLoader(
             self.models,
-            worker.order,
+            self._send,
             SettingsFolder(folder and folder / "adapters", "model", "name", "folder"),
         )
         self.dispatcher = Dispatcher(
-            self.models.services, self.executor, worker, self.timers, clock
+            self.models.resident, self.executor, worker, self.timers, clock
+        )
+        self.on_demand = OnDemandModels(
+            config, self.models, self.adapters, self.image_sizes, self.executor, self.timers, clock
         )
         self.messaging = Bus(config.messaging, alone=scope.topics)
         self.store = StoreService(
@@ -255,14 +259,22 @@ class Wiring:
         """All functions of the contract. Call it once: it has the grammars' handles forgotten."""
         grammar = GrammarCalls(self.models, self.grammars, self.executor, self.shares)
         self.registry.on_drop.append(grammar.drop_instance)
-        calls = RuntimeCalls(self.models, self.launcher, self.executor, self.timers, self._clocks)
+        calls = RuntimeCalls(
+            self.models,
+            self.on_demand.load,
+            self.answers,
+            self.launcher,
+            self.executor,
+            self.timers,
+            self._clocks,
+        )
         texts = RunTextCalls(self.models, self.executor)
         tokens = TokenizeCalls(self.models, self.answers, self.confined)
         samplers = SamplerCalls(
             KnownPrograms(self.confined), self.answers, self._programs.sampler_text
         )
         return (
-            *implement("runtime", calls, runtime, suspends=("wait",)),
+            *implement("runtime", calls, runtime, suspends=("wait", "model-info", "create-queue")),
             *implement("source", SourceCalls(self.launcher), suspends=("read",)),
             *implement("session", session),
             *implement("http", self.http),
@@ -316,6 +328,7 @@ class Wiring:
             self._programs,
             self.shares,
             self.models,
+            self.on_demand,
             self.adapters,
             self.mcp.registry,
             self.confined,
@@ -339,6 +352,7 @@ class Wiring:
                 self.grammars,
                 self.answers,
                 self.adapters,
+                self.on_demand,
                 self.launcher,
                 self.results,
                 self.durable,
@@ -354,24 +368,27 @@ class Wiring:
             self.front_end.flush()
             launches = self.front_end.has_requests()
         self.dispatcher.after_turn(launches)
+        self.on_demand.after_turn()
+
+    def _send(self, message: LoadAdapter | UnloadAdapter | MeasureImage) -> None:
+        """Sends to the worker that serves a model."""
+        order = self.on_demand.order_of(message.model) or self._worker.order
+        order(message)
 
     def worker_ready(self, hello: Hello) -> None:
         """A worker serves its models from now on."""
-        self.models.start(hello.models)
-        for model in hello.models:
-            unused = self.models.codec(model.name).no_tokens(model.vocab_size)
-            if ids := [each for each in unused if each not in model.stop_tokens]:
-                self._order(NoTokens(model.name, ids))
-        self.adapters.on_ready()
+        self.models.start(hello.models, self.models.resident, self._worker.order)
+        self.adapters.on_ready(self.models.resident)
         self.launcher.models_ready.set()
         log.info(
-            "worker ready", pid=hello.pid, device=hello.device, models=list(self.models.services)
+            "worker ready", pid=hello.pid, device=hello.device, models=list(self.models.resident)
         )
 
     def worker_lost(self, reason: str) -> None:
         """Its pools are gone: instances that held something of them fail; new ones wait."""
         self.launcher.models_lost()
         self.durable.worker_lost()
-        self.models.lose(reason)
-        self.adapters.on_lost()
-        self.image_sizes.on_lost()
+        names = [*self.models.resident]
+        self.models.lose(self.models.resident, reason)
+        self.adapters.on_lost(names)
+        self.image_sizes.on_lost(names)

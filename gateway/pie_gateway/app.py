@@ -51,7 +51,7 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
     Raises `CannotServe`: no user has a key where keys are needed, or telemetry is not installed.
     """
     gateway = config.gateway
-    backends = Backends(config.endpoint, gateway, time.monotonic)
+    backends = Backends(config, time.monotonic)
     metrics = RequestMetrics(time.monotonic, turns)
     telemetry = None if config.telemetry.endpoint is None else Telemetry(config.telemetry)
     folder = config.data_folder / FILES_FOLDER

@@ -22,7 +22,16 @@ from pie_gateway.openai import stored, tokens
 from pie_gateway.openai.chat import chat_completions
 from pie_gateway.openai.completions import completions
 from pie_gateway.openai.embeddings import classify, embeddings, pooling, rerank, score
-from pie_gateway.openai.models import ModelCard, ModelList, model, models
+from pie_gateway.openai.models import (
+    ModelCard,
+    ModelDone,
+    ModelList,
+    ModelRequest,
+    load,
+    model,
+    models,
+    unload,
+)
 from pie_gateway.openai.responses import input_tokens, responses
 from pie_gateway.problems import ErrorBody
 from pie_gateway.schemas import anthropic, chat, inferlets, ollama
@@ -99,6 +108,9 @@ _INSTANCE = "/v1/instances/{instance}"
 OPERATIONS = (
     _get("/v1/models", models, ModelList, query=_MOST),
     _get("/v1/models/{model:path}", model, ModelCard),
+    _get("/models", models, ModelList, query=_MOST),
+    _post("/models/load", load, ModelDone, ModelRequest),
+    _post("/models/unload", unload, ModelDone, ModelRequest, more=(409,)),
     _post(
         "/v1/chat/completions", chat_completions, chat.ChatAnswer, chat.ChatRequest, streams=True
     ),
@@ -171,6 +183,13 @@ OPERATIONS = (
     ),
     _get("/api/tags", ollama_models.tags, ollama.OllamaModels),
     _get("/api/ps", ollama_models.loaded, ollama.OllamaModels),
+    _post(
+        "/api/pull",
+        ollama_models.pull,
+        ollama.OllamaPulling,
+        ollama.OllamaPullRequest,
+        streams=True,
+    ),
     _get("/api/version", ollama_models.version, ANY),
     _get("/v1/library", programs.library, inferlets.LibraryList),
     _get("/v1/programs", programs.programs, inferlets.ProgramList),

@@ -148,9 +148,32 @@ class Client:
         """Versions, limits and load of the server."""
         return await self._connected.ask(methods.Server())
 
-    async def models(self) -> list[dict[str, Any]]:
-        """The models being served, the default one first."""
-        return await self._connected.ask(methods.Models())
+    async def models(self, *, unloaded: bool = False) -> list[dict[str, Any]]:
+        """The models being served, the default one first; with `unloaded` those, too, that are not
+        loaded, but by request: little more than their `name` and `state` may be known.
+        """
+        return await self._connected.ask(methods.Models(unloaded=unloaded))
+
+    async def load_model(self, model: str, keep: float | None = None) -> None:
+        """Returns once a model that is loaded by request is.
+
+        Args:
+            model: its name.
+            keep: seconds for which it stays when it is not used; only the operator may say.
+
+        Raises:
+            RpcError: `unknown-model`, `failed-dependency`, `out-of-resources`,
+                `permission-denied`.
+        """
+        await self._connected.ask(methods.LoadModel(model=model, keep=keep))
+
+    async def unload_model(self, model: str) -> None:
+        """Unloads a model that is loaded by request; only the operator may.
+
+        Raises:
+            RpcError: `unknown-model`, `busy`, `permission-denied`.
+        """
+        await self._connected.ask(methods.UnloadModel(model=model))
 
     async def adapters(self) -> list[dict[str, Any]]:
         """`model` and `name` of the LoRA adapters that inferlets may use."""

@@ -330,6 +330,8 @@ class Client(_Proxy[asynchronous.Client]):
 
     server_info = _waits(asynchronous.Client.server_info)
     models = _waits(asynchronous.Client.models)
+    load_model = _waits(asynchronous.Client.load_model)
+    unload_model = _waits(asynchronous.Client.unload_model)
     adapters = _waits(asynchronous.Client.adapters)
     load_adapter = _waits(asynchronous.Client.load_adapter)
     unload_adapter = _waits(asynchronous.Client.unload_adapter)

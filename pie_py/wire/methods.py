@@ -61,7 +61,23 @@ class Server(Method[Facts]):
 
 
 class Models(Method[list[Facts]]):
-    """The served models, default first."""
+    """The served models, default first, with their `state`."""
+
+    unloaded: bool = False  # also those that are not loaded, of which little may be known
+
+
+class LoadModel(Method[None]):
+    """Null, once a model that is loaded by request is."""
+
+    model: str
+    keep: Annotated[float, msgspec.Meta(ge=0, le=1e12)] | None = None  # seconds, when it is not
+    # used; for operators only
+
+
+class UnloadModel(Method[None]):
+    """Null, once its memory is free; operators only."""
+
+    model: str
 
 
 class Programs(Method[list[Facts]]):
@@ -305,7 +321,8 @@ Methods: TypeAlias = tuple[type[Method[Any]], ...]
 
 OF_ALL_NODES: Methods = (
     Server, Models, Programs, Instances, Stats, Quota, Has, Upload, UploadChunk, RemoveProgram,
-    Adapters, LoadAdapter, UnloadAdapter, McpServers, RegisterMcp, UnregisterMcp,
+    LoadModel, UnloadModel, Adapters, LoadAdapter, UnloadAdapter, McpServers, RegisterMcp,
+    UnregisterMcp,
 )  # fmt: skip
 OF_INSTANCES: Methods = (
     Launch, Attach, Resume, Branch, Calls, Detach, Send, Result, Kill, Logs, Trace,

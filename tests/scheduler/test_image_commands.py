@@ -168,7 +168,7 @@ async def test_an_image_that_is_not_measured(lost: bool) -> None:
         nursery.start_soon(measure)
         await trio.testing.wait_all_tasks_blocked()
         if lost:
-            sizes.on_lost()
+            sizes.on_lost(["m"])
         else:
             sizes.on_measured(ImageMeasured("m", 40, 30, 0, 0, "too long a strip"))
     assert sizes.known("m", ImageSize(40, 30)) is None

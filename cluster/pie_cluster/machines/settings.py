@@ -205,7 +205,10 @@ def read_config(path: Path | None, ray_address: str = "") -> ClusterConfig:
                 raise WrongSettings(f"{path}: server.{name} is set by the cluster: leave it out")
         if "gateway" in config.server:
             raise WrongSettings(f"{path}: HTTP is the cluster's: write [gateway], without server.")
-        _check_ranks(path, config, _check_server(path, config.server))
+        server = _check_server(path, config.server)
+        if any(model.on_demand for model in server.models):
+            raise WrongSettings(f"{path}: on_demand: models of a cluster serve from the start")
+        _check_ranks(path, config, server)
         load_policy(config.policy)
     except OSError as error:
         raise WrongSettings(f"{path} cannot be read: {error.strerror}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple, TypeAlias
 
 import trio
@@ -70,10 +70,11 @@ class ImageSizes:
         if key == self._asked:
             self._end(ApiError("invalid-argument", answer.error) if answer.error else None)
 
-    def on_lost(self) -> None:
-        """The worker is gone; another one may have other models."""
-        self._known.clear()
-        if self._asked is not None:
+    def on_lost(self, models: Collection[str]) -> None:
+        """The worker of these models is gone; another one may have others of these names."""
+        for key in [key for key in self._known if key[0] in models]:
+            del self._known[key]
+        if self._asked is not None and self._asked[0] in models:
             self._end(ApiError("worker-lost", "the worker was lost; it measured an image"))
 
     def _end(self, error: ApiError | None) -> None:

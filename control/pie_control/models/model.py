@@ -130,6 +130,7 @@ class ModelService:
         self.exports = Exports(self.pages, shares, description.name, clock, deps.timers)
         self.adapters = Adapters(description.name, description.adapters)
         self.clock = clock
+        self.used_at = clock()  # by a queue that was opened, or an instance that ended
         self.spaces: dict[Instance, Space] = {}
         self.shares = ModelShares(
             description.name, shares, self.spaces, self.embeds, self.samplers, self.host_pages
@@ -177,8 +178,18 @@ class ModelService:
 
     def open_queue(self, instance: Instance, now_ns: int = 0) -> OpenQueue:
         """Opens a queue of this model for an instance, at a time since the Unix epoch."""
+        self.used_at = self.clock()
         queue = self.scheduler.open_queue(instance)
         return OpenQueue(queue, self, self.space(instance), self.scheduler, now_ns)
+
+    @property
+    def is_held(self) -> bool:
+        """True if a program has a queue, or anything of a pool, or an export is there."""
+        pools = self.pages, self.embeds, self.samplers.slots, self.host_pages
+        if any(pool.free < pool.size for pool in pools):
+            return True
+        queues = (queue for each in self.spaces for queue in each.queues.values())
+        return any(queue.model is self for queue in queues)
 
     @property
     def running(self) -> int:
@@ -225,6 +236,7 @@ class ModelService:
                 queue.released(instance, handle, instance.ended.time_ns)
         space = self.spaces.pop(instance, None)
         if space is not None:
+            self.used_at = self.clock()
             space.close()
 
     def stats(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import ResultStore
 from pie_control.models.adapter_loading import AdapterLoader
+from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels, traits_of
 from pie_control.programs.store import Program, ProgramStore, is_hash
 from pie_control.rpc.contexts import tokens_of
@@ -59,6 +60,7 @@ class Dependencies:
     programs: ProgramStore
     shares: Shares
     models: ServedModels
+    on_demand: OnDemandModels
     adapters: AdapterLoader
     mcp: McpRegistry
     confined: ConfinedPool
@@ -112,7 +114,7 @@ class Requests:
             "uptime": self._deps.clock() - self._started,
             "endpoint": self._config.endpoint,
             "user": session.user,
-            "models": list(self._deps.models.services),
+            "models": self._deps.models.names,
             "instances": self._deps.registry.live_count,
             "max_instances": self._config.max_instances,
             "launched": self._deps.registry.launched,
@@ -127,16 +129,34 @@ class Requests:
         }
 
     def _models(self, session: Session, asked: methods.Models) -> Answer:
-        local = session.user == LOCAL_USER
-        services = self._deps.models.services.values()
-        return [
-            {
-                **describe_model(service.description, local=local),
-                "adapters": service.adapters.names,
-                "traits": traits_of(service.description),
-            }
-            for service in services
-        ]
+        local, models = session.user == LOCAL_USER, self._deps.models
+        by_request = self._deps.on_demand.describe()
+        found: list[dict[str, Any]] = []
+        if asked.unloaded and by_request and not models.resident:  # its worker is starting
+            coming = (model.called for model in self._config.models if not model.on_demand)
+            found = [{"name": name, "adapters": [], "state": "loading"} for name in coming]
+        for name in models.names:
+            service = models.services.get(name)
+            facts = models.seen.get(name) if service is None else service.description
+            if service is None and not asked.unloaded:
+                continue
+            known: dict[str, Any] = {"name": name}
+            if facts is not None:
+                known = {**describe_model(facts, local=local), "traits": traits_of(facts)}
+            adapters = [] if service is None else service.adapters.names
+            state = by_request.get(name, {"state": "loaded"})
+            found.append({**known, "adapters": adapters, **state})
+        return found
+
+    async def _load_model(self, session: Session, asked: methods.LoadModel) -> Answer:
+        if asked.keep is not None:
+            session.check_admin(self._config.admins)
+        self._deps.on_demand.keep(asked.model, asked.keep)
+        await self._deps.on_demand.load(asked.model)
+
+    async def _unload_model(self, session: Session, asked: methods.UnloadModel) -> Answer:
+        session.check_admin(self._config.admins)
+        await self._deps.on_demand.unload(asked.model)
 
     def _instances(self, session: Session, asked: methods.Instances) -> Answer:
         return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
 import structlog
@@ -113,33 +113,58 @@ class WorkerLink:
         """
         backoff = Backoff(trio.current_time)
         started = False
+
+        async def serves(hello: Hello) -> None:
+            nonlocal started
+            self.begin(hello)
+            if not started:
+                started = True
+                task_status.started()
+
         while True:
-            reason = "it exited"
             try:
-                async with trio.open_nursery() as nursery:
-                    hello, worker = await nursery.start(self._start_process)
-                    self.pid = hello.pid
-                    self.ready = True
-                    self.on_hello(hello)
-                    if not started:
-                        started = True
-                        task_status.started()
-                    code = await worker.wait()
-                    reason = f"it exited with status {code}"
-                    nursery.cancel_scope.cancel()
-            except* WorkerFailed as group:
-                reason = str(first_error(group))
+                reason = await self.live(serves)
+            except WorkerFailed as error:
+                reason = str(error)
                 if not started:
-                    raise WorkerFailed(reason) from None
-            if self.ready:
-                self.ready = False
-                self.in_flight = 0
-                self.on_lost(f"the inference worker was lost: {reason}")
+                    raise
+            self.end(f"the inference worker was lost: {reason}")
             self.restarts += 1
             pause = backoff.pause()
             log.error("worker lost, starting another", reason=reason, seconds=pause)
             await trio.sleep(pause)
             backoff.start()
+
+    async def live(self, serves: Callable[[Hello], Awaitable[None]]) -> str:
+        """Runs one worker to its end, and returns why it has ended; `serves` is called once it is
+        ready, and calls `begin`.
+
+        Raises:
+            WorkerFailed: if it cannot start.
+        """
+        code = 0
+        try:
+            async with trio.open_nursery() as nursery:
+                hello, worker = await nursery.start(self._start_process)
+                await serves(hello)
+                code = await worker.wait()
+                nursery.cancel_scope.cancel()
+        except* WorkerFailed as group:
+            raise WorkerFailed(str(first_error(group))) from None
+        return f"it exited with status {code}"
+
+    def begin(self, hello: Hello) -> None:
+        """The worker takes plans from now on."""
+        self.pid = hello.pid
+        self.ready = True
+        self.on_hello(hello)
+
+    def end(self, reason: str) -> None:
+        """The worker is gone."""
+        if self.ready:
+            self.ready = False
+            self.in_flight = 0
+            self.on_lost(reason)
 
     async def _start_process(
         self, task_status: trio.TaskStatus[tuple[Hello, WorkerProcess]]

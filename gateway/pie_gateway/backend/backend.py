@@ -21,6 +21,7 @@ from pie_py.build.modules import read_program
 from pie_py.client import Client, ClientError, ClientKey, Instance, RpcError
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.gateway import GatewayConfig, Route
+from pie_py.config.server import ServerConfig
 from pie_py.config.shipped_files import shipped_folder
 
 # The library's programs: what each is called when it is uploaded, and its file.
@@ -43,10 +44,18 @@ MOST_TOKENS = 1 << 14  # of a prompt that is given as tokens, to tell where it g
 class Backend:
     """The server, as a user's requests reach it."""
 
-    def __init__(self, client: Client, config: GatewayConfig, clock: Callable[[], float]) -> None:
-        """Takes a connected client, and the names of models and programs."""
+    def __init__(
+        self,
+        client: Client,
+        config: GatewayConfig,
+        clock: Callable[[], float],
+        load_seconds: float,
+    ) -> None:
+        """Takes a connected client, the names of models and programs, and how long requests wait
+        for a model to be loaded.
+        """
         self.client = client
-        self.catalog = Catalog(client, config.served_model_names, clock)
+        self.catalog = Catalog(client, config.served_model_names, clock, load_seconds)
         self.snapshots = Snapshots(client, clock)
         self.view: Any = None  # what its live pages show, made by the first of them
         self.requests = 0  # under way
@@ -147,9 +156,10 @@ def _beginning(job: Job | EmbeddingJob) -> str:
 class Backends:
     """A backend per user. One task owns each: a client is left by the task that entered it."""
 
-    def __init__(self, endpoint: str, config: GatewayConfig, clock: Callable[[], float]) -> None:
-        self._endpoint = endpoint
-        self._config = config
+    def __init__(self, config: ServerConfig, clock: Callable[[], float]) -> None:
+        self._endpoint = config.endpoint
+        self._config = config.gateway
+        self._load_seconds = config.on_demand.wait_seconds
         self._clock = clock
         self._tasks: TaskGroup | None = None
         self._open: dict[ClientKey | None, Backend] = {}
@@ -185,7 +195,7 @@ class Backends:
     async def _keep(self, key: ClientKey | None, *, task_status: TaskStatus[None]) -> None:
         """Connects, and stays connected until it is not used, or lost for good."""
         async with Client(self._endpoint, key, cut_seconds=CUT_SECONDS) as client:
-            backend = Backend(client, self._config, self._clock)
+            backend = Backend(client, self._config, self._clock, self._load_seconds)
             self._open[key] = backend
             task_status.started()
             try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pie_inference.checkpoints.loader import stop_tokens
 from pie_inference.checkpoints.quantized import quantization
 from pie_inference.loading.network import LoadedNetwork
@@ -43,7 +41,7 @@ def describe_model(
     config, shape = loaded.config, loaded.network.shape
     bos, images = loaded.facts.get("bos_token_id"), loaded.network.images
     return ModelDescription(
-        name=config.name or Path(config.source).name,
+        name=config.called,
         architecture=loaded.architecture,
         folder=str(loaded.folder),
         page_size=config.page_size,
