@@ -153,10 +153,10 @@ def _small(kind: Any, sizes: Mapping[str, Any], towers: Mapping[str, Any]) -> di
             values[name] = _few(per_layer, 4)
     if "kv_lora_rank" in values:  # latents have a key for each head
         values |= {"num_key_value_heads": 4, "head_dim": sizes["qk_rope_head_dim"]}
-    for name in ("rope_parameters", "rope_scaling"):
-        rope = stored.get(name)
-        if isinstance(rope, dict) and "mrope_section" in rope:
-            values[name] = {**rope, "mrope_section": [2, 3, 3]}
+    if "mrope_section" in getattr(kind, "ignore_keys_at_rope_validation", ()):
+        usual = {"rope_type": "default", "rope_theta": 10_000.0}
+        rope = {**usual, **(stored.get("rope_parameters") or {})}
+        values["rope_parameters"] = {**rope, "mrope_section": [2, 3, 3]}
     return values | _OWN.get(kind.model_type, {})
 
 
