@@ -100,6 +100,7 @@ SIZES: dict[str, Any] = {
     "vocab_size_per_layer_input": 160,
     "global_head_dim": 24,
     "mm_tokens_per_image": 4,
+    "image_grid_pinpoints": [[28, 56], [56, 28], [56, 56]],
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
