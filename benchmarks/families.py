@@ -147,8 +147,11 @@ def _small(kind: Any, sizes: Mapping[str, Any], towers: Mapping[str, Any]) -> di
     }
     for name in kind.sub_configs:
         own = getattr(plain, name, None)
-        if own is not None and hasattr(type(own), "sub_configs"):
-            values[name] = _small(type(own), towers if name in TOWERS else sizes, towers)
+        inner = type(own) if own is not None else None
+        if own is None and name == "vision_config" and towers is not SIZES:
+            inner = kind.sub_configs[name]
+        if hasattr(inner, "sub_configs") and hasattr(inner, "from_dict"):
+            values[name] = _small(inner, towers if name in TOWERS else sizes, towers)
     for name, per_layer in stored.items():
         if name in _PER_LAYER and isinstance(per_layer, list):
             values[name] = _few(per_layer, 4)
