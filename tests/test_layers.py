@@ -97,7 +97,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "layers": "errors device",
         "memory": "device",
         "attention": "errors device layers memory",
-        "vision": "errors checkpoints layers",
+        "vision": "memory",
         "parallel": "errors layers",
         "models": "errors device checkpoints layers memory attention vision parallel",
         "adapters": "errors layers",
