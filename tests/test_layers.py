@@ -100,7 +100,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "vision": "memory",
         "parallel": "errors layers",
         "models": "errors device checkpoints layers memory attention vision parallel",
-        "adapters": "errors layers",
+        "adapters": "errors device layers",
         "sampling": "device memory",
         "cuda": "errors device layers memory attention models sampling",
         "handlers": "errors device layers memory attention vision parallel models adapters sampling"
