@@ -100,6 +100,7 @@ SIZES: dict[str, Any] = {
     "vocab_size_per_layer_input": 160,
     "global_head_dim": 24,
     "mm_tokens_per_image": 4,
+    "image_grid_pinpoints": [[28, 56], [56, 28], [56, 56]],
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
@@ -146,17 +147,20 @@ def _small(kind: Any, sizes: Mapping[str, Any], towers: Mapping[str, Any]) -> di
     }
     for name in kind.sub_configs:
         own = getattr(plain, name, None)
-        if own is not None and hasattr(type(own), "sub_configs"):
-            values[name] = _small(type(own), towers if name in TOWERS else sizes, towers)
+        inner = type(own) if own is not None else None
+        if own is None and name == "vision_config" and towers is not SIZES:
+            inner = kind.sub_configs[name]
+        if hasattr(inner, "sub_configs") and hasattr(inner, "from_dict"):
+            values[name] = _small(inner, towers if name in TOWERS else sizes, towers)
     for name, per_layer in stored.items():
         if name in _PER_LAYER and isinstance(per_layer, list):
             values[name] = _few(per_layer, 4)
     if "kv_lora_rank" in values:  # latents have a key for each head
         values |= {"num_key_value_heads": 4, "head_dim": sizes["qk_rope_head_dim"]}
-    for name in ("rope_parameters", "rope_scaling"):
-        rope = stored.get(name)
-        if isinstance(rope, dict) and "mrope_section" in rope:
-            values[name] = {**rope, "mrope_section": [2, 3, 3]}
+    if "mrope_section" in getattr(kind, "ignore_keys_at_rope_validation", ()):
+        usual = {"rope_type": "default", "rope_theta": 10_000.0}
+        rope = {**usual, **(stored.get("rope_parameters") or {})}
+        values["rope_parameters"] = {**rope, "mrope_section": [2, 3, 3]}
     return values | _OWN.get(kind.model_type, {})
 
 

@@ -97,10 +97,10 @@ FOLDERS: dict[str, dict[str, str]] = {
         "layers": "errors device",
         "memory": "device",
         "attention": "errors device layers memory",
-        "vision": "errors checkpoints layers",
+        "vision": "memory",
         "parallel": "errors layers",
         "models": "errors device checkpoints layers memory attention vision parallel",
-        "adapters": "errors layers",
+        "adapters": "errors device layers",
         "sampling": "device memory",
         "cuda": "errors device layers memory attention models sampling",
         "handlers": "errors device layers memory attention vision parallel models adapters sampling"

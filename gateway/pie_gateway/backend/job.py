@@ -36,7 +36,6 @@ class Job(msgspec.Struct, omit_defaults=True):
     cue: bool = False  # messages are followed by what starts the assistant's turn
     continued: str | None = None  # the end of the last message, which is not ended but continued
     images: int = 0  # files that follow as messages
-    image_place: str | None = None  # what the chat template writes where one belongs
     choices: int = 1
     max_tokens: int | None = None  # the rest of the model's longest context by default
     counts: bool = False  # the prompt is told of, however long it is, and nothing follows

@@ -183,7 +183,6 @@ def _job(
         cue=asked.add_generation_prompt is not False and continued is None,
         continued=continued,
         images=len(images),
-        image_place=model["image_place"] if images else None,
         choices=asked.n or 1,
         max_tokens=most_tokens(asked.max_completion_tokens, asked.max_tokens),
         logprobs=bool(asked.logprobs),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pie_inference.device import DeviceFuture, completed, upload_index
@@ -12,7 +13,15 @@ from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths
 from pie_inference.vision.images import BadImage, decode_image
 from pie_py.wire.images import ImageSize
-from pie_py.wire.plan import BatchResult, CopyEmbed, EmbedImage, EmbedSampled, EmbedText
+from pie_py.wire.plan import (
+    BatchResult,
+    CopyEmbed,
+    EmbedImage,
+    EmbedSampled,
+    EmbedText,
+    ImageMeasured,
+    MeasureImage,
+)
 
 
 def embed_text(model: ServedModel, batch: EmbedText) -> None:
@@ -105,6 +114,20 @@ def embed_image(model: ServedModel, batch: EmbedImage) -> DeviceFuture[BatchResu
             model.embeds.clear(embeds)
             model.embeds.place(embeds, positions)
     return completed(BatchResult(refused=refused))
+
+
+def measure_image(model: ServedModel | None, order: MeasureImage) -> ImageMeasured:
+    """What an image of a size takes; the answer may say that the model reads none of it."""
+    asked = order.model, order.width, order.height
+    images = None if model is None else model.network.images
+    if images is None:
+        return ImageMeasured(*asked, 0, 0, f"{order.model} reads no images")
+    try:
+        with torch.inference_mode():
+            found = images.measure(ImageSize(order.width, order.height))
+    except BadImage as error:
+        return ImageMeasured(*asked, 0, 0, str(error))
+    return ImageMeasured(*asked, *found, None)
 
 
 def _files(batch: EmbedImage) -> list[bytes]:

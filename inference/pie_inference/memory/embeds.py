@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from pie_inference.device import Int32, upload_index, zeros
-from pie_inference.vision.images import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +17,19 @@ class ImageInputs:
     """Those of a forward's inputs that are parts of images with places."""
 
     rows: torch.Tensor  # [n] int64, which inputs
-    places: torch.Tensor  # [n, 3] int64, see `vision.images.Seen`
+    places: torch.Tensor  # [n, 3] int64, see `Seen`
     features: torch.Tensor  # [n, layers, hidden], what is added after the first layers
+
+
+class Seen(NamedTuple):
+    """What a model reads of an image, ready to be inputs beside embedded tokens."""
+
+    hidden: torch.Tensor  # [n, hidden]
+    # `[n, 3]` int64, of models whose images have rows and columns how much further on each is in
+    # three directions; of models whose images are seen whole, its place among the inputs that see
+    # each other, how many they are, and 0.
+    places: torch.Tensor | None
+    features: torch.Tensor | None  # [n, layers, hidden], added after the first layers
 
 
 class EmbedPool:

@@ -17,14 +17,13 @@ from pie_inference.device import DeviceFuture, completed, current
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.handlers import HANDLERS
 from pie_inference.handlers.base import Served, ServedEncoder, ServedModel
+from pie_inference.handlers.embeds import measure_image
 from pie_inference.handlers.pages import clear
 from pie_inference.loading.assembly import load_served
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.serving.flight import Flight
-from pie_inference.vision.images import BadImage
 from pie_py.config.model import ModelConfig
 from pie_py.config.turns import Turns
-from pie_py.wire.images import ImageSize
 from pie_py.wire.plan import (
     AdapterDone,
     Batch,
@@ -132,16 +131,8 @@ class Engine:
 
     def measure_image(self, order: MeasureImage) -> ImageMeasured:
         """What an image of a size takes; the answer may say that the model reads none of it."""
-        model, asked = self._models.get(order.model), (order.model, order.width, order.height)
-        images = model.network.images if isinstance(model, ServedModel) else None
-        if images is None:
-            return ImageMeasured(*asked, 0, 0, f"{order.model} reads no images")
-        try:
-            with torch.inference_mode():
-                found = images.measure(ImageSize(order.width, order.height))
-        except BadImage as error:
-            return ImageMeasured(*asked, 0, 0, str(error))
-        return ImageMeasured(*asked, *found, None)
+        model = self._models.get(order.model)
+        return measure_image(model if isinstance(model, ServedModel) else None, order)
 
     def served(self, name: str) -> ServedModel:
         """A model, to measure it."""

@@ -7,9 +7,9 @@ import warnings
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-import torch
 from PIL import Image
 
+from pie_inference.memory.embeds import Seen
 from pie_py.wire.image_headers import read_header
 from pie_py.wire.images import FORMATS, ImageSize, upright_size
 
@@ -22,17 +22,6 @@ class Measured(NamedTuple):
 
     embeds: int
     positions: int
-
-
-class Seen(NamedTuple):
-    """What a model reads of an image, ready to be inputs beside embedded tokens."""
-
-    hidden: torch.Tensor  # [n, hidden]
-    # `[n, 3]` int64, of models whose images have rows and columns how much further on each is in
-    # three directions; of models whose images are seen whole, its place among the inputs that see
-    # each other, how many they are, and 0.
-    places: torch.Tensor | None
-    features: torch.Tensor | None  # [n, layers, hidden], added after the first layers
 
 
 class ImageEncoder(ABC):

@@ -18,6 +18,7 @@ from PIL import Image
 from torch import nn
 
 from pie_inference.errors import LoadError
+from pie_inference.memory.embeds import Seen
 from pie_inference.models.by_transformers.interface import (
     Asked,
     Attend,
@@ -25,7 +26,7 @@ from pie_inference.models.by_transformers.interface import (
     Mixer,
     attending,
 )
-from pie_inference.vision.images import BadImage, ImageEncoder, Measured, Seen
+from pie_inference.vision.images import BadImage, ImageEncoder, Measured
 from pie_py.wire.images import ImageSize
 
 REMEMBERED = 4096  # sizes of images that were measured

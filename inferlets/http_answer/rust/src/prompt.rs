@@ -5,6 +5,9 @@ use inferlet::{runtime, session, text, Context, Error, ErrorCode, Result, DISTRI
 use crate::report;
 use crate::request::{Messages, Prompt, Request};
 
+/// What chat templates write where an image belongs: one of these.
+const PLACES: [&str; 2] = ["<image>", "<|image_pad|>"];
+
 /// Characters of the rendered prompt that the gateway is told.
 const TAIL: usize = 32;
 
@@ -79,7 +82,7 @@ fn render(request: &Request, messages: &Messages) -> Result<String> {
 /// Fills in what the template has rendered: it writes the first token itself, and places of images.
 async fn fill(request: &Request, context: &mut Context, rendered: &str) -> Result {
     let tokenizer = request.model.tokenizer();
-    let place = request.image_place.as_deref().unwrap_or("\0");
+    let place = PLACES.into_iter().find(|place| rendered.contains(place)).unwrap_or(PLACES[0]);
     let mut parts = rendered.split(place);
     let places = if request.images == 0 { 0 } else { rendered.matches(place).count() };
     if places != request.images {

@@ -32,8 +32,6 @@ pub struct Request {
     pub prompt: Prompt,
     /// Number of image files that come as messages.
     pub images: usize,
-    /// What the chat template writes where one belongs.
-    pub image_place: Option<String>,
     pub choices: usize,
     pub max_tokens: Option<usize>,
     /// Whether the prompt is only counted, however long it is.
@@ -90,7 +88,6 @@ impl Request {
             adapter: text(asked, "adapter"),
             prompt: prompt(asked)?,
             images: number(asked, "images").unwrap_or(0.0) as usize,
-            image_place: text(asked, "image_place"),
             choices: number(asked, "choices").unwrap_or(1.0) as usize,
             max_tokens: number(asked, "max_tokens").map(|count| count as usize),
             counts: flag(asked, "counts"),
