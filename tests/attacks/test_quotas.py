@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import trio
 from support.instances import failure, is_ready
 from support.programs_read import create_sampler
-from support.rig import Rig, runtime
+from support.rig import PROGRAM, Rig, runtime
 from support.rpc_world import Server as Clients
 from support.scheduler_fixtures import Guest, Server
 
@@ -16,6 +19,7 @@ from pie_control.rpc import sessions
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.limits import Quota
 from pie_py.config.server import ServerConfig
+from pie_py.config.services import DurableConfig
 from pie_py.wire.rpc import PROTOCOL, Hello, Refused, Welcome
 
 
@@ -72,6 +76,24 @@ def test_one_user_leaves_memory_for_messages_to_others(monkeypatch: pytest.Monke
     assert rig.registry.users.messages("mallory") == 400
     rig.end(first)
     assert rig.registry.users.messages("mallory") == 0
+
+
+def test_one_user_leaves_the_disk_to_others(tmp_path: Path) -> None:
+    config = ServerConfig(
+        data_folder=tmp_path, durable=DurableConfig(bytes=6000), quota=Quota(share=0.5)
+    )
+    durable = Rig(config).parts.durable
+    head = {"journal": 1, "user": "mallory"}
+    size = durable.shelf.create("a", head, [["model", "x" * 3000, ""]])
+    durable.shelf.open("a", "mallory", size)
+    with failure("limit-exceeded", f"your journals have {size} bytes", "one user may have"):
+        trio.run(durable._begin, PROGRAM, [], "mallory", [])
+    with failure("not-found", "no program"):  # there is room; this server has no programs
+        trio.run(durable._begin, PROGRAM, [], "victim", [])
+    durable.shelf.end("a")
+    with failure("not-found", "no program"):  # what has ended has made room
+        trio.run(durable._begin, PROGRAM, [], "mallory", [])
+    assert not durable.shelf.path("a").exists()
 
 
 def test_one_user_leaves_futures_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

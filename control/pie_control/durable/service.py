@@ -11,18 +11,25 @@ from typing import Any
 import structlog
 import trio
 
+from pie_control.api.messaging.functions import Bus
+from pie_control.durable.children import Children
+from pie_control.durable.messages import MessageCalls
+from pie_control.durable.queues import Queues
 from pie_control.durable.shelf import Ended, Shelf
+from pie_control.durable.sleeping import Sleepers
 from pie_control.errors import ApiError, ProgramRejected, Shortage
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import ResultStore, StoredResult
+from pie_control.instances.turns import Executor
 from pie_control.journal.file import FORMAT, Journal, Writer, framed
 from pie_control.journal.past import Past, head_of, up_to
 from pie_control.programs.store import Program
 from pie_control.shares import Shares
 from pie_control.tasks import Service
+from pie_control.timers import Timers
 from pie_py import __version__
 from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.services import DurableConfig
@@ -48,9 +55,14 @@ class DurableInstances(Service):
         launcher: Launcher,
         results: ResultStore,
         shares: Shares,
+        timers: Timers,
         date_ns: Callable[[], int],
+        is_busy: Callable[[Instance], bool],
+        bus: Bus,
     ) -> None:
-        """Takes the folder of journals, None where there can be none: in a cluster."""
+        """Takes the folder of journals, None where there can be none: in a cluster; and whether an
+        instance has a request under way.
+        """
         self._config = config
         self._enabled = folder is not None
         self._cache_folder = cache_folder
@@ -61,7 +73,23 @@ class DurableInstances(Service):
         self._writer = Writer(self._cannot_write)
         self.shelf = Shelf(folder or Path(), self._writer, date_ns)
         self._share = shares.add("bytes of journals", config.bytes, self.shelf.bytes_of)
-        self._instances: dict[Journal, Instance] = {}  # alive
+        self._instances: dict[Journal, Instance] = {}  # alive, or asleep
+        self._sleepers = Sleepers(
+            config.idle_seconds,
+            registry,
+            shares,
+            timers,
+            date_ns,
+            is_busy,
+            self._writer.settled,
+            self._begin_again,
+            self._start_task,
+        )
+        self._bus = bus
+        self._queues = Queues(bus, (folder or Path()) / "queues", self._writer)
+        self._children = Children(registry, self._begin_child, self._start_task)
+        self._coming: set[str] = set()  # instances that wait for room to go on
+        launcher.launch_durably = self._children.launch
         registry.on_end.append(self._on_end)
 
     def wants(self, program: str) -> bool:
@@ -74,11 +102,31 @@ class DurableInstances(Service):
             await nursery.start(super().run)
             await nursery.start(self._writer.run)
             if self._enabled:
-                found = await trio.to_thread.run_sync(lambda: list(self.shelf.read_all()))
+                found = await trio.to_thread.run_sync(self._left)
+                pasts = [past for _, past, _ in found if isinstance(past, Past)]
+                pulled = (origin for past in pasts for origin in past.pulled)
+                self._queues.begin(pulled, (instance for instance, _, _ in found))
                 for instance, past, problem in found:
                     self._find(instance, past, problem)
+                    await trio.lowlevel.checkpoint()
                 nursery.start_soon(self._look)
+                nursery.start_soon(self._sleepers.run, lambda: list(self._instances.values()))
             task_status.started()
+
+    def _left(self) -> list[tuple[str, Past | dict[str, Any], str]]:
+        """What a server before this one has left, parents before their children; for a thread."""
+
+        def begun(found: tuple[str, Past | dict[str, Any], str]) -> int:
+            head = found[1].head if isinstance(found[1], Past) else found[1]
+            created: int = head.get("created_ns", 0)
+            return created
+
+        self._queues.read()
+        return sorted(self.shelf.read_all(), key=begun)
+
+    def message_calls(self, executor: Executor) -> MessageCalls:
+        """The functions about topics and work queues."""
+        return MessageCalls(self._bus, self._queues, executor, self._writer)
 
     async def _look(self) -> None:
         while True:
@@ -116,16 +164,12 @@ class DurableInstances(Service):
         found = self._launcher.find(program or head["hash"], head["user"])
         await self._launcher.until_can_start(found)
         kept = up_to(entries, call)
-        said = sum(entry[0] == "said" and bool(entry[3]) for entry in kept)
-        said += sum(
-            entry[:2] in (["call", "session.send"], ["call", "session.send-blob"]) and entry[3]
-            for entry in kept
-        )
+        past = Past.of([head, *kept], 0)
         return await self._begin(
             found,
             head["args"] if args is None else args,
             head["user"],
-            [*kept, ["acked", said]],
+            [*kept, ["acked", past.acked + len(past.outbox)]],
             secret=head["secret"],
             branched=[instance, call],
         )
@@ -149,9 +193,14 @@ class DurableInstances(Service):
     async def calls(self, instance: str, user: str | None, after: int) -> list[dict[str, Any]]:
         """The calls in a journal, behind the first ones. Raises ApiError `not-found`."""
         entries = await self._entries(instance, user)
-        made = [entry for entry in entries[1:] if entry[0] in ("call", "fails")]
+        answer = {"call": 4, "fails": 3}  # their places in entries
+        made = [entry for entry in entries[1:] if entry[0] in answer]
         return [
-            {"number": after + place, "call": entry[1], "answer": str(entry[-1])[:SHORT]}
+            {
+                "number": after + place,
+                "call": entry[1],
+                "answer": str(entry[answer[entry[0]]])[:SHORT],
+            }
             for place, entry in enumerate(made[after : after + MOST_CALLS], 1)
         ]
 
@@ -163,8 +212,28 @@ class DurableInstances(Service):
                 await journal.until_safe()
         return await trio.to_thread.run_sync(self.shelf.entries, instance, user)
 
+    async def _begin_child(
+        self, program: Program, args: list[str], name: str, parent: Instance, number: int
+    ) -> InstanceEnded | None:
+        """As `children.Begin`."""
+        path = self.shelf.path(name)
+        if path.exists():
+            past = await trio.to_thread.run_sync(Past.read, path)
+            end = past.end  # without one it goes on once there is room
+            return None if end is None else InstanceEnded(InstanceState(end[0]), *end[1:])
+        await self._launcher.until_can_start(program)
+        await self._begin(program, args, parent.user, [], name=name, parent=[parent.id, number])
+        return None
+
     async def _begin(
-        self, program: Program, args: list[str], user: str, entries: list[Any], **facts: Any
+        self,
+        program: Program,
+        args: list[str],
+        user: str,
+        entries: list[Any],
+        *,
+        name: str = "",
+        **facts: Any,
     ) -> Instance:
         self._check_enabled()
         self.shelf.make_room(user, lambda: self._share.is_full(user))
@@ -173,7 +242,7 @@ class DurableInstances(Service):
                 f"your journals have {self._share.has(user)} bytes, as many as one user may have"
                 " here: wait until others of your durable instances have ended, or end some"
             )
-        name = self._registry.new_name(program)
+        name = name or self._registry.new_name(program)
         head = self._head(program, args, user) | facts
         size = await trio.to_thread.run_sync(self.shelf.create, name, head, entries)
         try:
@@ -213,6 +282,8 @@ class DurableInstances(Service):
             self._keep_result(instance, user, f"internal: its journal is damaged: {problem}")
         elif past.end is not None:
             self._restore(instance, past)
+        elif past.asleep is not None and self._sleeps(instance, past):
+            pass
         else:
             self._start_task(self._until_alive, instance, past)
 
@@ -229,20 +300,58 @@ class DurableInstances(Service):
             return
         made.ended = InstanceEnded(InstanceState(state), text, time_ns)
         self._registry.add_ended(made)
+        self._tell_parent(head, made.ended)
+
+    def _tell_parent(self, head: dict[str, Any], ended: InstanceEnded) -> None:
+        parent, number = head.get("parent", ("", 0))
+        if self._registry.knows(parent):
+            self._children.grown(self._registry.find(parent, None), number, ended)
+
+    def _parent(self, head: dict[str, Any]) -> Instance | None:
+        """Raises ApiError: the parent has ended, or is not there yet."""
+        name, _ = head.get("parent", ("", 0))
+        if not name:
+            return None
+        if name in self._coming:
+            raise Shortage("its parent is not there yet")
+        if not self._registry.knows(name):
+            raise ApiError("cancelled", "the parent instance has ended")
+        return self._registry.find(name, None)
+
+    def _sleeps(self, name: str, past: Past) -> bool:
+        """True if one sleeps on, which would go on if it woke."""
+        try:
+            self._check(past)
+            instance = self._made(name, past)
+        except ApiError:
+            return False  # as it is said once more
+        self._opened(instance, past)
+        self._registry.add_asleep(instance)
+        self._results.follow(instance)
+        self._sleepers.sleeps(instance, past)
+        return True
+
+    def _opened(self, instance: Instance, past: Past) -> None:
+        journal = self.shelf.open(instance.id, instance.user, past.size)
+        self._instances[journal] = instance
+        instance.durable = self._durable(instance, journal, past)
+        self._bus.stand(instance, past.topics)
 
     async def _until_alive(self, instance: str, past: Past) -> None:
         """Has one go on, once there is room for it."""
-        while True:
+        self._coming.add(instance)
+        while instance in self._coming:
             try:
                 self._check(past)
                 self._alive(instance, past)
-                return
+                self._coming.discard(instance)
             except Shortage:
                 await trio.sleep(RETRY_SECONDS)
             except (ApiError, OSError) as error:
-                user = past.head["user"]
-                self._keep_result(instance, user, f"internal: it cannot go on: {error}")
-                return
+                self._coming.discard(instance)
+                text = f"internal: it cannot go on: {error}"
+                self._keep_result(instance, past.head["user"], text)
+                self._tell_parent(past.head, InstanceEnded(InstanceState.FAILED, text))
 
     def _check(self, past: Past) -> None:
         """Refuses what would depart from its journal. Raises ApiError."""
@@ -266,12 +375,17 @@ class DurableInstances(Service):
         head = past.head
         program = self._launcher.find(head["hash"], head["user"])
         made = self._registry.create(
-            program, head["args"], head["user"], name=instance, again=not is_new
+            program,
+            head["args"],
+            head["user"],
+            parent=None if past.end else self._parent(head),
+            name=instance,
+            again=not is_new,
         )
         made.created_ns = head["created_ns"]
         made.first_item = past.acked
         boxes: tuple[tuple[Any, list[Any]], ...] = (
-            (made.outbox, past.outbox[past.acked :]),
+            (made.outbox, past.outbox),
             (made.texts, past.texts),
             (made.blobs, past.blobs),
         )
@@ -283,10 +397,10 @@ class DurableInstances(Service):
 
     def _alive(self, name: str, past: Past, *, is_new: bool = False) -> Instance:
         """Has an instance be alive, and begin a life. Raises ApiError, OSError."""
+        if not is_new:
+            self._registry.check_room(past.head["user"])
         instance = self._made(name, past, is_new=is_new)
-        journal = self.shelf.open(name, instance.user, past.size)
-        self._instances[journal] = instance
-        instance.durable = self._durable(instance, journal, past)
+        self._opened(instance, past)
         self._registry.add(instance)
         self._results.follow(instance)
         if self._launcher.can_start(instance.program):
@@ -301,19 +415,22 @@ class DurableInstances(Service):
 
     def worker_lost(self) -> None:
         """What instances had at the worker is gone: they begin another life."""
-        for journal, instance in list(self._instances.items()):
-            if instance.state is InstanceState.RUNNING:
+        for instance in list(self._instances.values()):
+            if instance.guest is not None:  # others sleep, or begin anyway
                 self._registry.begin_again(instance)
-                self._start_task(self._begin_again, instance, journal)
+                self._start_task(self._begin_again, instance)
 
-    async def _begin_again(self, instance: Instance, journal: Journal) -> None:
+    async def _begin_again(self, instance: Instance) -> None:
+        before = instance.durable
+        assert before is not None
+        journal = before.journal
         await journal.until_safe()
         if instance.state is not InstanceState.RUNNING or journal.problem is not None:
             return
-        before = instance.durable
-        assert before is not None
         past = await trio.to_thread.run_sync(Past.read, journal.path)
-        past.received = before.past.received  # its client may send meanwhile
+        past.received = before.past.received  # others may send meanwhile
+        past.topics = before.past.topics
+        past.children = before.past.children
         instance.durable = self._durable(instance, journal, past)
         await self._begin_life(instance)
 

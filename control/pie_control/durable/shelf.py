@@ -11,7 +11,14 @@ from typing import Any
 import structlog
 
 from pie_control.errors import ApiError
-from pie_control.journal.file import DamagedJournal, Journal, Writer, framed, read_entries
+from pie_control.journal.file import (
+    DamagedJournal,
+    Journal,
+    Writer,
+    framed,
+    read_entries,
+    sync_folder,
+)
 from pie_control.journal.past import Past, head_of
 
 log = structlog.get_logger("pie.durable")
@@ -62,9 +69,7 @@ class Shelf:
                     file.write(data)
                     file.flush()
                     os.fsync(number)
-                folder = os.open(self._folder, os.O_RDONLY)
-                os.fsync(folder)
-                os.close(folder)
+                sync_folder(self._folder)
             except OSError:
                 path.unlink(missing_ok=True)
                 raise
@@ -75,7 +80,7 @@ class Shelf:
         return len(data)
 
     def open(self, instance: str, user: str, size: int) -> Journal:
-        """Opens a journal to go on after so many bytes. Raises OSError."""
+        """A journal, to go on after so many bytes."""
         journal = Journal(self.path(instance), size, self._writer.changed)
         self._ended.pop(instance, None)
         self._open[instance] = user, journal
@@ -141,7 +146,7 @@ class Shelf:
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             instance = path.name.removesuffix(SUFFIX)
             try:
-                yield instance, Past.read(path), ""
+                yield instance, Past.of_sleeper(path) or Past.read(path), ""
             except DamagedJournal as error:
                 log.error("a journal is damaged", instance=instance, reason=str(error))
                 path.rename(path.with_name(path.name + DAMAGED))

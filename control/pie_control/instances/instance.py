@@ -259,6 +259,7 @@ class Instance:
         self.futures = futures
         self.queues = Handles()
         self.queued_commands = 0
+        self.pages_made = 0.0
 
     def send(self, message: str | bytes, size: int) -> None:
         """Puts a message of so many bytes into the outbox."""

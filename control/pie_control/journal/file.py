@@ -13,15 +13,19 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import structlog
 import trio
 
+from pie_py.config.whole_files import write_whole
+
 log = structlog.get_logger("pie.durable")
 
 FORMAT = 1
+END_BYTES = 64 << 10  # at either end of a file that are read to know one that sleeps
+_ASLEEP = b"\x93\xa6asleep"  # how an entry of that kind begins
 _FACTS = struct.Struct("<II")  # bytes of an entry, and their CRC-32
 _FRAME = struct.Struct("<8sI")  # these, and their own CRC-32
 
@@ -76,20 +80,49 @@ def read_entries(data: bytes) -> tuple[list[Any], int]:
     return entries, place
 
 
+def read_ends(path: Path) -> tuple[list[Any], int] | None:
+    """The first entry of a file, those from its last one of the kind `asleep` on, and the file's
+    bytes, without the rest; None if there is no such entry near its end. Raises OSError.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        start = file.read(END_BYTES)
+        file.seek(max(0, size - END_BYTES))
+        end = file.read()
+    place = end.rfind(_ASLEEP) - _FRAME.size
+    if place < 0 or len(start) < _FRAME.size:
+        return None
+    head_size = _FRAME.size + _FACTS.unpack_from(start)[0]
+    try:
+        head, read = read_entries(start[:head_size])
+        last, stands = read_entries(end[place:])
+    except DamagedJournal:
+        return None
+    whole = read == head_size and place + stands == len(end)
+    return ([*head, *last], size) if whole else None
+
+
+def sync_folder(folder: Path) -> None:
+    """Brings the names of its files to the disk. Raises OSError."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
 class Journal:
-    """The open journal of one instance."""
+    """The journal of one instance."""
 
     def __init__(self, path: Path, size: int, changed: Callable[[Journal], None]) -> None:
-        """Takes a file of which the first bytes stand, and what to call when there is more.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
+        """Takes a file of which the first bytes stand, and what to call when there is more."""
         self.path = path
         self.size = size  # bytes, with those that wait
         self.problem: OSError | None = None  # why nothing is written any more
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        os.ftruncate(self._file, size)
+        self.rests = False  # its file is closed while nothing is written
+        self._stands: int | None = size  # bytes of the file, until it was opened
+        self._file = -1
+        self._replaces = False  # what waits takes the place of all before
         self._changed = changed
         self._waiting: list[bytes] = []
         self._appended = self._safe = 0  # entries since it was opened, and those on disk
@@ -123,21 +156,46 @@ class Journal:
         self.when_safe(event.set)
         await event.wait()
 
-    def take(self) -> tuple[bytes, int]:
-        """What waits to be written, and how many entries there are with it."""
-        data, self._waiting = b"".join(self._waiting), []
-        return data, self._appended
+    def replace(self, entries: Sequence[Any]) -> None:
+        """Has it consist of these entries alone, soon."""
+        self._waiting = [*map(framed, entries)]
+        self.size = sum(map(len, self._waiting))
+        self._appended += 1
+        self._replaces = True
+        self._changed(self)
 
-    def write(self, data: bytes) -> None:
+    def take(self) -> tuple[bytes, int, bool]:
+        """What waits to be written, how many entries there are with it, and whether it takes the
+        place of all before.
+        """
+        data, self._waiting = b"".join(self._waiting), []
+        replaces, self._replaces = self._replaces, False
+        return data, self._appended, replaces
+
+    def write(self, data: bytes, *, replaces: bool) -> None:
         """Brings bytes to the disk, in a thread.
 
         Raises:
             OSError: it does not take them.
         """
+        if replaces:
+            write_whole(self.path, data, durable=True)
+            sync_folder(self.path.parent)
+            self.close()
+            self._stands = None
+            return
+        if self._file < 0:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._file = os.open(self.path, flags, 0o600)
+            if self._stands is not None:
+                os.ftruncate(self._file, self._stands)
+                self._stands = None
         view = memoryview(data)
         while view:
             view = view[os.write(self._file, view) :]
         os.fdatasync(self._file)
+        if self.rests:
+            self.close()
 
     def wrote(self, entries: int, problem: OSError | None) -> None:
         """So many entries are on disk, or why the last ones are not."""
@@ -150,9 +208,13 @@ class Journal:
             callback()
 
     def close(self) -> None:
-        """Writes no more."""
-        os.close(self._file)
+        """Closes its file, which opens again when something is written."""
+        if self._file >= 0:
+            os.close(self._file)
         self._file = -1
+
+
+Written: TypeAlias = tuple[Journal, bytes, int, bool]
 
 
 class Writer:
@@ -162,12 +224,26 @@ class Writer:
         """Takes what to call with a journal that the disk does not take."""
         self._failed = failed
         self._dirty: dict[Journal, None] = {}
+        self._settled: list[Callable[[], None]] = []
         self._work = trio.Event()
 
     def changed(self, journal: Journal) -> None:
         """A journal has entries that wait."""
         self._dirty[journal] = None
         self._work.set()
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Calls back a little later, once all that was appended to any journal is on disk, or
+        cannot be written.
+        """
+        self._settled.append(callback)
+        self._work.set()
+
+    async def settled(self) -> None:
+        """Waits for the same."""
+        event = trio.Event()
+        self.when_settled(event.set)
+        await event.wait()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Writes until cancelled, and then what is left."""
@@ -177,29 +253,30 @@ class Writer:
                 await self._work.wait()
                 self._work = trio.Event()
                 group = self._group()
+                settled, self._settled = self._settled, []
                 self._done(group, await trio.to_thread.run_sync(_write, group))
+                for callback in settled:
+                    callback()
         finally:
             _write(self._group())
 
-    def _group(self) -> list[tuple[Journal, bytes, int]]:
+    def _group(self) -> list[Written]:
         dirty, self._dirty = self._dirty, {}
         return [(journal, *journal.take()) for journal in dirty if journal.problem is None]
 
-    def _done(
-        self, group: list[tuple[Journal, bytes, int]], problems: list[OSError | None]
-    ) -> None:
-        for (journal, _, entries), problem in zip(group, problems, strict=True):
+    def _done(self, group: list[Written], problems: list[OSError | None]) -> None:
+        for (journal, _, entries, _), problem in zip(group, problems, strict=True):
             journal.wrote(entries, problem)
             if problem is not None:
                 log.error("a journal cannot be written", file=journal.path.name, why=str(problem))
                 self._failed(journal)
 
 
-def _write(group: list[tuple[Journal, bytes, int]]) -> list[OSError | None]:
+def _write(group: list[Written]) -> list[OSError | None]:
     problems: list[OSError | None] = []
-    for journal, data, _ in group:
+    for journal, data, _, replaces in group:
         try:
-            journal.write(data)
+            journal.write(data, replaces=replaces)
             problems.append(None)
         except OSError as error:
             problems.append(error)

@@ -47,6 +47,7 @@ from pie_py.config.turns import Turns
 from pie_py.wire import methods
 from pie_py.wire.rpc import PROTOCOL
 
+MOST_ASLEEP = 1000  # instances that are listed, the newest
 LOG_BYTES = 128 << 10  # of lines in an answer, about: others wait while it is made and encrypted
 
 
@@ -151,9 +152,10 @@ class Requests:
         ]
 
     def _instances(self, session: Session, asked: methods.Instances) -> Answer:
+        scope = self._scope(session, asked.users)
         return [
             describe_instance(instance, self._deps.models)
-            for instance in self._deps.registry.instances(self._scope(session, asked.users))
+            for instance in self._deps.registry.instances(scope, MOST_ASLEEP)
             if asked.all or instance.state is InstanceState.RUNNING
         ]
 
@@ -379,6 +381,7 @@ class Requests:
         if durable is None or durable.receives(asked.id, message):
             mailbox.put(message, size)
         if durable is not None:
+            durable.wake()
             await durable.journal.until_safe()
         return None
 

@@ -6,16 +6,22 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
+
+if TYPE_CHECKING:
+    from pie_control.instances.instance import Instance
 
 # Bytes that a message counts in addition to its text: its memory, so that short ones are bounded,
 # too.
 OVERHEAD = 256
 
-Message: TypeAlias = tuple[int, str, int]  # number in its channel, text, bytes it counts
+# An instance takes a text: called with it, if the text lies elsewhere, too.
+Taken: TypeAlias = Callable[["Instance"], None]
+# Number in its channel, text, bytes it counts.
+Message: TypeAlias = tuple[int, str, int, Taken | None]
 
 MAX_TOPIC_BYTES = 256
 
@@ -58,7 +64,8 @@ class Channel:
         self._numbers = 0
         self._waiting: list[Message] = []  # a heap: what was given back is the oldest again
         self._waiting_bytes = 0
-        self._takers: OrderedDict[Future, None] = OrderedDict()  # none while a message waits
+        # None while a message waits.
+        self._takers: OrderedDict[Future, Instance] = OrderedDict()
         self._closed = False
         self.count = 0  # messages, those in futures not taken yet included
         self.bytes = 0  # of the same
@@ -78,19 +85,19 @@ class Channel:
         """True if it is empty and no puller waits for it."""
         return not self.count and not self._takers
 
-    def put(self, text: str, size: int) -> None:
+    def put(self, text: str, size: int, taken: Taken | None = None) -> None:
         """Appends a text of `size` bytes. The caller has looked at `has_room`."""
         self._numbers += 1
         size += OVERHEAD
         self.count += 1
         self.bytes += size
         self._budget.used += size
-        self._wait((self._numbers, text, size))
+        self._wait((self._numbers, text, size, taken))
 
-    def take_by(self, future: Future) -> None:
-        """Gives the future the oldest text, at once or when there is one."""
+    def take_by(self, instance: Instance, future: Future) -> None:
+        """Gives an instance's future the oldest text, at once or when there is one."""
         future.on_cancel = partial(self._forget, future)
-        self._takers[future] = None
+        self._takers[future] = instance
         self._serve()
 
     def close(self, error: ApiError) -> None:
@@ -114,9 +121,9 @@ class Channel:
         while self._waiting and self._takers:
             message = heapq.heappop(self._waiting)
             self._waiting_bytes -= message[2]
-            future, _ = self._takers.popitem(last=False)
+            future, taker = self._takers.popitem(last=False)
             future.on_cancel = partial(self._give_back, message)
-            future.on_take = partial(self._release, message)
+            future.on_take = partial(self._is_taken, message, taker)
             future.resolve(message[1])
 
     def _forget(self, future: Future) -> None:
@@ -128,6 +135,11 @@ class Channel:
             self._release(message)
         else:
             self._wait(message)
+
+    def _is_taken(self, message: Message, taker: Instance) -> None:
+        if message[3] is not None:
+            message[3](taker)
+        self._release(message)
 
     def _release(self, message: Message) -> None:
         size = message[2]
