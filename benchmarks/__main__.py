@@ -12,8 +12,6 @@ MODULES = {
     "hot-path": "benchmarks.hot_path",
     "capacity": "benchmarks.capacity",
     "walk": "benchmarks.walk.run",
-    "async": "benchmarks.async_calls.compare",
-    "intercept": "benchmarks.interception.compare",
     "http": "benchmarks.http.compare",
     "inferlets": "benchmarks.inferlets.compare",
     "simulate": "benchmarks.simulated_cluster.run",
@@ -22,7 +20,6 @@ MODULES = {
     "kernels": "benchmarks.kernels",
     "gpu": "benchmarks.gpu.run",
     "laptop": "benchmarks.laptop.compare",
-    "speculation": "benchmarks.speculation.compare",
     "families": "benchmarks.families",
 }
 main = Benchmarks(

@@ -72,7 +72,7 @@ ELSEWHERE = (
     ("docs/cuda.md", "simulated_gpu", "tests/inference/test_on_simulated_gpu.py::test_"),
     ("docs/cluster.md", "pie-py[cluster]", "tests/cluster/test_cluster.py::test_the_commands_of_"),
     ("docs/cluster.md", "up --address auto", "tests/cluster/test_foreign_ray.py::test_it_has_"),
-    ("docs/cluster.md", "restart=2", "tests/cluster/test_cluster.py::test_restartable_launches_"),
+    ("docs/cluster.md", "durable=True", "tests/cluster/test_durable_nodes.py::test_an_instance_"),
     ("client/README.md", "pie-py-client", "tests/test_packaging.py::test_the_client_alone"),
     ("tests/conformance/README.md", "pytest", "tests/conformance/test_coverage.py::test_"),
 )  # fmt: skip
@@ -347,7 +347,7 @@ def prepare(name: str, reader: Reader, request: pytest.FixtureRequest) -> None:
         case "device-programs":
             require_javascript()
             use_toolchain()
-            manifest = ROOT / "inferlets/prefix_caching/rust/Cargo.toml"
+            manifest = ROOT / "inferlets/react/rust/Cargo.toml"
             reader.writes("surprised/Cargo.toml", manifest.read_text())
         case "javascript-sdk":
             require_javascript()
@@ -407,15 +407,15 @@ def in_the_crate(source: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", at_night(["python", "js", "rust"], "python"))
+@pytest.mark.parametrize("language", at_night(["python", "js", "ts", "rust"], "python"))
 def test_a_new_project_is_what_its_readme_says(language: str, page: Page) -> None:
     """Its test passes, it runs, again at a save, and is deployed."""
-    if language == "js":
+    if language in ("js", "ts"):
         require_javascript()
     use_toolchain()
     page.reader.types(f"pie-py new quick --lang {language}")
     page.reader.folder /= "quick"
-    for block in blocks(f"pie_py/cli/templates/{language}/README.md"):
+    for block in blocks("pie_py/cli/templates/all/README.md"):
         page.reader.types(block.code.replace("NAME", "quick"))
 
 

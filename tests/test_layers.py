@@ -69,7 +69,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "device_programs": "errors fairness confined",
         "wasm": "errors",
         "programs": "errors data_folder fairness confined wasm",
-        "journal": "",
+        "journal": "errors",
         "instances": "errors data_folder timers tasks fairness shares wasm programs journal",
         "resources": "errors shares timers",
         "prefix": "errors instances resources",

@@ -31,13 +31,16 @@ from pie_control.api.encode import EncodeCalls
 from pie_control.api.grammar.functions import LONG_CALLS, GrammarCalls
 from pie_control.api.grammar.service import GrammarService
 from pie_control.api.http.functions import HttpClient
+from pie_control.api.http.request import HEADER_BYTES
 from pie_control.api.images import ImageCalls
 from pie_control.api.mcp.functions import McpServers
+from pie_control.api.messaging.channel import OWN_BYTES
 from pie_control.api.messaging.functions import Bus
 from pie_control.api.offload import OffloadCalls
 from pie_control.api.run_text import RunTextCalls
 from pie_control.api.runtime import GuestClocks, RuntimeCalls, SourceCalls
 from pie_control.api.sample import SamplerCalls
+from pie_control.api.store.entries import ON_DISK
 from pie_control.api.store.functions import StoreCalls
 from pie_control.api.store.service import StoreService
 from pie_control.api.tokenize import SLOW_CALLS, TokenizeCalls
@@ -68,7 +71,14 @@ from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_control.shares import Shares
 from pie_control.timers import Timers
 from pie_control.wasm import HostFunction
-from pie_py.config.kept_files import FILES_FOLDER, bytes_on_disk, folder_of
+from pie_py.config.kept_files import (
+    FILES_FOLDER,
+    RESPONSES_FILE,
+    bytes_on_disk,
+    folder_of,
+    on_disk,
+    told_bytes,
+)
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Hello, NoTokens
 
@@ -204,15 +214,30 @@ class Wiring:
 
     def _declare_kept(self, config: ServerConfig) -> None:
         """Declares what is kept of users when no instance of theirs is alive."""
-        files, queues = config.data_folder / FILES_FOLDER, config.messaging.user_bytes
-        self.shares.add_measured(
+        shares, folder, servers = self.shares, config.data_folder, config.mcp.client_servers
+        read, files = trio.to_thread.run_sync, folder / FILES_FOLDER
+        queues = config.messaging.user_bytes + config.messaging.queues * OWN_BYTES
+        shares.add(
+            "bytes of results", BYTES_OF_USER, self.results.bytes_of, lambda _: BYTES_OF_USER
+        )
+        shares.add("bytes of work queues", queues, self.messaging.bytes_of, lambda _: queues)
+        shares.add_measured(
             "bytes of files and batches",
             config.gateway.file_bytes,
-            lambda user: bytes_on_disk(folder_of(files, user)),
+            lambda user: read(bytes_on_disk, folder_of(files, user)),
         )
-        self.shares.add_measured("bytes of results", BYTES_OF_USER, self.results.bytes_of)
-        in_queues = self.messaging.bytes_of
-        self.shares.add("bytes of work queues", queues, in_queues, lambda user: queues)
+        shares.add_measured(
+            "bytes of responses", None, lambda user: read(told_bytes, folder / RESPONSES_FILE, user)
+        )
+        shares.add_measured(
+            "bytes of MCP servers",
+            servers * on_disk(2 * HEADER_BYTES),
+            lambda user: read(self.mcp.registry.bytes_of, user),
+        )
+        store = config.store
+        shares.add_measured(
+            "bytes of the store", store.bytes + store.keys * ON_DISK, self.store.bytes_of
+        )
 
     def _join_instances(self) -> None:
         """Each part with a table by instance learns of their start and their end."""

@@ -14,7 +14,6 @@ TOPICS = (
     "rain tea volcanoes chess bread whales bridges sleep paper honey trains music gardens winter"
     " history money"
 ).split()
-HELD_OUT_TOPICS = "mountains coffee computers dreams castles spiders cycling cheese".split()
 QUESTIONS = (
     "Explain in a few sentences what people should know about {}.",
     "Write a very short story about {}.",

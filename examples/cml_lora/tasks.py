@@ -80,7 +80,7 @@ def draw_sample(
             (*c[:-1], replace(c[-1], answered=random.random() < 0.5)) for c in request.chains
         )
         request = replace(request, chains=chains)
-    sample = simulate(random, request, late, kind="errands" if listed else "asynchronous")
+    sample = simulate(random, request, late, listed=listed)
     if late and random.random() < 0.4:  # the task comes from another agent
         sender = random.choice(PEOPLE).lower()
         told = "[INTR]user[HEAD]also ", f"[INTR]agent[HEAD]{sender}: "

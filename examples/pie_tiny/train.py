@@ -1,7 +1,5 @@
 """Trains pie-tiny or its drafter on the corpus.
 
-    python -m examples.pie_tiny.train --model pie-tiny --run RUN_FOLDER
-
 A run can be stopped at any moment and goes on from its last checkpoint when started again: the
 folder holds the checkpoint, the tokenizer, the log of losses and, at the end, the exported model.
 Two processes never train in one folder.
@@ -14,6 +12,7 @@ import json
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,14 +22,13 @@ from typing import Any, TextIO
 
 import click
 import torch
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
 from torch.nn import Module
 from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
 from examples.pie_tiny.data import Batch, Stage, batches
-from examples.pie_tiny.model import SIZES, build, export
+from examples.pie_tiny.model import build, export
 from examples.pie_tiny.tokenizer import IGNORED, save_tokenizer, train_tokenizer
 
 SEED = "pie-tiny"
@@ -106,11 +104,7 @@ class Trainer:
             stop: asked after every step.
             save_seconds: between two checkpoints; one is written at the end in any case.
         """
-        log = (self.folder / "log.jsonl").open("a", encoding="utf-8")
-        with _progress() as progress, log:
-            bar = progress.add_task(
-                "training", total=self.plan.tokens, completed=self.tokens, loss=math.nan
-            )
+        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:
             saved, losses = time.monotonic(), []
             stream = self._stream()
             while self.tokens < self.plan.tokens and not stop.asked:
@@ -121,16 +115,16 @@ class Trainer:
                 losses.append(self._train(next(stream)))
                 self.seconds += time.monotonic() - started
                 if self.step == 1 or self.step % LOG_STEPS == 0:  # the first shows that it runs
-                    loss = sum(losses) / len(losses)
-                    losses.clear()
-                    entry = {"step": self.step, "tokens": self.tokens, "loss": round(loss, 4)}
-                    entry |= {
+                    entry = {
+                        "step": self.step,
+                        "tokens": self.tokens,
+                        "loss": round(sum(losses) / len(losses), 4),
                         "rate": round(self.plan.rate(self.tokens), 4),
                         "seconds": round(self.seconds, 1),
                     }
-                    log.write(json.dumps(entry) + "\n")
-                    log.flush()
-                    progress.update(bar, completed=self.tokens, loss=loss)
+                    losses.clear()
+                    for file in (log, sys.stderr):
+                        print(json.dumps(entry), file=file, flush=True)
                 if time.monotonic() - saved > save_seconds:
                     self.save()
                     saved = time.monotonic()
@@ -226,32 +220,14 @@ def _optimizers(model: LlamaForCausalLM, plan: Plan) -> list[torch.optim.Optimiz
     return [muon, adam]
 
 
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} tokens, loss {task.fields[loss]:.3f}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+def train(name: str, folder: Path, tokens: int, *, compiled: bool, save_seconds: float) -> None:
+    """Trains a model, or goes on where a run was stopped, and exports it to FOLDER/model.
 
-
-@click.command()
-@click.option("--model", type=click.Choice(list(SIZES)), default="pie-tiny")
-@click.option(
-    "--run", "folder", type=click.Path(path_type=Path), required=True, help="Folder of the run."
-)
-@click.option("--tokens", default=130_000_000, help="How many to train on, in all.")
-@click.option("--save-seconds", default=120.0, help="Between two checkpoints.")
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-@click.option(
-    "--compile/--no-compile", "compiled", default=True, help="Half as fast again, after a minute."
-)
-def main(
-    model: str, folder: Path, tokens: int, save_seconds: float, device: str, compiled: bool
-) -> None:
-    """Trains a model, or goes on where a run was stopped, and exports it to RUN/model."""
-    trainer = Trainer(model, folder, Plan(tokens), torch.device(device), compiled)
+    Raises:
+        SystemExit: a signal has stopped it.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    trainer = Trainer(name, folder, Plan(tokens), device, compiled)
     if not trainer.run(Stop(), save_seconds):
         raise SystemExit("stopped; run the same command again to go on")
     export(trainer.model, folder / "model")
@@ -259,7 +235,3 @@ def main(
     click.echo(
         f"{trainer.tokens:,} tokens in {trainer.seconds / 60:.0f} minutes: {folder / 'model'}"
     )
-
-
-if __name__ == "__main__":
-    main()

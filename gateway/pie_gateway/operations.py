@@ -71,6 +71,7 @@ _get, _post, _delete = (partial(Operation, method) for method in ("GET", "POST",
 _LISTED = (("all", {"type": "boolean", "default": False}),)
 _FORCED = (("force", {"type": "boolean", "default": False}),)
 _AFTER = (("after", {"type": "integer", "minimum": 0, "maximum": 10**15 - 1, "default": 0}),)
+_CONTEXT = (("context", {"type": "integer", "minimum": 0, "maximum": 10**9, "default": 0}),)
 _LIMIT = ("limit", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100})
 _BATCHES = (_LIMIT, ("after", {"type": "string", "default": ""}))
 _FILES = (
@@ -183,6 +184,7 @@ OPERATIONS = (
         more=(504,),
     ),
     _get("/v1/programs/{program}", programs.program, inferlets.ProgramCard),
+    _post("/v1/programs/{program}/current", programs.make_current, inferlets.ProgramCard),
     _delete(
         "/v1/programs/{program}", programs.remove, inferlets.Removed, query=_FORCED, more=(409,)
     ),
@@ -220,8 +222,7 @@ OPERATIONS = (
         status=201,
         more=(409, 504),
     ),
-    _get(_INSTANCE + "/inspect", watching.inspect, ANY),
-    _get("/v1/live", watching.live, bytes, streams=True),
+    _get(_INSTANCE + "/inspect", watching.inspect, ANY, query=_CONTEXT),
     _get("/v1/server", instances.server, inferlets.ServerInfo),
     _get("/v1/stats", instances.stats, ANY),
     _get("/metrics", watching.metrics, str),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import anyio
 
 from pie_py.bench.decoding import decode_in
-from pie_py.bench.hot_path import PROGRAM
 from pie_py.bench.report import Report, percentile
 from pie_py.bench.server import bench_server, with_room
 from pie_py.config.model import ModelConfig
+
+PROGRAM = Path(__file__).parent / "guests" / "decode.py"
 
 
 def throughput(model: ModelConfig, at_once: Sequence[int], prompt: int, tokens: int) -> Report:

@@ -58,7 +58,6 @@ EXAMPLES = {
     "version": "pie-py version",
     "bench": "pie-py bench throughput --at-once 1,8",
     "bench throughput": "pie-py bench throughput --at-once 1,8",
-    "bench hot-path": "pie-py bench hot-path --check",
 }
 
 

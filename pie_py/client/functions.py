@@ -33,7 +33,7 @@ from pie_py.config.shipped_files import shipped_folder
 
 MOST_CHARACTERS = 1 << 18  # of a result that are sent; the model gets to see fewer
 
-Mode = Literal["async", "async_naive", "sync", "sync_parallel"]
+Mode = Literal["async", "sync", "sync_parallel"]
 
 
 @dataclass(frozen=True)

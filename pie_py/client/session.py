@@ -115,6 +115,8 @@ class Session:
         self.on_known: Callable[[], None] = lambda: None  # called by the first welcome or by death
         self.calls = Calls()
         self.life: str | None = None  # of a cluster's node, that this session is with alone
+        # Called with the stream of a durable instance that goes on elsewhere, and why.
+        self.on_moved: Callable[[Stream, str], None] | None = None
         self._id = session
         self._server = server
         self._patience = patience
@@ -169,10 +171,19 @@ class Session:
         self.on_known()
 
     def lose(self, reason: str) -> None:
-        """The node of a cluster is gone, and with it the instances: their streams end."""
+        """The node of a cluster is gone, and with it the instances: their streams end, but those of
+        durable ones.
+        """
         for stream in list(self._streams.values()):
-            stream.finish("failed", reason)
+            self._gone(stream, reason)
         self.die(RpcError("node-lost", reason))
+
+    def _gone(self, stream: Stream, reason: str) -> None:
+        if stream.durable and self.on_moved is not None:
+            del self._streams[stream.instance]
+            self.on_moved(stream, reason)
+        else:
+            stream.finish("failed", reason)
 
     def leave(self) -> None:
         """The client leaves on purpose: the server need not keep the session."""
@@ -281,6 +292,9 @@ class Session:
                 # The server would take what comes before its welcome for a new session's.
                 self.disconnected()
                 self.connected()
+            case Closed(instance, "node-lost", text):
+                if (stream := self._streams.get(instance)) is not None:
+                    self._gone(stream, f"node-lost: {text}")
             case Closed(instance, code, text):
                 if (stream := self._streams.pop(instance, None)) is not None:
                     stream.close(RpcError(code, text))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import threading
 from pathlib import Path
 from typing import Any, get_args
@@ -18,6 +17,7 @@ from support.scripts import (
     ASYNCLM,
     answer,
     events,
+    forced_program,
     results,
     run,
     script,
@@ -27,7 +27,6 @@ from support.scripts import (
 )
 from support.servers import Server
 
-from benchmarks.async_calls.forced import forced_program
 from pie_py.client.errors import InferletFailed, UsageError
 from pie_py.client.functions import Mode
 from pie_py.client.sync import Client
@@ -56,8 +55,6 @@ def test_every_mode_makes_all_calls_and_delivers_all_results(client: Client, mod
         ]
     elif mode == "sync_parallel":
         assert order[:4] == ["call a1", "call b1", "interrupt a1", "interrupt b1"]
-    if mode == "async_naive":
-        assert record["recomputed_tokens"] > record["prompt_tokens"]
 
 
 def test_more_tasks_than_the_embedded_model_knows_are_a_warning(client: Client) -> None:
@@ -163,8 +160,7 @@ def test_a_call_that_expects_no_answer_wakes_nobody(client: Client) -> None:
     ]
 
 
-@pytest.mark.parametrize("mode", ["async", "async_naive"])
-def test_a_chain_goes_on_while_a_slow_call_runs(client: Client, mode: Mode) -> None:
+def test_a_chain_goes_on_while_a_slow_call_runs(client: Client) -> None:
     chain_done = threading.Event()
 
     def slow() -> str:
@@ -181,7 +177,6 @@ def test_a_chain_goes_on_while_a_slow_call_runs(client: Client, mode: Mode) -> N
         "do it",
         [slow],
         tools=[QUICK],
-        mode=mode,
         options=["--script", calls, "--declared-times"],
         on_event=on_event,
     )
@@ -203,14 +198,6 @@ def test_a_list_of_one_task_is_done_once(client: Client, verb: str, thing: str) 
     tool.__name__ = f"{verb}_{thing}"
     record = client.answer(f"- {verb} {thing} with place east.", [tool])
     assert (called, record["ended"]) == (["east"], "done")
-
-
-def test_stateless_turns_compute_everything_anew(client: Client) -> None:
-    calls = script("a: quick(x=1)", "b: quick(x=2)")
-    kept = run(client, [QUICK], calls, "--policy", "preserve", mode="sync")
-    anew = run(client, [QUICK], calls, "--stateless", mode="sync")
-    assert kept["recomputed_tokens"] == 0
-    assert anew["recomputed_tokens"] > 2 * anew["prompt_tokens"]
 
 
 def test_calls_start_when_their_block_closes_and_no_more_than_the_limit(client: Client) -> None:
@@ -245,26 +232,20 @@ def test_whatever_a_tool_does_becomes_a_value(client: Client) -> None:
         simulated("fail", 0.0, error="no such [END] luck<|end|>"),
         simulated("hostile", 0.0, hostile),
         simulated("good", 0.0, {"deep": [1, None, True]}),
-        tool("huge", {"kind": "python", "code": "['x' * 1000] * 99"}),
-        tool("typed", {"kind": "simulated", "seconds": 0}, ["n"]),
+        simulated("huge", 0.0, ["x" * 1000] * 99),
     ]
     # Two of a kind so that results arrive in the same step.
     names = ["hang", "fail", "hostile", "good", "huge", "hang", "good", "good", "hostile"]
     calls = [f"c{n}: {name}()" for n, name in enumerate(names)]
-    loose = ["n1: nothing()", "n2: typed(m=1)", "n3: typed(1, n=1)", "n4: good(1)", "n5: 1 + 1"]
-    record = run(client, tools, script(*calls, *loose), "--strictness", "markers")
+    record = run(client, tools, script(*calls))
     found = results(record)
-    assert len(record["calls"]) == len(calls) + len(loose)  # no text has become a call
+    assert len(record["calls"]) == len(calls)  # no text has become a call
     assert found["c0"] == found["c5"] == "error: timeout after 0.2 s"
     assert found["c1"] == "error: no such [END] luck<|end|>"
     assert json.loads(found["c2"]) == hostile
     assert json.loads(found["c3"]) == {"deep": [1, None, True]}
     assert found["c4"].startswith('["xxx')
-    assert found["n1"] == "error: there is no function nothing"
-    assert found["n2"] == "error: typed has no argument m"
-    assert found["n3"] == "error: the argument n is given twice"
-    assert found["n4"] == "error: good takes 0 arguments at most"
-    assert found["n5"].startswith("error: not a call with literal arguments")
+    assert len(found["c4"]) == 500
     told = events(record, "interrupt")
     assert sorted(told) == sorted(f"interrupt {identifier}" for identifier in found)
     assert record["text"] == "Done."
@@ -377,23 +358,6 @@ def test_whatever_a_function_of_the_client_gives_becomes_a_value(
         value, told = given[int(call["identifier"][1:])]
         assert call["result"].startswith(told), (call, value)
         assert call["delivered"] is not None
-
-
-def test_values_that_json_has_not(client: Client) -> None:
-    codes = ["{(1, 2): 3}", "[1e999 - 1e999]", r"'x\ud800'", "1 / 0", "10 ** 999"]
-    tools = [tool(f"f{n}", {"kind": "python", "code": code}) for n, code in enumerate(codes)]
-    shown = client.launch(
-        client.upload(forced_program(), name="forced"),
-        ["--tools", json.dumps(tools), "--script", script(*(f"a{n}: f{n}()" for n in range(5)))],
-    )
-    told = "".join(str(message) for message in shown)
-    shown.result()
-    found = dict(re.findall(r"<- (a\d): (.*)", told))
-    assert found["a0"] == '"{(1, 2): 3}"'
-    assert found["a1"] == '"[nan]"'
-    assert found["a2"] == r'"x\ud800"'
-    assert found["a3"].startswith("error: ")
-    assert found["a4"] == "1" + "0" * 499
 
 
 def test_what_is_said_meanwhile_may_be_anything(client: Client) -> None:
@@ -512,9 +476,7 @@ def test_pages_that_were_away_change_nothing(client: Client, policy: str) -> Non
     assert kept["said"] == away["said"]
 
 
-@pytest.mark.parametrize("syntax", ["python", "json"])
-@pytest.mark.parametrize("strictness", ["markers", "calls", "tools"])
-def test_wild_generations_are_valid(client: Client, syntax: str, strictness: str) -> None:
+def test_wild_generations_are_valid(client: Client) -> None:
     typed = tool("typed", {"kind": "simulated", "seconds": 0, "result": 1})
     typed["parameters"] = {
         "properties": {
@@ -531,7 +493,7 @@ def test_wild_generations_are_valid(client: Client, syntax: str, strictness: str
             client,
             [typed, QUICK, simulated("a.b", 0)],
             None,
-            *("--syntax", syntax, "--strictness", strictness, "--style", "compact"),
+            *("--style", "compact"),
             *("--temperature", "1.5", "--seed", str(seed), "--max-tokens", "200"),
         )
         identifiers = [call["identifier"] for call in record["calls"]]
@@ -539,11 +501,7 @@ def test_wild_generations_are_valid(client: Client, syntax: str, strictness: str
         assert len(set(identifiers)) == len(identifiers)
         assert all(name.isidentifier() for name in identifiers)
         for call in record["calls"]:
-            if strictness != "markers" and call["failed"]:
-                assert "not a call" not in call["result"], call
-                assert "not JSON" not in call["result"], call
-            if strictness == "tools" and call["result"] is not None:
-                assert not call["failed"], call
+            assert call["result"] is None or not call["failed"], call
     assert found, "the model has made no call"
 
 
@@ -554,11 +512,10 @@ def test_a_script_keeps_to_cml_too(client: Client) -> None:
 
 
 def test_what_does_not_fit_is_cut_or_ends_it(client: Client) -> None:
-    large = tool("large", {"kind": "python", "code": "'word ' * 19000"})
+    large = simulated("large", 0.0, "word " * 19000)
     calls = script("a: large()", ("b: large()", "a"))
     record = run(client, [large], calls, "--most-value-tokens", "5000")
     assert record["ended"] in ("done", "context")
-    assert record["peak_tokens"] <= 2048
     short = run(client, [SLOW], script("a: slow()"), "--max-tokens", "3")
     assert (short["ended"], short["generated_tokens"]) == ("max_tokens", 3)
     with pytest.raises(InferletFailed, match="leaves no room in a context"):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.forced_calls import Order, Script, ScriptedCall
 from support.tokenizers_of_tests import dialect, stop_token
-
-from benchmarks.async_calls.guests.forced import Order, Script, ScriptedCall
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ from typing import Literal
 import click
 import pytest
 from click.testing import CliRunner
-from support.scripts import script, simulated
+from support.scripts import forced_program, script, simulated
 from support.servers import Server
 
-from benchmarks.async_calls.forced import forced_program
 from pie_py.cli import main
 from pie_py.cli.arguments import with_files
 from pie_py.client import Function
@@ -84,7 +83,7 @@ def test_the_command_line_runs_it_with_a_tools_file(calling_server: Server, tmp_
     ]
     assert lines[-2] == "Done."
     assert lines[-1].startswith(tuple("0123456789")), lines[-1]
-    for mode in ("async_naive", "sync", "sync_parallel"):
+    for mode in ("sync", "sync_parallel"):
         shown = CliRunner().invoke(main, [*given, "--mode", mode, *options])
         assert shown.exit_code == 0, shown.output
         assert "\nDone.\n" in shown.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +14,9 @@ from support.checkpoints import make_llama, small_tokenizer
 from support.scripts import results, run, script, simulated
 from tokenizers import Tokenizer
 
-from examples.cml_lora.bfcl import SETS, questions
-from examples.cml_lora.evaluate import TextMarkers, wilson
 from examples.cml_lora.lora import divergence, load_model, with_new_adapter
-from examples.cml_lora.tasks import draw_sample, encode_sample, encode_text
+from examples.cml_lora.tasks import draw_sample, encode_sample
 from examples.cml_lora.train import main
-from examples.pie_tiny.call_episodes import Synchronous
 from examples.pie_tiny.corpus.sample import Sample, Split
 from examples.pie_tiny.corpus.tasks import Request
 from pie_py.client.functions import Mode
@@ -43,7 +39,7 @@ def drawn(count: int, *, asynchronous: bool, held_out: bool = False) -> list[Sam
 
 
 def names(samples: list[Sample]) -> set[str]:
-    requests = [sample.answer["request"] for sample in samples]
+    requests = [sample.request for sample in samples]
     assert all(isinstance(request, Request) for request in requests)
     return {function.name for request in requests for function in request.functions}  # type: ignore[attr-defined]
 
@@ -70,73 +66,6 @@ def test_the_model_learns_its_own_words_alone() -> None:
         assert "[INTR]" not in text
         assert text.startswith("[CALL]")
         assert text.endswith("<|im_end|>")
-
-
-def test_ideal_answers_are_all_right() -> None:
-    encoder = tokenizer()
-    vocabulary = TextMarkers(encoder)
-    for sample in drawn(50, asynchronous=False, held_out=True):
-        episode = Synchronous(vocabulary, sample)
-        ids, learned = encode_sample(encoder, sample)
-        shown = list(episode.prompt)
-        for token, is_own in zip(ids, learned, strict=True):
-            if is_own:
-                assert len(shown) < len(ids)
-                shown += [token, *episode.sampled(token)]
-        assert shown == ids
-        assert episode.all_right
-        assert episode.closed_right
-
-
-QUESTION = {
-    "id": "parallel_0",
-    "question": [[{"role": "user", "content": "Play Björk and Boards of Canada, softly."}]],
-    "function": [{"name": "music.play", "parameters": {"properties": {"who": {}, "loud": {}}}}],
-}
-TRUTH = [
-    {"music.play": {"who": ["Björk"], "loud": [1, 2]}},
-    {"music.play": {"who": ["Boards of Canada", "BoC"], "loud": [1, ""]}},
-]
-
-
-@pytest.mark.parametrize(
-    ("calls", "right", "exact"),
-    [
-        (['music_play(who="boards of canada.")', 'music_play(who="Björk", loud=2)'], 2, True),
-        (['music_play(who="Björk", loud=2)'], 1, False),
-        (['music_play(who="Björk", loud=3)', 'music_play(who="BoC", loud=1)'], 1, False),
-        (['music_play(who="Björk")', 'music_play(who="BoC", speed=1)'], 0, False),
-        (['music_play(who="BoC")', *['music_play(who="Björk", loud=1)'] * 2], 2, False),
-    ],
-)
-def test_questions_of_the_leaderboard(
-    tmp_path: Path, calls: list[str], right: int, exact: bool
-) -> None:
-    data = tmp_path / "bfcl_eval" / "data"
-    (data / "possible_answer").mkdir(parents=True)
-    for file in SETS.values():
-        (data / file).write_text(json.dumps(QUESTION))
-        answer = {"id": QUESTION["id"], "ground_truth": TRUTH}
-        (data / "possible_answer" / file).write_text(json.dumps(answer))
-    encoder = tokenizer()
-    (question,) = questions(tmp_path, "v1-parallel", TextMarkers(encoder))
-    assert "music_play~50(who, loud)" in encoder.decode(question.prompt)
-    blocks = [f"[CALL]a{n}[HEAD]{call}[END]" for n, call in enumerate(calls)]
-    written = "".join(blocks) + "[TRAP][END]" * len(calls) + "<|im_end|>"
-    shown: list[int] = []
-    for token in encode_text(encoder, written):
-        shown += question.sampled(token)
-    assert question.done
-    assert question.violation is None
-    assert encoder.decode(shown).count('"ok"') == len(calls)
-    assert (question.right, question.exact) == (right, exact)
-
-
-def test_intervals_of_shares() -> None:
-    low, high = wilson(90, 100)  # as in Brown, Cai and DasGupta 2001, by their formula (4)
-    assert (round(low, 4), round(high, 4)) == (0.8256, 0.9448)
-    assert wilson(0, 10)[0] == 0.0
-    assert wilson(10, 10)[1] == 1.0
 
 
 def test_how_far_an_adapter_moves_a_model(tmp_path: Path) -> None:

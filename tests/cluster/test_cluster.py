@@ -99,26 +99,6 @@ async def main(args):
 """
 
 
-RUNS = b"""
-from inferlet import runtime, session, store
-
-
-async def main(args):
-    me = f"{runtime.instance_id()} ".encode()
-    await store.update(args[0], lambda value: (value or b"") + me)
-    session.send("begun")
-    await session.receive()
-    return "done"
-"""
-READS = b"""
-from inferlet import store
-
-
-async def main(args):
-    return (await store.get(args[0]) or b"").decode()
-"""
-
-
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres | None]:
     """PostgreSQL, if it is installed."""
@@ -189,19 +169,6 @@ def second(cluster: Cluster, postgres: Postgres | None) -> Iterator[Second]:
 def client(cluster: Cluster) -> Iterator[Client]:
     with cluster.client() as client:
         yield client
-
-
-def result_of(cluster: Cluster, instance: str, connected: threading.Semaphore) -> str:
-    """Waits for a result as another client, which connects to the node first."""
-    with cluster.client() as client:
-        client.logs(instance)
-        connected.release()
-        return client.result(instance)
-
-
-def runs(client: Client, key: str) -> list[str]:
-    """The lives in which a launch has written to the store, in order."""
-    return [one.partition("@")[2] for one in client.launch("reads", [key]).result().split()]
 
 
 def lost(instance: Instance) -> tuple[str, float]:
@@ -411,7 +378,7 @@ def test_a_node_has_two_connections_to_the_database(
         " AND datname = current_database()"
     )
     with psycopg.connect(database) as sql, cluster.client() as client:
-        client.launch("echo", restart=1).cancel()
+        client.launch("echo", durable=True).cancel()
         assert client.launch("shares", ["topic"]).result() == "kept"  # has asked for an owner
         (connections,) = sql.execute(ask).fetchone() or (0,)
     assert 0 < connections <= 2 * len(cluster.nodes()) + 1  # that of the gateway
@@ -475,74 +442,6 @@ def test_a_node_that_is_cut_off_serves_its_clients_until_its_life_is_over(
     assert lost(instance)[0].startswith("node-lost: ")
     assert echoes(other)
     cluster.lives_again(instance.node)
-
-
-@pytest.mark.nightly
-def test_restartable_launches_run_again_and_never_twice_at_once(
-    client: Client, cluster: Cluster, second: Second, postgres: Postgres | None
-) -> None:
-    """A node is killed while another one is cut off; then PostgreSQL is away."""
-    if postgres is None or second.way_to_data is None:
-        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    client.upload(RUNS, name="runs")
-    client.upload(READS, name="reads")
-    plain, victim = launched_on(client, second.node), launched_on(client, "n1")
-    launches = {
-        "twice": client.launch("runs", ["twice"], near=victim.id, restart=2, keep=True),
-        "once": client.launch("runs", ["once"], near=victim.id, restart=1),
-        "never": client.launch("runs", ["never"], near=victim.id, keep=True),
-        "alone": client.launch("runs", ["alone"], near=plain.id, restart=1),
-    }
-    assert [one.receive() for one in launches.values()] == ["begun"] * 4
-    assert {one.node for one in launches.values()} == {victim.node, plain.node}
-    waits = ThreadPoolExecutor(2)
-    connected = threading.Semaphore(0)
-    ends = [
-        waits.submit(result_of, cluster, launches[key].id, connected)  # waits through all runs
-        for key in ("alone", "twice")
-    ]
-    for _ in ends:
-        assert connected.acquire(timeout=10)
-    second.way.cut()
-    second.way_to_data.cut()
-    cluster.control("n1").kill()
-    assert lost(launches["twice"])[0].startswith("node-lost: ")
-    # What is restartable ends where it cannot be held any more, before it runs elsewhere.
-    assert "has lost its lease" in lost(launches["alone"])[0]
-    assert runs(client, "alone") == [plain.node]
-    assert echoes(plain)
-    for key in ("twice", "once", "alone"):
-        wait_for(lambda key=key: len(runs(client, key)) == 2)  # type: ignore[misc]
-        assert len(set(runs(client, key))) == 2
-    second.way.mend()
-    second.way_to_data.mend()
-    cluster.lives_again(plain.node)
-    with pytest.raises(InferletFailed, match=r"node-lost: .* that was run 1 of 1"):
-        client.result(launches["never"].id)
-    now = {key: client.attach(launches[key].id) for key in ("twice", "once", "alone")}
-    assert {one.receive() for one in now.values()} == {"begun"}
-    now["alone"].send("end")
-    assert now["alone"].result() == "done"
-    cluster.lives_again(victim.node)
-    postgres.kill()
-    try:
-        for key in ("twice", "once"):
-            assert "has lost its lease" in lost(now[key])[0]
-    finally:
-        postgres.start()
-    third = client.attach(now["twice"].id)
-    assert third.receive() == "begun"
-    third.send("end")
-    assert third.result() == "done"
-    cluster.control((third.node or "").split(".")[0]).kill()
-    cluster.lives_again(third.node)
-    assert [end.result(30) for end in ends] == ["done", "done"]
-    waits.shutdown()
-    with cluster.client() as other:
-        assert other.result(third.id) == "done"
-        with pytest.raises((RpcError, InferletFailed), match="node-lost"):
-            other.attach(now["once"].id).result()
-        assert [len(runs(other, key)) for key in launches] == [3, 2, 1, 2]
 
 
 @pytest.mark.nightly

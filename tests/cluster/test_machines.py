@@ -214,7 +214,6 @@ def test_a_user_gets_no_rights_of_a_member(machines: Machines, ann: Client) -> N
         (token.gateway, key, "program", {"hash": digest, "user": "ann"}),
         (token.gateway, key, "program-bytes", {"hash": digest}),
         (token.gateway, key, "drain", {"node": "n1", "seconds": 0}),
-        (node.endpoint, at_node, "launch-again", {"launch": "echo-00000000", "run": 1}),
         (node.endpoint, at_node, "load-adapter", {"model": "m", "name": "n", "folder": "/"}),
     ):
         with pytest.raises(RpcError, match="permission-denied"):

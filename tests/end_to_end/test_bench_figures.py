@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.hot_path import OURSELVES, Count, calls_a_token
 from pie_py.bench.decoding import Decoded
-from pie_py.bench.hot_path import OURSELVES, Count, calls_a_token
 from pie_py.bench.report import percentile
 
 MS = 1_000_000

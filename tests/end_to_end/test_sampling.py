@@ -54,6 +54,24 @@ def test_greedy_and_its_log_probabilities(
             assert math.isclose(ours, float(theirs), rel_tol=1e-3)
 
 
+@languages
+@pytest.mark.parametrize("sampler", [{"temperature": 0.9, "seed": 3}, {"top_p": 0.5, "seed": 4}])
+def test_log_probabilities_of_a_run_are_the_models_own(
+    server: Server, checkpoint: Path, guests: Path, sampler: dict[str, Any], language: str
+) -> None:
+    jobs = [
+        {"tokens": prompt(9 + 8 * i, i), "count": 40, "sampler": sampler, "scored": True}
+        for i in range(3)
+    ]
+    answers = run_all(server, guests, "generate", jobs, language)
+    for job, answer in zip(jobs, answers, strict=True):
+        assert len(answer["tokens"]) == len(answer["logprobs"]) == 40
+        for i in range(0, 40, 3):
+            exact = reference.probabilities(checkpoint, job["tokens"] + answer["tokens"][:i])
+            expected = math.log(exact[answer["tokens"][i]])
+            assert math.isclose(answer["logprobs"][i], expected, abs_tol=1e-4)
+
+
 def test_the_same_seed_gives_the_same_tokens_alone_and_among_others(
     server: Server, guests: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import ssl
 import subprocess
@@ -10,12 +11,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import httpx2
 import pytest
 import trustme
 from support.gateways import Gateway
 from support.servers import Server
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from pie_gateway.http.limits import Bucket
 from pie_gateway.operations import OPERATIONS
@@ -83,6 +87,12 @@ def test_other_machines_need_keys(server: Server, folder: Path) -> None:
     with Gateway(server, folder, http="0.0.0.0:0") as gateway, gateway.http() as http:
         assert http.get("/v1/models").status_code == 401
         assert http.get("/v1/models", headers={"x-api-key": key}).status_code == 200
+        live = gateway.url.replace("http", "ws") + "/v1/live"
+        with connect(live, subprotocols=cast(Any, ["pie", f"pie-key.{key}"])) as page:
+            assert page.subprotocol == "pie"
+            assert json.loads(page.recv())["server"]["user"] == "ann"
+        with pytest.raises(InvalidStatus), connect(live):
+            pass
 
 
 def test_a_bucket_fills_within_a_minute() -> None:

@@ -466,11 +466,6 @@ class Deceit:
     after.
     """
 
-    def masked_and_shown_again(self, text: Text) -> int:
-        text.guest.mask(pair(text.pages[0]), 1)
-        text.guest.mask(pair(text.pages[0]), 0)
-        return 0
-
     def positions_with_a_gap(self, text: Text) -> int:
         guest, start = text.guest, len(text.tokens)
         embeds = guest.embeds(2)
@@ -537,53 +532,12 @@ class Deceit:
         text.tokens += [1, 2]
         return 0
 
-    def a_forward_that_failed(self, text: Text) -> int:
-        guest = text.guest
-        guest.server.drain()
-        guest.server.worker.fail_kinds = {"forward"}
-        text.run([1, 2], insert=False)
-        settle(guest)
-        guest.server.worker.fail_kinds = set()
-        return 0
-
     def a_mask(self, text: Text) -> int:
         guest, start = text.guest, len(text.tokens)
         embeds = guest.embeds(1)
         guest.embed([1], start, embeds)
         guest.forward(text.spans, embeds, text.spans, [], [2, 1, start])
         text.tokens.append(1)
-        return 1
-
-    def a_page_left_out(self, text: Text) -> int:
-        guest, start = text.guest, len(text.tokens)
-        embeds = guest.embeds(2)
-        guest.embed([1, 2], start, embeds)
-        guest.forward(pair(text.pages[1]), embeds, text.spans)
-        text.tokens += [1, 2]
-        return 1
-
-    def a_page_seen_twice(self, text: Text) -> int:
-        guest, start = text.guest, len(text.tokens)
-        embeds = guest.embeds(2)
-        guest.embed([1, 2], start, embeds)
-        guest.forward([*pair(text.pages[0]), *text.spans], embeds, text.spans)
-        text.tokens += [1, 2]
-        return 1
-
-    def into_pages_that_hold_something(self, text: Text) -> int:
-        guest, start = text.guest, len(text.tokens)
-        other = guest.filled(2)
-        embeds = guest.embeds(4)
-        guest.embed([1, 2, 3, 4], start, embeds)
-        guest.forward(text.spans, embeds, [*pair(text.pages[1]), *other])
-        text.pages += addresses(other)
-        text.tokens += [1, 2, 3, 4]
-        return 1
-
-    def through_an_adapter(self, text: Text) -> int:
-        text.adapter = "x"
-        text.run([1, 2], insert=False)
-        text.adapter = ""
         return 1
 
     def cut_and_written_anew_where_a_fork_reads(self, text: Text) -> int:
@@ -597,48 +551,6 @@ class Deceit:
         guest.server.drain()
         assert fork.insert() == 0
         return 2
-
-    def an_embed_that_failed_before_anything_else(self, text: Text) -> int:
-        text.guest = guest = Guest(text.guest.server, text.guest.instance)  # another queue
-        guest.server.drain()
-        text.tokens, text.pages = [], addresses(guest.pages(1))
-        embeds = guest.embeds(2)
-        guest.embed([9, 9], 0, embeds)
-        guest.server.drain()
-        guest.server.worker.fail_kinds = {"embed_text"}
-        guest.embed([1, 2], 0, embeds)
-        settle(guest)
-        guest.server.worker.fail_kinds = set()
-        text.keep(embeds, 2)
-        text.tokens += [1, 2]
-        return 0
-
-    def another_page_for_the_first(self, text: Text) -> int:
-        text.run([1, 2], insert=False)
-        text.pages[:1] = addresses(text.guest.filled(4))
-        text.tokens[:4] = [0, 1, 2, 3]
-        return 1
-
-    def a_copy_of_what_has_changed(self, text: Text) -> int:
-        guest = text.guest
-        guest.mask(pair(text.pages[1]), 1)
-        guest.mask(pair(text.pages[1]), 0)
-        copy = guest.pages(1)
-        guest.copy(text.pages[1], 0, copy[0], 0, 2)
-        text.pages[1:] = addresses(copy)
-        return 1
-
-    def cut_after_it_has_changed(self, text: Text) -> int:
-        guest = text.guest
-        guest.mask(pair(text.pages[1]), 1)
-        guest.mask(pair(text.pages[1]), 0)
-        guest.truncate(pair(text.pages[1]), 1)
-        del text.tokens[5:]
-        return 1
-
-    def copied_into_the_middle(self, text: Text) -> int:
-        text.guest.copy(text.pages[1], 0, text.pages[0], 1, 2)
-        return 0
 
 
 OF_ANY_TEXT = (  # those that ask nothing of its length
@@ -750,6 +662,8 @@ def test_a_page_that_an_unknown_kind_of_command_wrote_is_not_believed(
 class FakeWriter:
     failure: ApiError | None = None
     failures: int = 0
+    branch: Any = None
+    id: int = 0
 
 
 def test_embeds_that_an_unknown_kind_of_command_wrote_are_not_taken_for_tokens() -> None:

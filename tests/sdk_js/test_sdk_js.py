@@ -87,6 +87,13 @@ def test_several_tokens_at_once(feature: Feature) -> None:
     assert unlikely < likely < 0
 
 
+def test_log_probabilities_are_those_of_steps(feature: Feature) -> None:
+    told = feature("scored")
+    assert len(told["tokens"]) == 9
+    for logprobs in told["found"]:
+        assert logprobs == pytest.approx(told["steps"], abs=1e-4)
+
+
 def test_chats(feature: Feature) -> None:
     told = feature("chat")
     assert told["tokens"] > 10

@@ -63,6 +63,8 @@ async def go(ctx, op, ahead):
     out = []
     if how == "tokens":
         out = await generator.collect_tokens()
+    elif how == "scored":
+        out = await generator.collect_tokens(logprobs=options["sampler"] != "own")
     elif how == "text":
         out = await generator.collect_text()
     elif how == "send":
@@ -145,7 +147,10 @@ GENERATIONS = st.fixed_dictionaries(
         ),
         "sampler": st.sampled_from([None, None, "own", "device", "penalties", "chance"]),
         "how": st.sampled_from(
-            ["tokens", "text", "text", "send", "send", "break", "look", "fork", "steps", "cancel"]
+            [
+                *("tokens", "scored", "scored", "text", "text", "send", "send", "break", "look"),
+                *("fork", "steps", "cancel"),
+            ]
         ),
         "after": st.integers(1, 6),
     }

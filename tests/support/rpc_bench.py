@@ -42,7 +42,7 @@ async def say(instance: Instance, message: str | bytes) -> None:
     """Sends as an inferlet does that waits for room."""
     while not instance.outbox.has_room:
         await instance.outbox.room()
-    instance.outbox.put(message, len(message))
+    instance.outbox.put(message)
 
 
 async def count(instance: Instance) -> str:
@@ -175,7 +175,7 @@ class Behaviours:
         if instance.state is InstanceState.RUNNING:
             instance.ended = InstanceEnded(state, text)
             self.users.remove(instance)
-            instance.outbox.put(instance.ended, len(text), force=True)
+            instance.outbox.put(instance.ended, force=True)
             instance.ended_event.set()
 
     def kill(self, instance: Instance, reason: str) -> None:

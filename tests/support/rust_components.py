@@ -27,17 +27,7 @@ CRATES = {
     "sample_guests": REPOSITORY / "tests" / "sample_guests",
     "text_completion": REPOSITORY / "inferlets" / "text_completion" / "rust",
     "text_completion_raw": REPOSITORY / "inferlets" / "text_completion" / "rust_raw",
-    **{
-        name: REPOSITORY / "inferlets" / name / "rust"
-        for name in (
-            "beam_search",
-            "prefix_caching",
-            "react",
-            "speculative_decoding",
-            "tree_of_thought",
-            "windowed_attention",
-        )
-    },
+    "react": REPOSITORY / "inferlets" / "react" / "rust",
 }
 # A fixture that runs a component by its name here: its messages joined, and its result.
 Run = Callable[..., tuple[str, str]]

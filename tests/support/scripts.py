@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.async_calls.forced import GUEST, forced_program
+from pie_py.build.modules import MAIN, read_modules
 from pie_py.client.sync import Client
 from pie_py.wire.modules import pack
 
 ROOT = Path(__file__).parents[2]
 ASYNCLM = ROOT / "inferlets/async_function_calling"
+GUEST = Path(__file__).with_name("forced_calls.py")
+
+
+@cache
+def forced_program() -> bytes:
+    """The program that writes the calls of `--script`, with AsyncLM's modules."""
+    _, *modules = read_modules(ASYNCLM / MAIN).items()
+    return pack({MAIN: GUEST.read_bytes(), **dict(modules)})
 
 
 def upload_with_asynclm(client: Client, guest: Path) -> str:
     """Uploads a guest with AsyncLM's modules and scripts beside it, which lie in other folders."""
     files = {file.relative_to(ASYNCLM): file for file in sorted(ASYNCLM.glob("asynclm/**/*.py"))}
-    files[GUEST.relative_to(ROOT)] = GUEST
+    files[GUEST.relative_to(ROOT / "tests")] = GUEST
     modules = {path.as_posix(): file.read_bytes() for path, file in files.items()}
     data = pack({guest.name: guest.read_bytes(), **modules})
     return client.upload(data, name=guest.stem)

@@ -120,19 +120,19 @@ class Node:
         self._free_at = now + load.queued_tokens * self.token_seconds
         self._weigh()
 
-    def place(self, tokens: int, now: float) -> None:
-        """A launch comes, with so many tokens to compute."""
+    def place(self, new: int, held: int, now: float) -> None:
+        """A launch comes, with so many tokens to compute, and to hold."""
         self.instances += 1
-        self.used_tokens += tokens
-        self._free_at = max(now, self._free_at) + tokens * self.token_seconds
+        self.used_tokens += held
+        self._free_at = max(now, self._free_at) + new * self.token_seconds
         self._weigh()
 
     def found(self, keys: Sequence[tuple[int, int]]) -> int:
         """The tokens that a launch would find cached of the first key of which something is."""
-        for key, _ in keys:
+        for key, most in keys:
             tokens = self.cached.get(key)
             if tokens:
-                return tokens
+                return min(tokens, most)
         return 0
 
     def seconds(self, now: float) -> float:

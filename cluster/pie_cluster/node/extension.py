@@ -138,7 +138,7 @@ class ClusterNode(Role):
         deps = dataclasses.replace(of_one_server, fetch=self.fetch)
         if self.shared is None:
             return deps
-        return dataclasses.replace(deps, recorded=self.shared.recorded, methods=self.shared.methods)
+        return dataclasses.replace(deps, methods=self.shared.methods)
 
     def end_instances(self) -> None:
         """Ends the instances that are left: the node ends."""

@@ -187,6 +187,17 @@ def next_tokens(instance: Instance, queue: int, run: int, count: int) -> Any:
     return SUSPENDED
 
 
+def run_logprobs(instance: Instance, queue: int, run: int, first: int, count: int) -> Any:
+    """Log-probabilities of tokens that were taken."""
+    _, found = run_of(instance, queue, run)
+    if first + count > found.taken:
+        raise ApiError(
+            "invalid-argument",
+            f"tokens {first} to {first + count} of a run of which {found.taken} were taken",
+        )
+    return found.logprobs[first : first + count]
+
+
 def end_run(instance: Instance, queue: int, run: int, count: int) -> list[int]:
     """Ends a run, of which the first tokens stand; spans of the pages that it has taken."""
     target, found = run_of(instance, queue, run)

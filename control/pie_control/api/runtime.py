@@ -84,7 +84,14 @@ class RuntimeCalls:
                 f"{instance.limits.queues} queues are open, one for each context: free what is not"
                 " needed",
             )
-        return instance.queues.add(service.open_queue(instance))
+        return instance.queues.add(service.open_queue(instance, self._clocks.date_ns()))
+
+    def destroy_queue(self, instance: Instance, queue: int) -> None:
+        """Destroys a queue; what is in it still takes effect."""
+        target = queue_of(instance, queue)
+        target.released(instance, queue, self._clocks.date_ns())
+        target.close()
+        del instance.queues[queue]
 
     def wait(self, instance: Instance, futures: list[int]) -> Any:
         """Suspends the guest until one of the futures is ready; see `TurnState`."""
@@ -194,13 +201,6 @@ def user(instance: Instance) -> str:
 def version(instance: Instance) -> str:
     """The server's version."""
     return __version__
-
-
-def destroy_queue(instance: Instance, queue: int) -> None:
-    """Destroys a queue; what is in it still takes effect."""
-    target = queue_of(instance, queue)
-    target.close()
-    del instance.queues[queue]
 
 
 def synchronize(instance: Instance, queue: int) -> int:

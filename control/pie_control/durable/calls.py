@@ -60,7 +60,9 @@ class DurableCalls:
         if function.interface == "source":
             return function
         name = name_of(function)
-        if function.interface == "messaging" and not self._has_messages:
+        if not self._has_messages and (
+            function.interface == "messaging" or name == "runtime.launch"
+        ):
             return replace(function, call=_refused(function))
         if name in self._special:
             call = self._special[name](function)

@@ -34,7 +34,7 @@ class Children:
         durable = durable_of(parent)
         number = durable.coming_key
         if number not in durable.past.children:
-            durable.child(number, self._registry.new_name(program))
+            durable.child(number, self._registry.new_id(program))
         child, *end = durable.past.children[number]
         if end:
             done(InstanceEnded(InstanceState(end[0]), end[1]))

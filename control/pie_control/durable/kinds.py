@@ -20,6 +20,7 @@ ANSWERED = frozenset(
         "adapter.available-adapters",
         "offload.kv-costs",
         "offload.advise",
+        "sample.run-logprobs",  # another batch may round them otherwise
         "tokenize.apply-chat-template",  # a template may tell the date
         "http.response-url",
         "http.close-body",

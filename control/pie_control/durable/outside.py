@@ -163,7 +163,7 @@ class OutsideCalls:
                 return error
 
         def safe() -> None:
-            if instance.guest is guest:
+            if instance.guest is guest and not durable_of(instance).journal.is_lost:
                 self._executor.answer_late(instance, answer)
 
         durable_of(instance).journal.when_safe(safe)

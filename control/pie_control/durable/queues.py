@@ -15,7 +15,7 @@ import structlog
 from pie_control.api.messaging.channel import Taken
 from pie_control.api.messaging.functions import Bus
 from pie_control.instances.instance import Instance
-from pie_control.journal.file import DamagedJournal, Journal, Writer, read_entries
+from pie_control.journal.file import DamagedJournal, JournalFile, Writer, read_entries
 
 log = structlog.get_logger("pie.durable")
 
@@ -31,7 +31,7 @@ class Queues:
         self._bus = bus
         self._held: dict[Origin, tuple[str, str, str]] = {}  # user, topic, message
         self._done: dict[str, int] = {}  # the number of each sender's last message
-        self._journal = Journal(path, 0, writer.changed)
+        self._journal = JournalFile(path, 0, writer.changed)
         self._held_bytes = 0
 
     def read(self) -> None:

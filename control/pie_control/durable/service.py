@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,16 @@ from pie_control.durable.messages import MessageCalls
 from pie_control.durable.queues import Queues
 from pie_control.durable.shelf import Ended, Shelf
 from pie_control.durable.sleeping import Sleepers
-from pie_control.errors import ApiError, ProgramRejected, Shortage
+from pie_control.errors import ApiError, ProgramRejected, Refusal, Shortage
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import ResultStore, StoredResult
 from pie_control.instances.turns import Executor
-from pie_control.journal.file import FORMAT, Journal, Writer, framed
+from pie_control.journal.file import FORMAT, DamagedJournal, Journal, JournalLost, framed
 from pie_control.journal.past import Past, head_of, up_to
-from pie_control.programs.store import Program
+from pie_control.programs.store import Program, is_hash
 from pie_control.shares import Shares
 from pie_control.tasks import Service
 from pie_control.timers import Timers
@@ -60,8 +61,8 @@ class DurableInstances(Service):
         is_busy: Callable[[Instance], bool],
         bus: Bus,
     ) -> None:
-        """Takes the folder of journals, None where there can be none: in a cluster; and whether an
-        instance has a request under way.
+        """Takes the folder of journals, None where there can be none: in a cluster, unless its
+        database has them (`share`); and whether an instance has a request under way.
         """
         self._config = config
         self._enabled = folder is not None
@@ -70,10 +71,12 @@ class DurableInstances(Service):
         self._launcher = launcher
         self._results = results
         self._date_ns = date_ns
-        self._writer = Writer(self._cannot_write)
-        self.shelf = Shelf(folder or Path(), self._writer, date_ns)
-        self._share = shares.add("bytes of journals", config.bytes, self.shelf.bytes_of)
+        self.shelf = Shelf(folder or Path(), self.cannot_write, date_ns)
+        self._fetch: Callable[[str, str], Awaitable[None]] | None = None
+        of_user = lambda user: self.shelf.bytes_of(user)  # noqa: E731
+        self._share = shares.add("bytes of journals", config.bytes, of_user)
         self._instances: dict[Journal, Instance] = {}  # alive, or asleep
+        writer = self.shelf.writer  # of this server alone, as are sleepers, messages and children
         self._sleepers = Sleepers(
             config.idle_seconds,
             registry,
@@ -81,16 +84,29 @@ class DurableInstances(Service):
             timers,
             date_ns,
             is_busy,
-            self._writer.settled,
+            self.shelf,
             self._begin_again,
             self._start_task,
         )
         self._bus = bus
-        self._queues = Queues(bus, (folder or Path()) / "queues", self._writer)
+        self._queues = Queues(bus, (folder or Path()) / "queues", writer)
         self._children = Children(registry, self._begin_child, self._start_task)
-        self._coming: set[str] = set()  # instances that wait for room to go on
+        self._coming: set[str] = set()  # instances that are to go on, and do not yet
         launcher.launch_durably = self._children.launch
         registry.on_end.append(self._on_end)
+
+    def share(self, shelf: Shelf, fetch: Callable[[str, str], Awaitable[None]]) -> None:
+        """Has journals that other nodes of a cluster may go on with. `fetch` has a program here,
+        by its hash and for a user.
+        """
+        self.shelf, self._fetch, self._enabled = shelf, fetch, True
+
+    def lose(self, reason: str) -> None:
+        """Other nodes may have the instances from now on."""
+        for journal, instance in list(self._instances.items()):
+            self._results.unfollow(instance)
+            journal.lose(reason)
+            self._registry.fail(instance, reason)
 
     def wants(self, program: str) -> bool:
         """True if the configuration says that a program's instances are durable."""
@@ -100,37 +116,23 @@ class DurableInstances(Service):
         """Has the instances of a server before this one go on, and writes, until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(super().run)
-            await nursery.start(self._writer.run)
-            if self._enabled:
-                found = await trio.to_thread.run_sync(self._left)
-                pasts = [past for _, past, _ in found if isinstance(past, Past)]
-                pulled = (origin for past in pasts for origin in past.pulled)
-                self._queues.begin(pulled, (instance for instance, _, _ in found))
-                for instance, past, problem in found:
-                    self._find(instance, past, problem)
-                    await trio.lowlevel.checkpoint()
-                nursery.start_soon(self._look)
+            await nursery.start(self.shelf.run)
+            if self._fetch is not None:  # the others' come when they come
+                nursery.start_soon(self._find_all)
+            elif self._enabled:
+                await self._find_all()
                 nursery.start_soon(self._sleepers.run, lambda: list(self._instances.values()))
+            if self._enabled:
+                nursery.start_soon(self._look)
             task_status.started()
-
-    def _left(self) -> list[tuple[str, Past | dict[str, Any], str]]:
-        """What a server before this one has left, parents before their children; for a thread."""
-
-        def begun(found: tuple[str, Past | dict[str, Any], str]) -> int:
-            head = found[1].head if isinstance(found[1], Past) else found[1]
-            created: int = head.get("created_ns", 0)
-            return created
-
-        self._queues.read()
-        return sorted(self.shelf.read_all(), key=begun)
 
     def message_calls(self, executor: Executor) -> MessageCalls:
         """The functions about topics and work queues."""
-        return MessageCalls(self._bus, self._queues, executor, self._writer)
+        return MessageCalls(self._bus, self._queues, executor, self.shelf.writer)
 
     async def _look(self) -> None:
         while True:
-            self.shelf.drop_old(self._config.keep_seconds)
+            await self.shelf.drop_old(self._config.keep_seconds)
             await trio.sleep(LOOK_SECONDS)
 
     # Begin
@@ -161,6 +163,7 @@ class DurableInstances(Service):
         """
         entries = await self._entries(instance, user)
         head = head_of(entries)
+        await self._have(program or head["hash"], head["user"])
         found = self._launcher.find(program or head["hash"], head["user"])
         await self._launcher.until_can_start(found)
         kept = up_to(entries, call)
@@ -187,6 +190,8 @@ class DurableInstances(Service):
             raise ApiError("already-exists", f"{instance} has its result; `branch` it to go on")
         kept = [entries[0], *(entry for entry in entries[1:] if entry[0] != "end")]
         past = Past.of(kept, sum(len(framed(entry)) for entry in kept))
+        await self._have(past.head["hash"], past.head["user"])
+        await self.shelf.rewind(instance, kept)
         self._registry.forget(instance)
         return self._alive(instance, past)
 
@@ -210,16 +215,19 @@ class DurableInstances(Service):
         for journal, found in list(self._instances.items()):
             if found.id == instance:
                 await journal.until_safe()
-        return await trio.to_thread.run_sync(self.shelf.entries, instance, user)
+        return await self.shelf.entries(instance, user)
 
     async def _begin_child(
         self, program: Program, args: list[str], name: str, parent: Instance, number: int
     ) -> InstanceEnded | None:
         """As `children.Begin`."""
-        path = self.shelf.path(name)
-        if path.exists():
-            past = await trio.to_thread.run_sync(Past.read, path)
-            end = past.end  # without one it goes on once there is room
+        try:
+            entries = await self.shelf.entries(name, parent.user)
+        except ApiError as error:
+            if error.code != "not-found":
+                raise
+        else:
+            end = Past.of(entries, 0).end  # without one it goes on once there is room
             return None if end is None else InstanceEnded(InstanceState(end[0]), *end[1:])
         await self._launcher.until_can_start(program)
         await self._begin(program, args, parent.user, [], name=name, parent=[parent.id, number])
@@ -242,18 +250,22 @@ class DurableInstances(Service):
                 f"your journals have {self._share.has(user)} bytes, as many as one user may have"
                 " here: wait until others of your durable instances have ended, or end some"
             )
-        name = name or self._registry.new_name(program)
-        head = self._head(program, args, user) | facts
-        size = await trio.to_thread.run_sync(self.shelf.create, name, head, entries)
+        name = name or self._registry.new_id(program)
+        kept = [self._head(program, args, user) | facts, *entries]
+        size = await self.shelf.create(name, user, kept)
         try:
-            return self._alive(name, Past.of([head, *entries], size), is_new=True)
+            return self._alive(name, Past.of(kept, size), is_new=True)
         except ApiError:
-            self.shelf.path(name).unlink(missing_ok=True)
+            self.shelf.remove(name)
             raise
 
     def _check_enabled(self) -> None:
         if not self._enabled:
-            raise ApiError("unsupported", "a node of a cluster has no durable instances yet")
+            raise ApiError(
+                "unsupported",
+                "durable instances of a cluster need a database: set server.store.database in"
+                " cluster.toml",
+            )
 
     def _head(self, program: Program, args: list[str], user: str) -> dict[str, Any]:
         return {
@@ -275,24 +287,72 @@ class DurableInstances(Service):
 
     # Go on
 
-    def _find(self, instance: str, past: Past | dict[str, Any], problem: str) -> None:
-        """An instance of a server before this one."""
-        if isinstance(past, dict):
-            user = past.get("user", "")
-            self._keep_result(instance, user, f"internal: its journal is damaged: {problem}")
-        elif past.end is not None:
-            self._restore(instance, past)
-        elif past.asleep is not None and self._sleeps(instance, past):
-            pass
+    async def _find_all(self) -> None:
+        if self._fetch is not None:  # the others' come when they come
+            async for instance in self.shelf.found():
+                await self._find(instance)
+            return
+        names = [name async for name in self.shelf.found()]
+        self._coming.update(names)
+        found = await trio.to_thread.run_sync(self._left, names)
+        pasts = [past for past in found if isinstance(past, Past)]
+        self._queues.begin((origin for past in pasts for origin in past.pulled), names)
+        for instance, past in zip(names, found, strict=True):
+            if isinstance(past, Past):
+                self._goes_on(instance, past)
+            else:
+                self._cannot_read(instance, past)
+            await trio.lowlevel.checkpoint()
+
+    def _left(self, names: list[str]) -> list[Past | DamagedJournal | OSError]:
+        """What a server before this one has left; for a thread."""
+        self._queues.read()
+        return [self.shelf.left(name) for name in names]
+
+    async def _find(self, instance: str) -> None:
+        """An instance of another node."""
+        try:
+            while True:
+                with suppress(ApiError):  # a database may be away
+                    past = await self.shelf.past(instance)
+                    break
+                await trio.sleep(RETRY_SECONDS)
+        except (DamagedJournal, OSError) as error:
+            self._cannot_read(instance, error)
         else:
             self._start_task(self._until_alive, instance, past)
+
+    def _cannot_read(self, instance: str, error: DamagedJournal | OSError) -> None:
+        self._coming.discard(instance)
+        if isinstance(error, OSError):
+            log.error("a journal cannot be read", instance=instance, reason=str(error))
+            return
+        log.error("a journal is damaged", instance=instance, reason=str(error))
+        self.shelf.put_aside(instance)
+        head = error.entries[0] if error.entries else {}
+        user = head.get("user", "") if isinstance(head, dict) else ""
+        self._keep_result(instance, user, f"internal: its journal is damaged: {error}")
+
+    def _goes_on(self, instance: str, past: Past) -> None:
+        """An instance of a server before this one: it has ended, sleeps, or is to be alive."""
+        if past.end is not None:
+            self._restore(instance, past)
+        elif past.asleep is None or not self._sleeps(instance, past):
+            self._start_task(self._until_alive, instance, past)
+            return
+        self._coming.discard(instance)
+
+    async def _have(self, program: str, user: str) -> None:
+        """Has a program here, by its hash; raises ApiError, Refusal: `not-found`."""
+        if self._fetch is not None and is_hash(program):
+            await self._fetch(program, user)
 
     def _restore(self, instance: str, past: Past) -> None:
         """The record of one that had ended: its client may lack messages."""
         assert past.end is not None
         state, text, time_ns = past.end
         head = past.head
-        self.shelf.has_ended(Ended(instance, head["user"], past.size, time_ns))
+        self.shelf.has_ended(Ended(instance, head["user"], past.size, time_ns, state, text))
         try:
             made = self._made(instance, past)
         except ApiError as error:
@@ -338,20 +398,37 @@ class DurableInstances(Service):
         self._bus.stand(instance, past.topics)
 
     async def _until_alive(self, instance: str, past: Past) -> None:
-        """Has one go on, once there is room for it."""
+        """Has one go on, once there is room for it here, or elsewhere."""
         self._coming.add(instance)
-        while instance in self._coming:
+        try:
+            await self._come(instance, past)
+        finally:
+            self._coming.discard(instance)
+
+    async def _come(self, instance: str, past: Past) -> None:
+        while True:
             try:
-                self._check(past)
-                self._alive(instance, past)
-                self._coming.discard(instance)
-            except Shortage:
-                await trio.sleep(RETRY_SECONDS)
-            except (ApiError, OSError) as error:
-                self._coming.discard(instance)
-                text = f"internal: it cannot go on: {error}"
-                self._keep_result(instance, past.head["user"], text)
-                self._tell_parent(past.head, InstanceEnded(InstanceState.FAILED, text))
+                await self._have(past.head["hash"], past.head["user"])
+                if past.end is not None:
+                    self._restore(instance, past)
+                else:
+                    self._check(past)
+                    self._alive(instance, past)
+                return
+            except JournalLost:
+                return
+            except (ApiError, Refusal, OSError) as error:
+                if isinstance(error, OSError) or not (
+                    isinstance(error, Shortage) or error.code == "busy"
+                ):
+                    user, text = past.head["user"], f"internal: it cannot go on: {error}"
+                    self.shelf.cannot_go_on(instance, text)
+                    self._keep_result(instance, user, text)
+                    self._tell_parent(past.head, InstanceEnded(InstanceState.FAILED, text))
+                    return
+            await trio.sleep(RETRY_SECONDS)
+            if await self.shelf.release(instance):
+                return
 
     def _check(self, past: Past) -> None:
         """Refuses what would depart from its journal. Raises ApiError."""
@@ -379,7 +456,7 @@ class DurableInstances(Service):
             head["args"],
             head["user"],
             parent=None if past.end else self._parent(head),
-            name=instance,
+            instance_id=instance,
             again=not is_new,
         )
         made.created_ns = head["created_ns"]
@@ -391,8 +468,7 @@ class DurableInstances(Service):
         )
         for box, messages in boxes:
             for message in messages:
-                size = len(message.encode() if isinstance(message, str) else message)
-                box.put(message, size, force=True)
+                box.put(message, force=True)
         return made
 
     def _alive(self, name: str, past: Past, *, is_new: bool = False) -> Instance:
@@ -424,10 +500,11 @@ class DurableInstances(Service):
         before = instance.durable
         assert before is not None
         journal = before.journal
-        await journal.until_safe()
+        with suppress(JournalLost):
+            await journal.until_safe()
         if instance.state is not InstanceState.RUNNING or journal.problem is not None:
             return
-        past = await trio.to_thread.run_sync(Past.read, journal.path)
+        past = await self.shelf.past(instance.id)
         past.received = before.past.received  # others may send meanwhile
         past.topics = before.past.topics
         past.children = before.past.children
@@ -448,7 +525,8 @@ class DurableInstances(Service):
 
     # End
 
-    def _cannot_write(self, journal: Journal) -> None:
+    def cannot_write(self, journal: Journal) -> None:
+        """An instance ends by name whose journal cannot be written."""
         instance = self._instances.get(journal)
         if instance is not None:
             self._registry.fail(
@@ -462,7 +540,8 @@ class DurableInstances(Service):
 
     def _close(self, instance: Instance, journal: Journal) -> None:
         del self._instances[journal]
-        self.shelf.end(instance.id)
+        assert instance.ended is not None
+        self.shelf.end(instance.id, instance.ended.state.value, instance.ended.text)
 
     def _keep_result(self, instance: str, user: str, text: str) -> None:
         log.error("a durable instance does not go on", instance=instance, reason=text)

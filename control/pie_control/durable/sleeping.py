@@ -13,6 +13,7 @@ from functools import partial
 import structlog
 import trio
 
+from pie_control.durable.shelf import Shelf
 from pie_control.durable.waits import durable_of
 from pie_control.errors import ApiError, Shortage
 from pie_control.instances.durable import Durable
@@ -43,20 +44,18 @@ class Sleepers:
         timers: Timers,
         date_ns: Callable[[], int],
         is_busy: Callable[[Instance], bool],
-        settled: Callable[[], Awaitable[None]],
+        shelf: Shelf,
         begin: Callable[[Instance], Awaitable[None]],
         start_task: Callable[..., None],
     ) -> None:
-        """Takes whether an instance has a request under way, what waits until all is on disk, and
-        what begins a life of an instance.
-        """
+        """Takes whether an instance has a request under way, and what begins a life of it."""
         self._idle_seconds = idle_seconds
         self._registry = registry
         self._share = shares.add("sleeping instances", MOST, lambda u: registry.users.asleep[u])
         self._timers = timers
         self._date_ns = date_ns
         self._is_busy = is_busy
-        self._settled = settled
+        self._shelf = shelf
         self._begin = begin
         self._start_task = start_task
         self._alarms: dict[Instance, Timer] = {}
@@ -105,10 +104,10 @@ class Sleepers:
         durable = durable_of(instance)
         journal = durable.journal
         await journal.until_safe()
-        await self._settled()  # that it has taken messages is known elsewhere, too
+        await self._shelf.writer.settled()  # that it has taken messages is known elsewhere, too
         if journal.problem is not None:
             return
-        past = await trio.to_thread.run_sync(Past.read, journal.path)
+        past = await self._shelf.past(instance.id)
         due = self._due(instance) if instance.durable is durable and instance.guest else None
         if due is None or journal.size != past.size:  # something has come meanwhile
             return

@@ -256,8 +256,8 @@ class Durable:
 
     def may_leave(self, item: int) -> bool:
         """True if an item of the outbox is in the journal for good; the last event always is."""
-        if self.journal.problem is not None:  # then it ends, and never goes on
-            return True
+        if self.journal.problem is not None:  # then it ends, and never goes on but elsewhere
+            return not self.journal.is_lost
         return item < self._safe_items or self._safe_items == self.items
 
     def acked(self, number: int) -> None:

@@ -13,7 +13,6 @@ import trio
 from pie_control.errors import ApiError, NoRoom, ProgramRejected, Shortage
 from pie_control.instances.instance import (
     ARGUMENT_OVERHEAD,
-    Fence,
     Instance,
     InstanceEnded,
     InstanceState,
@@ -160,7 +159,6 @@ class Launcher(Service):
         *,
         detached: bool = False,
         parent: Instance | None = None,
-        fence: Fence | None = None,
     ) -> Instance:
         """Starts an instance and returns it at once; its first turn comes with the next ones.
 
@@ -170,7 +168,7 @@ class Launcher(Service):
             ApiError: `limit-exceeded` if too many are alive, or the arguments are too large.
         """
         check_arguments(args)
-        instance = self._registry.create(program, args, user, parent=parent, fence=fence)
+        instance = self._registry.create(program, args, user, parent=parent)
         instance.guest, is_warm = self._guests.start(program, instance, args)
         self._registry.add(instance)
         self._programs.used(program)

@@ -16,7 +16,7 @@ from pie_control.fairness import Owner, Work
 from pie_control.instances.ended import EndedInstances, PendingCleanup, loggable
 from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.guest_memory import correct, of_users, too_much
-from pie_control.instances.instance import Fence, Instance, InstanceEnded, InstanceState
+from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.instances.mailbox import MessageBytes
 from pie_control.instances.user_totals import LaunchRates, Together, UserTotals
 from pie_control.shares import Shares
@@ -67,9 +67,6 @@ class Registry:
         self.on_end: list[Hook] = []
         self.on_drop: list[Hook] = []
         self.on_forget: list[Hook] = []
-        # Called at the end of an instance whose launch is recorded; calls what is handed in once
-        # the end is recorded, too. Until then the instance counts as alive.
-        self.hold_end: Callable[[Instance, Callable[[], None]], None] | None = None
         # Has something done a little later, at an owner's cost.
         self.do_later: Callable[[Owner, Work], None] = lambda owner, work: work()
         self.launched = 0
@@ -100,6 +97,7 @@ class Registry:
         self._children: dict[Instance, set[Instance]] = {}  # live ones, of live parents
         self._cleanup = PendingCleanup(self._finish)
         self._ended = EndedInstances(self._forget)
+        shares.add_lent("bytes of ended instances", self._ended.bytes_of)
 
     # Start
 
@@ -111,13 +109,12 @@ class Registry:
         *,
         parent: Instance | None = None,
         limits: Limits | None = None,
-        fence: Fence | None = None,
-        name: str | None = None,
+        instance_id: str | None = None,
         again: bool = False,
     ) -> Instance:
-        """Makes an instance, which is alive once it is given to `add`; `fence` or `name` names it.
-        That which is there `again` is no launch of its user's, and may sleep or have ended: who
-        has it live asks `check_room` before.
+        """Makes an instance, which is alive once it is given to `add`. That which is there `again`
+        is no launch of its user's, and may sleep or have ended: who has it live asks `check_room`
+        before.
 
         Raises:
             NoRoom: if too many are alive.
@@ -131,9 +128,9 @@ class Registry:
             self._launches.take(user, self._quotas.of(user).launches)
         limits = limits or self._limits
         together = self.users.together(user)
-        instance = Instance(
+        return Instance(
             next(self._numbers),
-            self.id_of(name or (self.new_name(program) if fence is None else fence.launch)),
+            instance_id or self.new_id(program),
             program,
             args,
             user,
@@ -144,8 +141,6 @@ class Registry:
             self._quotas.of(user),
             together.messages,
         )
-        instance.fence = fence if parent is None else parent.fence
-        return instance
 
     def check_room(self, user: str, parent: Instance | None = None) -> None:
         """Refuses one more of a user that is alive. Raises ApiError, as `create`."""
@@ -166,13 +161,9 @@ class Registry:
         of_user = self.users.together(user).futures
         return FutureTable(limits.futures, self._clock, partial(self._note_wait, user), of_user)
 
-    def new_name(self, program: Program) -> str:
-        """A name for an instance of a program; its id begins with it."""
-        return f"{program.name}-{self._random.getrandbits(32):08x}"
-
-    def id_of(self, name: str) -> str:
-        """The id here of an instance of a name."""
-        return name + self._suffix
+    def new_id(self, program: Program) -> str:
+        """An id for an instance of a program, which a durable one has wherever it goes on."""
+        return f"{program.name}-{self._random.getrandbits(32):08x}{self._suffix}"
 
     def _check_memory(self, user: str) -> None:
         """Starts none for a user with too much memory already."""
@@ -254,7 +245,7 @@ class Registry:
     def add_ended(self, instance: Instance) -> None:
         """A durable instance has ended in an earlier life of the server: its record is there."""
         assert instance.ended is not None
-        instance.outbox.put(instance.ended, len(instance.ended.text), force=True)
+        instance.outbox.put(instance.ended, force=True)
         instance.close_inbox()
         instance.ended_event.set()
         self._ended.keep(instance)
@@ -289,8 +280,6 @@ class Registry:
             hook(instance)
         if instance.durable is not None:
             instance.durable.journal.when_safe(partial(self._settle, instance))
-        elif instance.fence is not None and instance.parent is None and self.hold_end is not None:
-            self.hold_end(instance, partial(self._settle, instance))
         else:
             self._settle(instance)
 
@@ -309,10 +298,14 @@ class Registry:
         self._start(instance)
 
     def _settle(self, instance: Instance) -> None:
-        """Announces the end of an instance, and makes its record."""
+        """Announces the end of an instance, and makes its record; of one that goes on at another
+        node nothing stays here.
+        """
         assert instance.ended is not None
         state, text = instance.ended.state, instance.ended.text
-        instance.outbox.put(instance.ended, len(text), force=True)
+        moved = instance.durable is not None and instance.durable.journal.is_lost
+        if not moved:
+            instance.outbox.put(instance.ended, force=True)
         instance.close_inbox()
         instance.outbox.leave_user()
         instance.ended_event.set()
@@ -320,6 +313,9 @@ class Registry:
         if self._closed is not None and not self._awaited:
             self._closed.set()
         self.users.remove(instance)
+        if moved:
+            self._forget(instance)
+            return
         instance.timeline.pack()
         self._ended.keep(instance)
         if state is InstanceState.FAILED:
@@ -369,6 +365,11 @@ class Registry:
         return self._closed
 
     @property
+    def is_closed(self) -> bool:
+        """True once no more instances are started."""
+        return self._closed is not None
+
+    @property
     def _awaited(self) -> bool:
         """True if instances live for which a server that stops waits."""
         return any(instance.durable is None for instance in self._live.values())
@@ -381,10 +382,11 @@ class Registry:
                 self._cleanup.free(instance)
 
     def lose_all(self, reason: str) -> None:
-        """Ends every instance for a fault that is not its own."""
+        """Ends every instance for a fault that is not its own, but durable ones."""
         for instance in list(self._live.values()):
-            self.fail(instance, reason)
-            self._cleanup.free(instance)
+            if instance.durable is None:
+                self.fail(instance, reason)
+                self._cleanup.free(instance)
 
     async def sweep(self) -> None:
         """Ends instances whose client has been gone too long, and drops messages that no client
@@ -454,8 +456,10 @@ class Registry:
 
     @property
     def live_count(self) -> int:
-        """Instances alive."""
-        return len(self._live)
+        """Instances alive; of a server that stops, those that it waits for."""
+        if self._closed is None:
+            return len(self._live)
+        return sum(instance.durable is None for instance in self._live.values())
 
     def memory_of(self, user: str) -> int:
         """Bytes of memory that the instances of a user have taken together, about."""

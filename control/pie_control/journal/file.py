@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +19,7 @@ import msgspec
 import structlog
 import trio
 
+from pie_control.errors import Refusal
 from pie_py.config.whole_files import write_whole
 
 log = structlog.get_logger("pie.durable")
@@ -36,6 +37,13 @@ class DamagedJournal(Exception):
     def __init__(self, text: str, entries: Sequence[Any] = ()) -> None:
         super().__init__(text)
         self.entries = entries  # that come before
+
+
+class JournalLost(Refusal):
+    """Another node of the cluster has the journal, or may have it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("node-lost", reason)
 
 
 def _plain(value: Any) -> Any:
@@ -114,15 +122,14 @@ def sync_folder(folder: Path) -> None:
 class Journal:
     """The journal of one instance."""
 
-    def __init__(self, path: Path, size: int, changed: Callable[[Journal], None]) -> None:
-        """Takes a file of which the first bytes stand, and what to call when there is more."""
-        self.path = path
+    rests = False  # nothing is kept open for it while nothing is written
+    lease: int | None = None  # under which a node of a cluster has it
+
+    def __init__(self, instance: str, size: int, changed: Callable[[Journal], None]) -> None:
+        """Takes how many bytes it has already, and what to call when there is more."""
+        self.instance = instance
         self.size = size  # bytes, with those that wait
-        self.problem: OSError | None = None  # why nothing is written any more
-        self.rests = False  # its file is closed while nothing is written
-        self._stands: int | None = size  # bytes of the file, until it was opened
-        self._file = -1
-        self._replaces = False  # what waits takes the place of all before
+        self.problem: OSError | JournalLost | None = None  # why nothing is written any more
         self._changed = changed
         self._waiting: list[bytes] = []
         self._appended = self._safe = 0  # entries since it was opened, and those on disk
@@ -151,10 +158,61 @@ class Journal:
             self._callbacks.append((self._appended, callback))
 
     async def until_safe(self) -> None:
-        """Waits for the same."""
+        """Waits for the same. Raises `JournalLost`."""
         event = trio.Event()
         self.when_safe(event.set)
         await event.wait()
+        self.check_here()
+
+    @property
+    def is_lost(self) -> bool:
+        """True if another node has it, or may have it."""
+        return isinstance(self.problem, JournalLost)
+
+    def check_here(self) -> None:
+        """Raises `JournalLost` if it is."""
+        if isinstance(self.problem, JournalLost):
+            raise self.problem
+
+    def take(self) -> tuple[bytes, int]:
+        """What waits to be written, and how many entries there are with it."""
+        data, self._waiting = b"".join(self._waiting), []
+        return data, self._appended
+
+    def wrote(self, entries: int, problem: OSError | JournalLost | None) -> None:
+        """So many entries are on disk, or why the last ones are not."""
+        if self.problem is not None:
+            return
+        if problem is None:
+            self._safe = entries
+        self.problem = problem
+        due = [call for upto, call in self._callbacks if upto <= entries or problem is not None]
+        self._callbacks = [] if problem else [c for c in self._callbacks if c[0] > entries]
+        for callback in due:
+            callback()
+
+    def lose(self, reason: str) -> None:
+        """Another server may go on with it."""
+        self.wrote(0, JournalLost(reason))
+
+    def close(self) -> None:
+        """Writes no more."""
+
+
+# What waits of journals, and how many entries there are with it.
+Group: TypeAlias = list[tuple[Journal, bytes, int]]
+
+
+class JournalFile(Journal):
+    """A journal that is a file."""
+
+    def __init__(self, path: Path, size: int, changed: Callable[[Journal], None]) -> None:
+        """Takes a file of which the first bytes stand, and what to call when there is more."""
+        super().__init__(path.stem, size, changed)
+        self.path = path
+        self._stands: int | None = size  # bytes of the file, until it was opened
+        self._file = -1
+        self._replaces = self._replacing = False  # what waits, or is written, is all from then on
 
     def replace(self, entries: Sequence[Any]) -> None:
         """Has it consist of these entries alone, soon."""
@@ -164,21 +222,18 @@ class Journal:
         self._replaces = True
         self._changed(self)
 
-    def take(self) -> tuple[bytes, int, bool]:
-        """What waits to be written, how many entries there are with it, and whether it takes the
-        place of all before.
-        """
-        data, self._waiting = b"".join(self._waiting), []
-        replaces, self._replaces = self._replaces, False
-        return data, self._appended, replaces
+    def take(self) -> tuple[bytes, int]:
+        """As `Journal.take`."""
+        self._replacing, self._replaces = self._replaces, False
+        return super().take()
 
-    def write(self, data: bytes, *, replaces: bool) -> None:
+    def write(self, data: bytes) -> None:
         """Brings bytes to the disk, in a thread.
 
         Raises:
             OSError: it does not take them.
         """
-        if replaces:
+        if self._replacing:
             write_whole(self.path, data, durable=True)
             sync_folder(self.path.parent)
             self.close()
@@ -197,16 +252,6 @@ class Journal:
         if self.rests:
             self.close()
 
-    def wrote(self, entries: int, problem: OSError | None) -> None:
-        """So many entries are on disk, or why the last ones are not."""
-        if problem is None:
-            self._safe = entries
-        self.problem = problem
-        due = [call for upto, call in self._callbacks if upto <= entries or problem is not None]
-        self._callbacks = [] if problem else [c for c in self._callbacks if c[0] > entries]
-        for callback in due:
-            callback()
-
     def close(self) -> None:
         """Closes its file, which opens again when something is written."""
         if self._file >= 0:
@@ -214,15 +259,19 @@ class Journal:
         self._file = -1
 
 
-Written: TypeAlias = tuple[Journal, bytes, int, bool]
-
-
 class Writer:
     """Brings what is appended to all journals to the disk, in groups."""
 
-    def __init__(self, failed: Callable[[Journal], None]) -> None:
-        """Takes what to call with a journal that the disk does not take."""
+    def __init__(
+        self,
+        failed: Callable[[Journal], None],
+        write: Callable[[Group], Awaitable[list[OSError | JournalLost | None]]],
+    ) -> None:
+        """Takes what to call with a journal that the disk does not take, and what writes a group:
+        it returns why each was not written.
+        """
         self._failed = failed
+        self._write = write
         self._dirty: dict[Journal, None] = {}
         self._settled: list[Callable[[], None]] = []
         self._work = trio.Event()
@@ -254,29 +303,32 @@ class Writer:
                 self._work = trio.Event()
                 group = self._group()
                 settled, self._settled = self._settled, []
-                self._done(group, await trio.to_thread.run_sync(_write, group))
+                self._done(group, await self._write(group))
                 for callback in settled:
                     callback()
         finally:
-            _write(self._group())
+            with trio.CancelScope(shield=True):
+                await self._write(self._group())
 
-    def _group(self) -> list[Written]:
+    def _group(self) -> Group:
         dirty, self._dirty = self._dirty, {}
         return [(journal, *journal.take()) for journal in dirty if journal.problem is None]
 
-    def _done(self, group: list[Written], problems: list[OSError | None]) -> None:
-        for (journal, _, entries, _), problem in zip(group, problems, strict=True):
+    def _done(self, group: Group, problems: list[OSError | JournalLost | None]) -> None:
+        for (journal, _, entries), problem in zip(group, problems, strict=True):
             journal.wrote(entries, problem)
-            if problem is not None:
-                log.error("a journal cannot be written", file=journal.path.name, why=str(problem))
+            if isinstance(problem, OSError):
+                log.error("a journal cannot be written", of=journal.instance, why=str(problem))
                 self._failed(journal)
 
 
-def _write(group: list[Written]) -> list[OSError | None]:
-    problems: list[OSError | None] = []
-    for journal, data, _, replaces in group:
+def write_files(group: Group) -> list[OSError | JournalLost | None]:
+    """Writes what waits of journals that are files, in a thread."""
+    problems: list[OSError | JournalLost | None] = []
+    for journal, data, _ in group:
+        assert isinstance(journal, JournalFile)
         try:
-            journal.write(data, replaces=replaces)
+            journal.write(data)
             problems.append(None)
         except OSError as error:
             problems.append(error)

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pie_control.journal.file import FORMAT, DamagedJournal, read_ends, read_entries
+from pie_control.journal.file import FORMAT, DamagedJournal, read_ends
 
 SENDS = ("session.send", "session.send-blob")
 RECEIVES = ("session.receive", "session.receive-blob")
@@ -91,16 +91,6 @@ class Past:
     asleep: tuple[int | None] | None = None  # it sleeps, until a date
     end: tuple[str, str, int] | None = None
     _tokens_taken: dict[int, int] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, path: Path) -> Past:
-        """Reads a journal.
-
-        Raises:
-            DamagedJournal: it is none, or has other bytes than were written.
-            OSError: it cannot be read.
-        """
-        return cls.of(*read_entries(path.read_bytes()))
 
     @classmethod
     def of(cls, entries: list[Any], size: int) -> Past:

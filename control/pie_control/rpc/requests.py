@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import trio
 
@@ -25,6 +25,7 @@ from pie_control.instances.result_store import ResultStore
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.served import ServedModels, traits_of
 from pie_control.programs.store import Program, ProgramStore, is_hash
+from pie_control.rpc.contexts import tokens_of
 from pie_control.rpc.describe import (
     describe_instance,
     describe_log,
@@ -51,18 +52,6 @@ MOST_ASLEEP = 1000  # instances that are listed, the newest
 LOG_BYTES = 128 << 10  # of lines in an answer, about: others wait while it is made and encrypted
 
 
-class Recorded(Protocol):
-    """Launches in a database, because they outlive their node."""
-
-    async def launch(
-        self, program: Program, args: list[str], user: str, *, restart: int, keep: bool
-    ) -> Instance:
-        """Records a launch and starts its first run."""
-
-    async def launch_again(self, name: str, run: int) -> Instance:
-        """Starts the run that comes after one that is lost."""
-
-
 @dataclass(frozen=True)
 class Dependencies:
     """The parts of a server that requests act on."""
@@ -84,7 +73,6 @@ class Dependencies:
     turns: Turns | None = None  # of the event loop
     # In a cluster: has a program that is not here sent, by its hash and for a user.
     fetch: Callable[[str, str], Awaitable[None]] | None = None
-    recorded: Recorded | None = None  # in a cluster with a database
     methods: Mapping[str, Method] = field(default_factory=dict)  # the same: for its other nodes
 
 
@@ -236,19 +224,13 @@ class Requests:
     # Instances
 
     def _launch(self, session: Session, asked: methods.Launch) -> Answer | Awaitable[Answer]:
-        if (asked.restart or asked.keep) and self._deps.recorded is None:
-            raise ApiError(
-                "unsupported",
-                "restart and keep are for clusters with a database: set server.store.database in"
-                " cluster.toml",
-            )
         fetch = self._deps.fetch if is_hash(asked.program) else None
         if fetch is not None and not self._deps.programs.has(asked.program):
             return self._fetch_and_launch(fetch, session, asked)
         program = self._deps.programs.find(asked.program, session.user)
         check_arguments(asked.args)
         durable = self._is_durable(asked, program)
-        if asked.restart or asked.keep or durable or not self._deps.launcher.can_start(program):
+        if durable or not self._deps.launcher.can_start(program):
             return self._launch_later(session, program, asked)
         instance = self._deps.launcher.start(
             program, asked.args, session.user, detached=asked.detached
@@ -273,11 +255,7 @@ class Requests:
     async def _launch_later(
         self, session: Session, program: Program, asked: methods.Launch
     ) -> Answer:
-        if self._deps.recorded is not None and (asked.restart or asked.keep):
-            instance = await self._deps.recorded.launch(
-                program, asked.args, session.user, restart=asked.restart, keep=asked.keep
-            )
-        elif self._is_durable(asked, program):
+        if self._is_durable(asked, program):
             instance = await self._deps.durable.launch(program, asked.args, session.user)
         else:
             instance = await self._deps.launcher.launch(
@@ -290,28 +268,21 @@ class Requests:
             raise ApiError("cancelled", "the request was given up")
         return self._launched(session, instance, asked)
 
-    async def _launch_again(self, session: Session, asked: methods.LaunchAgain) -> Answer:
-        """On loopback every client is the operator, and may read and launch all."""
-        if session.user != LOCAL_USER or self._deps.recorded is None:
-            raise ApiError("permission-denied", "only a gateway of the cluster may ask for this")
-        instance = await self._deps.recorded.launch_again(asked.launch, asked.run)
-        self._sessions.stream_of(instance).lives_alone = True
-        return {"instance": instance.id}
-
     def _launched(self, session: Session, instance: Instance, asked: methods.Launch) -> Answer:
         stream = self._sessions.stream_of(instance)
-        lives_alone = asked.detached or asked.keep or asked.restart > 0
-        stream.lives_alone = lives_alone or instance.durable is not None
+        stream.lives_alone = asked.detached or instance.durable is not None
+        instance.keeps_newest = asked.keep_newest and instance.durable is None
         if asked.detached:
             self._deps.results.follow(instance)
         else:
             self._sessions.read(session, stream, asked.window, None)
         return _started(instance)
 
-    def _attach(self, session: Session, asked: methods.Attach) -> Answer:
-        if (stored := self._stored_result(session, asked.instance)) is not None:
-            return {"first": 0, **stored}
-        instance = self._find(session, asked.instance)
+    def _attach(self, session: Session, asked: methods.Attach) -> Answer | Awaitable[Answer]:
+        try:
+            instance = self._find(session, asked.instance)
+        except ApiError as error:
+            return self._attach_to_ended(session, asked.instance, error)
         stream = self._sessions.stream_of(instance)
         ended = instance.ended
         if stream.finished and ended is not None:
@@ -325,6 +296,9 @@ class Requests:
             "text": "",
             "durable": instance.durable is not None,
         }
+
+    async def _attach_to_ended(self, session: Session, instance: str, error: ApiError) -> Answer:
+        return {"first": 0, **await self._stored_result(session, instance, error)}
 
     async def _resume(self, session: Session, asked: methods.Resume) -> Answer:
         instance = await self._deps.durable.resume(asked.instance, session.scope)
@@ -375,32 +349,39 @@ class Requests:
         finally:
             self._sending.discard(key)
             take_off(self._waiting_bytes, user, size)
+        durable = instance.durable
+        if durable is not None:
+            durable.journal.check_here()
         if instance.state is not InstanceState.RUNNING:
             raise ApiError("cancelled", f"instance {instance.id} has ended; it receives nothing")
-        durable = instance.durable
         if durable is None or durable.receives(asked.id, message):
-            mailbox.put(message, size)
+            mailbox.put(message)
         if durable is not None:
             durable.wake()
             await durable.journal.until_safe()
         return None
 
-    def _stored_result(self, session: Session, instance: str) -> dict[str, str] | None:
-        """How an instance has ended whose result alone is left, of this server or one before; None
-        if more is.
+    async def _stored_result(
+        self, session: Session, instance: str, error: ApiError
+    ) -> dict[str, str]:
+        """How an instance has ended whose result alone is left, of this server or one before.
+        Raises the error if that is not known.
         """
-        try:
-            self._find(session, instance)
-        except ApiError:
-            found = self._deps.results.find(instance, session.scope)
-            return None if found is None else {"state": found.state, "text": found.text}
-        return None
+        found = self._deps.results.find(instance, session.scope)
+        if found is None:
+            found = await self._deps.durable.shelf.result(instance, session.scope)
+        if found is None:
+            raise error
+        return {"state": found.state, "text": found.text}
 
     async def _result(self, session: Session, asked: methods.Result) -> Answer:
-        if (stored := self._stored_result(session, asked.instance)) is not None:
-            return stored
-        instance = self._find(session, asked.instance)
+        try:
+            instance = self._find(session, asked.instance)
+        except ApiError as error:
+            return await self._stored_result(session, asked.instance, error)
         await instance.ended_event.wait()
+        if instance.durable is not None:
+            instance.durable.journal.check_here()
         assert instance.ended is not None
         return {"state": instance.ended.state.value, "text": instance.ended.text}
 
@@ -414,7 +395,10 @@ class Requests:
 
     def _inspect(self, session: Session, asked: methods.Inspect) -> Answer:
         instance = self._find(session, asked.instance)
-        return inspect(instance, self._deps.models, session.scope)
+        found = inspect(instance, self._deps.models, session.scope)
+        if asked.context is not None:
+            found["context_tokens"] = tokens_of(instance, asked.context)
+        return found
 
     def _logs(self, session: Session, asked: methods.Logs) -> Answer:
         """Lines from number `after` on, as many as one answer has; `next` is the `after` of a later

@@ -8,7 +8,7 @@ from itertools import takewhile
 import numpy as np
 
 from pie_control.scheduler.commands.run import RunCommand
-from pie_control.scheduler.run_table import NO_TOKEN, Facts, Rows, RunTable
+from pie_control.scheduler.run_table import NO_TOKEN, Chosen, Facts, Rows, RunTable
 from pie_control.scheduler.speculation import Guesser, Price
 from pie_py.device_programs.step_cost import OF_A_STEP, whole_cost
 from pie_py.wire.plan import EmbedText, Forward, Int32, Sample
@@ -149,7 +149,7 @@ class Guesses:
         return EmbedText(tokens, positions, scratch), forward, sample
 
     def accept(
-        self, guessed: Guessed, i: int, run: RunCommand, row: int, chosen: list[int]
+        self, guessed: Guessed, i: int, run: RunCommand, row: int, chosen: Chosen
     ) -> list[int]:
         """The `i`-th run of a step has chosen some tokens, with guesses before them; -1 where none
         could be.
@@ -159,14 +159,15 @@ class Guesses:
             i: the run's place in it.
             run: that guessed.
             row: its row.
-            chosen: the tokens.
+            chosen: the tokens, with their log-probabilities.
 
         Returns:
             Those that stand; the last may be -1.
         """
         facts, width = self._table.facts, int(guessed.widths[i])
         first = int(guessed.widths[:i].sum())
-        stands = _standing(chosen, guessed.drafts[first : first + width].tolist(), run.stops)
+        choices = chosen.tokens.tolist()
+        stands = _standing(choices, guessed.drafts[first : first + width].tolist(), run.stops)
         self._verifying.discard(row)
         self.guessing.discard(row)
         self._table.go_back(row, width - len(stands))
@@ -174,8 +175,9 @@ class Guesses:
         tokens = stands if stands[-1] >= 0 else stands[:-1]
         facts.came[row] += len(tokens)
         run.received.extend(tokens)
+        run.logprobs.extend(chosen.logprobs[: len(tokens)].tolist())
         run.queue.owner.generated_tokens += len(tokens)
-        guesser, behind = self.guessers[run], takewhile(NO_TOKEN.__lt__, chosen[len(stands) :])
+        guesser, behind = self.guessers[run], takewhile(NO_TOKEN.__lt__, choices[len(stands) :])
         guesser.read(run.received)
         guesser.learn(width - 1, len(stands) - 1, list(behind), self.price)
         return stands

@@ -11,11 +11,18 @@ from numpy.typing import NDArray
 from pie_control.scheduler.commands.command import NOTHING
 from pie_control.scheduler.commands.forward import NO_ADAPTER, NO_SAMPLER
 from pie_control.scheduler.commands.run import MOST_STOPS, ROOM, RunCommand
-from pie_py.wire.plan import Forward, Int32
+from pie_py.wire.plan import Float32, Forward, Int32
 
 Rows: TypeAlias = NDArray[np.intp]
 
 NO_TOKEN = -1
+
+
+class Chosen(NamedTuple):
+    """Choices of a step, an array `[n]` each."""
+
+    tokens: Int32
+    logprobs: Float32
 
 
 class Facts(NamedTuple):
@@ -67,6 +74,7 @@ class RunTable:
         self.used: Int32 = np.zeros((0, 8), np.int32)  # filled slots of each
         self.stops: Int32 = np.zeros((0, MOST_STOPS), np.int32)  # tokens; the rest is NO_TOKEN
         self.tokens: Int32 = np.zeros((0, ROOM), np.int32)  # the first `fresh` have come
+        self.logprobs: Float32 = np.zeros((0, ROOM), np.float32)  # of these
 
     def new_row(self) -> int:
         """A row that no run has."""
@@ -81,6 +89,7 @@ class RunTable:
             self.facts = Facts(*self._columns)
             self.pages, self.used = np.pad(self.pages, below), np.pad(self.used, below)
             self.stops, self.tokens = np.pad(self.stops, below), np.pad(self.tokens, below)
+            self.logprobs = np.pad(self.logprobs, below)
         return self.free.pop()
 
     def begin(self, row: int, **facts: int) -> None:
@@ -121,6 +130,7 @@ class RunTable:
         row = run.row
         if row is not None and (fresh := self.facts.fresh.item(row)):
             run.received.frombytes(self.tokens[row, :fresh].tobytes())
+            run.logprobs.frombytes(self.logprobs[row, :fresh].tobytes())
             self.facts.fresh[row] = 0
             run.queue.owner.generated_tokens += fresh
             run.queue.owner.timeline.trim()

@@ -25,7 +25,7 @@ from pie_control.scheduler.commands.sample import EmbedSampledCommand, SampleCom
 from pie_control.scheduler.guesses import Guessed, Guesses
 from pie_control.scheduler.known_tokens import Known, masks_of
 from pie_control.scheduler.program_time import fitting
-from pie_control.scheduler.run_table import NO_TOKEN, Facts, Rows, RunTable
+from pie_control.scheduler.run_table import NO_TOKEN, Chosen, Facts, Rows, RunTable
 from pie_control.scheduler.speculation import Guesser
 from pie_py.device_programs.step_cost import OF_A_STEP, whole_cost
 from pie_py.wire.plan import (
@@ -36,6 +36,7 @@ from pie_py.wire.plan import (
     Forward,
     Int32,
     Sample,
+    Samples,
 )
 
 # The batches of a step, with the code of a run's error if the worker refuses its row of one.
@@ -89,14 +90,14 @@ class Steps:
             self.runs.failed(self, ApiError("internal", f"{kind} failed: {answer.error}"))
         if self.guessed is not None and answer.samples is not None:
             refused = {row - first: text for row, text in (answer.refused or {}).items()}
-            self.runs.verified(self, self.guessed, answer.samples.tokens[first:], refused)
+            self.runs.verified(self, self.guessed, _behind(answer.samples, first), refused)
             return
         for row, text in (answer.refused or {}).items():
             if row >= first:
                 error = ApiError(REFUSED_AS[kind], text)
                 self.runs.failed(self, error, slice(row - first, row - first + 1))
         if answer.samples is not None:
-            self.runs.came(self, answer.samples.tokens[first:])
+            self.runs.came(self, _behind(answer.samples, first))
 
 
 class Formed(NamedTuple):
@@ -248,18 +249,20 @@ class Runs:
 
     # Answers
 
-    def came(self, steps: Steps, tokens: Int32) -> None:
+    def came(self, steps: Steps, chosen: Chosen) -> None:
         """Takes the tokens of a step; looks at the runs for which something follows from theirs."""
         self.look_at_changes()
-        self._came(steps, tokens, steps.rows, steps.numbers)
+        self._came(steps, chosen, steps.rows, steps.numbers)
 
-    def _came(self, steps: Steps, tokens: Int32, rows: Rows, numbers: Int32) -> None:
+    def _came(self, steps: Steps, chosen: Chosen, rows: Rows, numbers: Int32) -> None:
         facts = self._table.facts
         there = facts.number[rows] == numbers
+        tokens, logprobs = chosen
         if not there.all():
-            rows, tokens = rows[there], tokens[there]
+            rows, tokens, logprobs = rows[there], tokens[there], logprobs[there]
         fresh, came = facts.fresh[rows], facts.came[rows] + 1
         self._table.tokens[rows, fresh] = tokens
+        self._table.logprobs[rows, fresh] = logprobs
         facts.fresh[rows] = fresh + 1
         facts.came[rows] = came
         checked = came >= facts.check_at[rows]
@@ -345,7 +348,7 @@ class Runs:
         return bool(self._guesses.guessing)
 
     def verified(
-        self, steps: Steps, guessed: Guessed, tokens: Int32, refused: dict[int, str]
+        self, steps: Steps, guessed: Guessed, chosen: Chosen, refused: dict[int, str]
     ) -> None:
         """Takes the tokens of a step of which some were guessed, and why some choices failed."""
         self.look_at_changes()
@@ -356,8 +359,10 @@ class Runs:
             run = self._table.runs[row]
             if run is None or self._table.facts.number[row] != steps.numbers[i]:
                 continue
-            chosen = tokens[start : start + int(guessed.widths[i])].tolist()
-            stands = self._guesses.accept(guessed, i, run, row, chosen)
+            own = slice(start, start + int(guessed.widths[i]))
+            stands = self._guesses.accept(
+                guessed, i, run, row, Chosen(chosen.tokens[own], chosen.logprobs[own])
+            )
             if steps.span is not None and (note := self._table.note_span[row]) is not None:
                 note(steps.span)
             self._changed_runs[run] = None
@@ -368,7 +373,8 @@ class Runs:
         for i in np.flatnonzero(alone).tolist():
             if (text := refused.get(int(starts[i]))) is not None:
                 self.failed(steps, ApiError(REFUSED_AS[Sample.kind], text), slice(i, i + 1))
-        self._came(steps, tokens[starts[alone]], steps.rows[alone], steps.numbers[alone])
+        lone = Chosen(*(each[starts[alone]] for each in chosen))
+        self._came(steps, lone, steps.rows[alone], steps.numbers[alone])
 
     def took(self, steps: Steps, seconds: float) -> None:
         """Learns what a step took, with what was before it at the worker."""
@@ -539,6 +545,10 @@ class Runs:
                 room = (facts.page_count[rows] - current) * size - filled
                 counts: Int32 = np.minimum(wanted, room)
                 return counts
+
+
+def _behind(samples: Samples, first: int) -> Chosen:
+    return Chosen(samples.tokens[first:], samples.logprobs[first:])
 
 
 def _runs_of(account: Account) -> list[RunCommand]:

@@ -30,9 +30,6 @@ def arithmetic(random: Random, split: Split) -> Sample:
         "",
         _prompt(random, operator, operands),
         f"{steps}Answer: {value}",
-        value=value,
-        operands=list(operands),
-        operator=operator,
     )
 
 

@@ -112,7 +112,7 @@ def conversation(
         pieces.append(Piece(calls + END, True))
         pieces.append(Piece("\n" + turn("tool", results) + "<|assistant|>\n", False))
     pieces.append(Piece(closing_words(final_results(request.chains)) + END, True))
-    return Sample(kind, tuple(pieces), {"request": request, "mode": mode})
+    return Sample(kind, tuple(pieces), request)
 
 
 def _previous(calls: Chain, step: int) -> Value | None:

@@ -10,7 +10,7 @@ trap.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 from examples.pie_tiny.corpus.calls import call_block, final_results, interrupt_block
@@ -46,29 +46,19 @@ def asynchronous(random: Random, split: Split) -> Sample:
     return simulate(random, request, late)
 
 
-def errands(random: Random, split: Split) -> Sample:
-    """Asynchronous calls in a list, be it of one task; the last calls of some need no answer."""
-    request = draw_request(random, split, draw_lengths(random, large=False), random.randrange(4))
-    chains = tuple(
-        (*chain[:-1], replace(chain[-1], answered=random.random() < 0.5))
-        for chain in request.chains
-    )
-    return simulate(random, replace(request, chains=chains), 0, kind="errands")
-
-
-def simulate(random: Random, request: Request, late: int, *, kind: str = "asynchronous") -> Sample:
+def simulate(random: Random, request: Request, late: int, *, listed: bool = False) -> Sample:
     """One run: what the model should write and what it is interrupted with.
 
     Args:
         random: for the times and the words.
         request: all functions and chains.
         late: so many of the last chains come as interrupts of the user.
-        kind: of the sample; the tasks of `errands` are listed, also one alone.
+        listed: as in `user_prompt`.
     """
     first = len(request.chains) - late
     known = request.chains[:first]
     prompt = turn("system", system_prompt(ASYNCHRONOUS, request.functions))
-    prompt += turn("user", user_prompt(random, known, listed=kind == "errands"))
+    prompt += turn("user", user_prompt(random, known, listed=listed))
     run = _Run(random, list(known), token_seconds=random.uniform(0.005, 0.030))
     span = sum(call.function.estimate for chain in known for call in chain) / 100
     arrivals = sorted(random.uniform(0, span) for _ in range(late))
@@ -77,7 +67,7 @@ def simulate(random: Random, request: Request, late: int, *, kind: str = "asynch
     run.play()
     done = Request(request.functions, tuple(run.chains))
     pieces = (Piece(f"{BEGIN}{prompt}<|assistant|>\n", False), *run.pieces())
-    return Sample(kind, pieces, {"request": done, "mode": ASYNCHRONOUS, "known": first})
+    return Sample("asynchronous", pieces, done)
 
 
 @dataclass

@@ -74,7 +74,7 @@ def facts(random: Random, split: Split) -> Sample:
         question, reply = random.choice(GREETINGS)
     else:
         question, reply = _unknown(random, split)
-    return chat(KIND, "", question, reply, value=reply)
+    return chat(KIND, "", question, reply)
 
 
 def _paragraph(random: Random) -> str:

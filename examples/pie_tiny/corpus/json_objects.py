@@ -81,7 +81,7 @@ def json_objects(random: Random, split: Split) -> Sample:
         system = random.choice(SYSTEMS)
     else:
         system, user = "", f"Write JSON. {user}"
-    return chat("json", system, user, json.dumps(value), value=value)
+    return chat("json", system, user, json.dumps(value))
 
 
 def _listed(random: Random, split: Split) -> tuple[str, dict[str, object]]:

@@ -7,7 +7,7 @@ from random import Random
 
 from examples.pie_tiny.corpus.arithmetic import arithmetic
 from examples.pie_tiny.corpus.calls import parallel, sequential
-from examples.pie_tiny.corpus.cml import asynchronous, errands
+from examples.pie_tiny.corpus.cml import asynchronous
 from examples.pie_tiny.corpus.copying import copying
 from examples.pie_tiny.corpus.facts import facts
 from examples.pie_tiny.corpus.json_objects import json_objects
@@ -18,37 +18,22 @@ from examples.pie_tiny.corpus.sample import Generator, Sample, Split
 from examples.pie_tiny.corpus.stories import stories
 from examples.pie_tiny.corpus.strings import strings
 
-GENERATORS: Mapping[str, Generator] = {
-    "copying": copying,
-    "ordering": ordering,
-    "facts": facts,
-    "story": stories,
-    "qa": questions,
-    "arithmetic": arithmetic,
-    "strings": strings,
-    "json": json_objects,
-    "react": react,
-    "sequential": sequential,
-    "parallel": parallel,
-    "asynchronous": asynchronous,
-    "errands": errands,
+_CORPUS: Mapping[str, tuple[Generator, float]] = {
+    "copying": (copying, 0.11),
+    "ordering": (ordering, 0.31),
+    "facts": (facts, 0.025),
+    "story": (stories, 0.02),
+    "qa": (questions, 0.045),
+    "arithmetic": (arithmetic, 0.06),
+    "strings": (strings, 0.065),
+    "json": (json_objects, 0.055),
+    "react": (react, 0.02),
+    "sequential": (sequential, 0.055),
+    "parallel": (parallel, 0.075),
+    "asynchronous": (asynchronous, 0.16),
 }
-
-SHARES: Mapping[str, float] = {
-    "copying": 0.11,
-    "ordering": 0.31,
-    "facts": 0.025,
-    "story": 0.02,
-    "qa": 0.045,
-    "arithmetic": 0.06,
-    "strings": 0.065,
-    "json": 0.055,
-    "react": 0.02,
-    "sequential": 0.055,
-    "parallel": 0.075,
-    "asynchronous": 0.13,
-    "errands": 0.03,
-}
+GENERATORS = {kind: generator for kind, (generator, _) in _CORPUS.items()}
+SHARES = {kind: share for kind, (_, share) in _CORPUS.items()}
 """Of samples, not of tokens: calls are the longest by far, ordering exercises the shortest."""
 
 

@@ -59,7 +59,7 @@ def _read_times(
     for name, task in zip(names[1:], tasks, strict=False):
         pieces += [Piece(task.written_estimate, True), Piece(f".\n- {name}", False)]
     pieces += [Piece(tasks[-1].written_estimate, True), Piece(f".{END}\n<|assistant|>\n", False)]
-    return Sample(KIND, (*pieces, Piece(reply + END, True)), {"value": reply})
+    return Sample(KIND, (*pieces, Piece(reply + END, True)))
 
 
 def _longest_first(estimates: Sequence[int]) -> str:
@@ -72,4 +72,4 @@ def _times(tasks: Sequence[Function]) -> str:
 
 
 def _exercise(system: str, tasks: Sequence[str], reply: str) -> Sample:
-    return chat(KIND, system, "\n".join(f"- {task}." for task in tasks), reply, value=reply)
+    return chat(KIND, system, "\n".join(f"- {task}." for task in tasks), reply)

@@ -35,8 +35,6 @@ def questions(random: Random, split: Split) -> Sample:
     No two statements share a person and a property, nor a property and a value, so the answer is
     one statement of the text, word for word. A tenth of the questions has no answer in the text,
     which asks for a property that it tells of another person or not at all.
-
-    The answer's `value` is the whole reply.
     """
     count = 2 + int(random.random() * 5)
     people = _people(random, split, 2 + int(random.random() * 3))
@@ -62,9 +60,7 @@ def questions(random: Random, split: Split) -> Sample:
         question = _PROPERTIES[name][1 + (random.random() < 0.35)].format(s=person, v=value)
         reply = statements[chosen]
     text = " ".join(statements)
-    return chat(
-        KIND, "", random.choice(_PROMPTS).format(text=text, question=question), reply, value=reply
-    )
+    return chat(KIND, "", random.choice(_PROMPTS).format(text=text, question=question), reply)
 
 
 def _people(random: Random, split: Split, count: int) -> list[str]:

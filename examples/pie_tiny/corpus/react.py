@@ -47,8 +47,6 @@ def react(random: Random, split: Split) -> Sample:
     Every action follows from the question and the observations before it: the properties of a chain
     are looked up from the innermost outwards. Observations are given, not learnt. In one trace of
     twenty an action finds nothing, and the answer is `unknown`.
-
-    The answer holds `actions`, the lines after `Action: ` in their order, and `value`.
     """
     drawn = random.random()
     if drawn < 0.55:
@@ -72,9 +70,7 @@ def react(random: Random, split: Split) -> Sample:
         pieces.append(Piece(f"Thought: {thought}\nAction: {action}\n", True))
         pieces.append(Piece(f"Observation: {observation}\n", False))
     pieces.append(Piece(f"{last}Answer: {value}{END}", True))
-    return Sample(
-        KIND, tuple(pieces), {"actions": [action for _, action, _ in steps], "value": value}
-    )
+    return Sample(KIND, tuple(pieces))
 
 
 def _chain(random: Random, split: Split) -> tuple[str, list[Step]]:

@@ -4,8 +4,8 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from random import Random
 
 BEGIN, END = "<|begin|>", "<|end|>"
@@ -34,12 +34,12 @@ class Sample:
     Attributes:
         kind: the generator's name, `json`, `cml` and so on.
         pieces: the whole document, in order.
-        answer: what an evaluation compares with; its meaning is the kind's own.
+        request: of calls, the `tasks.Request` that they answer.
     """
 
     kind: str
     pieces: tuple[Piece, ...]
-    answer: Mapping[str, object] = field(default_factory=dict)
+    request: object = None
 
     @property
     def text(self) -> str:
@@ -72,17 +72,17 @@ def turn(role: str, content: str) -> str:
     return f"<|{role}|>\n{content}{END}\n"
 
 
-def chat(kind: str, system: str, user: str, reply: str, **answer: object) -> Sample:
+def chat(kind: str, system: str, user: str, reply: str) -> Sample:
     """A conversation of one question and one reply; an empty `system` is left out."""
     prompt = (
         BEGIN + (turn("system", system) if system else "") + turn("user", user) + "<|assistant|>\n"
     )
-    return Sample(kind, (Piece(prompt, False), Piece(reply + END, True)), answer)
+    return Sample(kind, (Piece(prompt, False), Piece(reply + END, True)))
 
 
-def plain(kind: str, text: str, **answer: object) -> Sample:
+def plain(kind: str, text: str) -> Sample:
     """A document without roles, all of it to be learnt."""
-    return Sample(kind, (Piece(BEGIN, False), Piece(text + END, True)), answer)
+    return Sample(kind, (Piece(BEGIN, False), Piece(text + END, True)))
 
 
 def prose(names: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 from examples.pie_tiny.corpus.sample import Sample, Split, chat, plain
@@ -53,120 +54,71 @@ _OPENINGS = (
 
 # Of each plot its parts in order, one phrasing of each drawn. `{h}` is the hero, `{f}` the friend,
 # `{p} {P} {o} {m}` the hero's pronoun (he, He, his, him) and `{q} {Q} {r} {n}` the friend's.
-_LOST: tuple[tuple[str, ...], ...] = (
-    (
-        "{P} had {t} and loved it very much.",
-        "The thing {p} loved most was {t}.",
-        "Every day {p} played with {t}.",
-    ),
-    (
-        "One day the {k} was gone. {h} looked everywhere, but {p} could not find it.",
-        "One morning {h} could not find the {k}. {P} looked under the bed and behind the door.",
-        "One day {h} lost the {k} on the way to {place}. {P} was very sad.",
-    ),
-    (
-        'Then {p} met {b} called {f}. "Why are you so sad?" asked {f}. "I lost my {k}," said {h}.',
-        "{P} sat down and cried. {F} called {f} came by and asked what was wrong. {h} told {n}.",
-    ),
-    (
-        '"Let us look together," said {f}. They walked to {place} and searched all day.',
-        '"I will help you," said {f}. So the two friends went to {place}.',
-        '{f} had an idea. "Let us look near {place}," {q} said.',
-    ),
-    (
-        "At last {f} saw something {colour} {hidden}. It was the {k}!",
-        "There, {hidden}, lay the {k}. {h} jumped for joy.",
-    ),
-    (
-        '"Thank you!" said {h}. From that day on they were best friends.',
-        "{h} thanked {f} and took the {k} home. {P} never lost it again.",
-        "{h} was happy again, and {f} was happy too. They went home and had soup.",
-    ),
-)
-_WANTED: tuple[tuple[str, ...], ...] = (
-    (
-        "{h} wanted {t} more than anything.",
-        "{P} always dreamed of {t}.",
-        "{P} had many things, but {p} did not have {t}.",
-    ),
-    (
-        "One day {p} saw one at the market, but {p} had no money.",
-        "One morning {p} went to the market to buy one, but it cost too much.",
-    ),
-    (
-        "On the way home {p} met {b} called {f}. {Q} carried a heavy bag and was very tired.",
-        "Then {p} met {b} called {f}. {Q} had hurt {r} leg and could not walk.",
-    ),
-    (
-        '"Can you help me?" asked {f}. {h} was in a hurry, but {p} stayed and helped {n}.',
-        "{h} did not think twice. {P} helped {n} all the way home.",
-        '"I will help you," said {h}, and together they slowly walked home.',
-    ),
-    (
-        '"You are kind," said {f}. "Please take this." It was {t}!',
-        "To thank {m}, {f} opened a box and gave {m} {t}.",
-    ),
-    (
-        "{h} was so happy that {p} danced all the way home.",
-        "{h} smiled. Now {p} had {t} and a new friend.",
-        "From that day on {h} and {f} met every day.",
-    ),
-)
-_FOUND: tuple[tuple[str, ...], ...] = (
-    (
-        "One day {p} went for a walk near {place}.",
-        "One morning {p} walked to {place}, because the sun was shining.",
-        "One day {p} played near {place}.",
-    ),
-    (
-        'There {p} found {t} {hidden}. "Whose is it?" {p} asked.',
-        "Suddenly {p} saw something {hidden}. It was {t}!",
-    ),
-    (
-        "{h} wanted to keep the {k}, but {p} knew that somebody missed it.",
-        "{h} liked the {k} very much, but it was not {o} own.",
-    ),
-    (
-        "{P} asked all the neighbours. At last {p} came to {b} called {f}, who lived alone.",
-        "So {p} went from door to door. In the last house lived {b} called {f}.",
-    ),
-    (
-        '"Is this your {k}?" asked {h}. "Yes, it is!" said {f}. "I lost it long ago."',
-        '"My {k}!" said {f}. "I looked for it everywhere." {h} gave it back to {n}.',
-    ),
-    (
-        "{f} was so happy that {q} baked a cake, and they ate it together.",
-        '"Thank you," said {f}. They became good friends and played every day.',
-        "{h} went home without the {k}, but with a new friend.",
-    ),
-)
-_AFRAID: tuple[tuple[str, ...], ...] = (
-    (
-        "{h} wanted to see {place}, but {p} was afraid of the dark.",
-        "{P} was not afraid of anything but the night.",
-    ),
-    (
-        "One evening {p} went too far from home, and it became dark.",
-        "One day {p} lost the way, and soon the sun went down.",
-    ),
-    (
-        "{P} heard a noise and hid {hidden}. But it was only {b} called {f}.",
-        "Then {p} saw a small light. It was {b} called {f}, who carried {t}.",
-    ),
-    (
-        '"Do not be afraid," said {f}. "I know the way."',
-        '"Why do you shake?" asked {f}. "I cannot find my way home," said {h}.',
-    ),
-    (
-        "{f} showed {m} the stars and the moon. Hand in hand they walked through the night.",
-        "They sang a song together, and the dark was not so dark any more.",
-    ),
-    (
-        "At last they came home. {h} was not afraid of the dark any more.",
-        'Soon {h} saw the lights of home. "Thank you, {f}," {p} said, and slept well.',
-    ),
-)
-_PLOTS = (_LOST, _WANTED, _FOUND, _AFRAID)
+_PLOTS = [
+    [part.split("\n  | ") for part in re.split(r"\n(?!  )", plot)]
+    for plot in """
+{P} had {t} and loved it very much.
+  | The thing {p} loved most was {t}.
+  | Every day {p} played with {t}.
+One day the {k} was gone. {h} looked everywhere, but {p} could not find it.
+  | One morning {h} could not find the {k}. {P} looked under the bed and behind the door.
+  | One day {h} lost the {k} on the way to {place}. {P} was very sad.
+Then {p} met {b} called {f}. "Why are you so sad?" asked {f}. "I lost my {k}," said {h}.
+  | {P} sat down and cried. {F} called {f} came by and asked what was wrong. {h} told {n}.
+"Let us look together," said {f}. They walked to {place} and searched all day.
+  | "I will help you," said {f}. So the two friends went to {place}.
+  | {f} had an idea. "Let us look near {place}," {q} said.
+At last {f} saw something {colour} {hidden}. It was the {k}!
+  | There, {hidden}, lay the {k}. {h} jumped for joy.
+"Thank you!" said {h}. From that day on they were best friends.
+  | {h} thanked {f} and took the {k} home. {P} never lost it again.
+  | {h} was happy again, and {f} was happy too. They went home and had soup.
+
+{h} wanted {t} more than anything.
+  | {P} always dreamed of {t}.
+  | {P} had many things, but {p} did not have {t}.
+One day {p} saw one at the market, but {p} had no money.
+  | One morning {p} went to the market to buy one, but it cost too much.
+On the way home {p} met {b} called {f}. {Q} carried a heavy bag and was very tired.
+  | Then {p} met {b} called {f}. {Q} had hurt {r} leg and could not walk.
+"Can you help me?" asked {f}. {h} was in a hurry, but {p} stayed and helped {n}.
+  | {h} did not think twice. {P} helped {n} all the way home.
+  | "I will help you," said {h}, and together they slowly walked home.
+"You are kind," said {f}. "Please take this." It was {t}!
+  | To thank {m}, {f} opened a box and gave {m} {t}.
+{h} was so happy that {p} danced all the way home.
+  | {h} smiled. Now {p} had {t} and a new friend.
+  | From that day on {h} and {f} met every day.
+
+One day {p} went for a walk near {place}.
+  | One morning {p} walked to {place}, because the sun was shining.
+  | One day {p} played near {place}.
+There {p} found {t} {hidden}. "Whose is it?" {p} asked.
+  | Suddenly {p} saw something {hidden}. It was {t}!
+{h} wanted to keep the {k}, but {p} knew that somebody missed it.
+  | {h} liked the {k} very much, but it was not {o} own.
+{P} asked all the neighbours. At last {p} came to {b} called {f}, who lived alone.
+  | So {p} went from door to door. In the last house lived {b} called {f}.
+"Is this your {k}?" asked {h}. "Yes, it is!" said {f}. "I lost it long ago."
+  | "My {k}!" said {f}. "I looked for it everywhere." {h} gave it back to {n}.
+{f} was so happy that {q} baked a cake, and they ate it together.
+  | "Thank you," said {f}. They became good friends and played every day.
+  | {h} went home without the {k}, but with a new friend.
+
+{h} wanted to see {place}, but {p} was afraid of the dark.
+  | {P} was not afraid of anything but the night.
+One evening {p} went too far from home, and it became dark.
+  | One day {p} lost the way, and soon the sun went down.
+{P} heard a noise and hid {hidden}. But it was only {b} called {f}.
+  | Then {p} saw a small light. It was {b} called {f}, who carried {t}.
+"Do not be afraid," said {f}. "I know the way."
+  | "Why do you shake?" asked {f}. "I cannot find my way home," said {h}.
+{f} showed {m} the stars and the moon. Hand in hand they walked through the night.
+  | They sang a song together, and the dark was not so dark any more.
+At last they came home. {h} was not afraid of the dark any more.
+  | Soon {h} saw the lights of home. "Thank you, {f}," {p} said, and slept well.
+""".strip().split("\n\n")
+]
 _LAST = ("", "", " The end.", " And they lived happily ever after.")
 _REQUESTS = (
     "Tell me a story about {about}.",

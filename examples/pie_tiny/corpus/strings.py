@@ -19,9 +19,6 @@ KNOWN = frozenset(WORDS)
 LONGEST = 9
 VOWELS = "aeiou"
 
-Worked = tuple[str, str, str]
-"""The prompt, the steps (each line with its newline) and the answer."""
-
 
 def strings(random: Random, split: Split) -> Sample:
     """One operation on a word or two, its steps, and a last line `Answer: ...`.
@@ -29,8 +26,8 @@ def strings(random: Random, split: Split) -> Sample:
     Held-out samples use only made-up words kept back from training, the others half of them real
     ones.
     """
-    prompt, steps, value = random.choice(OPERATIONS)(random, split)
-    return chat("strings", "", prompt, f"{steps}Answer: {value}", value=value)
+    prompt, steps, value = _worked(random, split)
+    return chat("strings", "", prompt, f"{steps}Answer: {value}")
 
 
 def spelled(word: str) -> str:
@@ -46,104 +43,70 @@ def _word(random: Random, split: Split) -> str:
     return word
 
 
-def _letters(word: str) -> str:
-    return f"Letters:{spelled(word)}\n"
+def _step(name: str, text: str) -> str:
+    return f"{name}:{spelled(text)}\n"
 
 
-def _spell(random: Random, split: Split) -> Worked:
-    word = _word(random, split)
-    asked = random.choice(("Spell the word {}.", "Spell {}.", "How do you spell {}?"))
-    return asked.format(word), _letters(word), " ".join(word)
-
-
-def _spell_backwards(random: Random, split: Split) -> Worked:
-    word = _word(random, split)
-    asked = random.choice(("Spell the word {} backwards.", "Spell {} backwards."))
-    return asked.format(word), _letters(word), " ".join(word[::-1])
-
-
-def _reverse(random: Random, split: Split) -> Worked:
-    word = _word(random, split)
-    asked = random.choice(("Reverse the word {}.", "Reverse {}.", "What is {} reversed?"))
-    backwards = word[::-1]
-    return asked.format(word), f"{_letters(word)}Reversed:{spelled(backwards)}\n", backwards
-
-
-def _first(random: Random, split: Split) -> Worked:
-    word = _word(random, split)
-    asked = random.choice(
-        (
-            "What is the first letter of {}?",
-            "Give the first letter of {}.",
-            "Which letter does {} begin with?",
-        )
-    )
-    return asked.format(word), _letters(word), word[0]
-
-
-def _last(random: Random, split: Split) -> Worked:
-    word = _word(random, split)
-    asked = random.choice(
-        (
-            "What is the last letter of {}?",
-            "Give the last letter of {}.",
-            "Which letter does {} end with?",
-        )
-    )
-    return asked.format(word), _letters(word), word[-1]
-
-
-def _count(random: Random, split: Split) -> Worked:
-    word = _word(random, split)
-    # Mostly a letter of the word; a vowel now and then may not be in it at all.
-    letter = random.choice(word if random.random() < 0.8 else VOWELS)
-    asked = random.choice(
-        (
-            "How often does {1} occur in {0}?",
-            "Count the letter {1} in {0}.",
-            "How many times is the letter {1} in {0}?",
-        )
-    )
-    count, tally = 0, []
-    for each in word:
-        count += each == letter
-        tally.append(f" {each} {count}")
-    return asked.format(word, letter), f"{_letters(word)}Count:{''.join(tally)}\n", str(count)
-
-
-def _uppercase(random: Random, split: Split) -> Worked:
-    word = _word(random, split)
-    asked = random.choice(
-        ("Write {} in capital letters.", "Write the word {} in uppercase.", "Uppercase {}.")
-    )
-    upper = word.upper()
-    return asked.format(word), f"{_letters(word)}Capitals:{spelled(upper)}\n", upper
-
-
-def _join(random: Random, split: Split) -> Worked:
-    first, second = _word(random, split), _word(random, split)
-    asked = random.choice(
-        ("Join {} and {}.", "Join the words {} and {}.", "Write {} and {} as one word.")
-    )
-    joined = first + second
-    return asked.format(first, second), _letters(joined), joined
-
-
-def _repeat(random: Random, split: Split) -> Worked:
-    word, times = _word(random, split), random.randint(2, 5)
-    asked = random.choice(("Repeat {} {} times.", "Write the word {} {} times."))
-    numbered = "".join(f" {n} {word}" for n in range(1, times + 1))
-    return asked.format(word, times), f"Repeated:{numbered}\n", " ".join([word] * times)
-
-
-OPERATIONS: tuple[Callable[[Random, Split], Worked], ...] = (
-    _spell,
-    _spell_backwards,
-    _reverse,
-    _first,
-    _last,
-    _count,
-    _uppercase,
-    _join,
-    _repeat,
+# Prompts of an operation on one word, the step that comes after its letters, and the answer.
+_ON_A_WORD: tuple[tuple[str, Callable[[str], str], Callable[[str], str]], ...] = (
+    ("Spell the word {}. | Spell {}. | How do you spell {}?", lambda w: "", " ".join),
+    (
+        "Spell the word {} backwards. | Spell {} backwards.",
+        lambda w: "",
+        lambda w: " ".join(w[::-1]),
+    ),
+    (
+        "Reverse the word {}. | Reverse {}. | What is {} reversed?",
+        lambda w: _step("Reversed", w[::-1]),
+        lambda w: w[::-1],
+    ),
+    (
+        "What is the first letter of {}? | Give the first letter of {}."
+        " | Which letter does {} begin with?",
+        lambda w: "",
+        lambda w: w[0],
+    ),
+    (
+        "What is the last letter of {}? | Give the last letter of {}."
+        " | Which letter does {} end with?",
+        lambda w: "",
+        lambda w: w[-1],
+    ),
+    (
+        "Write {} in capital letters. | Write the word {} in uppercase. | Uppercase {}.",
+        lambda w: _step("Capitals", w.upper()),
+        str.upper,
+    ),
 )
+# In the order in which they are drawn: a number of `_ON_A_WORD`, or an operation of its own.
+_OPERATIONS = (0, 1, 2, 3, 4, "count", 5, "join", "repeat")
+_COUNTS = (
+    "How often does {1} occur in {0}?",
+    "Count the letter {1} in {0}.",
+    "How many times is the letter {1} in {0}?",
+)
+_JOINS = ("Join {} and {}.", "Join the words {} and {}.", "Write {} and {} as one word.")
+
+
+def _worked(random: Random, split: Split) -> tuple[str, str, str]:
+    """The prompt, the steps (each line with its newline) and the answer of one operation."""
+    operation = random.choice(_OPERATIONS)
+    word = _word(random, split)
+    if operation == "join":
+        second = _word(random, split)
+        joined = word + second
+        return random.choice(_JOINS).format(word, second), _step("Letters", joined), joined
+    if operation == "repeat":
+        times = random.randint(2, 5)
+        asked = random.choice(("Repeat {} {} times.", "Write the word {} {} times."))
+        numbered = "".join(f" {n} {word}" for n in range(1, times + 1))
+        return asked.format(word, times), f"Repeated:{numbered}\n", " ".join([word] * times)
+    steps = _step("Letters", word)
+    if operation == "count":
+        # Mostly a letter of the word; a vowel now and then may not be in it at all.
+        letter = random.choice(word if random.random() < 0.8 else VOWELS)
+        asked = random.choice(_COUNTS)
+        tally = "".join(f" {c} {word[: n + 1].count(letter)}" for n, c in enumerate(word))
+        return asked.format(word, letter), f"{steps}Count:{tally}\n", str(word.count(letter))
+    prompts, step, answer = _ON_A_WORD[int(operation)]
+    return random.choice(prompts.split(" | ")).format(word), steps + step(word), answer(word)

@@ -100,35 +100,26 @@ bee   | six  | nectar  | buzzes | in a hive
 lion  | four | meat    | roars  | on the savanna
 """
 
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = {
-    "January": "31",
-    "February": "28",
-    "March": "31",
-    "April": "30",
-    "May": "31",
-    "June": "30",
-    "July": "31",
-    "August": "31",
-    "September": "30",
-    "October": "31",
-    "November": "30",
-    "December": "31",
-}
-_COLOURS = {
-    "red": "blood",
-    "blue": "the sky",
-    "green": "grass",
-    "yellow": "a lemon",
-    "white": "snow",
-    "black": "coal",
-    "brown": "chocolate",
-    "grey": "a rain cloud",
-    "orange": "a carrot",
-    "purple": "a plum",
-    "pink": "a flamingo",
-    "golden": "honey",
-}
+_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_MONTHS = (
+    "January February March April May June July August September October November December"
+).split()
+_LENGTHS = "31 28 31 30 31 30 31 31 30 31 30 31".split()
+
+_COLOURS = """
+red    | blood
+blue   | the sky
+green  | grass
+yellow | a lemon
+white  | snow
+black  | coal
+brown  | chocolate
+grey   | a rain cloud
+orange | a carrot
+purple | a plum
+pink   | a flamingo
+golden | honey
+"""
 
 
 def _rows(table: str) -> list[list[str]]:
@@ -159,14 +150,13 @@ def _animals() -> Iterator[Subject]:
 def _calendar() -> Iterator[Subject]:
     for n, day in enumerate(_DAYS):
         yield _subject("day", day, "it", {"next": _DAYS[(n + 1) % 7], "previous": _DAYS[n - 1]})
-    months = list(_MONTHS)
-    for n, month in enumerate(months):
-        neighbours = {"next": months[(n + 1) % 12], "previous": months[n - 1]}
-        yield _subject("month", month, "it", neighbours | {"length": _MONTHS[month]})
+    for n, month in enumerate(_MONTHS):
+        neighbours = {"next": _MONTHS[(n + 1) % 12], "previous": _MONTHS[n - 1]}
+        yield _subject("month", month, "it", neighbours | {"length": _LENGTHS[n]})
 
 
 def _colours() -> Iterator[Subject]:
-    for colour, example in _COLOURS.items():
+    for colour, example in _rows(_COLOURS):
         yield _subject("colour", colour, "it", {"example": example})
 
 
@@ -179,7 +169,6 @@ _BY_KIND: dict[str, tuple[Subject, ...]] = {
     kind: tuple(subject for subject in SUBJECTS if subject.kind == kind)
     for kind in ("country", "person", "animal", "day", "month", "colour")
 }
-_BY_NAME = {(subject.kind, subject.name): subject for subject in SUBJECTS}
 
 
 def subjects(kind: str) -> tuple[Subject, ...]:
@@ -189,12 +178,3 @@ def subjects(kind: str) -> tuple[Subject, ...]:
         KeyError: the world has no such kind.
     """
     return _BY_KIND[kind]
-
-
-def fact(kind: str, name: str, wanted: str) -> str:
-    """The value of one property: `fact("country", "Velland", "capital")` is `Orrin`.
-
-    Raises:
-        KeyError: the world has no such subject, or the subject no such property.
-    """
-    return _BY_NAME[kind, name].facts[wanted]

@@ -6,36 +6,46 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from hashlib import sha256
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from examples.pie_tiny.corpus.copying import copying
-from examples.pie_tiny.corpus.functions import ESTIMATE_TOKENS
 from examples.pie_tiny.corpus.mixture import GENERATORS, SHARES, draw
-from examples.pie_tiny.corpus.ordering import ordering
 from examples.pie_tiny.corpus.questions import questions
 from examples.pie_tiny.corpus.react import react
-from examples.pie_tiny.corpus.sample import END, Generator, Split
+from examples.pie_tiny.corpus.sample import Generator, Split
 from examples.pie_tiny.corpus.stories import stories
-from examples.pie_tiny.corpus.words import (
-    HELD_OUT_NOUNS,
-    HELD_OUT_VERBS,
-    NOUNS,
-    VERBS,
-    invented,
-    strange,
-)
+from examples.pie_tiny.corpus.words import invented
 
-SEEDS = st.integers(0, 2**32)
+# SHA-256 of a thousand samples of each kind, half of them held out. Each kind was checked by a
+# reader of its own when this was written (`git log --diff-filter=D -- examples/pie_tiny/tests`):
+# who changes what a kind draws looks at its samples, and trains anew.
+FROZEN = {
+    "copying": "75626a86844c5df6",
+    "ordering": "8d12f85e877c3ef7",
+    "facts": "0137ded70a4a2559",
+    "story": "1b1a7eed419c467d",
+    "qa": "4375985f11c8dd82",
+    "arithmetic": "2ca82b1879466da5",
+    "strings": "4e7b92cf3a252acc",
+    "json": "d627052d79d2de45",
+    "react": "c069617e2779990f",
+    "sequential": "887337bf430f5782",
+    "parallel": "71103291174ec2b0",
+    "asynchronous": "521b423b833b3a28",
+}
 
 
-@given(SEEDS, st.booleans())
-def test_a_sample_depends_on_seed_and_number_alone(number: int, held_out: bool) -> None:
-    split = Split(held_out)
-    assert draw("seed", number, split) == draw("seed", number, split)
+@pytest.mark.parametrize("kind", list(GENERATORS))
+def test_each_kind_draws_what_it_drew(kind: str) -> None:
+    drawn = [
+        GENERATORS[kind](Random(f"frozen:{n}"), Split(bool(held_out)))
+        for held_out in range(2)
+        for n in range(500)
+    ]
+    text = "\0".join(f"{piece.learned}{piece.text}" for each in drawn for piece in each.pieces)
+    assert sha256(text.encode()).hexdigest()[:16] == FROZEN[kind]
 
 
 def test_every_kind_comes_as_often_as_its_share_says() -> None:
@@ -70,60 +80,3 @@ def test_held_out_samples_name_whom_no_other_does(generator: Generator, named: s
     )
     assert len(held_out) > 500
     assert held_out.isdisjoint(trained)
-
-
-@given(SEEDS, st.booleans())
-def test_a_story_is_whole(seed: int, held_out: bool) -> None:
-    text = stories(Random(seed), Split(held_out)).pieces[-1].text.removesuffix(END)
-    assert 40 <= len(text.split()) <= 150
-    assert not set("{}<>[]\n") & set(text)
-    assert text.endswith((".", "!", '."'))
-    assert text.count('"') % 2 == 0
-    assert not re.search(r"\ba [aeiou]|\ban [^aeiou]", text.lower())
-
-
-@given(SEEDS, st.booleans())
-def test_copying_exercises_are_copies(seed: int, held_out: bool) -> None:
-    sample = copying(Random(seed), Split(held_out))
-    asked = sample.prompt.split("<|user|>\n")[1].replace("_", " ")
-    learned = sample.pieces[1].text.removesuffix("<|end|>")
-    for mark in '[],="_':
-        learned = learned.replace(mark, " ")
-    assert all(word in asked for word in learned.split())
-
-
-@given(SEEDS, st.booleans())
-def test_ordering_exercises_tell_times_and_put_the_longest_first(seed: int, held_out: bool) -> None:
-    sample = ordering(Random(seed), Split(held_out))
-    shown = dict(re.findall(r"^(\w+)~(\d\d)\(", sample.text, re.MULTILINE))
-    tasks = re.findall(r"^- ([^~.]+)(?:~(\d\d))?\.", sample.text, re.MULTILINE)
-    times = {}
-    for letter, (task, time) in zip("abcdef", tasks, strict=False):
-        specified = shown.get(task.replace(" the ", "_").replace(" ", "_"), time)
-        assert time in ("", specified)
-        times[letter] = specified
-    reply = sample.pieces[-1].text.removesuffix("<|end|>").split()
-    if "Times." in sample.text:
-        assert reply == [f"{letter}~{time}" for letter, time in times.items()]
-    else:
-        assert reply == [
-            f"{letter}1" for letter in sorted(times, key=lambda name: -int(times[name]))
-        ]
-
-
-@given(SEEDS, st.booleans())
-def test_times_behind_tasks_are_learnt_where_there_are_specifications(
-    seed: int, held_out: bool
-) -> None:
-    sample = ordering(Random(seed), Split(held_out))
-    learned = [piece.text for piece in sample.pieces[:-1] if piece.learned]
-    assert set(learned) <= set(ESTIMATE_TOKENS)
-    assert sample.pieces[-1].learned
-    assert all(f"\n- {one}" not in sample.prompt for one in learned)
-
-
-@given(SEEDS)
-def test_strange_words_are_letters_and_no_known_word(seed: int) -> None:
-    word = strange(Random(seed))
-    assert re.fullmatch("[a-z]+", word)
-    assert word not in (*VERBS, *NOUNS, *HELD_OUT_VERBS, *HELD_OUT_NOUNS)

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 import torch
 from click import ClickException
-from click.testing import CliRunner
 from transformers import AutoModelForCausalLM
 
 from examples.pie_tiny import data, train
@@ -33,12 +32,13 @@ TOKENS = 4000
 STAGES = tuple(replace(stage, longest=160, batch=640) for stage in Plan(1).stages)
 # `examples.pie_tiny.train` with it, and with few samples drawn at once, in a process of its own.
 TRAIN = f"""
-import functools
+import functools, sys
+from pathlib import Path
 from examples.pie_tiny import data, train
 from examples.pie_tiny.data import Stage
 data.POOL = {POOL}
 train.Plan = functools.partial(train.Plan, stages={STAGES!r})
-train.main()
+train.train({NAME!r}, Path(sys.argv[1]), 130_000_000, compiled=False, save_seconds=0)
 """
 
 
@@ -118,8 +118,7 @@ def test_a_run_that_is_killed_goes_on(
     tmp_path: Path, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = new_run(tmp_path / "run", tokenizer_folder)
-    command = [sys.executable, "-c", TRAIN, "--model", NAME, "--run", str(run)]
-    command += ["--no-compile", "--save-seconds", "0", "--device", "cpu"]
+    command = [sys.executable, "-c", TRAIN, str(run)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
     while steps(run) < 3:
@@ -130,9 +129,7 @@ def test_a_run_that_is_killed_goes_on(
     before = torch.load(run / "checkpoint.pt", weights_only=True)["place"]
     monkeypatch.setattr(train, "Plan", functools.partial(Plan, stages=STAGES))
     monkeypatch.setattr(train, "Stop", Never)
-    arguments = [*command[3:], "--tokens", str(before[1] + 1000)]
-    result = CliRunner().invoke(train.main, arguments)
-    assert result.exit_code == 0, result.output
+    train.train(NAME, run, before[1] + 1000, compiled=False, save_seconds=0)
     log = [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()]
     assert log.count(1) == 1  # it did not begin again
     assert steps(run) > before[0]

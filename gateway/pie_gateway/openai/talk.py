@@ -51,7 +51,7 @@ class Talk:
     async def prompt(self) -> Prompt:
         """The prompt alone; what follows is given up. Raises `Problem`: the instance fails."""
         async with self.generation as generation:
-            return await generation.prompt()
+            return await generation.prompt(alone=True)
 
     async def parts(self) -> AsyncGenerator[Prompt | Part, None]:
         """The prompt, and the parts of all choices. Raises `Problem`: the instance fails."""

@@ -24,7 +24,7 @@ def embed_text(model: ServedModel, batch: EmbedText) -> None:
     require_below("embed_text: position", batch.positions, model.network.shape.max_position)
     require_below("embed_text: embed", batch.embeds, model.embeds.size)
     hidden = model.network.embed(upload_index(batch.tokens, model.device))
-    model.embeds.write(batch.embeds, hidden, batch.positions)
+    model.embeds.write(batch.embeds, hidden, batch.positions, batch.tokens)
 
 
 UNKNOWN = "the sampler's last sample failed, so there is no token to embed"
@@ -41,12 +41,13 @@ def embed_sampled(model: ServedModel, batch: EmbedSampled) -> DeviceFuture[Batch
     require_below("embed_sampled: embed", batch.embeds, model.embeds.size)
     tokens = model.samplers.tokens.index_select(0, upload_index(batch.samplers, model.device))
     # Not on a GPU: the host would wait for it.
-    if model.device.type == "cpu" and int(tokens.numpy().min(initial=0)) >= 0:
-        model.embeds.write(batch.embeds, model.network.embed(tokens), batch.positions)
+    if model.device.type == "cpu" and int((known := tokens.numpy()).min(initial=0)) >= 0:
+        model.embeds.write(batch.embeds, model.network.embed(tokens), batch.positions, known)
         return completed(BatchResult(refused={}))
     hidden = model.network.embed(tokens.clamp(min=0))
     hidden.masked_fill_((tokens < 0)[:, None], 0.0)
-    model.embeds.write(batch.embeds, hidden, batch.positions)
+    known = tokens.numpy() if model.device.type == "cpu" else None
+    model.embeds.write(batch.embeds, hidden, batch.positions, known)
 
     def answer(arrays: list[NDArray[Any]]) -> BatchResult:
         lacking = np.flatnonzero(arrays[0] < 0).tolist()

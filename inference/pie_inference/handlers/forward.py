@@ -157,6 +157,7 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     if steps is not None and steps.run(batch, sequences, positions, watches):
         model.cache.masked[sequences.input_slots] = False
         model.embeds.place(batch.outputs, positions[outputs])
+        _note_owners(model, batch)
         return None
     observed = None
     if batch.observed.any():
@@ -183,8 +184,11 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
             places = np.empty(order.size, np.int32)
             places[order] = np.arange(order.size, dtype=np.int32)
             computed = places[computed]
+    given = model.embeds.read(inputs)
+    if owners is not None:
+        model.adapters.embed_(given, model.embeds.tokens[inputs], owners)
     hidden = model.network.forward(
-        model.embeds.read(inputs),
+        given,
         upload_index(positions, model.device),
         attention,
         None if every_row else upload_index(computed, model.device),
@@ -194,7 +198,15 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     model.cache.masked[sequences.input_slots] = False  # a new token is live
     if outputs.size:
         model.embeds.write(targets, hidden, positions if every_row else positions[computed])
+        _note_owners(model, batch)
     return None if observed is None else observed.result()
+
+
+def _note_owners(model: ServedModel, batch: Forward) -> None:
+    """The head may be another one for what an adapter was used for."""
+    if batch.adapters.size:
+        owners = np.repeat(batch.adapters, np.diff(batch.output_starts))
+        model.embeds.owners[batch.outputs] = owners
 
 
 def _programs(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pie_inference.device import Int32, upload_index, zeros
 
@@ -42,6 +44,10 @@ class EmbedPool:
         self.size = self.padding = embeds
         self.hidden = zeros((embeds + 1, hidden), dtype, device)
         self.positions: Int32 = np.zeros(embeds, np.int32)
+        # What an adapter may change: the token whose embedding an embed is, and the adapter that it
+        # was computed with; -1 for none.
+        self.tokens: Int32 = np.full(embeds, -1, np.int32)
+        self.owners: Int32 = np.full(embeds, -1, np.int32)
         # -1 is no part of an image.
         self._places = None if layers is None else np.full((embeds, 2), -1, np.int32)
         self._features = zeros((embeds, layers or 0, hidden), dtype, device)
@@ -65,14 +71,23 @@ class EmbedPool:
             features,
         )
 
-    def write(self, embeds: Int32, hidden: torch.Tensor, positions: Int32) -> None:
-        """Sets hidden states and positions of embeds."""
+    def write(
+        self,
+        embeds: Int32,
+        hidden: torch.Tensor,
+        positions: Int32,
+        tokens: NDArray[np.integer[Any]] | None = None,
+    ) -> None:
+        """Sets hidden states and positions of embeds, and the tokens whose embeddings they are."""
         self.hidden.index_copy_(0, upload_index(embeds, self._device), hidden)
         self.place(embeds, positions)
+        if tokens is not None:
+            self.tokens[embeds] = tokens
 
     def place(self, embeds: Int32, positions: Int32) -> None:
         """Sets positions of embeds that are of no image."""
         self.positions[embeds] = positions
+        self.tokens[embeds] = self.owners[embeds] = -1
         if self._places is not None:
             self._places[embeds] = -1
 
@@ -101,13 +116,16 @@ class EmbedPool:
     ) -> None:
         """Makes embeds copies of others, at positions `[n]`; all are read before any is written."""
         hidden = self.read(sources)
+        tokens, owners = self.tokens[sources], self.owners[sources]
         if self._places is None:
-            self.write(targets, hidden, positions)
+            self.write(targets, hidden, positions, tokens)
+            self.owners[targets] = owners
             return
         features = self._features.index_select(0, upload_index(sources, self._device)).flatten(1)
         self.write_image(
             targets, torch.cat([hidden, features], 1), positions, self._places[sources]
         )
+        self.tokens[targets], self.owners[targets] = tokens, owners
 
     def clear(self, embeds: Int32) -> None:
         """Writes zeros, at position 0."""

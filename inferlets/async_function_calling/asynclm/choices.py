@@ -8,17 +8,11 @@ POLICIES = ("cheapest", "min-waste", "preserve", "swap", "discard")
 
 
 class Mode(StrEnum):
-    """How calls are made: the paper's four sides (AsyncLM, section 6)."""
+    """How calls are made: asynchronously, or the ways it is compared with (AsyncLM, section 6)."""
 
     SYNC = "sync"  # one call, its result, the next call
     SYNC_PARALLEL = "sync_parallel"  # all calls that are ready in one turn, run concurrently
-    ASYNC_NAIVE = "async_naive"  # asynchronous, with a new stateless request at every interrupt
-    ASYNC = "async"  # asynchronous, interrupts in mid-generation
-
-    @property
-    def is_async(self) -> bool:
-        """True if calls run while the model writes on."""
-        return self in (Mode.ASYNC, Mode.ASYNC_NAIVE)
+    ASYNC = "async"  # calls run while the model writes on, interrupts in mid-generation
 
 
 class Style(StrEnum):
@@ -26,18 +20,3 @@ class Style(StrEnum):
 
     COMPACT = "compact"
     JSON = "json"
-
-
-class Syntax(StrEnum):
-    """The language of calls."""
-
-    PYTHON = "python"
-    JSON = "json"
-
-
-class Strictness(StrEnum):
-    """The form that generated blocks are held to."""
-
-    MARKERS = "markers"  # the blocks' form only
-    CALLS = "calls"  # any call with literal arguments
-    TOOLS = "tools"  # calls of the functions that there are

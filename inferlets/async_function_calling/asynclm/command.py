@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from asynclm.choices import POLICIES, Mode, Strictness, Style, Syntax
+from asynclm.choices import POLICIES, Mode, Style
 
 DEMO_REQUEST = (
     "- fetch weather with city Paris, then send mail with text the result.\n"
@@ -39,11 +39,8 @@ def parse(args: Sequence[str], **more: str) -> tuple[Namespace, ArgumentParser]:
     add("--mode", choices=list(Mode), default=Mode.ASYNC, help="how calls are made")
     add("--model", help="the server's default one if not given")
     add("--adapter", help="LoRA of the model that all goes through; `cml` if it has that one")
-    add("--syntax", choices=list(Syntax), default=Syntax.PYTHON, help="of calls")
     add("--style", choices=list(Style), help="of the prompt; what suits the model if not given")
-    add("--strictness", choices=list(Strictness), default=Strictness.TOOLS, help="of calls")
     add("--policy", choices=POLICIES, default="cheapest", help="of the KV cache in waits")
-    add("--stateless", action="store_true", help="recompute the KV cache for each turn")
     add(
         "--max-tokens",
         type=int,

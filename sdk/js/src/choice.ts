@@ -92,6 +92,10 @@ class OwnChoice {
     return this.sequence.nextDistribution(k);
   }
 
+  logprobs(): number[] {
+    throw new RangeError("`choose` is the program's own: it sees the probabilities that it is given");
+  }
+
   check(): void {}
   note(): void {}
   pause(): void {}
@@ -119,6 +123,7 @@ export class DeviceChoice {
   #attend: Attend | undefined;
   #told: number; // tokens that have to run for it
   #looked = false; // the last token has run, and no choice has followed
+  #logprob = NaN; // of the last choice by itself
   #waiting: number[] = []; // forced tokens that the matcher has consumed
   #run: Run;
   #given: number; // tokens before the first choice
@@ -211,6 +216,11 @@ export class DeviceChoice {
     return this.#run.text(before, ends, toClient);
   }
 
+  /** Log-probabilities of the last tokens, all of them of one call; NaN for one that is forced. */
+  logprobs(count: number): number[] {
+    return this.#run.logprobs(count) ?? [this.#logprob];
+  }
+
   /** Starts a run after all that is pending; whether there is one now. */
   async #start(most: number, stops: Set<number>): Promise<boolean> {
     // Each token's mask depends on the one before; and a run goes on with one text alone.
@@ -224,6 +234,7 @@ export class DeviceChoice {
     const matcher = this.#matcher;
     if (matcher !== null) {
       if (this.#force(matcher)) {
+        this.#logprob = NaN;
         return { token: this.#waiting.shift() as number, distribution: NONE };
       }
       if (matcher.isFinished) return { token: null, distribution: NONE };
@@ -235,6 +246,7 @@ export class DeviceChoice {
       throw error;
     });
     for (const other of this.#beside) other.ran(0);
+    this.#logprob = logprob;
     return { token, logprob, distribution: new Distribution(top, logprobs.map(Math.exp)) };
   }
 

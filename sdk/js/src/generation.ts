@@ -53,6 +53,7 @@ export class Generator {
   #done = false;
   #openStep = false; // a step was handed out, and has not been used
   #byHand = false; // the program looks at steps, or chooses tokens itself
+  #scores: number[] | null = null; // log-probabilities that are collected
   #decoder: TextDecoder | null = null;
   #stopStrings: StopStrings | null = null;
   #stopTokens = new Set<number>();
@@ -118,6 +119,15 @@ export class Generator {
       if (!part.length) return tokens;
       tokens.push(...part);
     }
+  }
+
+  /**
+   * All tokens and the log-probability of each: of the model's own distribution, at temperature 1, before
+   * the sampler and masks; NaN for a token that a grammar has forced.
+   */
+  async collectScored(): Promise<{ tokens: number[]; logprobs: number[] }> {
+    const logprobs: number[] = (this.#scores = []);
+    return { tokens: await this.collectTokens(), logprobs };
   }
 
   /**
@@ -353,6 +363,7 @@ export class Generator {
       return chooser.nextToken(this.#ahead(), this.#stopTokens);
     });
     const text = this.#take(token);
+    if (text !== null) this.#score(1, 1);
     if (this.#done) this.#chooser?.close();
     return token === null || text === null ? null : [token, text];
   }
@@ -369,8 +380,14 @@ export class Generator {
       return chooser.nextTokens(this.#ahead(), this.#stopTokens);
     });
     const joined = this.#join(tokens);
+    this.#score(tokens.length, joined.length);
     if (this.#done) this.#chooser?.close();
     return joined;
+  }
+
+  /** Notes the log-probabilities of the first of the last `count` tokens, where they are collected. */
+  #score(count: number, first: number): void {
+    if (first) this.#scores?.push(...(this.#chooser?.logprobs(count).slice(0, first) ?? []));
   }
 
   /**

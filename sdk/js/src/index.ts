@@ -29,7 +29,6 @@ export { Generator, GenStep, Output } from "./generation.ts";
 export { Grammar, Matcher, type SchemaOptions } from "./grammar.ts";
 export * as http from "./http.ts";
 export * as images from "./images.ts";
-export { type Choice, Interception, interception, type InterceptionOptions } from "./interception.ts";
 export * as introspect from "./introspect.ts";
 export { ready } from "./loop.ts";
 export * as mcp from "./mcp.ts";

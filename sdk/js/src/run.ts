@@ -133,6 +133,13 @@ export class Run {
     }
   }
 
+  /** Log-probabilities of the last tokens that the program was given; null without a run. */
+  logprobs(count: number): number[] | null {
+    if (this.#handle === null) return null;
+    const { queue } = this.#sequence;
+    return [...raw.runLogprobs(queue, this.#handle, this.#given - count, count)];
+  }
+
   /** The program is given tokens: all but the last are in the sequence then. */
   #give(tokens: number[]): void {
     const sequence = this.#sequence;

@@ -94,6 +94,16 @@ class Chooser:
         """
         return None
 
+    def logprobs(self, count: int) -> list[float]:
+        """Log-probabilities at temperature 1 of the last tokens, all of them of one call.
+
+        Raises:
+            ValueError: the program chooses itself.
+        """
+        raise ValueError(
+            "`choose` is the program's own: its `logprobs` are those of the distributions it gets"
+        )
+
     def check(self, tokens: Tokens[int]) -> None:
         """Refuses tokens that the program has chosen itself, if they are not allowed.
 
@@ -207,6 +217,7 @@ class DeviceChoice(Chooser):
         "_facts",
         "_given",
         "_handle",
+        "_logprob",
         "_looked",
         "_run",
         "_sampler",
@@ -228,6 +239,7 @@ class DeviceChoice(Chooser):
         forced = choosing.forced and choosing.attend is None
         self._walk = None if matcher is None else Walk(matcher, forced=forced)
         self._looked = False  # the last token has run, and no choice has followed
+        self._logprob = math.nan  # of the last choice by itself
         self._run = Run(sequence)
         self._given = len(sequence.known_tokens())  # before the first choice
         self._handle = sequence.open_sampler(self._parameters())
@@ -285,6 +297,11 @@ class DeviceChoice(Chooser):
             return None
         return await self._run.text(before, ends, to_client=to_client)
 
+    def logprobs(self, count: int) -> list[float]:
+        """See `Chooser.logprobs`; not a number for a token that a grammar has forced."""
+        found = self._run.logprobs(count)
+        return [self._logprob] if found is None else found
+
     async def _start(self, most: int, stops: frozenset[int]) -> bool:
         """Starts a run after all that is pending; whether there is one now."""
         # Each token's mask depends on the one before; and a run goes on with one text alone.
@@ -307,6 +324,7 @@ class DeviceChoice(Chooser):
         if walk is not None:
             self._feed(walk.ask())
             if walk.waiting:
+                self._logprob = math.nan
                 return Choice(walk.waiting.popleft(), Distribution([], []))
             if walk.matcher.is_finished:
                 return Choice(None, Distribution([], []))
@@ -324,6 +342,7 @@ class DeviceChoice(Chooser):
         for other in beside:
             other.ran(0)
         token, logprob, top, logprobs = answer
+        self._logprob = logprob
         return Choice(token, Distribution(top, [math.exp(one) for one in logprobs]), logprob)
 
     async def _prepare(self) -> int:

@@ -175,6 +175,13 @@ class Run:
         self._give(tokens)
         return tokens, text, found < len(ends)
 
+    def logprobs(self, count: int) -> list[float] | None:
+        """Log-probabilities of the last tokens that the program was given; None without a run."""
+        if self._handle is None:
+            return None
+        queue, first = self._sequence.queue, self._given - count
+        return list(raw.run_logprobs(queue, self._handle, first, count))
+
     def _give(self, tokens: list[int]) -> None:
         """The program is given tokens: all but the last are in the sequence then."""
         sequence = self._sequence

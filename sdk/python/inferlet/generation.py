@@ -6,7 +6,7 @@ import json
 from array import array
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, overload
 
 from inferlet import session
 from inferlet._choice import Chooser, Choosing, DeviceChoice
@@ -54,6 +54,7 @@ class Generator:
         "_open_step",
         "_round",
         "_run_ahead",
+        "_scores",
         "_sequence",
         "_stop_strings",
         "_stop_tokens",
@@ -96,6 +97,7 @@ class Generator:
         self._done = False
         self._open_step = False  # a step was handed out, and has not been used
         self._by_hand = False  # the program looks at steps, or chooses tokens itself
+        self._scores: list[float] | None = None  # log-probabilities that are collected
         self._decoder: TextDecoder | None = None
         self._stop_strings: StopStrings | None = None
         self._stop_tokens: frozenset[int] = frozenset()
@@ -159,12 +161,27 @@ class Generator:
 
     # Reading
 
-    async def collect_tokens(self) -> list[int]:
-        """All tokens."""
+    @overload
+    async def collect_tokens(self, *, logprobs: Literal[False] = False) -> list[int]: ...
+
+    @overload
+    async def collect_tokens(self, *, logprobs: Literal[True]) -> tuple[list[int], list[float]]: ...
+
+    async def collect_tokens(
+        self, *, logprobs: bool = False
+    ) -> list[int] | tuple[list[int], list[float]]:
+        """All tokens; with `logprobs`, and the log-probability of each: of the model's own
+        distribution, at temperature 1, before the sampler and masks. It is not a number for a
+        token that a grammar has forced.
+
+        Raises:
+            ValueError: log-probabilities of what a `choose` of the program's own chooses.
+        """
         tokens: list[int] = []
+        scores = self._scores = [] if logprobs else None
         while part := await self._advance_far():
             tokens += part
-        return tokens
+        return tokens if scores is None else (tokens, scores)
 
     async def state(self) -> dict[str, Any]:
         """Values that the device program was given, by name, with its state after the last
@@ -421,6 +438,8 @@ class Generator:
         finally:
             sequence.choosing = False
         text = self._take(token)
+        if self._scores is not None and text is not None:
+            self._scores += chooser.logprobs(1)
         if self._done:
             chooser.end()
         return None if token is None or text is None else (token, text)
@@ -439,10 +458,12 @@ class Generator:
             tokens = await chooser.next_tokens(self._most(), self._stop_tokens)
         finally:
             sequence.choosing = False
-        tokens = self._join(tokens)
+        joined = self._join(tokens)
+        if self._scores is not None and joined:
+            self._scores += chooser.logprobs(len(tokens))[: len(joined)]
         if self._done:
             chooser.end()
-        return tokens
+        return joined
 
     def _join(self, tokens: list[int]) -> list[int]:
         """Notes tokens of which all but the last are in the context already; those that belong to

@@ -5,7 +5,6 @@ and some after, and taken anew.
 import asyncio
 from contextlib import suppress
 
-from asynclm.choices import Syntax
 from asynclm.cml.dialect import Dialect
 from asynclm.cml.grammars import Signature, block_grammar
 from asynclm.cml.monitor import Monitor
@@ -19,7 +18,7 @@ SECONDS = (0.0, 0.002, 0.01)  # a step takes a few milliseconds
 async def main(args: list[str]) -> dict[str, object]:
     model = Model.load()
     dialect = Dialect(model.tokenizer)
-    grammar = block_grammar(dialect, Syntax.PYTHON, [Signature("fetch_weather", {"city": {}})])
+    grammar = block_grammar(dialect, [Signature("fetch_weather", {"city": {}})])
     written, given_up = [], 0
     for disturbed in (False, True):
         ctx = Context(model)

@@ -8,10 +8,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from support.forced_calls import Order, Script, ScriptedCall
+
 from asynclm.calling.generation import Generation
 from asynclm.calling.options import Options
 from asynclm.tools.tool import Tool
-from benchmarks.async_calls.guests.forced import Order, Script, ScriptedCall
 from inferlet import Model
 
 

@@ -1,6 +1,5 @@
 """Generates with a monitor that refuses tokens with an `e`, and with one that does not."""
 
-from asynclm.choices import Syntax
 from asynclm.cml.dialect import Dialect
 from asynclm.cml.grammars import Signature, block_grammar
 from asynclm.cml.monitor import Monitor
@@ -18,7 +17,7 @@ class WithoutE(Monitor):
 async def main(args: list[str]) -> list[str]:
     model = Model.load(args[0])
     dialect = Dialect(model.tokenizer)
-    grammar = block_grammar(dialect, Syntax.PYTHON, [Signature("f", {})])
+    grammar = block_grammar(dialect, [Signature("f", {})])
     biases = dict.fromkeys(model.tokenizer.encode("the e is here"), 6.0)
     texts = []
     for kind in (Monitor, WithoutE):

@@ -5,7 +5,6 @@ Identifiers that it likes are taken already.
 
 import random
 
-from asynclm.choices import Syntax
 from asynclm.cml.dialect import Dialect, Marker
 from asynclm.cml.grammars import Signature, block_grammar
 from asynclm.cml.monitor import Monitor
@@ -23,7 +22,7 @@ async def main(args: list[str]) -> dict[str, object]:
     biases = {t: 9.0 if seed else 0.0 for piece in pieces for t in model.tokenizer.encode(piece)}
     sampler = Sampler(temperature=1.0 if seed else 0.0, seed=seed, logit_bias=biases)
     monitor = Monitor(dialect, model.stop_tokens, reserved=TAKEN)
-    grammar = block_grammar(dialect, Syntax.PYTHON, [Signature("fetch_weather", {"city": {}})])
+    grammar = block_grammar(dialect, [Signature("fetch_weather", {"city": {}})])
     ctx = Context(model)
     ctx.system("Calls: asynchronous.\nfetch_weather~40(city)")
     ctx.user("fetch weather with city Paris.").cue()

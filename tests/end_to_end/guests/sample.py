@@ -19,6 +19,9 @@ async def generate(given: dict) -> dict:
     context.append(tokens[split:])
     sampler = Sampler(**given.get("sampler", {}))
     generator = context.generate(sampler, max_tokens=given["count"], stop=[])
+    if given.get("scored"):
+        tokens, logprobs = await generator.collect_tokens(logprobs=True)
+        return {"tokens": tokens, "logprobs": logprobs}
     out, logprobs, tops = [], [], []
     async for step in generator:
         output = await step.execute()

@@ -52,6 +52,10 @@ async fn generate(given: &Value) -> Result<String> {
     let count = number(given, "count")? as usize;
     let generation = context.generate(sampler(given)?);
     let mut generation = generation.max_tokens(count).stop_tokens([]);
+    if given.get("scored").is_some() {
+        let (out, logprobs) = generation.collect_scored().await?;
+        return Ok(format!("{{\"tokens\": {out:?}, \"logprobs\": {logprobs:?}}}"));
+    }
     let (mut out, mut logprobs, mut tops) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(last) = generation.next_sampled().await? {
         out.push(last.token);

@@ -171,6 +171,18 @@ const features: Record<string, () => unknown> = {
     return { greedy, kept, scores, next: next.map((each) => each.tokens[0]) };
   },
 
+  async scored() {
+    const options = { maxTokens: 9, stop: ["nowhere"] };
+    const sampler = { temperature: 0.8, seed: 5 };
+    const steps: (number | undefined)[] = [];
+    for await (const step of filled().generate(new Sampler({ ...sampler, logprobs: 1 }), options)) {
+      steps.push((await step.execute()).logprob);
+    }
+    const ways = [options, { maxTokens: 9 }].map((each) => filled().generate(new Sampler(sampler), each));
+    const found = await Promise.all(ways.map((each) => each.collectScored()));
+    return { steps, found: found.map((each) => each.logprobs), tokens: found[0].tokens };
+  },
+
   async chat() {
     const model = Model.load();
     if (!model.hasChatTemplate) return await refused(() => new Context(model).user("Hi").length);

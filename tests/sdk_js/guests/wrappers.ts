@@ -4,7 +4,6 @@ import {
   Context,
   http,
   images,
-  interception,
   introspect,
   Model,
   offload,
@@ -119,28 +118,8 @@ const wrappers: Record<string, (given: any) => Promise<unknown>> = {
     offload.discard(gone);
     const empty = gone.pages.length;
     texts.push(await following(gone));
-    const choices: string[] = [];
-    for (const options of [
-      { policy: "preserve" },
-      { policy: "swap", tool: "js" },
-      { policy: "discard" },
-      { policy: "swap", expectedSeconds: 0.02 },
-    ]) {
-      const context = await flushed();
-      const wait = await interception(
-        context,
-        async (wait) => {
-          await runtime.sleep(0.05);
-          return wait;
-        },
-        options,
-      );
-      choices.push(...wait.choices);
-      texts.push(await following(context));
-    }
-    const failed = await refused(() => interception([], () => Promise.reject(new Error("no answer"))));
     const costs = await refused(() => offload.costs(Model.load()));
-    return { texts, away, empty, choices, failed, costs };
+    return { texts, away, empty, costs };
   },
 
   async attention() {

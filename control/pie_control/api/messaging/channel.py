@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
+from pie_control.instances.mailbox import MessageBytes, kept_bytes
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
 
-# Bytes that a message counts in addition to its text: its memory, so that short ones are bounded,
-# too.
-OVERHEAD = 256
+OWN_BYTES = 900  # that a channel takes without a message, with its place in tables, about
 
 # An instance takes a text: called with it, if the text lies elsewhere, too.
 Taken: TypeAlias = Callable[["Instance"], None]
@@ -38,11 +37,24 @@ def check_topic(topic: str) -> None:
 class Budget:
     """Bytes that several channels hold together."""
 
-    __slots__ = ("limit", "used")
+    __slots__ = ("_of_user", "limit", "used")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, of_user: MessageBytes | None = None) -> None:
+        """Holds nothing yet. `of_user`: counts these bytes, and those of the user's mailboxes."""
         self.limit = limit
         self.used = 0
+        self._of_user = of_user
+
+    @property
+    def has_room(self) -> bool:
+        """True if a channel may take a message."""
+        return self.used < self.limit and (self._of_user is None or self._of_user.has_room)
+
+    def add(self, size: int) -> None:
+        """So many bytes are held more, or fewer."""
+        self.used += size
+        if self._of_user is not None:
+            self._of_user.remove(-size)
 
 
 class Channel:
@@ -73,11 +85,10 @@ class Channel:
     @property
     def has_room(self) -> bool:
         """True if `put` may be called. The message that fills the channel may go over the bytes."""
-        budget = self._budget
         return (
             self.count < self._max_messages
             and self.bytes < self._max_bytes
-            and budget.used < budget.limit
+            and self._budget.has_room
         )
 
     @property
@@ -85,13 +96,13 @@ class Channel:
         """True if it is empty and no puller waits for it."""
         return not self.count and not self._takers
 
-    def put(self, text: str, size: int, taken: Taken | None = None) -> None:
-        """Appends a text of `size` bytes. The caller has looked at `has_room`."""
+    def put(self, text: str, taken: Taken | None = None) -> None:
+        """Appends a text. The caller has looked at `has_room`."""
         self._numbers += 1
-        size += OVERHEAD
+        size = kept_bytes(text)
         self.count += 1
         self.bytes += size
-        self._budget.used += size
+        self._budget.add(size)
         self._wait((self._numbers, text, size, taken))
 
     def take_by(self, instance: Instance, future: Future) -> None:
@@ -105,7 +116,7 @@ class Channel:
         self._closed = True
         self.count -= len(self._waiting)
         self.bytes -= self._waiting_bytes
-        self._budget.used -= self._waiting_bytes
+        self._budget.add(-self._waiting_bytes)
         self._waiting, self._waiting_bytes = [], 0
         takers, self._takers = self._takers, OrderedDict()
         for future in takers:
@@ -145,5 +156,5 @@ class Channel:
         size = message[2]
         self.count -= 1
         self.bytes -= size
-        self._budget.used -= size
+        self._budget.add(-size)
         self._on_change()

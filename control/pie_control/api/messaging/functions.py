@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pie_control.api.messaging.channel import Budget, Channel, Taken, check_topic
+from pie_control.api.messaging.channel import OWN_BYTES, Budget, Channel, Taken, check_topic
 from pie_control.api.session import check_size
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind, wait_in
@@ -32,13 +32,13 @@ class _Subscription:
     box: Channel
     key: int  # its number in the journal of a durable instance
 
-    def put(self, message: str, size: int, origin: Origin | None = None) -> None:
+    def put(self, message: str, origin: Origin | None) -> None:
         """Appends a message, unless the instance has it from a life of its sender before this."""
         durable = self.instance.durable
         if durable is None:
-            self.box.put(message, size)
+            self.box.put(message)
         elif durable.hears(self.key, message, origin):
-            self.box.put(message, size, self.taken)
+            self.box.put(message, self.taken)
 
     def taken(self, instance: Instance) -> None:
         """A durable instance takes a message: its journal says from where."""
@@ -49,11 +49,11 @@ class _Subscription:
 class _Member:
     """The subscriptions of one instance."""
 
-    def __init__(self, bytes_limit: int) -> None:
+    def __init__(self, instance: Instance) -> None:
         self.subscriptions: Handles[_Subscription] = Handles()
         # Those of a life before, of which it has no handle yet, by key.
         self.standing: dict[int, _Subscription] = {}
-        self.budget = Budget(bytes_limit)
+        self.budget = Budget(instance.limits.mailbox_bytes, instance.messages)
 
 
 class _User:
@@ -67,6 +67,10 @@ class _User:
         # Futures that wait for room, by the topic or queue that is full
         self.broadcasters: dict[str, dict[Future, None]] = {}
         self.pushers: dict[str, dict[Future, None]] = {}
+
+    def wake_broadcasters(self) -> None:
+        """There may be room for messages again."""
+        _wake_where(self.broadcasters, list(self.broadcasters), partial(_all_have_room, self))
 
 
 class Bus:
@@ -86,8 +90,11 @@ class Bus:
         self._idle: OrderedDict[str, _User] = OrderedDict()
 
     def bytes_of(self, user: str) -> int:
-        """Bytes in a user's work queues."""
-        return self._users[user].budget.used if user in self._users else 0
+        """Bytes of a user's work queues."""
+        found = self._users.get(user)
+        if found is None:
+            return 0
+        return found.budget.used + sum(OWN_BYTES + len(topic) for topic in found.queues)
 
     # Instances come and go
 
@@ -131,7 +138,7 @@ class Bus:
             subscription = self._open_subscription(instance, topic, key)
             self._members[instance].standing[key] = subscription
             for message in waiting:
-                subscription.box.put(message, size_of(message), subscription.taken)
+                subscription.box.put(message, subscription.taken)
 
     def _close(
         self, instance: Instance, member: _Member, open_ones: Mapping[int, _Subscription]
@@ -173,7 +180,7 @@ class Bus:
     def _open_subscription(self, instance: Instance, topic: str, key: int) -> _Subscription:
         member = self._members.get(instance)
         if member is None:
-            member = self._members[instance] = _Member(instance.limits.mailbox_bytes)
+            member = self._members[instance] = _Member(instance)
         user = self._user(instance)
         box = Channel(
             self._config.box_messages,
@@ -183,6 +190,7 @@ class Bus:
         )
         subscription = _Subscription(instance, topic, box, key)
         user.topics.setdefault(topic, {})[subscription] = None
+        _charge(instance, OWN_BYTES + len(topic))
         return subscription
 
     def unsubscribe(self, instance: Instance, subscription: int) -> None:
@@ -222,8 +230,7 @@ class Bus:
         self, instance: Instance, topic: str, message: str, origin: Origin | None
     ) -> int:
         """As `broadcast`; durable instances that have heard of the origin before hear nothing."""
-        size = size_of(message)
-        check_size(instance, size)
+        check_size(instance, size_of(message))
         self._check(topic)
         subscribers = self._user(instance).topics.get(topic, {})
         for subscriber in subscribers:
@@ -236,7 +243,7 @@ class Bus:
                     " when to try again",
                 )
         for subscriber in subscribers:
-            subscriber.put(message, size, origin)
+            subscriber.put(message, origin)
         return len(subscribers)
 
     def broadcast_room(self, instance: Instance, topic: str) -> int:
@@ -246,6 +253,9 @@ class Bus:
             self._check(topic)
             user = self._user(instance)
             _wait_in(user.broadcasters, topic, future, partial(_all_have_room, user))
+            messages = instance.messages
+            if messages is not None and not messages.has_room:
+                messages.when_room(user.wake_broadcasters)
 
         return _open(instance, FutureKind.DONE, begin)
 
@@ -262,8 +272,7 @@ class Bus:
 
     def push_kept(self, instance: Instance, topic: str, message: str, taken: Taken | None) -> None:
         """As `push`, of a message that is kept elsewhere until it is taken."""
-        size = size_of(message)
-        check_size(instance, size)
+        check_size(instance, size_of(message))
         self._check(topic)
         user = self._user(instance)
         queue = user.queues.get(topic)
@@ -282,7 +291,7 @@ class Bus:
                 f"{queue.count} messages ({queue.bytes} bytes) wait in {topic!r} already;"
                 " `push-room` tells when to try again",
             )
-        queue.put(message, size, taken)
+        queue.put(message, taken)
 
     def push_again(self, user: str, topic: str, message: str, taken: Taken) -> None:
         """A message was kept by a server before this one."""
@@ -290,7 +299,7 @@ class Bus:
         if found is None:
             found = self._users[user] = self._idle[user] = _User(self._config.user_bytes)
         queue = found.queues.get(topic) or self._open_queue(found, topic)
-        queue.put(message, size_of(message), taken)
+        queue.put(message, taken)
 
     def pull(self, instance: Instance, topic: str) -> int:
         """Opens a future of the oldest message of a work queue that no other has.
@@ -347,6 +356,7 @@ class Bus:
         return found
 
     def _drop(self, subscription: _Subscription) -> None:
+        _charge(subscription.instance, -OWN_BYTES - len(subscription.topic))
         user = self._user(subscription.instance)
         subscribers = user.topics[subscription.topic]
         del subscribers[subscription]
@@ -357,7 +367,7 @@ class Bus:
         )
 
     def _check_budget(self, user: _User) -> None:
-        if user.budget.used >= user.budget.limit:
+        if not user.budget.has_room:
             raise ApiError(
                 "would-block",
                 f"{user.budget.used} bytes wait in your queues, in {len(user.queues)} topics;"
@@ -378,7 +388,7 @@ class Bus:
         queue = user.queues.get(topic)
         if queue is not None and queue.is_idle:
             del user.queues[topic]
-        if user.pushers and user.budget.used < user.budget.limit:
+        if user.pushers and user.budget.has_room:
             _wake_where(user.pushers, list(user.pushers), partial(_has_room, user))
 
     def _shrink_idle(self) -> None:
@@ -392,6 +402,12 @@ class Bus:
         self._users.pop(user).queues.clear()  # which hold the user
 
 
+def _charge(instance: Instance, size: int) -> None:
+    """A subscription counts with its user's messages, or no more."""
+    if instance.messages is not None:
+        instance.messages.remove(-size)
+
+
 def _open(instance: Instance, kind: FutureKind, begin: Callable[[Future], None]) -> int:
     return instance.futures.open(kind, begin, f"messages of {instance.program.name}")
 
@@ -402,7 +418,7 @@ def _all_have_room(user: _User, topic: str) -> bool:
 
 def _has_room(user: _User, topic: str) -> bool:
     queue = user.queues.get(topic)
-    return user.budget.used < user.budget.limit if queue is None else queue.has_room
+    return user.budget.has_room if queue is None else queue.has_room
 
 
 def _wait_in(
@@ -419,7 +435,7 @@ def _wait_in(
 
 def _wake_broadcasters(user: _User, member: _Member) -> None:
     """Wakes the broadcasters that wait for the boxes of an instance, where there is room."""
-    if user.broadcasters and member.budget.used < member.budget.limit:
+    if user.broadcasters and member.budget.has_room:
         topics = {subscription.topic for subscription in member.subscriptions.values()}
         _wake_where(user.broadcasters, topics, partial(_all_have_room, user))
 

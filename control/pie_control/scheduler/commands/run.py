@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from enum import Enum, auto
+from math import nan
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 from pie_control.errors import ApiError
@@ -121,6 +122,7 @@ class RunCommand(Command):
         self.adapter = adapter
         self.step = sampler.steps  # of the first token
         self.received = array("i")  # that have come, and are not in the table any more
+        self.logprobs = array("f")  # of these, at temperature 1, before masks and programs
         self.taken = 0  # of these, by the program
         self.limit = min(most, LEAD)  # tokens that may come for now
         self.state = RunState.GOING
@@ -235,8 +237,9 @@ class RunCommand(Command):
         """
         assert self.table is not None
         self.table.correct(self, count, token)
-        del self.received[count:]
+        del self.received[count:], self.logprobs[count:]
         self.received.append(token)
+        self.logprobs.append(nan)  # which the run did not choose; its tokens are no one's to read
         self.taken = min(self.taken, count)
         self.limit = count + 1
 
@@ -313,6 +316,8 @@ class RunCommand(Command):
         """Records what its pages hold, as so many of its tokens stay in them."""
         if self.trail is not None and self.pages.untouched:
             provenance.ran(self.trail, self.pages.pages.tolist(), self.tokens[:tokens])
+            if self.queue.branch is not None and self.queue.branch.record is self.trail:
+                self.queue.branch.go_on(self.trail)
 
     def fail(self, error: ApiError) -> None:
         """Ends it. What comes after it in its queue does not fail with it."""
@@ -346,6 +351,7 @@ class FirstToken:
         run = self._run
         if not run.over:
             run.received.append(value[0])
+            run.logprobs.append(value[1])
             run.look()
 
     def fail(self, error: ApiError) -> None:

@@ -131,7 +131,9 @@ class ByTransformers(Network):
         found = self._run(hidden, positions, by)
         return found if outputs is None else found.index_select(0, outputs)
 
-    def logits(self, hidden: torch.Tensor, *, every: bool = False) -> torch.Tensor:
+    def logits(
+        self, hidden: torch.Tensor, *, every: bool = False, adapters: AdapterRows | None = None
+    ) -> torch.Tensor:
         """See `Network.logits`."""
         hidden = hidden[None, :, : hidden.shape[1] - self._numbers]
         self._given.hidden = hidden

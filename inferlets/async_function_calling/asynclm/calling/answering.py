@@ -12,7 +12,7 @@ from asynclm.calling.generation import Generation
 from asynclm.calling.options import GREEDY, Inbox, Options, Script
 from asynclm.calling.prompts import adapter_for, style_for
 from asynclm.calling.record import Record
-from asynclm.choices import Mode, Strictness, Style, Syntax
+from asynclm.choices import Mode, Style
 from asynclm.tools.client import ClientLink
 from asynclm.tools.estimates import learn, learned
 from asynclm.tools.kinds import BadTools, load_tools
@@ -84,12 +84,9 @@ def _settings(options: Namespace, mode: Mode, model: Model, script: Script | Non
     most = 1024 if trained else 256
     return Options(
         mode=mode,
-        syntax=Syntax(options.syntax),
         style=Style(options.style) if options.style else None,
-        strictness=Strictness(options.strictness),
         sampler=_sampler(options),
         policy=options.policy,
-        stateless=options.stateless,
         max_tokens=most if options.max_tokens is None else options.max_tokens,
         most_value_tokens=options.most_value_tokens,
         limit=options.limit,

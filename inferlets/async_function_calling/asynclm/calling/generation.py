@@ -31,7 +31,6 @@ from asynclm.cml.stream import TokenStream
 from asynclm.cml.traps import Action, Arrival, TrapHandler
 from asynclm.tools.executor import Executor, Outcome
 from asynclm.tools.tool import Tool
-from inferlet import offload
 from inferlet.context import Context
 from inferlet.model import Model
 
@@ -103,7 +102,6 @@ class Generation:
         self._executor = Executor(
             tools,
             self._done,
-            syntax=options.syntax,
             limit=options.limit,
             timeout=options.timeout,
         )
@@ -114,17 +112,14 @@ class Generation:
         self._written: list[CallRecord] = []  # of a synchronous turn
         self._calls: dict[int, CallRecord] = {}  # those that run, by the executor's numbers
         self._outcomes = Outcomes(self._executor)
-        # A service that keeps nothing between requests has no prefix cache either.
-        self._ctx = Context(model, adapter=options.adapter, prefix_cache=not self._stateless)
+        self._ctx = Context(model, adapter=options.adapter)
         script = options.script
         self._stream = TokenStream(
             self._ctx,
             self._monitor,
             block_grammar(
                 self._dialect,
-                options.syntax,
                 [tool.signature for tool in tools],
-                options.strictness,
                 # Models that were not trained on CML leave names out, and then lack the results.
                 named=script is None and self._style is not Style.COMPACT,
             ),
@@ -159,7 +154,7 @@ class Generation:
         for sender, text in self._inbox.earlier():
             self._told(sender, text)
         try:
-            if self._options.mode.is_async:
+            if self._options.mode is Mode.ASYNC:
                 await self._run_asynchronously()
             else:
                 await self._run_in_turns()
@@ -203,8 +198,6 @@ class Generation:
 
     def _put_in(self) -> bool:
         """Puts all pending interrupts into the context; whether there was room."""
-        if self._stateless:
-            self._forget()
         self._read_rest()
         interrupts = self._interrupts.take()
         try:
@@ -258,8 +251,6 @@ class Generation:
         )
         if not interrupts:
             return False
-        if self._stateless:
-            self._forget()
         try:
             tokens = self._interrupts.tokens(interrupts, room=self._room())
         except NoRoom as error:
@@ -283,7 +274,7 @@ class Generation:
         """
         options, ctx = self._options, self._ctx
         tools = list(self._executor.tools.values())
-        prompt = system_prompt(self._style, options.mode, tools, options.syntax, self._dialect)
+        prompt = system_prompt(self._style, options.mode, tools, self._dialect)
         escape = self._dialect.escape
         if warning := too_much(self._style, request):
             self._recorder.warn(warning)
@@ -309,7 +300,7 @@ class Generation:
 
     def _read(self, tokens: Sequence[int]) -> bool:
         """Reads tokens and starts the calls that they complete; whether they end a trap."""
-        self._recorder.tokens(len(tokens), len(self._ctx))
+        self._recorder.tokens(len(tokens))
         trapped = False
         for token in tokens:
             for block in self._monitor.feed(token):
@@ -323,7 +314,7 @@ class Generation:
 
     def _end_turn(self) -> None:
         """Notes the stop token that ends a turn."""
-        self._recorder.tokens(1, len(self._ctx))
+        self._recorder.tokens(1)
         self._read_rest()
 
     def _read_rest(self) -> None:
@@ -337,7 +328,7 @@ class Generation:
             self._recorder.event("refused", block.identifier)
             value = f"error: {block.problem}"
             self._interrupts.push(Interrupt(block.identifier, value, refuses=True))
-        elif self._options.mode.is_async or not block.identifier:
+        elif self._options.mode is Mode.ASYNC or not block.identifier:
             number, name = self._executor.start(block.identifier, block.text)
             self._calls[number] = self._recorder.call(block.identifier, name, block.text)
         else:
@@ -391,24 +382,10 @@ class Generation:
 
     async def _pause(self, arrival: Arrival, expected: float | None, tool: str) -> None:
         """Waits, with the pages where the policy wants them."""
-        recorder, resident = self._recorder, self._ctx.seq_len
-        recorder.resident(resident)
-        if self._stateless:  # nothing is kept between requests, however short the wait
-            if not arrival.pending:
-                self._forget()
-                self._traps.actions[Action.DISCARD] += 1
-                await arrival.wait()
-            recorder.resident(0)
-            return
+        resident = self._ctx.seq_len
         action = await self._traps.wait(self._ctx, arrival, expected, tool)
         if action is Action.DISCARD:
-            recorder.record.recomputed_tokens += resident
-        recorder.resident(resident if action is Action.PRESERVE else 0)
-
-    def _forget(self) -> None:
-        """Gives the KV cache up, as between two requests to a service that keeps no state."""
-        self._recorder.record.recomputed_tokens += self._ctx.seq_len
-        offload.discard(self._ctx)
+            self._recorder.record.recomputed_tokens += resident
 
     @property
     def _can_wait(self) -> bool:
@@ -431,8 +408,3 @@ class Generation:
     def _end(self, reason: str, why: str) -> None:
         self._recorder.record.ended = reason
         self._recorder.warn(f"the answer is not whole: {why}")
-
-    @property
-    def _stateless(self) -> bool:
-        """True if each request to the model computes the whole KV cache."""
-        return self._options.stateless or self._options.mode is Mode.ASYNC_NAIVE

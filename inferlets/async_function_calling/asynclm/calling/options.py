@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from asynclm.choices import Mode, Strictness, Style, Syntax
+from asynclm.choices import Mode, Style
 from asynclm.cml.dialect import Dialect
 from asynclm.values import Value
 from inferlet.sample import Sampler
@@ -34,13 +34,9 @@ class Options(Value):
 
     Attributes:
         mode: see `Mode`.
-        syntax: of calls.
         style: of the prompt; None for what suits the model.
-        strictness: what calls are held to while they are generated.
         sampler: how tokens are chosen.
         policy: of the server, what becomes of the KV cache in a wait: one of `traps.POLICIES`.
-        stateless: whether each request to the model computes the whole KV cache, as over a chat API
-            that keeps none; always so with `ASYNC_NAIVE`.
         max_tokens: most tokens to generate.
         most_value_tokens: of a result; longer ones are cut.
         limit: calls that run at once.
@@ -51,12 +47,9 @@ class Options(Value):
     """
 
     mode: Mode = Mode.ASYNC
-    syntax: Syntax = Syntax.PYTHON
     style: Style | None = None
-    strictness: Strictness = Strictness.TOOLS
     sampler: Sampler = GREEDY
     policy: str = "cheapest"
-    stateless: bool = False
     max_tokens: int = 1024
     most_value_tokens: int = 256
     limit: int = 16

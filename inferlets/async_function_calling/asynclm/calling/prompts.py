@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from asynclm.choices import Mode, Style, Syntax
+from asynclm.choices import Mode, Style
 from asynclm.cml.calls import Call, write_call
 from asynclm.cml.dialect import Dialect, call_block
 from asynclm.tools.tool import Tool
@@ -24,7 +24,6 @@ _COMPACT = {
     Mode.SYNC: "one at a time",
     Mode.SYNC_PARALLEL: "in parallel",
     Mode.ASYNC: "asynchronous",
-    Mode.ASYNC_NAIVE: "asynchronous",
 }
 
 
@@ -39,9 +38,7 @@ def style_for(model: Model, adapter: str | None) -> Style:
     return Style.COMPACT if trained else Style.JSON
 
 
-def system_prompt(
-    style: Style, mode: Mode, tools: Sequence[Tool], syntax: Syntax, dialect: Dialect
-) -> str:
+def system_prompt(style: Style, mode: Mode, tools: Sequence[Tool], dialect: Dialect) -> str:
     """The system message: how calls are made, and the functions with their expected times."""
     if style is Style.COMPACT:
         lines = (
@@ -52,8 +49,8 @@ def system_prompt(
     listed = "\n".join(
         dialect.escape(json.dumps(tool.to_json(), ensure_ascii=False)) for tool in tools
     )
-    explained = _ASYNCHRONOUS if mode.is_async else _SYNCHRONOUS[mode]
-    example = _example(mode, syntax)
+    explained = _ASYNCHRONOUS if mode is Mode.ASYNC else _SYNCHRONOUS[mode]
+    example = _example(mode)
     return f"{explained}\n\n{example}\n\nFunctions, with the seconds they take:\n{listed}"
 
 
@@ -127,14 +124,14 @@ _ASYNCHRONOUS = (
 )
 
 
-def _example(mode: Mode, syntax: Syntax) -> str:
+def _example(mode: Mode) -> str:
     def call(identifier: str, name: str, **arguments: str) -> str:
-        return "".join(call_block(identifier, write_call(Call(name, arguments), syntax)))
+        return "".join(call_block(identifier, write_call(Call(name, arguments))))
 
     train = call("a", "find_train", start="Bern", end="Basel")
     mail = call("c", "send_mail", text="The train leaves at 9:31.")
     time, done = '[INTR]a[HEAD]"9:31"[END]', "[INTR]c[HEAD]true[END]"
-    if mode.is_async:
+    if mode is Mode.ASYNC:
         weather = call("b", "weather", city="Basel")
         return (
             f'Example: {train}{weather}[TRAP][END][INTR]b[HEAD]"rain"[END][TRAP][END]{time}{mail}'

@@ -1,4 +1,4 @@
-"""The record of a generation with calls: for its client, and for benchmarks."""
+"""The record of a generation with calls: for its client."""
 
 from __future__ import annotations
 
@@ -52,8 +52,6 @@ class Record:
         pauses: how often each action was taken while it waited.
         waited_seconds: in traps, or between turns.
         first_token, last_token: seconds since the beginning.
-        kv_token_seconds: tokens in the KV cache, integrated over time.
-        peak_tokens: of the context.
         seconds: from the prompt to the end.
         token_seconds: mean time of a token, waits not counted.
         ended: `done`, or what there was too little of: `max_tokens`, `context`.
@@ -77,8 +75,6 @@ class Record:
         self.waited_seconds = 0.0
         self.first_token: float | None = None
         self.last_token: float | None = None
-        self.kv_token_seconds = 0.0
-        self.peak_tokens = 0
         self.seconds = 0.0
         self.token_seconds = 0.0
         self.ended = "done"
@@ -104,7 +100,6 @@ class Recorder:
         self._on_event = on_event
         self._start = monotonic_now()
         self._by_identifier: dict[str, CallRecord] = {}
-        self._resident_since = 0.0
 
     def now(self) -> float:
         """Seconds since the beginning."""
@@ -150,21 +145,13 @@ class Recorder:
         """The call of an identifier."""
         return self._by_identifier.get(identifier)
 
-    def tokens(self, count: int, context: int) -> None:
-        """Notes generated tokens, and how many the context has now."""
+    def tokens(self, count: int) -> None:
+        """Notes generated tokens."""
         record, now = self.record, self.now()
         record.generated_tokens += count
         if record.first_token is None:
             record.first_token = now
         record.last_token = now
-        self.resident(context, now)
-
-    def resident(self, tokens: int, now: float | None = None) -> None:
-        """Notes that so many tokens have been in the KV cache since the last time."""
-        now = self.now() if now is None else now
-        self.record.kv_token_seconds += tokens * (now - self._resident_since)
-        self.record.peak_tokens = max(self.record.peak_tokens, tokens)
-        self._resident_since = now
 
     def finish(self) -> Record:
         """The record, complete."""

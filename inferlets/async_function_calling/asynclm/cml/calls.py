@@ -1,4 +1,4 @@
-"""Function calls as models write them, in Python's or JSON's syntax: read, never evaluated."""
+"""Function calls as models write them, in Python's syntax: read, never evaluated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from asynclm.choices import Syntax
 from asynclm.cml.dialect import whole
 from asynclm.cml.nesting import is_too_deep
 from asynclm.values import Value
@@ -26,15 +25,13 @@ class Call(Value):
     Attributes:
         name: of the function; may have dots.
         arguments: by name.
-        positional: those without a name, before the named ones.
     """
 
     name: str
     arguments: Mapping[str, Any]
-    positional: tuple[Any, ...] = ()
 
 
-def parse_call(text: str, syntax: Syntax) -> Call:
+def parse_call(text: str) -> Call:
     """Reads one call.
 
     Raises:
@@ -44,23 +41,26 @@ def parse_call(text: str, syntax: Syntax) -> Call:
         raise CallError(f"a call of {len(text)} characters; {LONGEST_CALL} at most")
     if is_too_deep(text):
         raise CallError("the call is nested too deeply, or is no call")
-    return _parse_python(text) if syntax is Syntax.PYTHON else _parse_json(text)
+    error = CallError("not a call with literal arguments by name, as in name(key=value)")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise error from None
+    if not isinstance(tree, ast.Call) or tree.args:
+        raise error
+    arguments: dict[str, Any] = {}
+    for keyword in tree.keywords:
+        if keyword.arg is None:
+            raise error
+        if keyword.arg in arguments:
+            raise CallError(f"the argument {keyword.arg} is given twice")
+        arguments[keyword.arg] = _literal(keyword.value)
+    return Call(_dotted(tree.func, error), arguments)
 
 
-def write_call(call: Call, syntax: Syntax = Syntax.PYTHON) -> str:
-    """A call as a model writes it: `fetch_weather(city="Paris", day=3)`.
-
-    Raises:
-        CallError: JSON has no positional arguments.
-    """
-    if syntax is Syntax.JSON:
-        if call.positional:
-            raise CallError("JSON's calls have no positional arguments")
-        return json.dumps(
-            {"name": call.name, "arguments": dict(call.arguments)}, ensure_ascii=False
-        )
-    given = [write_literal(value) for value in call.positional]
-    given += [f"{name}={write_literal(value)}" for name, value in call.arguments.items()]
+def write_call(call: Call) -> str:
+    """A call as a model writes it: `fetch_weather(city="Paris", day=3)`."""
+    given = [f"{name}={write_literal(value)}" for name, value in call.arguments.items()]
     return f"{call.name}({', '.join(given)})"
 
 
@@ -85,24 +85,6 @@ def write_value(value: Any) -> str:
     except (TypeError, ValueError):  # NaN, a key that is no text, a list that holds itself
         text = json.dumps(str(value), ensure_ascii=False)
     return whole(text)
-
-
-def _parse_python(text: str) -> Call:
-    error = CallError("not a call with literal arguments, as in name(key=value)")
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise error from None
-    if not isinstance(tree, ast.Call):
-        raise error
-    arguments: dict[str, Any] = {}
-    for keyword in tree.keywords:
-        if keyword.arg is None:
-            raise error
-        if keyword.arg in arguments:
-            raise CallError(f"the argument {keyword.arg} is given twice")
-        arguments[keyword.arg] = _literal(keyword.value)
-    return Call(_dotted(tree.func, error), arguments, tuple(_literal(arg) for arg in tree.args))
 
 
 def _dotted(node: ast.expr, error: CallError) -> str:
@@ -143,16 +125,3 @@ def _key(node: ast.expr | None) -> str:
     if not isinstance(key, str):
         raise CallError("a key of an argument is not a text")
     return key
-
-
-def _parse_json(text: str) -> Call:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        raise CallError('not JSON, as in {"name": "...", "arguments": {...}}') from None
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
-        raise CallError('no call, as in {"name": "...", "arguments": {...}}')
-    arguments = found.get("arguments", {})
-    if not isinstance(arguments, dict):
-        raise CallError("the arguments are not an object")
-    return Call(found["name"], arguments)

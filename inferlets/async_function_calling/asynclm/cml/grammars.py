@@ -1,8 +1,7 @@
 """The grammar of a block, from after `[CALL]` to `[END]`, for the server's constrained decoding.
 
-Three degrees: only the markers in order, a call that can be read, or a call of a known function
-with its arguments by name, in order, none twice, none missing that is required, and their types
-where the specification has them.
+A call is of a known function, with its arguments by name, in order, none twice, none missing that
+is required, and their types where the specification has them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from asynclm.choices import Strictness, Syntax
 from asynclm.cml.dialect import Dialect, Marker
 from asynclm.values import Value
 from inferlet.grammar import Grammar
@@ -28,45 +26,22 @@ class Signature(Value):
 
 
 def block_grammar(
-    dialect: Dialect,
-    syntax: Syntax,
-    signatures: Sequence[Signature],
-    strictness: Strictness = Strictness.TOOLS,
-    *,
-    named: bool = False,
+    dialect: Dialect, signatures: Sequence[Signature], *, named: bool = False
 ) -> Grammar:
     """The grammar of `identifier [HEAD] call [END]`, or `call [END]` if no answer is expected.
 
     Args:
         dialect: how the model writes the markers.
-        syntax: of the calls.
-        signatures: the functions there are, at least one if the strictness is `TOOLS`.
-        strictness: what calls are held to.
+        signatures: the functions there are, at least one.
         named: whether each call has an identifier.
     """
-    if strictness is Strictness.MARKERS and dialect.is_text:
-        name = rf"/{_IDENTIFIER}\[HEAD\](?s:.+)/" + (
-            "" if named else r" | ~/(?s:.*)\[HEAD\](?s:.*)/"
-        )
-        return Grammar.lark(f"start: BLOCK\nBLOCK: {_UP_TO_END} & ({name})")
     head, end = _marker(dialect, Marker.HEAD), _marker(dialect, Marker.END)
     name = f"IDENTIFIER {head}" if named else f"(IDENTIFIER {head})?"
     rules = [f"start: {name} call {end}", f"IDENTIFIER: /{_IDENTIFIER}/"]
-    if strictness is Strictness.MARKERS:
-        rules.append("call: /(?s:.+)/")
-    elif syntax is Syntax.JSON:
-        rules += _json_rules(dialect, signatures if strictness is Strictness.TOOLS else None)
-    else:
-        rules += _python_rules(dialect, signatures if strictness is Strictness.TOOLS else None)
-    return Grammar.lark("\n".join(rules))
+    return Grammar.lark("\n".join([*rules, *_call_rules(dialect, signatures)]))
 
 
 _IDENTIFIER = f"[A-Za-z_][A-Za-z0-9_]{{0,{LONGEST_IDENTIFIER - 1}}}"
-# A terminal takes all it can: where markers are text, a whole block has to be one to have an end.
-_UP_TO_END = (
-    r"/(?s:.+)\[END\]/ & ~/(?s:.*)\[END\](?s:.+)/ & ~/(?s:.*)\[(CALL|INTR|TRAP)\](?s:.*)/"
-    r" & ~/(?s:.*)\[HEAD\](?s:.*)\[HEAD\](?s:.*)/"
-)
 
 
 def _marker(dialect: Dialect, marker: Marker) -> str:
@@ -81,7 +56,7 @@ def _no_marker(dialect: Dialect) -> str:
     return rf" & ~/(?s:.*)\[({names})\](?s:.*)/"
 
 
-def _python_rules(dialect: Dialect, signatures: Sequence[Signature] | None) -> list[str]:
+def _call_rules(dialect: Dialect, signatures: Sequence[Signature]) -> list[str]:
     free = _no_marker(dialect)
     rules = [
         'value: TEXT | NUMBER | "True" | "False" | "None" | list | dict',
@@ -93,13 +68,6 @@ def _python_rules(dialect: Dialect, signatures: Sequence[Signature] | None) -> l
         r"INTEGER: /-?[0-9]+/",
         'BOOLEAN: "True" | "False"',
     ]
-    if signatures is None:
-        return [
-            'call: NAME "(" (argument ("," " "? argument)*)? ")"',
-            r"NAME: /[A-Za-z_]\w*(\.[A-Za-z_]\w*)*/",
-            r"argument: /[A-Za-z_]\w*=/ value | value",
-            *rules,
-        ]
     calls = []
     for number, signature in enumerate(signatures):
         name = json.dumps(signature.name, ensure_ascii=False)
@@ -136,37 +104,3 @@ def _python_type(schema: Mapping[str, Any]) -> str:
     kind = schema.get("type")
     kinds = {"string": "TEXT", "integer": "INTEGER", "number": "NUMBER", "boolean": "BOOLEAN"}
     return kinds.get(kind, "value") if isinstance(kind, str) else "value"
-
-
-def _json_rules(dialect: Dialect, signatures: Sequence[Signature] | None) -> list[str]:
-    if dialect.is_text:
-        # A JSON schema can't keep texts from holding a marker, at which the parser would end.
-        free = _no_marker(dialect)
-        return [
-            r'call: "{\"name\": " TEXT ", \"arguments\": " object "}"',
-            'value: TEXT | NUMBER | "true" | "false" | "null" | array | object',
-            'array: "[" (value ", "?)* "]"',
-            'object: "{" (TEXT ": " value (", " TEXT ": " value)*)? "}"',
-            rf'TEXT: /"([^"\\\x00-\x1f]|\\["\\\/bfnrtu])*"/{free}',
-            r"NUMBER: /-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?/",
-        ]
-    if signatures is None:
-        schema = {
-            "type": "object",
-            "properties": {"name": {"type": "string"}, "arguments": {"type": "object"}},
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        return [f"call: %json {json.dumps(schema)}"]
-    calls, rules = [], []
-    for number, signature in enumerate(signatures):
-        start = json.dumps(f'{{"name": {json.dumps(signature.name)}, "arguments": ')
-        calls.append(f'{start} arguments{number} "}}"')
-        schema = {
-            "type": "object",
-            "properties": dict(signature.parameters),
-            "required": list(signature.required),
-            "additionalProperties": False,
-        }
-        rules.append(f"arguments{number}: %json {json.dumps(schema)}")
-    return ["call: " + " | ".join(calls), *rules]

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from asynclm.choices import Syntax
 from asynclm.cml.calls import Call, CallError, parse_call, write_value
 from asynclm.cml.dialect import whole
 from asynclm.tools.tool import Cut, Tool, ToolError
@@ -66,7 +65,6 @@ class Executor:
         tools: Iterable[Tool],
         on_done: Callable[[Outcome], None],
         *,
-        syntax: Syntax = Syntax.PYTHON,
         limit: int = 16,
         timeout: float = 30.0,
     ) -> None:
@@ -75,13 +73,11 @@ class Executor:
         Args:
             tools: those that may be called.
             on_done: told of every outcome, once for each call, never from within `start`.
-            syntax: of calls.
             limit: calls that run at once.
             timeout: seconds that a call may take, unless its tool says otherwise.
         """
         self.tools = {tool.name: tool for tool in tools}
         self._on_done = on_done
-        self._syntax = syntax
         self._slots = asyncio.Semaphore(limit)
         self._timeout = timeout
         self._running: dict[int, _Running] = {}
@@ -119,7 +115,7 @@ class Executor:
         number = self._count
         name, problem, call = "", "", None
         try:
-            call = parse_call(text, self._syntax)
+            call = parse_call(text)
             name = call.name
         except CallError as error:
             problem = str(error)

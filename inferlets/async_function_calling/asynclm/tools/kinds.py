@@ -1,4 +1,4 @@
-"""Where tools run: an HTTP service, an MCP server, a child inferlet, the client, a sandbox.
+"""Where tools run: an HTTP service, an MCP server, a child inferlet, the client.
 
 A tools file is a JSON list of OpenAI-style specifications, each with a `run` that says where;
 without one the client that launched the inferlet runs it. `docs/async-function-calling.md` shows
@@ -97,8 +97,8 @@ def runner(where: Mapping[str, Any], client: ClientLink, name: str) -> Run:
     """A tool's `Run`.
 
     Args:
-        where: the `run` of its specification; its `kind` is `client`, `http`, `mcp`, `inferlet`,
-            `python` or `simulated`.
+        where: the `run` of its specification; its `kind` is `client`, `http`, `mcp`, `inferlet`
+            or `simulated`.
         client: for the first of them.
         name: of the tool.
 
@@ -116,8 +116,6 @@ def runner(where: Mapping[str, Any], client: ClientLink, name: str) -> Run:
             return mcp_tool(where["server"], where.get("tool", name))
         case "inferlet":
             return inferlet_tool(where["program"], where.get("args"))
-        case "python":
-            return python_tool(where["code"])
         case "simulated":
             return simulated_tool(float(where["seconds"]), where.get("result"), where.get("error"))
         case other:
@@ -206,25 +204,6 @@ def inferlet_tool(program: str, args: Sequence[str] | None = None) -> Run:
         else:
             given = [_filled(str(arg), arguments) for arg in args]
         return _value_of(await runtime.launch(program, *given))
-
-    return run
-
-
-def python_tool(code: str) -> Run:
-    """A Python expression or short program, run by `evaluate`.
-
-    Args:
-        code: the program, in which the call's arguments are variables; or the name of an argument
-            in braces, such as `{code}`, for programs that the model writes.
-    """
-
-    async def run(arguments: dict[str, Any]) -> Any:
-        source = code
-        if code.startswith("{") and code.endswith("}") and code[1:-1] in arguments:
-            source = str(arguments[code[1:-1]])
-        from asynclm.tools.evaluator import evaluate  # few tools need it, and it takes 3 ms
-
-        return evaluate(source, arguments)
 
     return run
 

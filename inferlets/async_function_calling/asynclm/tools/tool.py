@@ -33,7 +33,7 @@ class Tool(Value):
         run: gets the arguments by name and returns a value that JSON can express, text cut short as
             `Cut`, or raises; whatever it raises becomes an error value.
         description: for the prompt.
-        parameters: JSON schemas by name, in the order of positional arguments.
+        parameters: JSON schemas by name, in the order of the arguments.
         required: names of the parameters that have to be there.
         seconds: how long a call is expected to take.
         timeout: seconds after which a call is given up; None for the executor's.
@@ -56,21 +56,14 @@ class Tool(Value):
         """The arguments of a call by name.
 
         Raises:
-            CallError: unknown or missing ones, or too many.
+            CallError: unknown or missing ones.
         """
-        names = list(self.parameters)
-        if len(call.positional) > len(names):
-            raise CallError(f"{self.name} takes {len(names)} arguments at most")
-        given = dict(zip(names, call.positional, strict=False))
-        for name, value in call.arguments.items():
-            if name in given:
-                raise CallError(f"the argument {name} is given twice")
+        for name in call.arguments:
             if name not in self.parameters:
                 raise CallError(f"{self.name} has no argument {name}")
-            given[name] = value
-        if missing := [name for name in self.required if name not in given]:
+        if missing := [name for name in self.required if name not in call.arguments]:
             raise CallError(f"{self.name} lacks the argument {missing[0]}")
-        return given
+        return dict(call.arguments)
 
     def to_json(self) -> dict[str, Any]:
         """The specification as OpenAI's API has it, with `seconds`."""

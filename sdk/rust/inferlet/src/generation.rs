@@ -49,6 +49,8 @@ pub struct Generator<'a> {
     done: bool,
     /// The program looks at distributions, or chooses tokens itself.
     by_hand: bool,
+    /// Log-probabilities that are collected.
+    scores: Option<Vec<f32>>,
 }
 
 impl<'a> Generator<'a> {
@@ -68,6 +70,7 @@ impl<'a> Generator<'a> {
             started: false,
             done: false,
             by_hand: false,
+            scores: None,
         }
     }
 
@@ -250,6 +253,14 @@ impl<'a> Generator<'a> {
         }
     }
 
+    /// All tokens and the log-probability of each: of the model's own distribution, at temperature 1,
+    /// before the sampler and masks; not a number for a token that a grammar has forced.
+    pub async fn collect_scored(mut self) -> Result<(Vec<u32>, Vec<f32>)> {
+        self.scores = Some(Vec::new());
+        let tokens = self.read_tokens().await?;
+        Ok((tokens, self.scores.unwrap_or_default()))
+    }
+
     /// All text that has not been read yet, be it as text or as tokens.
     pub async fn collect_text(mut self) -> Result<String> {
         self.read_text().await
@@ -405,11 +416,16 @@ impl<'a> Generator<'a> {
             true => self.context.run_token().await?,
             false => None,
         };
-        let token = match token {
-            None => self.choose().await?.map(|sampled| sampled.token),
-            token => token,
+        let (token, logprobs) = match token {
+            Some(_) => (token, self.run_logprobs(1)?),
+            None => match self.choose().await? {
+                Some(sampled) => (Some(sampled.token), vec![sampled.logprob]),
+                None => (None, Vec::new()),
+            },
         };
-        Ok(if self.take_or_end(token)? { token } else { None })
+        let token = if self.take_or_end(token)? { token } else { None };
+        self.score(logprobs, token.iter().len());
+        Ok(token)
     }
 
     /// As many of the next tokens as come at once; none at the end.
@@ -419,9 +435,26 @@ impl<'a> Generator<'a> {
             true => self.context.run_rest().await?,
             false => Vec::new(),
         };
-        match tokens.is_empty() {
-            true => Ok(self.next_token().await?.into_iter().collect()),
-            false => self.join(tokens),
+        if tokens.is_empty() {
+            return Ok(self.next_token().await?.into_iter().collect());
+        }
+        let logprobs = self.run_logprobs(tokens.len())?;
+        let tokens = self.join(tokens)?;
+        self.score(logprobs, tokens.len());
+        Ok(tokens)
+    }
+
+    /// Log-probabilities of the run's last tokens, where they are collected.
+    fn run_logprobs(&self, count: usize) -> Result<Vec<f32>> {
+        match self.scores {
+            Some(_) => self.context.run_logprobs(count),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn score(&mut self, logprobs: Vec<f32>, first: usize) {
+        if let Some(scores) = &mut self.scores {
+            scores.extend(logprobs.into_iter().take(first));
         }
     }
 

@@ -188,6 +188,13 @@ impl Context {
         Ok(self.give(&run, tokens))
     }
 
+    /// Log-probabilities of the run's last tokens.
+    pub(crate) fn run_logprobs(&self, count: usize) -> Result<Vec<f32>> {
+        let Some(run) = &self.run else { return Ok(Vec::new()) };
+        let run = run.borrow();
+        sample::run_logprobs(run.queue, run.handle, (run.given - count) as u32, count as u32)
+    }
+
     /// All tokens with their text, which the server reads, and whether one of the strings has ended
     /// it. The server may send the text to the client. All tokens but the last are in the context
     /// then.

@@ -1,1 +1,0 @@
-"""`async`: asynchronous function calls beside the synchronous ways (AsyncLM, section 6)."""

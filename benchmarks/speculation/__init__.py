@@ -1,1 +1,0 @@
-"""The gain of speculation in the step."""

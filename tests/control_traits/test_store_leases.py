@@ -1,0 +1,181 @@
+"""Leases and journals in a real PostgreSQL: who may write what, and whose commits count."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from support.postgres import Postgres
+
+from pie_cluster.database.statements import Connection, DatabaseAway, Statements
+from pie_cluster.database.tables import Journals, Leases, Topics
+from pie_control.api.store.entries import Commit, Get
+from pie_control.api.store.postgres import SharedDatabase
+from pie_control.errors import ApiError
+from pie_py.config.services import StoreConfig
+
+pytest.importorskip("psycopg")
+
+
+@pytest.fixture
+def address(postgres: Postgres) -> Iterator[str]:
+    with postgres.database() as address:
+        SharedDatabase(StoreConfig(database=address)).close()
+        yield address
+
+
+def end(table: Leases, lease: int) -> None:
+    """A lease runs out, and what ran under it is taken over."""
+    table.renew(lease, -1.0)
+    for number, until in table.expired():
+        assert table.take_over(number, until) == (number == lease)
+
+
+def test_a_lease_that_is_renewed_cannot_be_taken(address: str) -> None:
+    table = Leases(Connection(address))
+    lease = table.hold("n1.1", -1.0)
+    ((number, until),) = table.expired()
+    assert number == lease
+    assert table.renew(lease)
+    assert not table.take_over(lease, until)
+    assert not table.expired()
+    table.give_back(lease)
+    assert not table.renew(lease)
+    assert table.hold("n1.1") > lease  # the same life of another cluster is another lease
+
+
+def test_topics_are_called_and_kept_with_a_lease_alone(address: str) -> None:
+    """What an instance has goes with its node's lease; what is queued stays."""
+    leases, table = Leases(Connection(address)), Topics(Connection(address))
+    first, second, late = (leases.hold(f"n{number}.1") for number in range(3))
+    limits = (4, 6, 10_000)
+
+    def call(name: str, lease: int, *more: object) -> Any:
+        return table.call(name, "ann", f"a-1@n{lease}", lease, 10_000, *more)
+
+    def held() -> object:
+        return table.waits(second).get((f"a-1@n{second}", 1))
+
+    call("push", first, b"q\0", "a\0é".encode(), 259, *limits)
+    call("pull", first, 1, b"q\0", *limits[1:])
+    call("pull", second, 1, b"q\0", *limits[1:])
+    assert table.waits(first) == {(f"a-1@n{first}", 1): True}
+    assert held() is False
+    end(leases, first)
+    assert held() is True
+    for lease in (first, 12345):
+        with pytest.raises(DatabaseAway, match="the lease of the node is over") as refused:
+            call("take", lease, 1)
+        assert not refused.value.may_be_done
+    leases.give_back(second)
+    with pytest.raises(DatabaseAway, match="the lease of the node is over"):
+        call("take", second, 1)
+    call("pull", late, 7, b"q\0", *limits[1:])
+    assert bytes(call("take", late, 7)).decode() == "a\0é"
+    assert call("take", late, 7) is None
+    table.call("leave", f"a-1@n{late}", late, 0)
+    assert not rows(address)
+
+
+def test_calls_that_may_be_made_again_have_one_effect(address: str) -> None:
+    lease, table = Leases(Connection(address)).hold("n1.1"), Topics(Connection(address))
+    who = ("ann", "a-1@n1.1", lease, 10_000)
+    for _ in range(2):
+        table.call("subscribe", *who, 1, b"t", 1, 1, 4, 10_000)
+        table.call("next", *who, 2, 1)
+        table.call("pull", *who, 3, b"q", 4, 10_000)
+    assert table.call("broadcast", *who, b"t", b"x", 257) == 1
+    assert table.waits(lease) == {("a-1@n1.1", 2): True, ("a-1@n1.1", 3): False}
+    for _ in range(2):
+        table.call("cancel", *who, [2, 3])
+        table.call("unsubscribe", *who, 1)
+        table.call("leave", who[1], lease, 0)
+    assert not rows(address)
+
+
+def test_queues_that_are_idle_longest_go_first(address: str) -> None:
+    lease, table = Leases(Connection(address)).hold("n1.1"), Topics(Connection(address))
+    for user in ("ann", "bob", "cem"):
+        who = (user, f"{user}@n1.1", lease, 10_000)
+        table.call("push", *who, b"q", b"x", 257, 4, 4, 10_000)
+        if user != "cem":  # it has an instance
+            table.call("leave", who[1], lease, 300)
+    table.call("leave", "nothing@n1.1", lease, 300)
+    assert rows(address, "users") == 2
+
+    def taken(user: str) -> object:
+        who = (user, f"{user}@n1.1", lease, 10_000)
+        table.call("pull", *who, 1, b"q", 4, 10_000)
+        return table.call("take", *who, 1)
+
+    assert taken("ann") is None
+    assert (taken("bob"), taken("cem")) == (b"x", b"x")
+
+
+def rows(address: str, *tables: str) -> int:
+    """Of topics in the database."""
+    found = Statements(Connection(address))
+    names = tables or ("users", "members", "boxes", "waits", "messages")
+    return sum(found._all(f"SELECT count(*) FROM bus_{name}", ())[0][0] for name in names)
+
+
+def test_a_journal_is_written_under_the_present_lease_alone(address: str) -> None:
+    table, leases = Journals(Connection(address)), Leases(Connection(address))
+    store = SharedDatabase(StoreConfig(database=address))
+
+    def commit(lease: int, call: int, value: bytes) -> object:
+        writes = (("k", value),)
+        (result,) = store.run([Commit("ann", (), (), writes, (), lease, ("a-1@n1.1", call))])
+        return result.code if isinstance(result, ApiError) else result
+
+    first, other = leases.hold("n1.1"), leases.hold("n2.1")
+    for _ in range(2):  # as after a connection that was lost with the answer
+        assert table.create("a-1@n1.1", "ann", first, "n1.1", b"head")
+        assert table.append(first, [("a-1@n1.1", 4, b"one")])
+        assert commit(first, 1, b"1") is None
+    assert not table.claim(other, "n2.1", 9)  # it is held
+    end(leases, first)
+    assert not table.append(first, [("a-1@n1.1", 7, b"late")])
+    assert not table.create("b-1@n1.1", "ann", first, "n1.1", b"head")
+    assert commit(first, 2, b"late") == "cancelled"
+    claimed = threading.Barrier(4)
+
+    def claim(_: int) -> list[str]:
+        own = Journals(Connection(address))
+        claimed.wait()
+        return own.claim(other, "n2.1", 9)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(claim, range(4))) == [[], [], [], ["a-1@n1.1"]]
+    assert table.append(other, [("a-1@n1.1", 7, b"two")])
+    assert table.read("a-1@n1.1") == b"headonetwo"
+    assert commit(other, 1, b"again") is None  # it was done
+    assert store.run([Get("ann", "k")]) == [b"1"]
+    store.close()
+
+
+def test_an_end_is_known_until_it_is_old(address: str) -> None:
+    table, leases = Journals(Connection(address)), Leases(Connection(address))
+    lease, other = leases.hold("n1.1"), leases.hold("n2.1")
+    table.create("a-1@n1.1", "ann", lease, "n1.1", b"head")
+    table.append(lease, [("a-1@n1.1", 4, b"end")])
+    table.end("a-1@n1.1", other, "failed", "not its own")
+    assert table.find("a-1@n1.1") == ("ann", "n1.1", True, None, "")
+    table.end("a-1@n1.1", lease, "finished", "a\0é")
+    leases.end("n1.1")
+    assert table.find("a-1@n1.1") == ("ann", "n1.1", False, "finished", "a\0é")
+    assert table.claim(other, "n2.1", 9) == ["a-1@n1.1"]  # its client may read yet
+    third = leases.hold("n3.1")
+    assert not table.rewind("a-1@n1.1", third, "n3.1", b"head")  # another node has it
+    assert table.rewind("a-1@n1.1", other, "n2.1", b"head")
+    assert table.read("a-1@n1.1") == b"head"
+    assert table.find("a-1@n1.1") == ("ann", "n2.1", True, None, "a\0é")
+    table.end("a-1@n1.1", other, "finished", "b")
+    table.drop_old(60.0)
+    assert table.find("a-1@n1.1") is not None
+    table.drop_old(-1.0)
+    assert table.find("a-1@n1.1") is None
+    assert table.read("a-1@n1.1") is None
