@@ -196,6 +196,23 @@ def test_a_durable_instance_outlives_its_request(server: Server, http: httpx2.Cl
         client.send(begun["id"], "stop")
         client.send(begun["id"], b"bytes")
         assert client.result(begun["id"]) == "the result"
+    path = f"/v1/instances/{begun['id']}"
+    calls = http.get(f"{path}/calls").json()
+    numbers = [call["number"] for call in calls["data"]]
+    assert numbers == list(range(1, calls["next"] + 1))
+    rest = http.get(f"{path}/calls", params={"after": numbers[-1] - 1}).json()
+    assert rest == {"data": calls["data"][-1:], "next": calls["next"]}
+    heard = next(c["number"] for c in calls["data"] if c["call"] == "session.receive")
+    made = http.post(f"{path}/branch", json={"call": heard - 1})
+    assert made.status_code == 201
+    branch = f"/v1/instances/{made.json()['id']}"
+    http.post(f"{branch}/messages", json={"text": "otherwise"})
+    with http.stream("GET", f"{branch}/events") as answer:
+        assert any("heard otherwise" in line for line in answer.iter_lines())
+    http.delete(branch)
+    for sent, status in (({"call": -1}, 400), ({"call": 1, "args": ["x"], "at": 1}, 400)):
+        assert http.post(f"{path}/branch", json=sent).status_code == status
+    assert http.post("/v1/instances/none/branch", json={"call": 1}).status_code == 404
 
 
 def test_a_two_way_session(gateway: Gateway, http: httpx2.Client) -> None:

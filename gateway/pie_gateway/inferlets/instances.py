@@ -12,11 +12,14 @@ from pie_gateway.http.answers import event, json_response, stream_response, whil
 from pie_gateway.inferlets.running import events_of, failed_end, of_path
 from pie_gateway.problems import Problem, asked
 from pie_gateway.schemas.inferlets import (
+    BranchRequest,
+    CallList,
     DetachedRequest,
     Done,
     Ended,
     InstanceCard,
     InstanceList,
+    JournalCall,
     Killed,
     Launched,
     Log,
@@ -58,6 +61,26 @@ async def instance(exchange: Exchange) -> Response:
         if each["id"] == wanted:
             return json_response(msgspec.convert(each, InstanceCard))
     raise Problem(404, f"no instance is called {wanted[:200]!r}", code="not_found")
+
+
+async def calls(exchange: Exchange) -> Response:
+    """The calls in the journal of a durable instance, alive or ended, from number `after` on."""
+    after = exchange.number("after")
+    found = await asked(exchange.backend.client.calls(of_path(exchange), after))
+    return json_response(CallList(msgspec.convert(found, list[JournalCall]), after + len(found)))
+
+
+async def branch(exchange: Exchange) -> Response:
+    """Starts an instance that has lived as a durable one, alive or ended, up to a call; its events
+    are read later.
+    """
+    wanted = await exchange.read(BranchRequest)
+    client, identity = exchange.backend.client, of_path(exchange)
+    made = client.branch(identity, wanted.call, program=wanted.program, args=wanted.args)
+    instance = await asked(made)
+    await asked(instance.detach())
+    exchange.instance_launched(instance.id)
+    return json_response(Launched(instance.id), 201)
 
 
 async def kill(exchange: Exchange) -> Response:

@@ -51,7 +51,7 @@ class InstanceCard(msgspec.Struct):
     program_hash: str
     args: list[str]
     user: str
-    state: str  # "running", "finished", "failed" or "killed"
+    state: str  # "running", "asleep", "finished", "failed" or "killed"
     reason: str
     parent: str | None
     created_ns: int
@@ -65,6 +65,7 @@ class InstanceCard(msgspec.Struct):
     generated_tokens: int = 0
     most_pages: int = 0  # that it had at once
     uses: list[str] = []  # models
+    durable: bool = False  # it has a journal, and so `calls`
 
 
 class InstanceList(msgspec.Struct):
@@ -96,6 +97,29 @@ class Launched(msgspec.Struct):
     """A new instance."""
 
     id: str
+
+
+class BranchRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A new instance that has lived as a durable one up to and with a call."""
+
+    call: Annotated[int, msgspec.Meta(ge=0)]  # its number
+    program: str | None = None  # another one: name or hash
+    args: list[str] | None = None  # others
+
+
+class JournalCall(msgspec.Struct):
+    """A call in a durable instance's journal."""
+
+    number: int
+    call: str  # its name
+    answer: str  # in short
+
+
+class CallList(msgspec.Struct):
+    """Calls of a durable instance, 1000 at most."""
+
+    data: list[JournalCall]
+    next: int  # the `after` of a later request
 
 
 class MessageRequest(msgspec.Struct, forbid_unknown_fields=True):
