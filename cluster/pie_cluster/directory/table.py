@@ -179,7 +179,7 @@ class Table:
                 node.cached[key] = known  # it is the newest again
                 found = found or tokens
         held = max(OWN_TOKENS + keys[0][1], int(self._held))
-        node.place(held - found, held, now)
+        node.place(held - found, now)
         if new:
             self.hint(node, new)
         self.refresh(node, now)
