@@ -48,6 +48,7 @@ from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import SettingsFolder
 from pie_control.device_programs.known import KnownPrograms
 from pie_control.durable.calls import DurableCalls
+from pie_control.durable.exports import ExportCalls
 from pie_control.durable.outside import OutsideCalls
 from pie_control.durable.runs import RunCalls
 from pie_control.durable.service import DurableInstances
@@ -201,15 +202,19 @@ class Wiring:
         self._programs = programs
         self._clocks = clocks
         self._config = config.durable
+        self._alone = scope.topics
         self.durable = DurableInstances(
             config.durable,
-            config.data_folder / f"journals{scope.id_suffix}" if scope.topics else None,
+            config.data_folder / "journals" if scope.topics else None,
             config.cache_folder,
             self.registry,
             self.launcher,
             self.results,
             self.shares,
+            self.timers,
             clocks.date_ns,
+            self.http.is_busy,
+            self.messaging,
         )
         self._join_instances()
 
@@ -317,8 +322,11 @@ class Wiring:
 
     def durable_functions(self, made: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
         """The functions that guests of durable instances call."""
-        outside = OutsideCalls(self.http, self.executor, self._clocks.date_ns, self._config.retry)
-        return DurableCalls(outside, RunCalls(self.models)).tap(made)
+        retry, date_ns = self._config.retry, self._clocks.date_ns
+        outside = OutsideCalls(self.http, self.mcp, self.executor, date_ns, retry)
+        exports = ExportCalls(self.executor, self.timers)
+        messages = self.durable.message_calls(self.executor) if self._alone else None
+        return DurableCalls(outside, RunCalls(self.models), exports, messages).tap(made)
 
     def rpc_dependencies(self) -> Dependencies:
         """The parts that clients' requests act on."""

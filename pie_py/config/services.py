@@ -74,3 +74,5 @@ class DurableConfig(Section):
     journal_bytes: PositiveInt = 256 << 20  # of one instance; it ends by name beyond that
     bytes: PositiveInt = 8 << 30  # of all journals, of which a user has a share
     keep_seconds: PositiveFloat = 86400.0  # journals of instances that have ended
+    # Of waiting for a client, a timer or a topic, after which an instance has no memory.
+    idle_seconds: PositiveFloat = 60.0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import trio
 from support.instances import failure, is_ready, take_text
 from support.programs_read import create_sampler
-from support.rig import Rig, messaging, runtime
+from support.rig import PROGRAM, Rig, messaging, runtime
 from support.rpc_world import Server as Clients
 from support.scheduler_fixtures import Guest, Server
 
@@ -18,6 +21,7 @@ from pie_control.rpc import sessions
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.limits import Quota
 from pie_py.config.server import ServerConfig
+from pie_py.config.services import DurableConfig
 from pie_py.wire.rpc import PROTOCOL, Hello, Refused, Welcome
 
 
@@ -101,6 +105,26 @@ def test_who_waits_for_two_kinds_of_room_is_woken(monkeypatch: pytest.MonkeyPatc
     assert not is_ready(sender, room)
     sender.outbox.pop()
     assert is_ready(sender, room)
+
+
+def test_one_user_leaves_the_disk_to_others(tmp_path: Path) -> None:
+    config = ServerConfig(
+        data_folder=tmp_path, durable=DurableConfig(bytes=6000), quota=Quota(share=0.5)
+    )
+    durable = Rig(config).parts.durable
+    head = {"journal": 1, "user": "mallory"}
+    entries = [head, ["model", "x" * 3000, ""]]
+    size = trio.run(durable.shelf.create, "a", "mallory", entries)
+    durable.shelf.open("a", "mallory", size)
+    held = durable.shelf.bytes_of("mallory")
+    with failure("limit-exceeded", f"your journals have {held} bytes", "one user may have"):
+        trio.run(durable._begin, PROGRAM, [], "mallory", [])
+    with failure("not-found", "no program"):  # there is room; this server has no programs
+        trio.run(durable._begin, PROGRAM, [], "victim", [])
+    durable.shelf.end("a", "killed", "")
+    with failure("not-found", "no program"):  # what has ended has made room
+        trio.run(durable._begin, PROGRAM, [], "mallory", [])
+    assert not (tmp_path / "journals" / "a.journal").exists()
 
 
 def test_one_user_leaves_futures_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

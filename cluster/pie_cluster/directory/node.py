@@ -120,11 +120,11 @@ class Node:
         self._free_at = now + load.queued_tokens * self.token_seconds
         self._weigh()
 
-    def place(self, new: int, held: int, now: float) -> None:
-        """A launch comes, with so many tokens to compute, and to hold."""
+    def place(self, tokens: int, now: float) -> None:
+        """A launch comes, with so many tokens to compute, and to hold beside what is there."""
         self.instances += 1
-        self.used_tokens += held
-        self._free_at = max(now, self._free_at) + new * self.token_seconds
+        self.used_tokens += tokens
+        self._free_at = max(now, self._free_at) + tokens * self.token_seconds
         self._weigh()
 
     def found(self, keys: Sequence[tuple[int, int]]) -> int:

@@ -19,7 +19,6 @@ from pie_cluster.wire.messages import MOST_HINTS, Load
 MOST_NODES = 16384
 MOST_HOLDERS = 64  # nodes that one key leads to; what more have it are found by chance
 OWN_TOKENS = 512  # that a launch computes beside what it may find, where nothing is known
-PROMPT_OF_BEGINNING = 1.5  # of a beginning, whose length is doubled: the whole prompt, about
 LEARNED = 1.0  # weight of a round of reports in means of all nodes
 MOST_LEARNED = 1 << 16  # programs of users of which nodes have told what they cache
 BUCKETS = 32  # the last one: nodes without room
@@ -179,8 +178,8 @@ class Table:
             else:
                 node.cached[key] = known  # it is the newest again
                 found = found or tokens
-        held = int(max(OWN_TOKENS + keys[0][1] * PROMPT_OF_BEGINNING, self._held))
-        node.place(held - found, held, now)
+        held = max(OWN_TOKENS + keys[0][1], int(self._held))
+        node.place(held - found, now)
         if new:
             self.hint(node, new)
         self.refresh(node, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -11,7 +11,7 @@ import trio
 from pie_cluster.config import MemberConfig
 from pie_cluster.database.statements import Connection
 from pie_cluster.node.children import ChildHost, ChildrenElsewhere
-from pie_cluster.node.journals import JournalCopies
+from pie_cluster.node.journals import SharedShelf
 from pie_cluster.node.lease import NodeLease
 from pie_cluster.node.links import GatewayLink, NodeLinks
 from pie_cluster.node.topics import ClusterTopics
@@ -36,19 +36,17 @@ class Shared:
         """Nothing is sent before `run`."""
         connection = Connection(config.store.database, channel=member.life)
         self._lease = NodeLease(connection, member.life)
-        for former in config.data_folder.glob(f"journals@{member.node}.*"):
-            shutil.rmtree(former, ignore_errors=True)  # of lives that are over
-        registry, launcher = wiring.registry, wiring.launcher
-
-        def room() -> int:
-            if registry.is_closed or not launcher.models_ready.is_set():
-                return 0
-            return registry.most - registry.live_count
-
-        keep_seconds = config.durable.keep_seconds
-        self._copies = JournalCopies(connection, self._lease, member.life, room, keep_seconds)
+        self._journals = SharedShelf(
+            connection,
+            self._lease,
+            member.life,
+            wiring.registry,
+            wiring.launcher,
+            wiring.durable.cannot_write,
+            time.time_ns,
+        )
         self._durable = wiring.durable
-        self._durable.share(self._copies, fetch)
+        self._durable.share(self._journals, fetch)
         self._lease.on_lost.append(self._durable.lose)
         self._children = ChildHost(wiring.registry, wiring.launcher, programs, fetch, wiring.clock)
         # One that cannot be reached has no second life.
@@ -65,7 +63,7 @@ class Shared:
             await nursery.start(self._links.run)
             for forever in (
                 self._lease.run,
-                self._copies.run,
+                self._journals.change,
                 self._children.run,
                 self._elsewhere.run,
             ):

@@ -254,6 +254,7 @@ class Instance:
         self.futures = futures
         self.queues = Handles()
         self.queued_commands = 0
+        self.pages_made = 0.0
 
     def send(self, message: str | bytes) -> None:
         """Puts a message into the outbox."""

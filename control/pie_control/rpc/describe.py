@@ -50,7 +50,7 @@ def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any
         "program_hash": instance.program.hash,
         "args": in_short(instance.args),
         "user": instance.user,
-        "state": instance.state.value,
+        "state": "asleep" if _sleeps(instance) else instance.state.value,
         "reason": ended.text[:500] if ended is not None and ended.state.value != "finished" else "",
         "parent": instance.parent.id if instance.parent is not None else None,
         "created_ns": instance.created_ns,
@@ -66,6 +66,10 @@ def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any
         "attached": instance.client.attached,
         "durable": instance.durable is not None,
     }
+
+
+def _sleeps(instance: Instance) -> bool:
+    return instance.ended is None and instance.durable is not None and instance.durable.asleep
 
 
 def in_short(args: list[str], left: int = ARGS_CHARS) -> list[str]:

@@ -48,6 +48,7 @@ from pie_py.config.shipped_files import contract_version
 from pie_py.wire import methods
 from pie_py.wire.rpc import PROTOCOL
 
+MOST_ASLEEP = 1000  # instances that are listed, the newest
 LOG_BYTES = 128 << 10  # of lines in an answer, about: others wait while it is made and encrypted
 
 
@@ -159,9 +160,10 @@ class Requests:
         await self._deps.on_demand.unload(asked.model)
 
     def _instances(self, session: Session, asked: methods.Instances) -> Answer:
+        scope = self._scope(session, asked.users)
         return [
             describe_instance(instance, self._deps.models)
-            for instance in self._deps.registry.instances(self._scope(session, asked.users))
+            for instance in self._deps.registry.instances(scope, MOST_ASLEEP)
             if asked.all or instance.state is InstanceState.RUNNING
         ]
 
@@ -375,8 +377,8 @@ class Requests:
         if durable is None or durable.receives(asked.id, message):
             mailbox.put(message)
         if durable is not None:
+            durable.wake()
             await durable.journal.until_safe()
-            durable.journal.check_here()
         return None
 
     async def _stored_result(
@@ -387,7 +389,7 @@ class Requests:
         """
         found = self._deps.results.find(instance, session.scope)
         if found is None:
-            found = await self._deps.durable.result(instance, session.scope)
+            found = await self._deps.durable.shelf.result(instance, session.scope)
         if found is None:
             raise error
         return {"state": found.state, "text": found.text}

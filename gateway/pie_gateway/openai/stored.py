@@ -115,7 +115,10 @@ class Responses:
         """
         found = self._users[user].kept.get(name)
         if found is None:
-            text = f"no response {name[:100]!r} is kept: it was not stored, or made room for others"
+            text = (
+                f"no response {name[:100]!r} is kept here: it was not stored, made room for others,"
+                " or another gateway has it"
+            )
             raise Problem(404, text, param=param, code="response_not_found")
         return found
 

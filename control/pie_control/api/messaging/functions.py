@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pie_control.api.messaging.channel import OWN_BYTES, Budget, Channel, check_topic
+from pie_control.api.messaging.channel import OWN_BYTES, Budget, Channel, Taken, check_topic
 from pie_control.api.session import check_size
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind, wait_in
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pie_control.instances.mailbox import MessageBytes
     from pie_py.config.services import MessagingConfig
 
+Origin: TypeAlias = tuple[str, int]  # a durable instance, and the number of its call
 IDLE_BYTES = 64 << 20  # in the work queues of all users without an instance
 
 
@@ -30,6 +31,20 @@ class _Subscription:
     instance: Instance
     topic: str
     box: Channel
+    key: int  # its number in the journal of a durable instance
+
+    def put(self, message: str, origin: Origin | None) -> None:
+        """Appends a message, unless the instance has it from a life of its sender before this."""
+        durable = self.instance.durable
+        if durable is None:
+            self.box.put(message)
+        elif durable.hears(self.key, message, origin):
+            self.box.put(message, self.taken)
+
+    def taken(self, instance: Instance) -> None:
+        """A durable instance takes a message: its journal says from where."""
+        if instance.durable is not None:
+            instance.durable.source = self.key
 
 
 class _Member:
@@ -37,6 +52,8 @@ class _Member:
 
     def __init__(self, instance: Instance) -> None:
         self.subscriptions: Handles[_Subscription] = Handles()
+        # Those of a life before, of which it has no handle yet, by key.
+        self.standing: dict[int, _Subscription] = {}
         self.messages = instance.messages
         self.budget = Budget(instance.limits.mailbox_bytes, self.messages)
 
@@ -59,7 +76,8 @@ class _User:
 
 
 class Bus:
-    """Messages between instances of one user, invisible to other users. They live in memory only.
+    """Messages between instances of one user, invisible to other users. They live in memory; those
+    that durable instances have to do with are in journals, too.
 
     Not for several threads: every call comes from the control thread, and none of them waits.
     """
@@ -94,23 +112,44 @@ class Bus:
         queues stay as far as `IDLE_BYTES` goes: those of the user that is idle longest go
         first.
         """
-        member = self._members.pop(instance, None)
+        lives_on = instance.durable is not None and instance.ended is None
+        member = self._members.get(instance)
         if member is not None:
-            for subscription in member.subscriptions.values():
-                self._drop(subscription)
-            _wake_broadcasters(self._user(instance), member)
-            member.subscriptions.clear()  # their boxes hold the member
+            open_ones, member.subscriptions = member.subscriptions, Handles()
+            if lives_on:
+                member.standing.update({one.key: one for one in open_ones.values()})
+            else:
+                self._close(instance, member, open_ones)
         user = self._users.get(instance.user)
         if user is None:
             return
         user.live -= 1
-        if user.live > 0:
+        if user.live > 0 or lives_on:  # it joins at once
             return
         if user.queues:
             self._idle[instance.user] = user
             self._shrink_idle()
         else:
             self._forget(instance.user)
+
+    def stand(self, instance: Instance, topics: Mapping[int, tuple[str, list[str], Any]]) -> None:
+        """A durable instance comes from a server before this one: it has subscriptions, by their
+        keys, with messages that it has not taken. It joins later.
+        """
+        for key, (topic, waiting, _) in topics.items():
+            subscription = self._open_subscription(instance, topic, key)
+            self._members[instance].standing[key] = subscription
+            for message in waiting:
+                subscription.box.put(message, subscription.taken)
+
+    def _close(
+        self, instance: Instance, member: _Member, open_ones: Mapping[int, _Subscription]
+    ) -> None:
+        del self._members[instance]
+        for subscription in (*open_ones.values(), *member.standing.values()):
+            self._drop(subscription)
+        _wake_broadcasters(self._user(instance), member)
+        member.standing.clear()  # their boxes hold the member
 
     # Topics
 
@@ -121,31 +160,40 @@ class Bus:
             ApiError: `invalid-argument`, `limit-exceeded`.
         """
         self._check(topic)
+        key = 0 if instance.durable is None else instance.durable.coming_key
         member = self._members.get(instance)
-        if member is None:
-            member = self._members[instance] = _Member(instance)
+        found = None if member is None else member.standing.pop(key, None)
+        if found is not None and member is not None:
+            return member.subscriptions.add(found)
         limit = self._config.subscriptions
-        if len(member.subscriptions) >= limit:
+        if member is not None and len(member.subscriptions) >= limit:
             raise ApiError(
                 "limit-exceeded", f"{limit} subscriptions are open; unsubscribe from some first"
             )
-        user = self._user(instance)
         most = self._config.subscribers
-        if len(user.topics.get(topic, ())) >= most:
+        if len(self._user(instance).topics.get(topic, ())) >= most:
             raise ApiError(
                 "limit-exceeded",
                 f"{topic!r} has {most} subscriptions, in all instances; use several topics",
             )
+        subscription = self._open_subscription(instance, topic, key)
+        return self._members[instance].subscriptions.add(subscription)
+
+    def _open_subscription(self, instance: Instance, topic: str, key: int) -> _Subscription:
+        member = self._members.get(instance)
+        if member is None:
+            member = self._members[instance] = _Member(instance)
+        user = self._user(instance)
         box = Channel(
             self._config.box_messages,
             instance.limits.mailbox_bytes,
             member.budget,
             partial(_wake_broadcasters, user, member),
         )
-        subscription = _Subscription(instance, topic, box)
+        subscription = _Subscription(instance, topic, box, key)
         user.topics.setdefault(topic, {})[subscription] = None
         _charge(instance, OWN_BYTES + len(topic))
-        return member.subscriptions.add(subscription)
+        return subscription
 
     def unsubscribe(self, instance: Instance, subscription: int) -> None:
         """Closes a subscription: unread messages are dropped, open futures fail with `cancelled`.
@@ -157,6 +205,8 @@ class Bus:
         member = self._members[instance]
         del member.subscriptions[subscription]
         self._drop(closed)
+        if instance.durable is not None:
+            instance.durable.unsubscribes(closed.key)
         user = self._user(instance)
         _wake_where(user.broadcasters, (closed.topic,), partial(_all_have_room, user))
         _wake_broadcasters(user, member)
@@ -165,7 +215,7 @@ class Bus:
         """Opens a future of a subscription's next message. Raises ApiError `invalid-handle`."""
 
         def begin(future: Future) -> None:
-            self._subscription(instance, subscription).box.take_by(future)
+            self._subscription(instance, subscription).box.take_by(instance, future)
 
         return _open(instance, FutureKind.TEXT, begin)
 
@@ -176,6 +226,12 @@ class Bus:
             ApiError: `invalid-argument`; `limit-exceeded` if the message is too large;
                 `would-block` if a subscriber's box is full, naming it.
         """
+        return self.broadcast_once(instance, topic, message, None)
+
+    def broadcast_once(
+        self, instance: Instance, topic: str, message: str, origin: Origin | None
+    ) -> int:
+        """As `broadcast`; durable instances that have heard of the origin before hear nothing."""
         check_size(instance, size_of(message))
         self._check(topic)
         subscribers = self._user(instance).topics.get(topic, {})
@@ -189,7 +245,7 @@ class Bus:
                     " when to try again",
                 )
         for subscriber in subscribers:
-            subscriber.box.put(message)
+            subscriber.put(message, origin)
         return len(subscribers)
 
     def broadcast_room(self, instance: Instance, topic: str) -> int:
@@ -212,6 +268,10 @@ class Bus:
             ApiError: `invalid-argument`; `would-block` if it is full; `limit-exceeded` if there are
                 too many queues, or the message is too large.
         """
+        self.push_kept(instance, topic, message, None)
+
+    def push_kept(self, instance: Instance, topic: str, message: str, taken: Taken | None) -> None:
+        """As `push`, of a message that is kept elsewhere until it is taken."""
         check_size(instance, size_of(message))
         self._check(topic)
         user = self._user(instance)
@@ -231,7 +291,15 @@ class Bus:
                 f"{queue.count} messages ({queue.bytes} bytes) wait in {topic!r} already;"
                 " `push-room` tells when to try again",
             )
-        queue.put(message)
+        queue.put(message, taken)
+
+    def push_again(self, user: str, topic: str, message: str, taken: Taken) -> None:
+        """A message was kept by a server before this one."""
+        found = self._users.get(user)
+        if found is None:
+            found = self._users[user] = self._idle[user] = _User(self._config.user_bytes)
+        queue = found.queues.get(topic) or self._open_queue(found, topic)
+        queue.put(message, taken)
 
     def pull(self, instance: Instance, topic: str) -> int:
         """Opens a future of the oldest message of a work queue that no other has.
@@ -244,7 +312,7 @@ class Bus:
             self._check(topic)
             user = self._user(instance)
             queue = user.queues.get(topic) or self._open_queue(user, topic)
-            queue.take_by(future)
+            queue.take_by(instance, future)
 
         return _open(instance, FutureKind.TEXT, begin)
 
