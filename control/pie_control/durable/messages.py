@@ -19,7 +19,7 @@ Quiet = Callable[[HostFunction], Call]
 
 
 class MessageCalls:
-    """What one says is said once: it has a number, and those who keep it know of that."""
+    """What one says is said once: it has a number, and what keeps it knows of that."""
 
     def __init__(self, bus: Bus, queues: Queues, executor: Executor, writer: Writer) -> None:
         self._bus = bus

@@ -19,7 +19,7 @@ from pie_control.journal.file import DamagedJournal, JournalFile, Writer, read_e
 
 log = structlog.get_logger("pie.durable")
 
-SPARE_BYTES = 1 << 20  # of the file, in addition to what waits, before it is written anew
+SPARE_BYTES = 1 << 20  # of the file, in addition to what waits, before it is written again
 Origin = tuple[str, int]  # a durable instance, and the number of its call
 
 
