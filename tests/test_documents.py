@@ -69,7 +69,7 @@ ELSEWHERE = (
     ("docs/durable.md", "pie-py branch", "tests/durable/test_own_page.py::test_the_page_is_true"),
     ("docs/cuda.md", "simulated_gpu", "tests/inference/test_on_simulated_gpu.py::test_"),
     ("docs/cluster.md", "pie-py[cluster]", "tests/cluster/test_cluster_page.py::test_one_machine"),
-    ("docs/cluster.md", "10.0.0.1:7743 --token", "tests/cluster/test_cluster_page.py::test_several"),
+    ("docs/cluster.md", "10.0.0.1:7743 --token", "tests/cluster/test_cluster_page.py::test_sev"),
     ("docs/cluster.md", "up --address auto", "tests/cluster/test_foreign_ray.py::test_it_has_"),
     ("docs/cluster.md", "durable=True", "tests/cluster/test_durable_nodes.py::test_an_instance_"),
     ("client/README.md", "pie-py-client", "tests/test_packaging.py::test_the_client_alone"),
@@ -131,15 +131,6 @@ class Page:
         """Of policies of interception."""
         assert str(inspect.signature(preserve)).replace("'", "") in block.code
 
-    def manifest(self, block: Block) -> None:
-        """What tells Cargo, or an editor, where the SDK lies."""
-        found = re.search(r"<what `(.+)` prints>", block.code)
-        assert found is not None
-        place = self.reader.types(found[1].replace('\\"', '"')).strip()
-        self.reader.writes("hello/.cargo/config.toml", block.code.replace(found[0], place))
-        command = "cargo metadata --offline --format-version 1"
-        assert f"{place}/inferlet/Cargo.toml" in self.reader.types(f"cd hello && {command}")
-
     def described(self, block: Block) -> None:
         """The description of a program with several entries."""
         source = ROOT / "inferlets/text_completion"
@@ -164,7 +155,6 @@ OTHERWISE: tuple[tuple[str, str, Callable[[Page, Block], object]], ...] = (
     ("docs/python-sdk.md", "collect_json(schema)", Page.program),
     ("docs/python-sdk.md", "choose=", Page.program),
     ("docs/javascript-sdk.md", "parseArgs", Page.in_typescript),
-    ("docs/rust-sdk.md", "[patch", Page.manifest),
     ("docs/running.md", "[entries]", Page.described),
 )  # fmt: skip
 

@@ -341,7 +341,9 @@ class AdapterTable:
         own = slice(site.start, site.start + site.size)
         bias = self._bias(site)[own].cpu()
         one = torch.eye(site.inputs, device=self._device, dtype=self._dtype)
-        parts = (site.linear.widely(part)[:, own].float().cpu() for part in one.split(INPUTS))
+        parts = (
+            site.linear.widely(part)[:, own].float().cpu() for part in torch.split(one, INPUTS)
+        )
         return (torch.cat([*parts]) - bias).t()
 
     def _turned(self, part: _Part, magnitudes: torch.Tensor) -> _Part:

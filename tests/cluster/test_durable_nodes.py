@@ -152,9 +152,9 @@ def test_a_request_over_http_is_tried_at_another_node(nodes: Nodes, *, stream: b
     kills = Kills(nodes)
 
     async def ask() -> int:
-        where = {"endpoint": nodes.gateway, "key": nodes.key("ann")}
-        async with AsyncClient(**where, patience=PATIENCE_SECONDS) as client:
-            backend = Backend(client, GatewayConfig(), time.monotonic)
+        key = nodes.key("ann")
+        async with AsyncClient(nodes.gateway, key=key, patience=PATIENCE_SECONDS) as client:
+            backend = Backend(client, GatewayConfig(), time.monotonic, 60.0)
             (model,) = {model["name"] for model in await client.models()}
             job = Job(model, {}, text="Once", max_tokens=500, stream=stream)
             generation = backend.generation("completions", job)
@@ -174,8 +174,10 @@ def test_a_machine_that_is_cut_off_loses_its_streams(nodes: Nodes) -> None:
     """To who is cut off, both node and gateway are silent."""
 
     async def read() -> str:
-        where = {"endpoint": nodes.gateway, "key": nodes.key("ann")}
-        async with AsyncClient(**where, patience=PATIENCE_SECONDS, cut_seconds=4.0) as client:
+        key = nodes.key("ann")
+        async with AsyncClient(
+            nodes.gateway, key=key, patience=PATIENCE_SECONDS, cut_seconds=4.0
+        ) as client:
             instance = await client.launch("count", ["--name", "cut-off", "--rounds", "2"])
             await instance.receive()
             stopped = [nodes.find(instance.node or "").process, nodes.gateway_process]
@@ -210,8 +212,9 @@ class Game:
     async def _count(self, number: int) -> None:
         program, name, rounds = self._game
         args = ["--name", f"{name}{number}", "--rounds", str(rounds)]
-        where = {"endpoint": self._nodes.gateway, "key": self._nodes.key("ann")}
-        async with AsyncClient(**where, patience=PATIENCE_SECONDS) as client:
+        nodes = self._nodes
+        key = nodes.key("ann")
+        async with AsyncClient(nodes.gateway, key=key, patience=PATIENCE_SECONDS) as client:
             instance = await client.launch(program, args, durable=True)
             self.begun.release()
             heard: list[str] = []

@@ -406,11 +406,14 @@ def talk_with_a_model(page: Page) -> None:
 def many_tabs(context: BrowserContext, url: str) -> None:
     """More than a browser has connections for requests; one loses its own, and comes back."""
     sockets: list[Any] = []
+
+    def passed_on(socket: Any) -> None:
+        sockets.append(socket)
+        socket.connect_to_server()
+
     for _ in range(8):
         page = context.new_page()
-        page.route_web_socket(
-            "**/v1/live", lambda socket: (sockets.append(socket), socket.connect_to_server())
-        )
+        page.route_web_socket("**/v1/live", passed_on)
         page.goto(url)
         page.locator("#state.well").wait_for()
     sockets[-1].close(code=1011, reason="a test")

@@ -83,7 +83,8 @@ def _team(node: str, context: zmq.Context[zmq.Socket[bytes]], size: int, config:
         raise LoadError(f"Ray does not answer, or does not know the node: {error}") from None
     room = bundle(each if machine.gpus else 0)
     remote = []
-    kind: Any = ray.remote(concurrency_groups={WATCH: 1})(RankActor)
+    # Its types leave this option out.
+    kind: Any = ray.remote(concurrency_groups={WATCH: 1})(RankActor)  # type: ignore[call-overload]
     for number in range(1, token.rank_machines):
         actor = kind.options(
             num_cpus=0,

@@ -1,7 +1,7 @@
 """Models that are loaded when they are first asked for, each by a worker of its own.
 
-A process each, because then nobody else waits while a checkpoint is read, a damaged one ends nobody
-else's worker, and all of its memory goes back when it is unloaded.
+A process each: then no other model waits while a checkpoint is read, a damaged one ends no other
+worker, and all of its memory goes back when it is unloaded.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _Model:
 
 
 class OnDemandModels(Service):
-    """Loads them, and unloads those that nobody uses: after a time, or for another one."""
+    """Loads them, and unloads those that are not in use: after a time, or for another one."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class OnDemandModels(Service):
         await life.over.wait()
 
     def _idle(self, seconds: float) -> list[_Model]:
-        """Those that are loaded, and that nobody has held for so long; the first to go first."""
+        """Those that are loaded, and that no instance has held for so long; the first to go first."""
         now = self._clock()
         found = []
         for model in self._all.values():

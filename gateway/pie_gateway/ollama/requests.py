@@ -36,7 +36,7 @@ _PNG = "iVBOR"  # how one begins in base64
 
 
 def kept_seconds(asked: str | float) -> float:
-    """Seconds of a `keep_alive`: a number, or text such as `1h30m`; a negative one is for ever.
+    """Seconds of a `keep_alive`: a number, or text such as `1h30m`; a negative one is always.
     Raises `Problem`: 400, it is neither.
     """
     text = str(asked).strip()

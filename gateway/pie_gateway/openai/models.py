@@ -89,7 +89,7 @@ async def load(exchange: Exchange) -> Response:
 
 
 async def unload(exchange: Exchange) -> Response:
-    """Unloads a model that nobody uses; for operators."""
+    """Unloads a model that is not in use; for operators."""
     backend = exchange.backend
     name = await backend.catalog.look_up((await exchange.read(ModelRequest)).model)
     await asked(backend.client.unload_model(name.model))

@@ -48,12 +48,12 @@ def embed_sampled(model: ServedModel, batch: EmbedSampled) -> DeviceFuture[Batch
     require_below("embed_sampled: embed", batch.embeds, model.embeds.size)
     tokens = model.samplers.tokens.index_select(0, upload_index(batch.samplers, model.device))
     # Not on a GPU: the host would wait for it.
-    if model.device.type == "cpu" and int((known := tokens.numpy()).min(initial=0)) >= 0:
+    known = tokens.numpy() if model.device.type == "cpu" else None
+    if known is not None and int(known.min(initial=0)) >= 0:
         model.embeds.write(batch.embeds, model.network.embed(tokens), batch.positions, known)
         return completed(BatchResult(refused={}))
     hidden = model.network.embed(tokens.clamp(min=0))
     hidden.masked_fill_((tokens < 0)[:, None], 0.0)
-    known = tokens.numpy() if model.device.type == "cpu" else None
     model.embeds.write(batch.embeds, hidden, batch.positions, known)
 
     def answer(arrays: list[NDArray[Any]]) -> BatchResult:

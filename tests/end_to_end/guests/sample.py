@@ -22,14 +22,16 @@ async def generate(given: dict) -> dict:
     if given.get("scored"):
         tokens, logprobs = await generator.collect_tokens(logprobs=True)
         return {"tokens": tokens, "logprobs": logprobs}
-    out, logprobs, tops = [], [], []
+    out: list[int] = []
+    chances: list[float | None] = []
+    tops = []
     async for step in generator:
         output = await step.execute()
         out += output.tokens
-        logprobs.append(output.logprob)
+        chances.append(output.logprob)
         top = output.distribution()
         tops.append(list(zip(top.tokens, top.probabilities, strict=True)))
-    return {"tokens": out, "logprobs": logprobs, "tops": tops}
+    return {"tokens": out, "logprobs": chances, "tops": tops}
 
 
 async def ahead(given: dict) -> dict:
