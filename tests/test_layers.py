@@ -80,7 +80,8 @@ FOLDERS: dict[str, dict[str, str]] = {
         "recording": "errors wasm instances",
         "api": "errors timers tasks fairness shares confined guest_json data_folder wasm programs"
         " instances resources prefix scheduler interception models device_programs",
-        "durable": "errors tasks timers shares wasm programs journal instances scheduler models api",
+        "durable": "errors tasks timers shares wasm programs journal instances scheduler models"
+        " api",
         "rpc": "errors tasks fairness shares confined programs instances models api durable",
         "wiring": "timers shares data_folder confined wasm programs instances"
         " scheduler interception models recording api rpc device_programs durable",

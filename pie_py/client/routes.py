@@ -5,6 +5,7 @@ A gateway redirects: it says where an instance is, and the client goes there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ Value = TypeVar("Value")
 
 SILENT_SECONDS = 2.5  # of a node that answers a ping each 2 s: its machine may be cut off
 TRIES = 6  # of a launch, each on another node
+COMES_SECONDS = 30.0  # that a node has from taking a durable instance to its being alive there
 AGAIN_SECONDS = 0.3  # before a durable instance is looked for again
 MOST_MOVED = 1024  # durable instances of which the present node is remembered
 
@@ -110,6 +112,7 @@ class Redirected(Route):
         lost meanwhile.
         """
         lost: RpcError | None = None
+        comes = math.inf  # until when it may be about to go on where it is not found
         until = anyio.current_time() + DURABLE_PATIENCE
         while True:
             try:
@@ -122,8 +125,11 @@ class Redirected(Route):
             try:
                 return await act(connection)
             except RpcError as error:
-                gone = error.code == "node-lost" or (error.code == "not-found" and lost is None)
-                if not gone or anyio.current_time() > until:
+                now = anyio.current_time()
+                if error.code == "not-found":
+                    comes = min(comes, now + COMES_SECONDS)
+                may_come = error.code == "node-lost" or (error.code == "not-found" and now < comes)
+                if not may_come or now > until:
                     raise
                 lost = error
             await anyio.sleep(AGAIN_SECONDS)

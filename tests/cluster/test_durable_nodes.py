@@ -229,7 +229,7 @@ class Game:
 def test_nothing_is_lost_or_doubled_by_nodes_that_are_killed(
     nodes: Nodes, client: Client, postgres: Postgres
 ) -> None:
-    chance, counters, rounds = random.Random(0), 6, 40
+    chance, counters, rounds = random.Random(0), 6, 120
     game = Game(nodes, client.upload(COUNT, name="count"), "game", counters, rounds)
     for _ in range(counters):
         assert game.begun.acquire(timeout=60)

@@ -261,7 +261,7 @@ class OnDemandModels(Service):
         await life.over.wait()
 
     def _idle(self, seconds: float) -> list[_Model]:
-        """Those that are loaded, and that no instance has held for so long; the first to go first."""
+        """Those loaded that no instance has held for so long; the first to go first."""
         now = self._clock()
         found = []
         for model in self._all.values():
