@@ -57,6 +57,11 @@ class _Member:
         self.messages = instance.messages
         self.budget = Budget(instance.limits.mailbox_bytes, self.messages)
 
+    @property
+    def all(self) -> list[_Subscription]:
+        """Its subscriptions, with those of a life before."""
+        return [*self.subscriptions.values(), *self.standing.values()]
+
 
 class _User:
     """Everything of one user."""
@@ -115,11 +120,11 @@ class Bus:
         lives_on = instance.durable is not None and instance.ended is None
         member = self._members.get(instance)
         if member is not None:
-            open_ones, member.subscriptions = member.subscriptions, Handles()
             if lives_on:
-                member.standing.update({one.key: one for one in open_ones.values()})
+                member.standing.update({one.key: one for one in member.subscriptions.values()})
+                member.subscriptions = Handles()
             else:
-                self._close(instance, member, open_ones)
+                self._close(instance, member)
         user = self._users.get(instance.user)
         if user is None:
             return
@@ -142,14 +147,13 @@ class Bus:
             for message in waiting:
                 subscription.box.put(message, subscription.taken)
 
-    def _close(
-        self, instance: Instance, member: _Member, open_ones: Mapping[int, _Subscription]
-    ) -> None:
+    def _close(self, instance: Instance, member: _Member) -> None:
         del self._members[instance]
-        for subscription in (*open_ones.values(), *member.standing.values()):
+        for subscription in member.all:
             self._drop(subscription)
         _wake_broadcasters(self._user(instance), member)
-        member.standing.clear()  # their boxes hold the member
+        member.subscriptions.clear()  # their boxes hold the member
+        member.standing.clear()
 
     # Topics
 
@@ -440,7 +444,7 @@ def _wake_broadcasters(user: _User, member: _Member) -> None:
     if not member.budget.has_room:  # the user's other messages may leave none
         _wake_with_room(user, member.messages)
     else:
-        topics = {subscription.topic for subscription in member.subscriptions.values()}
+        topics = {subscription.topic for subscription in member.all}
         _wake_where(user.broadcasters, topics, partial(_all_have_room, user))
 
 
