@@ -130,6 +130,11 @@ class GatewayMethods:
 
     # Of all nodes
 
+    def _load_model(self, session: Session, asked: methods.LoadModel | methods.UnloadModel) -> Any:
+        raise ApiError("invalid-argument", f"{asked.model}: models of a cluster serve all the time")
+
+    _unload_model = _load_model
+
     async def _ask_all(self, method: str, **asked: Any) -> dict[str, Any]:
         """The answers of the nodes that answer, by node."""
         nodes = [node for node in self._all() if node.serves]
