@@ -153,8 +153,8 @@ def test_the_console_is_the_log(client: Client) -> None:
         ("error", "RangeError: far"),
     ]
     assert [text.strip() for _, text in lines[4:]] == [
-        "at log, features.ts:242",
-        "at main, features.ts:268",
+        "at log, features.ts:254",
+        "at main, features.ts:280",
     ]
 
 
