@@ -583,8 +583,7 @@ def test_the_demonstration(client: Client) -> None:
 
 def test_texts_that_could_exhaust_a_stack(client: Client) -> None:
     instance = client.launch(upload_with_asynclm(client, GUESTS / "read_hostile.py"))
-    read = instance.result().split()
-    assert read == ["flat"] * 4
+    assert instance.result() == "", "all of them are errors"
 
 
 @pytest.mark.slow

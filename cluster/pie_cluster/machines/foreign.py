@@ -98,13 +98,13 @@ def main() -> int:
         taken = {each.removeprefix(PREFIX) for each in ray.util.list_named_actors()}
         names = own_nodes(folder, token, machine, taken)
         kind: Any = ray.remote(NodeActor)
-        kind = kind.options(
-            num_cpus=1,
-            num_gpus=token.local_ranks if machine.gpus else 0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
-            max_restarts=-1,
-        )
-        actors = [kind.options(name=PREFIX + name).remote(name) for name in names]
+        options = {
+            "num_cpus": 1,
+            "num_gpus": token.local_ranks if machine.gpus else 0,
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False),
+            "max_restarts": -1,
+        }
+        actors = [kind.options(name=PREFIX + name, **options).remote(name) for name in names]
         ray.get([actor.begun.remote() for actor in actors], timeout=PLACE_SECONDS)
     except GetTimeoutError:
         report_error(
