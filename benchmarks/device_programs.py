@@ -279,9 +279,8 @@ def _sharpen(model: ServedModel, deviation: float) -> None:
     """
     logits = model.network.logits
 
-    def sharper(hidden: torch.Tensor, *, every: bool = False) -> torch.Tensor:
-        found = logits(hidden, every=every)
-        return found.mul_(scale)
+    def sharper(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return logits(*args, **kwargs).mul_(scale)
 
     spread = logits(torch.randn_like(model.embeds.hidden[:8])).float().std().item()
     scale = deviation / spread

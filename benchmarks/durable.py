@@ -1,16 +1,22 @@
 """`durable`: what it costs that an instance goes on after a crash, and how long it takes to go on.
 
 Plain and durable instances run in turns on one server. An instance that goes on is killed and
-resumed, which makes its program again over its journal; the start of a server comes on top.
+resumed, which makes its program again over its journal; the start of a server comes on top. Those
+that sleep are one agent's journal under many names, which a server finds when it starts.
 """
 
 from __future__ import annotations
 
+import random
+import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import anyio
+import psutil
 
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
@@ -40,6 +46,19 @@ async def main(tokens: int = 0, calls: int = 0, contexts: int = 0, prompt: int =
     return "done"
 """
 
+AGENT = b"""
+from inferlet import Context, Model, Sampler, session
+
+async def main() -> str:
+    context = Context(Model.load()).fill("Once upon a time there was a dog called Max.")
+    line = ""
+    while True:
+        text = await context.generate(Sampler(seed=1), max_tokens=16).collect_text()
+        session.send(f"{line}: {text}")
+        line = await session.receive()
+        context.fill(line)
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -50,6 +69,8 @@ class Settings:
     tokens: int = options.count("--tokens", 200, "That each generates.")
     calls: int = options.count("--calls", 10_000, "Calls of the clock that one makes.")
     rounds: int = options.count("--rounds", 5, "Of plain and durable ones in turn.")
+    sleepers: int = options.count("--sleepers", 10_000, "Agents that sleep.")
+    woken: int = options.count("--woken", 50, "Of these, that are asked something.")
 
 
 async def _together(client: Client, digest: str, settings: Settings, *, durable: bool) -> float:
@@ -103,6 +124,57 @@ async def _go_on(client: Client, digest: str, settings: Settings) -> float:
     return seconds
 
 
+class Sleeping(NamedTuple):
+    """Many agents that sleep."""
+
+    megabytes: float  # of the control process
+    start: float  # seconds of the server's start
+    answers: list[float]  # seconds
+
+
+async def _fall_asleep(server: BenchServer) -> str:
+    async with Client(server.endpoint) as client:
+        program = await client.upload(AGENT, name="agent")
+        agent = await client.launch(program, durable=True)
+        await agent.receive()
+        while (await client.instances())[0]["state"] != "asleep":
+            await anyio.sleep(0.1)
+        return agent.id
+
+
+async def _ask(server: BenchServer, names: list[str]) -> list[float]:
+    found = []
+    async with Client(server.endpoint) as client:
+        for name in names:
+            agent = await client.attach(name)
+            began = time.perf_counter()
+            await agent.send(" Then")
+            while not str(await agent.receive()).startswith(" Then"):
+                pass
+            found.append(time.perf_counter() - began)
+            await agent.detach()
+    return found
+
+
+def _sleeping(settings: Settings) -> Sleeping:
+    model = with_room(settings.model, settings.woken + 2, 256)
+    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        data = {"data_folder": Path(folder)}
+        with bench_server(model, durable={"idle_seconds": 0.5}, **data) as server:
+            agent = anyio.run(_fall_asleep, server)
+        journal = Path(folder) / "journals" / f"{agent}.journal"
+        text = journal.read_bytes()
+        names = [f"agent-{number:05}" for number in range(settings.sleepers)]
+        for name in names:
+            journal.with_name(f"{name}.journal").write_bytes(text)
+        began = time.perf_counter()
+        with bench_server(model, **data) as server:
+            start = time.perf_counter() - began
+            size = psutil.Process(server.pid).memory_info().rss / 1e6
+            asked = random.Random(1).sample(names, min(settings.woken, len(names)))
+            return Sleeping(size, start, anyio.run(_ask, server, asked))
+
+
 async def _measure(
     server: BenchServer, settings: Settings, progress: Progress
 ) -> list[list[float]]:
@@ -124,6 +196,7 @@ def durable(settings: Settings, progress: Progress) -> Report:
     progress.expect(settings.rounds)
     with bench_server(with_room(settings.model, settings.instances, 1024)) as server:
         found = anyio.run(_measure, server, settings, progress)
+    slept = _sleeping(settings)
     plain, lasting, call, written, go_on = map(median, found)
     ratio = median(a / b for a, b in zip(found[1], found[0], strict=True))
     return Report(
@@ -133,12 +206,17 @@ def durable(settings: Settings, progress: Progress) -> Report:
             [f"tokens/s of {settings.instances} at once", plain, lasting],
             ["microseconds of a call of the clock", call, written],
             [f"seconds to go on: {settings.calls} calls, 8 contexts of 1000 tokens", None, go_on],
+            [f"MB of the control process, {settings.sleepers} asleep", None, slept.megabytes],
+            ["seconds of a server's start with these", None, slept.start],
+            ["seconds until one of these answers", None, median(slept.answers)],
         ],
         ["Medians; the ratio of tokens/s is that of each round."],
         [
             Goal("durable tokens/s, of plain ones", ratio, 0.98, at_most=False),
             Goal("microseconds that a call costs more", written - call, 20.0),
             Goal("seconds to go on", go_on, 1.0),
+            Goal("MB of the control process with those asleep", slept.megabytes, 1000.0),
+            Goal("seconds until the slowest of these answers", max(slept.answers), 0.3),
         ],
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import resource
@@ -16,19 +17,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
+from benchmarks.image_families import SIZES as IMAGE_SIZES
+from benchmarks.image_families import save_processor, tell_tokens
 from pie_inference import handlers
+from pie_inference.errors import LoadError
 from pie_inference.loading.assembly import load_models
 from pie_inference.models.by_transformers.network import ByTransformers
 from pie_py.bench.report import Report
 from pie_py.config.model import ModelConfig
-from pie_py.wire.plan import EmbedText, Forward
+from pie_py.wire.images import ImageSize
+from pie_py.wire.plan import EmbedImage, EmbedText, Forward
 
 PAGE = 8
 ERROR = 1e-3  # of log-probabilities, at most
-SECONDS, MEMORY = 120, 16 << 30  # for one class
+SECONDS, MEMORY = 600, 16 << 30  # for one class
 # Sizes by the end of their names in a configuration. What is not named keeps its default.
 SIZES: dict[str, Any] = {
     "hidden_size": 64,
@@ -93,6 +99,8 @@ SIZES: dict[str, Any] = {
     "hidden_size_per_layer_input": 8,
     "vocab_size_per_layer_input": 160,
     "global_head_dim": 24,
+    "mm_tokens_per_image": 4,
+    "image_grid_pinpoints": [[28, 56], [56, 28], [56, 56]],
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
@@ -107,7 +115,7 @@ class Settings:
     """Classes of causal models, of models that read images too, and those of one name."""
 
     images: bool = options.option(
-        "--images", is_flag=True, default=False, help="Classes that read images."
+        "--images", is_flag=True, default=False, help="Classes that read images, with two each."
     )
     only: str = options.option("--only", default="", help="Model types that contain this alone.")
 
@@ -121,12 +129,14 @@ class Outcome:
     error: float = 0.0
 
 
-def small_config(kind: Any, sizes: Mapping[str, Any] = SIZES) -> Any:
-    """A small configuration of a class."""
-    return kind(**_small(kind, sizes))
+def small_config(
+    kind: Any, sizes: Mapping[str, Any] = SIZES, towers: Mapping[str, Any] = SIZES
+) -> Any:
+    """A small configuration of a class, with sizes of towers of their own."""
+    return kind(**_small(kind, sizes, towers))
 
 
-def _small(kind: Any, sizes: Mapping[str, Any]) -> dict[str, Any]:
+def _small(kind: Any, sizes: Mapping[str, Any], towers: Mapping[str, Any]) -> dict[str, Any]:
     plain = kind()
     stored = {n: v for n, v in plain.to_dict().items() if n not in kind.sub_configs}
     stored |= {name: stored[own] for name, own in kind.attribute_map.items() if own in stored}
@@ -137,16 +147,49 @@ def _small(kind: Any, sizes: Mapping[str, Any]) -> dict[str, Any]:
     }
     for name in kind.sub_configs:
         own = getattr(plain, name, None)
-        if own is not None and hasattr(type(own), "sub_configs"):
-            values[name] = _small(type(own), sizes)
+        inner = type(own) if own is not None else None
+        if own is None and name == "vision_config" and towers is not SIZES:
+            inner = kind.sub_configs[name]
+        if hasattr(inner, "sub_configs") and hasattr(inner, "from_dict"):
+            values[name] = _small(inner, towers if name in TOWERS else sizes, towers)
     for name, per_layer in stored.items():
         if name in _PER_LAYER and isinstance(per_layer, list):
             values[name] = _few(per_layer, 4)
     if "kv_lora_rank" in values:  # latents have a key for each head
         values |= {"num_key_value_heads": 4, "head_dim": sizes["qk_rope_head_dim"]}
+    if "mrope_section" in getattr(kind, "ignore_keys_at_rope_validation", ()):
+        usual = {"rope_type": "default", "rope_theta": 10_000.0}
+        rope = {**usual, **(stored.get("rope_parameters") or {})}
+        values["rope_parameters"] = {**rope, "mrope_section": [2, 3, 3]}
     return values | _OWN.get(kind.model_type, {})
 
 
+def random_image_module(kind: Any, model_type: str, folder: Path) -> tuple[Any, Any]:
+    """As `random_module`, and a processor of images, which is in the folder, too. Raises an error
+    of transformers' if there is none small enough.
+    """
+    wrong: Exception | None = None
+    for per_image in PER_IMAGE:
+        processor = save_processor(folder, model_type, per_image)
+        try:
+            config = small_config(kind.config_class, SIZES, IMAGE_SIZES)
+            tell_tokens(config, processor)
+            module = _random(kind, config)
+            given = processor(
+                images=[Image.linear_gradient("L").resize((84, 56)).convert("RGB")],
+                text=[processor.image_token],
+                return_tensors="pt",
+            )
+            with torch.no_grad():
+                module(**given, use_cache=False)
+            return module, processor
+        except Exception as error:
+            wrong = wrong or error
+    assert wrong is not None
+    raise wrong
+
+
+PER_IMAGE = (4, 16, 1, 17, 64, 9)
 _NEEDED = (
     "head_dim",
     "num_key_value_heads",
@@ -182,16 +225,24 @@ def _few(types: Sequence[str], count: int) -> list[str]:
     return [kinds[i % len(kinds)] for i in range(count)]
 
 
+TOWERS = ("vision_config", "vision_tower_config", "vit_config", "vq_config", "perceiver_config")
+
+
 def random_module(kind: Any, **more: Any) -> Any:
     """A small module of a class, whose biases and norms are not all the same."""
+    module = _random(kind, small_config(kind.config_class, {**SIZES, **more}))
+    with torch.no_grad():
+        module(input_ids=torch.tensor([[7, 8, 9]]), use_cache=False)
+    return module
+
+
+def _random(kind: Any, config: Any) -> Any:
     torch.manual_seed(0)
-    config = small_config(kind.config_class, {**SIZES, **more})
     module = kind._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if "norm" in name or name.endswith("bias"):
                 parameter.add_(torch.randn_like(parameter) * 0.1)
-        module(input_ids=torch.tensor([[7, 8, 9]]), use_cache=False)
     return module
 
 
@@ -199,8 +250,7 @@ def error_of(folder: Path, module: Any) -> tuple[float, bool]:
     """The largest error of log-probabilities over three texts, which are read in pieces together,
     and whether transformers' code ran.
     """
-    config = {"source": str(folder), "page_size": PAGE, "kv_pages": 64, "embeds": 1024}
-    model = load_models([ModelConfig.model_validate({**config, "dtype": "float32"})])[0]
+    model = _served(folder)
     some = np.random.default_rng(0)
     texts = [some.integers(5, 120, count).tolist() for count in (37, 11, 90)]
     with torch.inference_mode():
@@ -210,12 +260,13 @@ def error_of(folder: Path, module: Any) -> tuple[float, bool]:
         ends = [(0, 20, 35, 36, 37), (0, 4, 9, 10, 11), (0, 50, 88, 89, 90)]
         worst = 0.0
         for parts in zip(*map(pairwise, ends), strict=True):
-            found = _forward(model, texts, own, parts)
+            found = _forward(model, _embedded(model, texts, parts), own, parts)
             for logits, whole, (first, end) in zip(found, wanted, parts, strict=True):
                 error = (logits.log_softmax(-1) - whole[first:end].log_softmax(-1)).abs()
                 worst = max(worst, float(error.max()) if error.isfinite().all() else math.inf)
         alone = texts[0][:1]
-        (logits,) = _forward(model, [alone], own[3:], [(0, 1)])
+        one = [(0, 1)]
+        (logits,) = _forward(model, _embedded(model, [alone], one), own[3:], one)
         worst = max(
             worst, float((logits.log_softmax(-1) - wanted[0][:1].log_softmax(-1)).abs().max())
         )
@@ -223,65 +274,140 @@ def error_of(folder: Path, module: Any) -> tuple[float, bool]:
     return worst if spread > ERROR else math.inf, isinstance(model.network, ByTransformers)
 
 
-def _forward(
-    model: Any, texts: list[list[int]], own: list[Any], parts: Sequence[tuple[int, int]]
-) -> Iterator[torch.Tensor]:
-    def ints(values: Any) -> Any:
-        return np.asarray(values, np.int32)
+def _ints(values: Any) -> Any:
+    return np.asarray(values, np.int32)
 
-    counts = [end - first for first, end in parts]
+
+def _embedded(
+    model: Any, texts: list[list[int]], parts: Sequence[tuple[int, int]]
+) -> list[list[int]]:
+    """Embeds some tokens of each text; which embeds have them."""
     places = [range(first, end) for first, end in parts]
-    starts = ints(np.cumsum([0, *counts]))
-    inputs = ints(range(sum(counts)))
     tokens = [t for text, (first, end) in zip(texts, parts, strict=True) for t in text[first:end]]
-    slots = [own[i][p // PAGE] * PAGE + p % PAGE for i, some in enumerate(places) for p in some]
+    positions = _ints([p for some in places for p in some])
+    embeds = list(range(len(tokens)))
+    handlers.embeds.embed_text(model, EmbedText(_ints(tokens), positions, _ints(embeds)))
+    ends = np.cumsum([0, *map(len, places)]).tolist()
+    return [embeds[first:end] for first, end in pairwise(ends)]
+
+
+def _forward(
+    model: Any, embeds: list[list[int]], own: list[Any], parts: Sequence[tuple[int, int]]
+) -> Iterator[torch.Tensor]:
+    """Logits of embeds, some inputs of each text."""
+    counts = [end - first for first, end in parts]
+    starts = _ints(np.cumsum([0, *counts]))
+    inputs = _ints([embed for some in embeds for embed in some])
+    slots = [
+        own[i][p // PAGE] * PAGE + p % PAGE
+        for i, (first, end) in enumerate(parts)
+        for p in range(first, end)
+    ]
     held = [-(-first // PAGE) for first, _ in parts]
     used = [min(PAGE, first - i * PAGE) for first, _ in parts for i in range(-(-first // PAGE))]
-    outputs = 512 + inputs
-    positions = ints([p for some in places for p in some])
-    handlers.embeds.embed_text(model, EmbedText(ints(tokens), positions, inputs))
+    outputs = _ints(512 + np.arange(len(inputs)))
     none = np.zeros(0, np.int32)
     handlers.forward.forward(
         model,
         Forward(
             input_starts=starts,
             inputs=inputs,
-            page_starts=ints(np.cumsum([0, *held])),
-            pages=ints([page for i, count in enumerate(held) for page in own[i][:count]]),
-            page_used=ints(used),
-            has_masked=ints([0] * len(parts)),
-            output_slots=ints(slots),
+            page_starts=_ints(np.cumsum([0, *held])),
+            pages=_ints([page for i, count in enumerate(held) for page in own[i][:count]]),
+            page_used=_ints(used),
+            has_masked=_ints([0] * len(parts)),
+            output_slots=_ints(slots),
             output_starts=starts,
             outputs=outputs,
-            mask_starts=ints([0] * (len(parts) + 1)),
+            mask_starts=_ints([0] * (len(parts) + 1)),
             mask=none,
-            adapters=none,
-            observed=none,
-            detail=none,
-            attends=none,
-            attend_steps=none,
         ),
     )
     logits = model.network.logits(model.embeds.read(outputs)).float()
     return iter(torch.split(logits, counts))
 
 
-def outcome(name: str) -> Outcome:
-    """Makes a class of that name small and random, and serves it."""
+def image_error_of(folder: Path, module: Any, processor: Any) -> float:
+    """As `error_of`, of a text with two images of different shapes in it. Raises `LoadError` if the
+    model reads none.
+    """
+    model = _served(folder)
+    images = model.network.images
+    if images is None:
+        raise LoadError(f"images: {model.network.no_images}")
+    files = [
+        Image.radial_gradient("L").resize(size).convert("RGB") for size in ((90, 40), (33, 70))
+    ]
+    texts = [[7, 8, 9], [11, 12], [21, 22, 23, 24, 25]]
+    words = ["".join(f"w{t - 4} " for t in text) for text in texts]
+    place = processor.image_token
+    prompt = f"{words[0]}{place} {words[1]}{place} {words[2]}"
+    given = processor(images=[files], text=[prompt], return_tensors="pt", add_special_tokens=False)
+    with torch.inference_mode():
+        wanted = module(**given, use_cache=False).logits[0].log_softmax(-1)
+        at = position = 0
+        cuts = []
+        for part in (texts[0], files[0], texts[1], files[1], texts[2]):
+            if isinstance(part, list):
+                count = positions = len(part)
+                where = _ints(range(at, at + count)), _ints(range(position, position + count))
+                handlers.embeds.embed_text(model, EmbedText(_ints(part), where[1], where[0]))
+            else:
+                file = io.BytesIO()
+                part.save(file, "PNG")
+                count, positions = images.measure(ImageSize(*part.size))
+                stood = [position] * count if images.in_rows else range(position, position + count)
+                padded = file.getvalue() + bytes(-file.tell() % 4)
+                batch = EmbedImage(
+                    _ints([part.size]),
+                    _ints([file.tell()]),
+                    np.frombuffer(padded, np.uint32),
+                    _ints(stood),
+                    _ints(range(at, at + count)),
+                )
+                if refused := handlers.embeds.embed_image(model, batch).get().refused:
+                    raise LoadError(f"images: {refused}")
+            cuts.append(at)
+            at, position = at + count, position + positions
+        if at != len(wanted):
+            return math.inf
+        found = [
+            next(_forward(model, [list(range(first, end))], [range(64)], [(first, end)]))
+            for first, end in pairwise([0, cuts[1], cuts[2], cuts[4], at - 1, at])
+        ]
+    worst = (torch.cat(found).log_softmax(-1) - wanted).abs().max()
+    return float(worst) if worst.isfinite() else math.inf
+
+
+def _served(folder: Path) -> Any:
+    config = {"source": str(folder), "page_size": PAGE, "kv_pages": 64, "embeds": 1024}
+    return load_models([ModelConfig.model_validate({**config, "dtype": "float32"})])[0]
+
+
+def outcome(name: str, model_type: str, *, images: bool = False) -> Outcome:
+    """Makes a class of that name small and random, and serves it; with images or as text."""
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)
     kind = getattr(transformers, name)
-    try:
-        module = random_module(kind)
-    except Exception as error:
-        return Outcome("not made", f"{type(error).__name__}: {error}")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        try:
+            processor = None
+            if images:
+                module, processor = random_image_module(kind, model_type, folder)
+            else:
+                module = random_module(kind)
+        except Exception as error:
+            return Outcome("not made", f"{type(error).__name__}: {error}")
         module.save_pretrained(folder)
         try:
-            worst, general = error_of(Path(folder), module)
+            if images:
+                worst, general = image_error_of(folder, module, processor), True
+            else:
+                worst, general = error_of(folder, module)
         except Exception as refused:
             return Outcome(
                 "refused", str(refused).partition(" by transformers: ")[2] or str(refused)
@@ -290,13 +416,13 @@ def outcome(name: str) -> Outcome:
     return Outcome(kind_of, "transformers' code" if general else "ours", worst)
 
 
-def apart(name: str) -> Outcome:
+def apart(name: str, model_type: str, *, images: bool) -> Outcome:
     """As `outcome`, in a process of its own with little memory and time."""
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         signal.alarm(SECONDS)
-        found = outcome(name)
+        found = outcome(name, model_type, images=images)
         said = found.said.replace("\n", " ")[:300]
         os.write(write, f"{found.kind}\n{said}\n{found.error}".encode())
         os._exit(0)
@@ -325,8 +451,8 @@ def families(settings: Settings, progress: Progress) -> Report:
     progress.expect(len(names))
     report = Report("Families", ["class", "outcome", "how", "error"])
     counts: Counter[str] = Counter()
-    for name in names:
-        found = apart(name)
+    for name, model_type in names.items():
+        found = apart(name, model_type, images=settings.images)
         counts[found.kind] += 1
         progress(f"{name} {found.kind} {found.said} {found.error:.1e}")
         report.rows.append([name, found.kind, found.said, f"{found.error:.1e}"])

@@ -50,8 +50,6 @@ NOT_HERE = (
     ("docs/operating.md", "systemctl", "needs systemd; test_packaging_files reads the unit"),
     ("docs/operating.md", "podman", "needs a container engine; test_packaging_files has its steps"),
     ("docs/rust-sdk.md", "rustup", "needs rustup; .ci/rust-toolchain does without it"),
-    ("docs/cluster.md", "tcp://10.0.0.1:7743 --token", "needs other machines; test_machines has"
-     " them as network namespaces"),
     ("examples/pie_tiny/README.md", "runs", "trains for an hour"),
     ("examples/cml_lora/README.md", "runs", "trains for hours; test_cml_adapters trains shortly"),
 )  # fmt: skip
@@ -70,9 +68,10 @@ ELSEWHERE = (
     ("docs/durable.md", "kill -9", "tests/durable/test_own_page.py::test_the_page_is_true"),
     ("docs/durable.md", "pie-py branch", "tests/durable/test_own_page.py::test_the_page_is_true"),
     ("docs/cuda.md", "simulated_gpu", "tests/inference/test_on_simulated_gpu.py::test_"),
-    ("docs/cluster.md", "pie-py[cluster]", "tests/cluster/test_cluster.py::test_the_commands_of_"),
+    ("docs/cluster.md", "pie-py[cluster]", "tests/cluster/test_cluster_page.py::test_one_machine"),
+    ("docs/cluster.md", "10.0.0.1:7743 --token", "tests/cluster/test_cluster_page.py::test_sev"),
     ("docs/cluster.md", "up --address auto", "tests/cluster/test_foreign_ray.py::test_it_has_"),
-    ("docs/cluster.md", "restart=2", "tests/cluster/test_cluster.py::test_restartable_launches_"),
+    ("docs/cluster.md", "durable=True", "tests/cluster/test_durable_nodes.py::test_an_instance_"),
     ("client/README.md", "pie-py-client", "tests/test_packaging.py::test_the_client_alone"),
     ("tests/conformance/README.md", "pytest", "tests/conformance/test_coverage.py::test_"),
 )  # fmt: skip
@@ -132,15 +131,6 @@ class Page:
         """Of policies of interception."""
         assert str(inspect.signature(preserve)).replace("'", "") in block.code
 
-    def manifest(self, block: Block) -> None:
-        """What tells Cargo, or an editor, where the SDK lies."""
-        found = re.search(r"<what `(.+)` prints>", block.code)
-        assert found is not None
-        place = self.reader.types(found[1].replace('\\"', '"')).strip()
-        self.reader.writes("hello/.cargo/config.toml", block.code.replace(found[0], place))
-        command = "cargo metadata --offline --format-version 1"
-        assert f"{place}/inferlet/Cargo.toml" in self.reader.types(f"cd hello && {command}")
-
     def described(self, block: Block) -> None:
         """The description of a program with several entries."""
         source = ROOT / "inferlets/text_completion"
@@ -165,7 +155,6 @@ OTHERWISE: tuple[tuple[str, str, Callable[[Page, Block], object]], ...] = (
     ("docs/python-sdk.md", "collect_json(schema)", Page.program),
     ("docs/python-sdk.md", "choose=", Page.program),
     ("docs/javascript-sdk.md", "parseArgs", Page.in_typescript),
-    ("docs/rust-sdk.md", "[patch", Page.manifest),
     ("docs/running.md", "[entries]", Page.described),
 )  # fmt: skip
 
@@ -407,15 +396,15 @@ def in_the_crate(source: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", at_night(["python", "js", "rust"], "python"))
+@pytest.mark.parametrize("language", at_night(["python", "js", "ts", "rust"], "python"))
 def test_a_new_project_is_what_its_readme_says(language: str, page: Page) -> None:
     """Its test passes, it runs, again at a save, and is deployed."""
-    if language == "js":
+    if language in ("js", "ts"):
         require_javascript()
     use_toolchain()
     page.reader.types(f"pie-py new quick --lang {language}")
     page.reader.folder /= "quick"
-    for block in blocks(f"pie_py/cli/templates/{language}/README.md"):
+    for block in blocks("pie_py/cli/templates/all/README.md"):
         page.reader.types(block.code.replace("NAME", "quick"))
 
 

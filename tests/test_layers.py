@@ -69,7 +69,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "device_programs": "errors fairness confined",
         "wasm": "errors",
         "programs": "errors data_folder fairness confined wasm",
-        "journal": "",
+        "journal": "errors",
         "instances": "errors data_folder timers tasks fairness shares wasm programs journal",
         "resources": "errors shares timers",
         "prefix": "errors instances resources",
@@ -80,7 +80,8 @@ FOLDERS: dict[str, dict[str, str]] = {
         "recording": "errors wasm instances",
         "api": "errors timers tasks fairness shares confined guest_json data_folder wasm programs"
         " instances resources prefix scheduler interception models device_programs",
-        "durable": "errors tasks shares wasm programs journal instances scheduler models api",
+        "durable": "errors tasks timers shares wasm programs journal instances scheduler models"
+        " api",
         "rpc": "errors tasks fairness shares confined programs instances models api durable",
         "wiring": "timers shares data_folder confined wasm programs instances"
         " scheduler interception models recording api rpc device_programs durable",
@@ -97,10 +98,10 @@ FOLDERS: dict[str, dict[str, str]] = {
         "layers": "errors device",
         "memory": "device",
         "attention": "errors device layers memory",
-        "vision": "errors checkpoints layers",
+        "vision": "memory",
         "parallel": "errors layers",
         "models": "errors device checkpoints layers memory attention vision parallel",
-        "adapters": "errors layers",
+        "adapters": "errors device layers",
         "sampling": "device memory",
         "cuda": "errors device layers memory attention models sampling",
         "handlers": "errors device layers memory attention vision parallel models adapters sampling"
@@ -176,6 +177,7 @@ FLOOR = {
         "pie_py.config.",
         "pie_py.wire.",
         "pie_py.build.",
+        "pie_py.models.",
         "pie_py.device_programs.",
         "pie_py.client.",
         "pie_py.__version__",

@@ -198,8 +198,8 @@ def down(folder: Path | None) -> None:
 
     with _problems_shown():
         folder = (folder or _default()).absolute()
-        ran = operate.down(folder)
-    say("ended" if ran else f"nothing of a cluster runs in {folder}")
+        ended = operate.down(folder)
+    say(f"ended {', '.join(ended)}" if ended else f"nothing of a cluster runs in {folder}")
 
 
 def _say_http(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field, NonNegativeInt
@@ -15,15 +14,6 @@ from pie_py.config.server import ServerConfig
 
 NODE_NAME = "[a-z][a-z0-9-]{0,31}"
 EXTENSION = "cluster"  # its entry point, and the command
-
-
-@dataclass(frozen=True, slots=True)
-class FurtherRanks:
-    """The ranks of a worker that are on other machines, as many on each as on its own."""
-
-    folder: str  # of the worker's machine
-    node: str
-    machines: int  # the worker's own among them
 
 
 class MemberConfig(Section):
@@ -41,7 +31,7 @@ class MemberConfig(Section):
     # Whether the data folder is that of the whole cluster: if not, and without a database, there is
     # no store here.
     shares_data: bool = True
-    ranks: FurtherRanks | None = None  # None: all are on this machine
+    rank_machines: int = 1  # on which the worker's ranks are, as many on each
 
     @property
     def life(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from pie_control.errors import ApiError
+from pie_py.config.kept_files import on_disk
 from pie_py.config.whole_files import write_whole
 
 FORMAT = 1
@@ -90,6 +91,11 @@ class SettingsFolder:
         """An entry, None if there is none. A damaged file is logged."""
         path = self._path(key)
         return None if path is None or not path.is_file() else self._read(path)
+
+    def bytes_of(self, *key: str) -> int:
+        """Bytes of the disk that an entry takes."""
+        path = self._path(key)
+        return 0 if path is None or not path.is_file() else on_disk(path.stat().st_size)
 
     def all(self) -> Iterator[dict[str, Any]]:
         """The entries that there are. A damaged file is logged and skipped."""

@@ -25,6 +25,7 @@ class ExtensionMissing(Exception):
 class Role:
     """Duties of a server in addition to serving. One by itself has none."""
 
+    is_one_of_many = False  # it is sent launches once it runs, which others could take
     users: Users | None = None  # and their keys; None: those of its data folder
 
     def __init__(self, wiring: Wiring, programs: ProgramStore) -> None:

@@ -98,6 +98,7 @@ class _Server:
         self._programs, self._program_seconds = programs, config.program_seconds
         self._stop_seconds, self._idle_seconds = config.stop_seconds, config.idle_seconds
         self._link = WorkerLink(config, worker)
+        self._is_resident = any(not model.on_demand for model in config.models)
         self._wiring = Wiring(
             config,
             Guests(instantiation, self._components, warm, Instantiation(durable, limits, 0)),
@@ -115,7 +116,7 @@ class _Server:
         durable.offers_as(linker)
         self._turns = Turns("control")
         deps = self._wiring.rpc_dependencies()
-        deps = replace(deps, doing=self._doing, turns=self._turns)
+        deps = replace(deps, doing=self._doing, turns=self._long_turns)
         requests = partial(Requests, config, self._role.dependencies(deps))
         self._rpc = self._wiring.front_end = RpcServer(
             config,
@@ -128,12 +129,19 @@ class _Server:
         self._link.on_hello = self._wiring.worker_ready
         self._link.on_results = self._wiring.dispatcher.on_results
         self._link.on_adapter = self._wiring.adapters.on_done
+        self._link.on_image = self._wiring.image_sizes.on_measured
         self._link.on_lost = self._wiring.worker_lost
         self._link.on_doing = lambda text: report({"doing": text})
 
     def _doing(self) -> list[str]:
         """Work that is done once, or at the start, and that a launch may wait for."""
-        return [*self._components.doing, *([] if self._link.ready else [self._link.doing])]
+        link = [] if self._link.ready or not self._is_resident else [self._link.doing]
+        return [*self._components.doing, *link, *self._wiring.on_demand.doing]
+
+    def _long_turns(self) -> dict[str, tuple[int, float]]:
+        """How many turns of each loop were over their budget, and the longest of those."""
+        own = self._turns.long, self._turns.worst
+        return {"control": own, "worker": self._link.long_turns}
 
     def _is_busy(self) -> bool:
         return self._wiring.registry.live_count > 0
@@ -148,7 +156,12 @@ class _Server:
             # launches wait for the model.
             endpoint = await nursery.start(self._rpc.run)
             nursery.start_soon(self._components.load_ahead)
-            await nursery.start(self._link.run)
+            if self._is_resident:
+                await nursery.start(self._link.run)
+            else:
+                self._wiring.launcher.models_ready.set()
+            if self._role.is_one_of_many:  # launches shall not wait here while others are ready
+                await self._components.load_ahead(compiled=True)
             bound_collections()
             nursery.start_soon(self._role.run, endpoint, stop)
             if self._idle_seconds is not None:

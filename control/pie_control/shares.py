@@ -6,16 +6,15 @@ before it gives more. The request `quota` lists all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
-
-import trio
 
 from pie_control.errors import Shortage
 from pie_py.config.limits import Quota, Quotas
 from pie_py.config.server import ServerConfig
 
 Held = Callable[[str], int]
+Measure = Callable[[str], Awaitable[int]]
 
 
 class Share:
@@ -67,7 +66,7 @@ class Shares:
         self.quotas = quotas
         self._shares: dict[str, Share] = {}
         self._lent: dict[str, Held] = {}
-        self._measured: dict[str, tuple[int, Held]] = {}
+        self._measured: dict[str, tuple[int | None, Measure]] = {}
 
     @classmethod
     def of(cls, config: ServerConfig) -> Shares:
@@ -88,9 +87,9 @@ class Shares:
         """Declares something of which a user may have more than a share while it is free."""
         self._lent[kind] = has
 
-    def add_measured(self, kind: str, most: int, measure: Held) -> None:
-        """Declares bytes of the disk, of which a user may have so many, and what looks how many
-        there are; it is called in a thread.
+    def add_measured(self, kind: str, most: int | None, measure: Measure) -> None:
+        """Declares what has to be looked at where it is kept; a user may have so many of it, None
+        if others make room for it.
         """
         self._measured[kind] = most, measure
 
@@ -106,8 +105,7 @@ class Shares:
         ]
         kinds += [{"kind": kind, "has": has(user), "may": None} for kind, has in self._lent.items()]
         for kind, (most, measure) in self._measured.items():
-            has = await trio.to_thread.run_sync(measure, user)
-            kinds.append({"kind": kind, "has": has, "may": most})
+            kinds.append({"kind": kind, "has": await measure(user), "may": most})
         return {
             "user": user,
             "weight": quota.weight,

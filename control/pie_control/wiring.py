@@ -31,13 +31,16 @@ from pie_control.api.encode import EncodeCalls
 from pie_control.api.grammar.functions import LONG_CALLS, GrammarCalls
 from pie_control.api.grammar.service import GrammarService
 from pie_control.api.http.functions import HttpClient
-from pie_control.api.images import ImageCalls
+from pie_control.api.http.request import HEADER_BYTES
+from pie_control.api.images import MEASURED_CALLS, ImageCalls
 from pie_control.api.mcp.functions import McpServers
+from pie_control.api.messaging.channel import OWN_BYTES
 from pie_control.api.messaging.functions import Bus
 from pie_control.api.offload import OffloadCalls
 from pie_control.api.run_text import RunTextCalls
 from pie_control.api.runtime import GuestClocks, RuntimeCalls, SourceCalls
 from pie_control.api.sample import SamplerCalls
+from pie_control.api.store.entries import ON_DISK
 from pie_control.api.store.functions import StoreCalls
 from pie_control.api.store.service import StoreService
 from pie_control.api.tokenize import SLOW_CALLS, TokenizeCalls
@@ -45,6 +48,7 @@ from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import SettingsFolder
 from pie_control.device_programs.known import KnownPrograms
 from pie_control.durable.calls import DurableCalls
+from pie_control.durable.exports import ExportCalls
 from pie_control.durable.outside import OutsideCalls
 from pie_control.durable.runs import RunCalls
 from pie_control.durable.service import DurableInstances
@@ -56,7 +60,9 @@ from pie_control.instances.slow_calls import SlowCalls
 from pie_control.instances.turns import Executor
 from pie_control.interception.history import Durations
 from pie_control.models.adapter_loading import AdapterLoader
+from pie_control.models.image_sizes import ImageSizes
 from pie_control.models.model import ModelDependencies
+from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels
 from pie_control.programs.store import ProgramStore
 from pie_control.recording import Recorder
@@ -67,9 +73,16 @@ from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_control.shares import Shares
 from pie_control.timers import Timers
 from pie_control.wasm import HostFunction
-from pie_py.config.kept_files import FILES_FOLDER, bytes_on_disk, folder_of
+from pie_py.config.kept_files import (
+    FILES_FOLDER,
+    RESPONSES_FILE,
+    bytes_on_disk,
+    folder_of,
+    on_disk,
+    told_bytes,
+)
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import Hello, NoTokens
+from pie_py.wire.plan import Hello, LoadAdapter, MeasureImage, UnloadAdapter
 
 log = structlog.get_logger("pie.server")
 
@@ -158,14 +171,18 @@ class Wiring:
             )
         )
         folder = config.data_folder if scope.settings else None
-        self._order = worker.order
+        self._worker = worker
+        self.image_sizes = ImageSizes(self._send)
         self.adapters = AdapterLoader(
             self.models,
-            worker.order,
+            self._send,
             SettingsFolder(folder and folder / "adapters", "model", "name", "folder"),
         )
         self.dispatcher = Dispatcher(
-            self.models.services, self.executor, worker, self.timers, clock
+            self.models.resident, self.executor, worker, self.timers, clock
+        )
+        self.on_demand = OnDemandModels(
+            config, self.models, self.adapters, self.image_sizes, self.executor, self.timers, clock
         )
         self.messaging = Bus(config.messaging, alone=scope.topics)
         self.store = StoreService(
@@ -185,6 +202,7 @@ class Wiring:
         self._programs = programs
         self._clocks = clocks
         self._config = config.durable
+        self._alone = scope.topics
         self.durable = DurableInstances(
             config.durable,
             config.data_folder / "journals" if scope.topics else None,
@@ -193,21 +211,39 @@ class Wiring:
             self.launcher,
             self.results,
             self.shares,
+            self.timers,
             clocks.date_ns,
+            self.http.is_busy,
+            self.messaging,
         )
         self._join_instances()
 
     def _declare_kept(self, config: ServerConfig) -> None:
         """Declares what is kept of users when no instance of theirs is alive."""
-        files, queues = config.data_folder / FILES_FOLDER, config.messaging.user_bytes
-        self.shares.add_measured(
+        shares, folder, servers = self.shares, config.data_folder, config.mcp.client_servers
+        read, files = trio.to_thread.run_sync, folder / FILES_FOLDER
+        queues = config.messaging.user_bytes + config.messaging.queues * OWN_BYTES
+        shares.add(
+            "bytes of results", BYTES_OF_USER, self.results.bytes_of, lambda _: BYTES_OF_USER
+        )
+        shares.add("bytes of work queues", queues, self.messaging.bytes_of, lambda _: queues)
+        shares.add_measured(
             "bytes of files and batches",
             config.gateway.file_bytes,
-            lambda user: bytes_on_disk(folder_of(files, user)),
+            lambda user: read(bytes_on_disk, folder_of(files, user)),
         )
-        self.shares.add_measured("bytes of results", BYTES_OF_USER, self.results.bytes_of)
-        in_queues = self.messaging.bytes_of
-        self.shares.add("bytes of work queues", queues, in_queues, lambda user: queues)
+        shares.add_measured(
+            "bytes of responses", None, lambda user: read(told_bytes, folder / RESPONSES_FILE, user)
+        )
+        shares.add_measured(
+            "bytes of MCP servers",
+            servers * on_disk(2 * HEADER_BYTES),
+            lambda user: read(self.mcp.registry.bytes_of, user),
+        )
+        store = config.store
+        shares.add_measured(
+            "bytes of the store", store.bytes + store.keys * ON_DISK, self.store.bytes_of
+        )
 
     def _join_instances(self) -> None:
         """Each part with a table by instance learns of their start and their end."""
@@ -228,14 +264,22 @@ class Wiring:
         """All functions of the contract. Call it once: it has the grammars' handles forgotten."""
         grammar = GrammarCalls(self.models, self.grammars, self.executor, self.shares)
         self.registry.on_drop.append(grammar.drop_instance)
-        calls = RuntimeCalls(self.models, self.launcher, self.executor, self.timers, self._clocks)
+        calls = RuntimeCalls(
+            self.models,
+            self.on_demand.load,
+            self.answers,
+            self.launcher,
+            self.executor,
+            self.timers,
+            self._clocks,
+        )
         texts = RunTextCalls(self.models, self.executor)
         tokens = TokenizeCalls(self.models, self.answers, self.confined)
         samplers = SamplerCalls(
             KnownPrograms(self.confined), self.answers, self._programs.sampler_text
         )
         return (
-            *implement("runtime", calls, runtime, suspends=("wait",)),
+            *implement("runtime", calls, runtime, suspends=("wait", "model-info", "create-queue")),
             *implement("source", SourceCalls(self.launcher), suspends=("read",)),
             *implement("session", session),
             *implement("http", self.http),
@@ -257,7 +301,11 @@ class Wiring:
                 *(EncodeCalls(self.models, self.answers, self.confined), encode),
                 suspends=("encode",),
             ),
-            *implement("input-image", ImageCalls(self.models), images),
+            *implement(
+                "input-image",
+                *(ImageCalls(self.models, self.image_sizes, self.answers), images),
+                suspends=MEASURED_CALLS,
+            ),
             *implement(
                 "sample",
                 *(samplers, texts, sample, run, run_text),
@@ -274,8 +322,11 @@ class Wiring:
 
     def durable_functions(self, made: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
         """The functions that guests of durable instances call."""
-        outside = OutsideCalls(self.http, self.executor, self._clocks.date_ns, self._config.retry)
-        return DurableCalls(outside, RunCalls(self.models)).tap(made)
+        retry, date_ns = self._config.retry, self._clocks.date_ns
+        outside = OutsideCalls(self.http, self.mcp, self.executor, date_ns, retry)
+        exports = ExportCalls(self.executor, self.timers)
+        messages = self.durable.message_calls(self.executor) if self._alone else None
+        return DurableCalls(outside, RunCalls(self.models), exports, messages).tap(made)
 
     def rpc_dependencies(self) -> Dependencies:
         """The parts that clients' requests act on."""
@@ -285,6 +336,7 @@ class Wiring:
             self._programs,
             self.shares,
             self.models,
+            self.on_demand,
             self.adapters,
             self.mcp.registry,
             self.confined,
@@ -308,6 +360,7 @@ class Wiring:
                 self.grammars,
                 self.answers,
                 self.adapters,
+                self.on_demand,
                 self.launcher,
                 self.results,
                 self.durable,
@@ -323,23 +376,27 @@ class Wiring:
             self.front_end.flush()
             launches = self.front_end.has_requests()
         self.dispatcher.after_turn(launches)
+        self.on_demand.after_turn()
+
+    def _send(self, message: LoadAdapter | UnloadAdapter | MeasureImage) -> None:
+        """Sends to the worker that serves a model."""
+        order = self.on_demand.order_of(message.model) or self._worker.order
+        order(message)
 
     def worker_ready(self, hello: Hello) -> None:
         """A worker serves its models from now on."""
-        self.models.start(hello.models)
-        for model in hello.models:
-            unused = self.models.codec(model.name).no_tokens(model.vocab_size)
-            if ids := [each for each in unused if each not in model.stop_tokens]:
-                self._order(NoTokens(model.name, ids))
-        self.adapters.on_ready()
+        self.models.start(hello.models, self.models.resident, self._worker.order)
+        self.adapters.on_ready(self.models.resident)
         self.launcher.models_ready.set()
         log.info(
-            "worker ready", pid=hello.pid, device=hello.device, models=list(self.models.services)
+            "worker ready", pid=hello.pid, device=hello.device, models=list(self.models.resident)
         )
 
     def worker_lost(self, reason: str) -> None:
         """Its pools are gone: instances that held something of them fail; new ones wait."""
         self.launcher.models_lost()
         self.durable.worker_lost()
-        self.models.lose(reason)
-        self.adapters.on_lost()
+        names = [*self.models.resident]
+        self.models.lose(self.models.resident, reason)
+        self.adapters.on_lost(names)
+        self.image_sizes.on_lost(names)

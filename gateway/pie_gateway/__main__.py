@@ -10,9 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from types import FrameType
 from typing import Any, cast
 
 import uvicorn
+from starlette.applications import Starlette
 
 from pie_gateway.app import make_app
 from pie_gateway.http.connections import HttpConnection, WebSocketConnection
@@ -59,7 +61,8 @@ async def serve(
     shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     # Whether keys are needed is decided by the address at which it listens, not by a name of it.
     config = config.model_copy(update={"gateway": gateway.model_copy(update={"http": shown})})
-    server = _Server(_uvicorn_config(config, door, turns))
+    app = make_app(config, turns)
+    server = _Server(_uvicorn_config(app, config, door), app, gateway.drain_seconds)
     if with_parent:
         asyncio.get_running_loop().add_reader(sys.stdin, _stop, server)
     scheme = "https" if gateway.tls_certificate else "http"
@@ -72,6 +75,26 @@ async def serve(
 class _Server(uvicorn.Server):
     """Accepts few connections at once, so that many that come do not keep the streams waiting."""
 
+    def __init__(self, config: uvicorn.Config, app: Starlette, drain_seconds: float) -> None:
+        super().__init__(config)
+        self._app, self._drain_seconds = app, drain_seconds
+
+    def leave(self) -> None:
+        """Stops: later, if a balancer is to see it before; the second time at once."""
+        if self._app.state.leaves or not self._drain_seconds:
+            self.should_exit = True
+            return
+        self._app.state.leaves = True
+        asyncio.get_running_loop().call_later(self._drain_seconds, self.leave)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """As uvicorn says."""
+        if self.should_exit or self._app.state.leaves or not self._drain_seconds:
+            super().handle_exit(sig, frame)
+            return
+        self._captured_signals.append(sig)
+        asyncio.get_running_loop().call_soon_threadsafe(self.leave)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn says."""
         await super().startup(sockets)
@@ -79,10 +102,10 @@ class _Server(uvicorn.Server):
             each.listen(BACKLOG)  # the system may keep more
 
 
-def _uvicorn_config(config: ServerConfig, door: Door, turns: Turns) -> uvicorn.Config:
+def _uvicorn_config(app: Starlette, config: ServerConfig, door: Door) -> uvicorn.Config:
     gateway = config.gateway
     found = uvicorn.Config(
-        make_app(config, turns),
+        app,
         log_config=None,
         access_log=False,
         http=cast(Any, partial(HttpConnection, door)),
@@ -103,9 +126,9 @@ def _uvicorn_config(config: ServerConfig, door: Door, turns: Turns) -> uvicorn.C
     return found
 
 
-def _stop(server: uvicorn.Server) -> None:
+def _stop(server: _Server) -> None:
     asyncio.get_running_loop().remove_reader(sys.stdin)
-    server.should_exit = True
+    server.leave()
 
 
 def main() -> int:

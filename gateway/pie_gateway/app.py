@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Route
 
 from pie_gateway import page, watching
 from pie_gateway.anthropic.messages import problem_answer
@@ -25,6 +25,7 @@ from pie_gateway.http.admission import MAX_TOKENS_HEADER, Admission
 from pie_gateway.http.answers import json_response, problem_response
 from pie_gateway.http.keys import Keys
 from pie_gateway.http.middleware import Origins, RequestIds
+from pie_gateway.http.sockets import socket_route
 from pie_gateway.inferlets.sessions import PATH as SESSION_PATH
 from pie_gateway.inferlets.sessions import session
 from pie_gateway.listening import CannotServe
@@ -36,7 +37,7 @@ from pie_gateway.problems import Problem, fault, headers_of
 from pie_gateway.schemas.ollama import OllamaError
 from pie_gateway.telemetry import Telemetry
 from pie_py.config.gateway import NO_USERS, GatewayConfig
-from pie_py.config.kept_files import FILES_FOLDER
+from pie_py.config.kept_files import FILES_FOLDER, RESPONSES_FILE
 from pie_py.config.server import ServerConfig
 from pie_py.config.turns import Turns
 
@@ -50,11 +51,12 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
     Raises `CannotServe`: no user has a key where keys are needed, or telemetry is not installed.
     """
     gateway = config.gateway
-    backends = Backends(config.endpoint, gateway, time.monotonic)
+    backends = Backends(config, time.monotonic)
     metrics = RequestMetrics(time.monotonic, turns)
     telemetry = None if config.telemetry.endpoint is None else Telemetry(config.telemetry)
     folder = config.data_folder / FILES_FOLDER
     batches = Batches(Store(folder, gateway.file_bytes, gateway.file_seconds))
+    responses = Responses(config.data_folder / RESPONSES_FILE)
     keys = Keys(config.endpoint, config.data_folder, gateway.is_local, time.monotonic)
     if keys.needed and not keys.has_users():
         raise CannotServe(NO_USERS)
@@ -64,6 +66,7 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
         async with anyio.create_task_group() as tasks:
             await tasks.start(backends.run)
             await tasks.start(batches.run)
+            tasks.start_soon(responses.run)
             if telemetry is not None:
                 tasks.start_soon(telemetry.run)
             yield
@@ -73,7 +76,8 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
         routes=[
             *_routes(),
             *page.routes(),
-            WebSocketRoute(SESSION_PATH, session),
+            socket_route(SESSION_PATH, session),
+            socket_route(watching.LIVE_PATH, watching.live),
         ],
         middleware=[
             Middleware(RequestIds, metrics.http, telemetry),
@@ -88,7 +92,8 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
         },
         lifespan=lifespan,
     )
-    app.state.responses = Responses()
+    app.state.responses = responses
+    app.state.leaves = False  # it is about to stop
     app.state.batches = batches
     app.state.admission = Admission(config, backends, keys, metrics, time.monotonic)
     return app

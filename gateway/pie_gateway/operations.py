@@ -22,7 +22,16 @@ from pie_gateway.openai import stored, tokens
 from pie_gateway.openai.chat import chat_completions
 from pie_gateway.openai.completions import completions
 from pie_gateway.openai.embeddings import classify, embeddings, pooling, rerank, score
-from pie_gateway.openai.models import ModelCard, ModelList, model, models
+from pie_gateway.openai.models import (
+    ModelCard,
+    ModelDone,
+    ModelList,
+    ModelRequest,
+    load,
+    model,
+    models,
+    unload,
+)
 from pie_gateway.openai.responses import input_tokens, responses
 from pie_gateway.problems import ErrorBody
 from pie_gateway.schemas import anthropic, chat, inferlets, ollama
@@ -71,6 +80,7 @@ _get, _post, _delete = (partial(Operation, method) for method in ("GET", "POST",
 _LISTED = (("all", {"type": "boolean", "default": False}),)
 _FORCED = (("force", {"type": "boolean", "default": False}),)
 _AFTER = (("after", {"type": "integer", "minimum": 0, "maximum": 10**15 - 1, "default": 0}),)
+_CONTEXT = (("context", {"type": "integer", "minimum": 0, "maximum": 10**9, "default": 0}),)
 _LIMIT = ("limit", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100})
 _BATCHES = (_LIMIT, ("after", {"type": "string", "default": ""}))
 _FILES = (
@@ -98,6 +108,9 @@ _INSTANCE = "/v1/instances/{instance}"
 OPERATIONS = (
     _get("/v1/models", models, ModelList, query=_MOST),
     _get("/v1/models/{model:path}", model, ModelCard),
+    _get("/models", models, ModelList, query=_MOST),
+    _post("/models/load", load, ModelDone, ModelRequest),
+    _post("/models/unload", unload, ModelDone, ModelRequest, more=(409,)),
     _post(
         "/v1/chat/completions", chat_completions, chat.ChatAnswer, chat.ChatRequest, streams=True
     ),
@@ -170,6 +183,13 @@ OPERATIONS = (
     ),
     _get("/api/tags", ollama_models.tags, ollama.OllamaModels),
     _get("/api/ps", ollama_models.loaded, ollama.OllamaModels),
+    _post(
+        "/api/pull",
+        ollama_models.pull,
+        ollama.OllamaPulling,
+        ollama.OllamaPullRequest,
+        streams=True,
+    ),
     _get("/api/version", ollama_models.version, ANY),
     _get("/v1/library", programs.library, inferlets.LibraryList),
     _get("/v1/programs", programs.programs, inferlets.ProgramList),
@@ -183,6 +203,7 @@ OPERATIONS = (
         more=(504,),
     ),
     _get("/v1/programs/{program}", programs.program, inferlets.ProgramCard),
+    _post("/v1/programs/{program}/current", programs.make_current, inferlets.ProgramCard),
     _delete(
         "/v1/programs/{program}", programs.remove, inferlets.Removed, query=_FORCED, more=(409,)
     ),
@@ -220,8 +241,7 @@ OPERATIONS = (
         status=201,
         more=(409, 504),
     ),
-    _get(_INSTANCE + "/inspect", watching.inspect, ANY),
-    _get("/v1/live", watching.live, bytes, streams=True),
+    _get(_INSTANCE + "/inspect", watching.inspect, ANY, query=_CONTEXT),
     _get("/v1/server", instances.server, inferlets.ServerInfo),
     _get("/v1/stats", instances.stats, ANY),
     _get("/metrics", watching.metrics, str),

@@ -132,6 +132,22 @@ class RequestSpan:
     def __init__(self, telemetry: Telemetry, span: Any) -> None:
         self._telemetry = telemetry
         self._span = span
+        self._inputs = self._outputs = 0
+
+    def generation(self, route: str, model: str, inputs: int, outputs: int) -> None:
+        """A generation for it has ended, of so many tokens; OpenTelemetry's names for that."""
+        self._inputs += inputs
+        self._outputs += outputs
+        completes = route in ("/v1/completions", "/api/generate")
+        self._span.set_attributes(
+            {
+                "gen_ai.operation.name": "text_completion" if completes else "chat",
+                "gen_ai.provider.name": "pie_py",
+                "gen_ai.request.model": model,
+                "gen_ai.usage.input_tokens": self._inputs,
+                "gen_ai.usage.output_tokens": self._outputs,
+            }
+        )
 
     def instance_over(self, client: Client, instance: str) -> None:
         """An instance that served it has ended: it gets spans, too."""

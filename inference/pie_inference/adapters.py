@@ -14,10 +14,19 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from safetensors import SafetensorError, safe_open
 
+from pie_inference.device import upload_index
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.layers.grouped import LANES
 from pie_inference.layers.linear import Linear
-from pie_inference.layers.lora import Adapter, AdapterRows, LinearSite, LowRank, Magnitude
+from pie_inference.layers.lora import (
+    Adapter,
+    AdapterRows,
+    EmbeddingSite,
+    LinearSite,
+    LowRank,
+    Magnitude,
+    TokenRows,
+)
 from pie_py.models.checkpoint_files import BadFile, checkpoint_file, read_object
 from pie_py.wire.plan import Int32
 
@@ -39,6 +48,7 @@ KNOWN = {
     "lora_dropout",
     "megatron_config",
     "megatron_core",
+    "modules_to_save",
     "peft_type",
     "peft_version",
     "qalora_group_size",
@@ -51,8 +61,8 @@ KNOWN = {
     "use_rslora",
     "velora_config",
 }
-NAMES = {"modules_to_save": "replaced modules (modules_to_save)"}
 INPUTS = 256  # of a layer that are looked at together
+WHOLE = "weight"  # of a module that is replaced (`modules_to_save`), among an adapter's tensors
 # These initialisations change the weights of the model below the adapter.
 CHANGING = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
@@ -68,9 +78,12 @@ class LoraConfig:
     alpha_pattern: Mapping[str, float]
     targets: str | tuple[str, ...]
     dora: bool = False
+    replaced: tuple[str, ...] = ()  # `modules_to_save`
 
-    def covers(self, module: str) -> bool:
-        """True if `target_modules` names a module."""
+    def covers(self, module: str, *, whole: bool = False) -> bool:
+        """True if `target_modules` names a module, or, as a `whole` one, `modules_to_save`."""
+        if whole and any(module == r or module.endswith(f".{r}") for r in self.replaced):
+            return True
         if isinstance(self.targets, str):
             every = self.targets.lower() == "all-linear"
             return every or re.fullmatch(self.targets, module) is not None
@@ -104,7 +117,7 @@ def lora_config(config: Mapping[str, Any]) -> LoraConfig:
         )
     for key, value in config.items():
         if key not in KNOWN and value not in (None, False, 0, "", [], {}):
-            raise LoadError(f"adapter_config.json: {NAMES.get(key, key)} is not supported")
+            raise LoadError(f"adapter_config.json: {key} is not supported")
     try:
         return _read(config)
     except (KeyError, TypeError, ValueError, re.error) as error:
@@ -129,6 +142,7 @@ def _read(config: Mapping[str, Any]) -> LoraConfig:
         alpha_pattern={str(k): float(v) for k, v in patterns["alpha_pattern"].items()},
         targets=targets if isinstance(targets, str) else tuple(map(str, targets)),
         dora=bool(config.get("use_dora", False)),
+        replaced=tuple(map(str, config.get("modules_to_save") or ())),
     )
 
 
@@ -141,7 +155,8 @@ def _by_pattern(patterns: Mapping[str, float], module: str, default: float) -> f
 
 CONFIG_FILE, TENSOR_FILE = "adapter_config.json", "adapter_model.safetensors"
 _TENSOR = re.compile(
-    r"(?:base_model\.model\.)?(.+)\.lora_([AB](?=\.weight)|magnitude_vector)(?:\.weight)?"
+    r"(?:base_model\.model\.)?(.+?)(?:\.lora_([AB](?=\.weight)|magnitude_vector)(?:\.weight)?"
+    r"|\.lora_embedding_([AB])|(?:\.base_layer)?\.(weight))"
 )
 
 
@@ -156,8 +171,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _read_pairs(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
-    """The matrices `A` `[r, in]` and `B` `[out, r]` of each module, and a DoRA's
-    `magnitude_vector` `[out]`.
+    """The matrices `A` `[r, in]` and `B` `[out, r]` of each module, a DoRA's `magnitude_vector`
+    `[out]`, and the `weight` `[out, in]` of one that is replaced.
     """
     try:
         file = checkpoint_file(folder, TENSOR_FILE)
@@ -172,7 +187,8 @@ def _read_pairs(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
                 match = _TENSOR.fullmatch(name)
                 if match is None:
                     raise LoadError(f"tensor {name} {_why_not(name)}")
-                pairs.setdefault(match[1], {})[match[2]] = opened.get_tensor(name)
+                kind = match[2] or match[3] or match[4]
+                pairs.setdefault(match[1], {})[kind] = opened.get_tensor(name)
     except (SafetensorError, OSError) as error:
         raise LoadError(f"{TENSOR_FILE} cannot be read: {error}") from None
     if not pairs:
@@ -180,35 +196,46 @@ def _read_pairs(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
     return pairs
 
 
+def _named(kind: str) -> str:
+    """What a tensor of a module is called."""
+    return kind if kind == WHOLE else f"lora_{kind}.weight"
+
+
 def _why_not(name: str) -> str:
     """The reason of what an adapter cannot change, by the name that it gives it."""
-    parts = {"embed": "is of the embedding", "lm_head": "is of the head"}
-    told = (what for part, what in parts.items() if part in name)
-    what = next(told, "is not of a LoRA of a linear layer")
-    return f"cannot be adapted: it {what}; linear layers in the model's blocks can"
+    what = "is not of a linear layer's weight, or the embedding's"
+    if "embed" in name:
+        what = "is of an embedding that is scaled, or on a GPU"
+    return f"cannot be adapted: it {what}; linear layers can"
 
 
 def _checked(
-    module: str, pair: Mapping[str, torch.Tensor], site: LinearSite, rank: int, dora: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    if not {"A", "B"} <= set(pair):
+    module: str,
+    pair: Mapping[str, torch.Tensor],
+    inputs: int,
+    outputs: int,
+    rank: int,
+    dora: bool,
+) -> None:
+    """Refuses tensors that do not fit a module. Raises `LoadError`."""
+    if pair.keys() != {WHOLE} and not {"A", "B"} <= set(pair):
         raise LoadError(f"module {module} has one of lora_A and lora_B; it needs both")
-    if dora != ("magnitude_vector" in pair):
+    if dora != ("magnitude_vector" in pair) and "A" in pair:
         raise LoadError(
             f"module {module}: lora_magnitude_vector is there or lacks against `use_dora`"
         )
-    shapes = {"A": (rank, site.inputs), "B": (site.size, rank), "magnitude_vector": (site.size,)}
+    shapes = {"A": (rank, inputs), "B": (outputs, rank), "magnitude_vector": (outputs,)}
+    shapes[WHOLE] = (outputs, inputs)
     for name in pair:
         shape = shapes[name]
         found = tuple(pair[name].shape)
         if found != shape:
             raise LoadError(
-                f"module {module}: lora_{name} is {list(found)}, and the model and the rank want"
+                f"module {module}: {_named(name)} is {list(found)}, and the model and the rank want"
                 f" {list(shape)}"
             )
         if not pair[name].is_floating_point():
-            raise LoadError(f"module {module}: lora_{name} holds {pair[name].dtype}")
-    return pair["A"], pair["B"]
+            raise LoadError(f"module {module}: {_named(name)} holds {pair[name].dtype}")
 
 
 class _Part(NamedTuple):
@@ -225,7 +252,7 @@ class AdapterTable:
 
     def __init__(
         self,
-        sites: Mapping[str, LinearSite],
+        sites: Mapping[str, LinearSite | EmbeddingSite],
         rename: Callable[[str], str | None],
         dtype: torch.dtype,
         device: torch.device,
@@ -255,43 +282,74 @@ class AdapterTable:
         """The modules of one layer side by side: one product of each kind, as the layer has."""
         config = lora_config(_read_config(folder))
         layers: dict[Linear, list[_Part]] = {}
+        embedding: list[TokenRows] = []
         for module, pair in _read_pairs(folder).items():
             renamed = self._rename(f"{module}.weight")
             site = None if renamed is None else self._sites.get(renamed.removesuffix(".weight"))
             if site is None:
                 raise LoadError(f"module {module} {_why_not(module)}")
-            if not config.covers(module):
+            if not config.covers(module, whole=WHOLE in pair):
                 raise LoadError(f"module {module} has tensors, but target_modules does not name it")
-            down, up = _checked(module, pair, site, config.rank_of(module), config.dora)
-            up = up.float() * config.scale_of(module)
-            for name, matrix in (("A", down), ("B", up)):
+            rank, dora = config.rank_of(module), config.dora
+            if isinstance(site, EmbeddingSite):
+                # PEFT has its matrices as of a linear layer that reads one token's place.
+                if WHOLE in pair:
+                    pair[WHOLE] = pair[WHOLE].t()
+                _checked(module, pair, site.tokens, site.hidden, rank, dora)
+            else:
+                _checked(module, pair, site.inputs, site.size, rank, dora)
+            found = {name: tensor.float() for name, tensor in pair.items()}
+            if "B" in found:
+                found["B"] *= config.scale_of(module)
+            for name, matrix in found.items():
+                if name == "magnitude_vector":  # which is looked at by what is made of it
+                    continue
                 if not matrix.to(self._dtype).isfinite().all():
                     kind = str(self._dtype).removeprefix("torch.")
                     raise LoadError(
-                        f"tensor {module}.lora_{name}.weight, with its scale, holds numbers that"
+                        f"tensor {module}.{_named(name)}, with its scale, holds numbers that"
                         f" are not finite in {kind}: save the adapter again"
                     )
-            part = _Part(site, down.float(), up)
-            if config.dora:
-                part = self._turned(part, pair["magnitude_vector"].float())
-            layers.setdefault(site.linear, []).append(part)
-        return Adapter({layer: self._joined(parts) for layer, parts in layers.items()})
+            if isinstance(site, EmbeddingSite):
+                embedding += self._rows_of(site, found)
+                continue
+            parts = layers.setdefault(site.linear, [])
+            if WHOLE in found and (more := found[WHOLE] - self._weight(site)).any():
+                # As a LoRA whose first matrix changes nothing.
+                parts.append(_Part(site, torch.eye(site.inputs), more))
+            if "A" in found:
+                part = _Part(site, found["A"], found["B"])
+                parts.append(self._turned(part, found["magnitude_vector"]) if dora else part)
+        joined = {layer: self._joined(parts) for layer, parts in layers.items() if parts}
+        return Adapter(joined, embedding)
 
-    def _turned(self, part: _Part, magnitudes: torch.Tensor) -> _Part:
-        """A part of a DoRA: the outputs of the changed weight have these magnitudes. To know that
-        weight, its layer is given one input at a time.
-        """
-        site, down, up, _ = part
+    def _rows_of(self, site: EmbeddingSite, found: Mapping[str, torch.Tensor]) -> list[TokenRows]:
+        def placed(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.t().contiguous().to(self._device, self._dtype)
+
+        rows = []
+        if WHOLE in found:
+            tokens = torch.arange(site.tokens, device=self._device)
+            more = found[WHOLE] - site.embed(tokens).t().float().cpu()
+            rows += [TokenRows(placed(more), None)] if more.any() else []
+        if "A" in found:
+            rows.append(TokenRows(placed(found["A"]), placed(found["B"])))
+        return rows
+
+    def _weight(self, site: LinearSite) -> torch.Tensor:
+        """The weight `[size, in]` of a site: its layer is given one input at a time."""
         own = slice(site.start, site.start + site.size)
         bias = self._bias(site)[own].cpu()
-        squares = torch.zeros(site.size)
-        for start in range(0, site.inputs, INPUTS):
-            one = torch.eye(site.inputs, device=self._device, dtype=self._dtype)[
-                start : start + INPUTS
-            ]
-            weight = site.linear.widely(one)[:, own].float().cpu() - bias
-            squares += (weight + down.t()[start : start + INPUTS] @ up.t()).square().sum(0)
-        share = magnitudes / squares.sqrt()
+        one = torch.eye(site.inputs, device=self._device, dtype=self._dtype)
+        parts = (
+            site.linear.widely(part)[:, own].float().cpu() for part in torch.split(one, INPUTS)
+        )
+        return (torch.cat([*parts]) - bias).t()
+
+    def _turned(self, part: _Part, magnitudes: torch.Tensor) -> _Part:
+        """A part of a DoRA: the outputs of the changed weight have these magnitudes."""
+        site, down, up, _ = part
+        share = magnitudes / torch.linalg.vector_norm(self._weight(site) + up @ down, dim=1)
         if not share.isfinite().all():
             raise LoadError("a magnitude is not finite: save the adapter again")
         return _Part(site, down, up * share[:, None], share - 1)
@@ -341,3 +399,16 @@ class AdapterTable:
             return None
         own = {slot: self.get(slot) for slot in used}
         return AdapterRows(slots, own, self._device, outputs)
+
+    def embed_(self, hidden: torch.Tensor, tokens: Int32, slots: Int32) -> None:
+        """Adds to the embeddings `[t, hidden]` of tokens `[t]`, -1 for what is of no token, what
+        the adapters `[t]`, -1 for none, say. Raises `BadBatch` for a slot without adapter.
+        """
+        for slot in np.unique(slots[slots >= 0]).tolist():
+            if not (adapter := self.get(slot)).embedding:
+                continue
+            rows = np.flatnonzero((slots == slot) & (tokens >= 0))
+            index = upload_index(rows, self._device)
+            found = hidden.index_select(0, index)
+            adapter.embed_(found, upload_index(tokens[rows], self._device))
+            hidden.index_copy_(0, index, found)

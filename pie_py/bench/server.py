@@ -40,9 +40,9 @@ def bench_server(*models: ModelConfig, **settings: Any) -> Iterator[BenchServer]
         ServerFailed: with the server's own reason.
     """
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
+        settings.setdefault("data_folder", Path(folder) / "data")
         config = ServerConfig(
             endpoint=f"ipc://{folder}/door",
-            data_folder=Path(folder) / "data",
             models=models,
             log=LogConfig(level="warning"),
             **settings,

@@ -76,6 +76,13 @@ _OPTIONS = (
         help="A LoRA adapter of the model, as PEFT saves it. Repeatable.",
     ),
     click.option(
+        "--on-demand",
+        multiple=True,
+        metavar="MODEL",
+        help="A model that is loaded when it is first asked for, and unloaded when it is not used."
+        " Repeatable.",
+    ),
+    click.option(
         "-m",
         "--model",
         "models",

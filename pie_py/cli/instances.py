@@ -52,21 +52,12 @@ def ps(client: sync.Client, ended: bool, all_users: bool, as_json: bool) -> None
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @server_options
 @click.option("--detach", is_flag=True, help="Print the instance's id and let it run alone.")
-@click.option(
-    "--restart",
-    default=0,
-    type=click.IntRange(0, 1000),
-    help="In a cluster: launch it again, so many times, when its node is lost.",
-)
 @click.option("--durable", is_flag=True, help="It goes on after a crash of the server.")
-@click.option("--keep", is_flag=True, help="In a cluster: keep its result beyond its node's end.")
 def launch(
     program: str,
     args: tuple[str, ...],
     at: At,
     detach: bool,
-    restart: int,
-    keep: bool,
     durable: bool,
 ) -> None:
     """Launch an uploaded PROGRAM, by name or content hash, and print what it answers.
@@ -84,9 +75,7 @@ def launch(
     async def main(interrupt: Interrupt) -> int:
         async with Client(at.endpoint, at.key) as client:
             with told_of_builds(at):
-                instance = await client.launch(
-                    program, given, detached=detach, restart=restart, keep=keep, durable=durable
-                )
+                instance = await client.launch(program, given, detached=detach, durable=durable)
             if detach:
                 print_text(instance.id)
                 return 0

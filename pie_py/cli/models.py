@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,19 @@ def models(model: str | None, traits: bool, families: bool, at: At, as_json: boo
     if families:
         table(_families(), {"family": "FAMILY", "code": "CODE"}, as_json)
         return
-    served = asked(at, lambda client: client.models())
+    served = asked(at, lambda client: client.models(unloaded=True))
     if served == [] and model is not None:  # whether there is such a model is not known yet
         fail(f"{_NONE_SERVED}; ask for {model} again")
     if served == []:
         say(_NONE_SERVED)
     disk = {one["name"]: one for one in _on_disk()}
     rows = [
-        {"family": one.get("architecture"), **disk.pop(one["name"], {}), **one, "state": "served"}
+        {
+            "family": one.get("architecture"),
+            **disk.pop(one["name"], {}),
+            **one,
+            "state": _state(one),
+        }
         for one in served or ()
     ]
     rows += [] if traits else [{**one, "state": "on disk"} for one in disk.values()]
@@ -64,8 +69,15 @@ def models(model: str | None, traits: bool, families: bool, at: At, as_json: boo
     if not traits:
         table(rows, MODEL_COLUMNS, as_json)
     elif rows:
-        offered = rows[0]["traits"]
+        if (offered := rows[0].get("traits")) is None:
+            fail(f"{model} was not loaded yet, which a request or a program has done")
         print_text(json.dumps(offered) if as_json else "\n".join(offered))
+
+
+def _state(one: Mapping[str, Any]) -> str:
+    """Of a model of a server."""
+    state = one.get("state", "loaded")
+    return "served" if state == "loaded" else "by request" if state == "unloaded" else state
 
 
 def _families() -> list[dict[str, Any]]:

@@ -24,25 +24,28 @@ COLUMNS = {"name": "NAME", "entries": "ENTRIES", "description": "WHAT IT DOES"}
 @click.argument("name", type=click.Path(path_type=Path))
 @click.option(
     "--lang",
-    type=click.Choice(["python", "rust", "js"]),
+    type=click.Choice(["python", "rust", "js", "ts"]),
     default="python",
     show_default=True,
     help="Language of the inferlet.",
 )
 def new(name: Path, lang: str) -> None:
-    """Make a folder NAME with an inferlet and a test of it that passes."""
+    """Make a folder NAME with an inferlet, a test of it that passes, and what editors read."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name.name):
         raise click.BadParameter(
             f"{name.name!r} is no name of a program: letters, digits and _", param_hint="NAME"
         )
     if name.exists():
         fail(f"{name} exists already: take another name, or remove it")
-    for file in sorted((TEMPLATES / lang).rglob("*")):
-        if file.is_file() and "__pycache__" not in file.parts:
-            target = name / str(file.relative_to(TEMPLATES / lang)).replace("NAME", name.name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            text = file.read_text(encoding="utf-8").replace("NAME", name.name)
-            target.write_text(text, encoding="utf-8")
+    sdk = shipped_folder("js" if lang == "ts" else lang) if lang != "python" else TEMPLATES
+    for template in (TEMPLATES / "all", TEMPLATES / lang):
+        for file in sorted(template.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                path = str(file.relative_to(template)).replace("dot-", ".")
+                target = name / path.replace("NAME", name.name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                text = file.read_text(encoding="utf-8").replace("NAME", name.name)
+                target.write_text(text.replace("SDK", str(sdk)), encoding="utf-8")
     click.echo(name)
     say(f"next: cd {name} && pie-py test && pie-py run . --prompt 'Once upon a time'")
 

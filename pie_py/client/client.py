@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,7 +16,6 @@ from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from pie_py.build.modules import read_program
 from pie_py.client.connection import Connection
@@ -24,7 +25,7 @@ from pie_py.client.handshake import encrypts
 from pie_py.client.instance import Instance, branch, read_log
 from pie_py.client.local import local_endpoint
 from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
-from pie_py.client.routes import Redirected, ResultStored, Route
+from pie_py.client.routes import Redirected, Route
 from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey, KeyProblem
@@ -65,6 +66,7 @@ class Client:
         key: str | Path | ClientKey | None = None,
         *,
         patience: float = 10.0,
+        cut_seconds: float = math.inf,
     ) -> None:
         """Nothing is done before `async with`.
 
@@ -74,7 +76,11 @@ class Client:
             key: a key or the path of a key file, for a server that wants one; the environment's
                 PIE_PY_KEY unless given; a server of this machine that takes no key gets none.
             patience: seconds to look for the server when it does not answer.
+            cut_seconds: of a cluster: seconds in which neither a node nor the gateway says
+                anything, after which the instances there are lost to this client; by default
+                `patience` decides.
         """
+        self._cut_seconds = cut_seconds
         self._endpoint = endpoint or os.environ.get("PIE_PY_ENDPOINT") or DEFAULT_ENDPOINT
         self._key = key
         self._patience = patience
@@ -122,7 +128,7 @@ class Client:
         if problem is not None:  # raised outside of the group, which would wrap it
             raise problem
         if connection.session.facts.get("cluster"):
-            self._found = Redirected(connection, key, self._patience, tasks)
+            self._found = Redirected(connection, key, self._patience, tasks, self._cut_seconds)
         else:
             self._found = Route(connection)
         return self
@@ -142,9 +148,32 @@ class Client:
         """Versions, limits and load of the server."""
         return await self._connected.ask(methods.Server())
 
-    async def models(self) -> list[dict[str, Any]]:
-        """The models being served, the default one first."""
-        return await self._connected.ask(methods.Models())
+    async def models(self, *, unloaded: bool = False) -> list[dict[str, Any]]:
+        """The models being served, the default one first; with `unloaded` those, too, that are not
+        loaded, but by request: little more than their `name` and `state` may be known.
+        """
+        return await self._connected.ask(methods.Models(unloaded=unloaded))
+
+    async def load_model(self, model: str, keep: float | None = None) -> None:
+        """Returns once a model that is loaded by request is.
+
+        Args:
+            model: its name.
+            keep: seconds for which it stays when it is not used; only the operator may say.
+
+        Raises:
+            RpcError: `unknown-model`, `failed-dependency`, `out-of-resources`,
+                `permission-denied`.
+        """
+        await self._connected.ask(methods.LoadModel(model=model, keep=keep))
+
+    async def unload_model(self, model: str) -> None:
+        """Unloads a model that is loaded by request; only the operator may.
+
+        Raises:
+            RpcError: `unknown-model`, `busy`, `permission-denied`.
+        """
+        await self._connected.ask(methods.UnloadModel(model=model))
 
     async def adapters(self) -> list[dict[str, Any]]:
         """`model` and `name` of the LoRA adapters that inferlets may use."""
@@ -278,15 +307,16 @@ class Client:
         """
         return await self._ask_at(methods.Trace(instance_id, after))
 
-    async def inspect(self, instance_id: str) -> dict[str, Any]:
+    async def inspect(self, instance_id: str, context: int | None = None) -> dict[str, Any]:
         """An instance from the inside: the facts of `instances`, `sent` (the newest of its texts,
         of `sent_total` characters), `end` (its result, or why it failed), `queued_commands`, and
-        `models` with its pages.
+        `models` with its pages and its contexts, released ones too, each with the `parent` that it
+        was forked from. Of one `context`, by its `queue`, the `context_tokens`, too.
 
         Raises:
             RpcError: `not-found`.
         """
-        return await self._ask_at(methods.Inspect(instance_id))
+        return await self._ask_at(methods.Inspect(instance_id, context))
 
     # Programs
 
@@ -349,6 +379,17 @@ class Client:
             await connection.ask(methods.UploadChunk(digest, offset, chunk))
         return digest
 
+    async def make_current(self, digest: str, name: str) -> None:
+        """Makes a former version of a program, by its content hash, the one that a name stands for.
+
+        Raises:
+            RpcError: `not-found`: the server does not have its bytes.
+        """
+        sizes = [each["size"] for each in await self.programs() if each["hash"] == digest]
+        known = await self._connected.ask(methods.Upload(digest, name, sizes[0])) if sizes else None
+        if known is None:
+            raise RpcError("not-found", f"no program has the hash {digest[:100]}: upload it again")
+
     # Instances
 
     async def launch(
@@ -359,40 +400,35 @@ class Client:
         detached: bool = False,
         near: str | None = None,
         prompt: str = "",
-        restart: int = 0,
-        keep: bool = False,
         durable: bool = False,
+        keep_newest: bool = False,
     ) -> Instance:
         """Starts an instance of an uploaded program, by name or content hash, and reads from it.
 
         A detached one lives on without a client, and keeps what it sends (up to a limit) for who
-        attaches; its `Instance` here only sends, kills and so on.
+        attaches; its `Instance` here only sends, kills and so on. With `keep_newest` what is over
+        the limit drops the oldest, which else holds the instance up until it is read; a durable
+        one drops nothing.
 
         In a cluster it starts on the node of `near`, an instance's id or the name of an export of
         yours, while there is room; else on the best one, which is where prompts that began as
         `prompt` does went lately, if the program will compute that. One server has one place for
         all.
 
-        In a cluster with a database, an instance whose node is lost is launched again on another
-        one, `restart` times at most; its former id leads to the new run. With `keep` its result is
-        there after its node has ended. Either lives on without a client.
-
         A durable one goes on after a crash of the server or of its worker (docs/durable.md), and
-        so does what reads from it here. It lives on without a client.
+        so does what reads from it here; in a cluster with a database also at another node, when
+        its own is drained or lost. It lives on without a client.
 
         Raises:
             RpcError: `not-found`, `limit-exceeded`, `program-rejected`, `worker-lost`; in a
                 cluster `near-gone`, `node-lost`, and `busy` if no node has room;
-                `unsupported` with `restart` or `keep` where no database is.
+                `unsupported` if it is to be durable in one without a database.
         """
 
         async def start(connection: Connection, program: str) -> Instance:
-            return await self._launch_at(
-                connection, program, args, detached, restart=restart, keep=keep, durable=durable
-            )
+            return await self._launch_at(connection, program, args, detached, durable, keep_newest)
 
-        recorded = keep or restart > 0
-        return await self._route.launch(program, near, prompt, start, recorded=recorded)
+        return await self._route.launch(program, near, prompt, start, durable=durable)
 
     async def _launch_at(
         self,
@@ -400,22 +436,20 @@ class Client:
         program: str,
         args: Sequence[str],
         detached: bool,
-        *,
-        restart: int,
-        keep: bool,
         durable: bool,
+        keep_newest: bool,
     ) -> Instance:
         session = connection.session
 
         def read(launched: dict[str, Any]) -> Instance:
             stream = Stream(session, launched["instance"])
+            stream.durable = launched.get("durable", False)
             if detached:
                 text = f"{stream.instance} was launched detached: attach to read from it"
                 stream.close(ClientError(text))
             else:
-                stream.durable = launched.get("durable", False)
                 session.open_stream(stream)
-            return self._reader(Instance(connection, launched["program"], stream))
+            return self._reader(Instance(self._route, launched["program"], stream))
 
         def abandoned(instance: Instance) -> None:
             session.close_stream(instance.id)
@@ -430,9 +464,8 @@ class Client:
             args=list(args),
             detached=detached,
             window=WINDOW,
-            restart=restart,
-            keep=keep,
             durable=durable,
+            keep_newest=keep_newest,
         )
         return instance
 
@@ -453,8 +486,7 @@ class Client:
         args: Sequence[str] | None = None,
     ) -> Instance:
         """As `Instance.branch`, of an instance by its id, alive or ended."""
-        connection, present = await self._route.of_instance(instance_id)
-        return self._reader(await branch(connection, present, at, program, args))
+        return self._reader(await branch(self._route, instance_id, at, program, args))
 
     async def calls(self, instance_id: str, after: int = 0) -> list[dict[str, Any]]:
         """As `Instance.calls`, of an instance by its id."""
@@ -469,31 +501,23 @@ class Client:
         Raises:
             RpcError: `not-found`.
         """
-        try:
-            instance, text = await self._attach_at(*await self._route.of_instance(instance_id))
-            moved = await self._route.moved(instance_id, text)
-            return instance if moved is None else (await self._attach_at(*moved))[0]
-        except ResultStored as ended:
-            stream = Stream(self._connected.session, instance_id)
-            stream.finish(ended.state, ended.text)
-            return Instance(self._connected, "", stream)
+        return await self._route.at(instance_id, partial(self._attach_at, instance_id))
 
-    async def _attach_at(self, connection: Connection, instance_id: str) -> tuple[Instance, str]:
-        """An instance to read from, and how it has ended if nothing is left to read."""
+    async def _attach_at(self, instance_id: str, connection: Connection) -> Instance:
         session = connection.session
         current = self._reading.get(instance_id)
         if current is not None and session.stream(instance_id) is not None:
-            return current, ""
+            return current
 
-        def read(answer: dict[str, Any]) -> tuple[Instance, str]:
+        def read(answer: dict[str, Any]) -> Instance:
             stream = Stream(session, instance_id, answer["first"])
             stream.durable = answer.get("durable", False)
             session.open_stream(stream)
             if answer["state"] != "running":
                 stream.finish(answer["state"], answer["text"])
-            return self._reader(Instance(connection, "", stream)), answer["text"]
+            return self._reader(Instance(self._route, "", stream))
 
-        attached: tuple[Instance, str] = await connection.request(
+        attached: Instance = await connection.request(
             "attach", read=read, instance=instance_id, window=WINDOW
         )
         return attached
@@ -518,7 +542,7 @@ class Client:
             UsageError, InferletFailed: if it ended without a result.
             RpcError: `not-found`.
         """
-        ended = await self._route.end_of(instance_id)
+        ended = await self._ask_at(methods.Result(instance_id))
         if ended["state"] != "finished":
             raise instance_error(ended["state"], ended["text"])
         return ended["text"]
@@ -643,8 +667,7 @@ class Client:
 
     async def _ask_at(self, asked: methods.OfInstance[Value]) -> Value:
         """The answer of the server or node that has an instance."""
-        connection, present = await self._route.of_instance(asked.instance)
-        return await connection.ask(msgspec.structs.replace(asked, instance=present))
+        return await self._route.ask(asked)
 
     def _reader(self, instance: Instance) -> Instance:
         self._reading[instance.id] = instance

@@ -10,6 +10,7 @@ import anyio
 
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ConnectionLost, RpcError, instance_error
+from pie_py.client.routes import Route
 from pie_py.client.stream import WINDOW, Stream, detached
 from pie_py.wire import methods
 from pie_py.wire.methods import Logs
@@ -23,10 +24,10 @@ class Instance:
     While `result` waits, messages are taken in without that limit.
     """
 
-    def __init__(self, connection: Connection, program: str, stream: Stream) -> None:
+    def __init__(self, route: Route, program: str, stream: Stream) -> None:
         self.id = stream.instance
         self.program = program
-        self._connection = connection
+        self._route = route
         self._stream = stream
         self._news: anyio.Event | None = None  # while a task waits
         self._sending: anyio.Lock | None = None
@@ -40,7 +41,7 @@ class Instance:
         """The node of the cluster that it runs on, and which of its lives, as `n7.3`; None on a
         server without a cluster.
         """
-        return self.id.partition("@")[2] or None
+        return self._stream.life or self.id.partition("@")[2] or None
 
     # Reading
 
@@ -104,7 +105,7 @@ class Instance:
         """
         data = message.encode(errors="surrogatepass") if isinstance(message, str) else message
         size = len(data)
-        limit = self._connection.session.facts["message_bytes"]
+        limit = self._route.server.session.facts["message_bytes"]
         if size > limit:
             raise RpcError(
                 "limit-exceeded",
@@ -116,15 +117,14 @@ class Instance:
             asked = methods.Send(self.id, message, os.urandom(16))
             while True:
                 try:
-                    await self._connection.ask(asked)
-                    return
+                    return await self._route.ask(asked)
                 except ConnectionLost:  # a durable instance takes none twice
-                    if not self._stream.durable or self._connection.session.error is not None:
+                    if not self._stream.durable or self._route.server.session.error is not None:
                         raise
 
     async def cancel(self) -> None:
         """Ends the instance. Its `result` raises InferletFailed with state "killed"."""
-        await self._connection.ask(methods.Kill(self.id))
+        await self._route.ask(methods.Kill(self.id))
 
     async def branch(
         self, at: int, *, program: str | None = None, args: Sequence[str] | None = None
@@ -135,23 +135,23 @@ class Instance:
         Raises:
             RpcError: `not-found` if this one has no journal; as of a launch.
         """
-        return await branch(self._connection, self.id, at, program, args)
+        return await branch(self._route, self.id, at, program, args)
 
     async def calls(self, after: int = 0) -> list[dict[str, Any]]:
         """`number`, `call`, `answer` in short, of a durable instance's calls behind the first ones,
         1000 at most.
         """
-        return await self._connection.ask(methods.Calls(self.id, after))
+        return await self._route.ask(methods.Calls(self.id, after))
 
     async def detach(self) -> None:
         """Stops reading. The instance ends a minute or so later if it was not launched detached."""
         self._stream.detach()
-        await self._connection.ask(methods.Detach(self.id))
+        await self._route.ask(methods.Detach(self.id))
         self._stream.close(detached())
 
     async def logs(self, after: int = 0) -> dict[str, Any]:
         """`lines` that it logged, from number `after` on; `next`, the `after` of a later call."""
-        return await read_log(self._connection.ask, self.id, after)
+        return await read_log(self._route.ask, self.id, after)
 
     def _announce(self) -> None:
         if self._news is not None:
@@ -165,31 +165,35 @@ class Instance:
 
 
 async def branch(
-    connection: Connection,
+    route: Route,
     instance: str,
     at: int,
     program: str | None = None,
     args: Sequence[str] | None = None,
 ) -> Instance:
     """See `Instance.branch`."""
-    session = connection.session
 
-    def read(launched: dict[str, Any]) -> Instance:
-        stream = Stream(session, launched["instance"], launched["first"])
-        stream.durable = True
-        session.open_stream(stream)
-        return Instance(connection, launched["program"], stream)
+    async def begin(connection: Connection) -> Instance:
+        session = connection.session
 
-    made: Instance = await connection.request(
-        "branch",
-        read=read,
-        instance=instance,
-        call=at,
-        program=program,
-        args=None if args is None else list(args),
-        window=WINDOW,
-    )
-    return made
+        def read(launched: dict[str, Any]) -> Instance:
+            stream = Stream(session, launched["instance"], launched["first"])
+            stream.durable = True
+            session.open_stream(stream)
+            return Instance(route, launched["program"], stream)
+
+        made: Instance = await connection.request(
+            "branch",
+            read=read,
+            instance=instance,
+            call=at,
+            program=program,
+            args=None if args is None else list(args),
+            window=WINDOW,
+        )
+        return made
+
+    return await route.at(instance, begin)
 
 
 async def read_log(

@@ -5,6 +5,7 @@ A gateway redirects: it says where an instance is, and the client goes there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -14,6 +15,8 @@ import anyio.abc
 
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, ConnectionLost, RpcError
+from pie_py.client.session import DURABLE_PATIENCE
+from pie_py.client.stream import Stream
 from pie_py.config.endpoint import BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey
 from pie_py.wire import methods
@@ -23,16 +26,9 @@ Value = TypeVar("Value")
 
 SILENT_SECONDS = 2.5  # of a node that answers a ping each 2 s: its machine may be cut off
 TRIES = 6  # of a launch, each on another node
-NODE_LOST = "node-lost: "  # what texts of instances begin with that have ended with their node
-
-
-class ResultStored(RpcError):
-    """An instance has ended with its node, and how it has ended is all that is left of it."""
-
-    def __init__(self, instance: str, state: str, text: str) -> None:
-        super().__init__("node-lost", f"{instance} has ended; its result is stored: ask for that")
-        self.state = state
-        self.text = text
+COMES_SECONDS = 30.0  # that a node has from taking a durable instance to its being alive there
+AGAIN_SECONDS = 0.3  # before a durable instance is looked for again
+MOST_MOVED = 1024  # durable instances of which the present node is remembered
 
 
 class Route:
@@ -42,15 +38,17 @@ class Route:
         """Takes the connection to the server that the client was given."""
         self.server = server
 
-    async def of_instance(self, instance: str) -> tuple[Connection, str]:
-        """The connection to where an instance is, and its id there."""
-        return self.server, instance
+    async def at(self, instance: str, act: Callable[[Connection], Awaitable[Value]]) -> Value:
+        """Acts at the server or node that has an instance."""
+        return await act(self.server)
 
-    async def moved(self, instance: str, text: str) -> tuple[Connection, str] | None:
-        """As `of_instance`, of one that has ended with a text and goes on elsewhere; None if it
-        does not.
-        """
-        return None
+    async def ask(self, asked: methods.OfInstance[Value]) -> Value:
+        """The answer of the server or node that has an instance."""
+
+        async def act(connection: Connection) -> Value:
+            return await connection.ask(asked)
+
+        return await self.at(asked.instance, act)
 
     async def launch(
         self,
@@ -59,14 +57,10 @@ class Route:
         prompt: str,
         start: Callable[[Connection, str], Awaitable[Value]],
         *,
-        recorded: bool,
+        durable: bool,
     ) -> Value:
         """Has `start` launch a program, by its name or hash, at a connection."""
         return await start(self.server, program)
-
-    async def end_of(self, instance: str) -> dict[str, str]:
-        """`state` and `text` of an instance, once it has ended for good."""
-        return await self.server.ask(methods.Result(instance))
 
 
 class Redirected(Route):
@@ -78,33 +72,97 @@ class Redirected(Route):
         key: ClientKey | None,
         patience: float,
         tasks: anyio.abc.TaskGroup,
+        cut_seconds: float,
     ) -> None:
         """Has no connection to a node yet. A node of which nothing is known is looked for so many
-        seconds.
+        seconds; one that is as silent as the gateway is lost after `cut_seconds`.
         """
+        self._cut_seconds = cut_seconds
         super().__init__(gateway)
         self._key = key
         self._patience = patience
         self._tasks = tasks
         self._nodes: dict[str, Connection] = {}  # by life
         self._connecting: dict[str, anyio.Lock] = {}
+        self._moved: dict[str, str] = {}  # lives where durable instances are, by instance
 
-    async def of_instance(self, instance: str, *, lost: bool = False) -> tuple[Connection, str]:
-        """The connection to the node that an instance runs on, and its id there: another one if it
-        was launched again. If `lost`, that node has answered that the instance has ended with
-        `node-lost`.
+    async def _of_instance(self, instance: str, *, lost: bool = False) -> Connection:
+        """The connection to the node that an instance runs on; if `lost`, the last one that was
+        told does not have it any more.
 
         Raises:
-            RpcError: `node-lost` if that node has ended; `not-found` of an id of no cluster.
-            ResultStored: if it has ended, and its result was stored.
+            RpcError: `node-lost` if that node has ended, and the instance with it; `busy` if it is
+                durable and no node has taken it yet; `not-found` of an id of no cluster.
         """
-        known = self._known(instance.rpartition("@")[2])
+        life = self._moved.get(instance, instance.rpartition("@")[2])
+        known = self._known(life)
         if known is not None and not lost:
-            return known, instance
+            return known
         there = await self._ask(methods.Where(instance, lost=lost))
-        if "state" in there:
-            raise ResultStored(instance, there["state"], there["text"])
-        return await self._reach(there), there.get("instance", instance)
+        connection = await self._reach(there)
+        self._moved.pop(instance, None)
+        if there["node"] != instance.rpartition("@")[2]:
+            self._moved[instance] = there["node"]
+            if len(self._moved) > MOST_MOVED:
+                del self._moved[next(iter(self._moved))]
+        return connection
+
+    async def at(self, instance: str, act: Callable[[Connection], Awaitable[Value]]) -> Value:
+        """Acts at the node that has an instance: at another one if it is durable, and its node is
+        lost meanwhile.
+        """
+        lost: RpcError | None = None
+        comes = math.inf  # until when it may be about to go on where it is not found
+        until = anyio.current_time() + DURABLE_PATIENCE
+        while True:
+            try:
+                connection = await self._of_instance(instance, lost=lost is not None)
+            except RpcError as error:
+                if error.code != "busy" or anyio.current_time() > until:
+                    raise error if lost is None else lost from None
+                await anyio.sleep(AGAIN_SECONDS)
+                continue
+            try:
+                return await act(connection)
+            except RpcError as error:
+                now = anyio.current_time()
+                if error.code == "not-found":
+                    comes = min(comes, now + COMES_SECONDS)
+                may_come = error.code == "node-lost" or (error.code == "not-found" and now < comes)
+                if not may_come or now > until:
+                    raise
+                lost = error
+            await anyio.sleep(AGAIN_SECONDS)
+
+    def _moves(self, stream: Stream, why: str) -> None:
+        self._tasks.start_soon(self._follow, stream, why)
+
+    async def _follow(self, stream: Stream, why: str) -> None:
+        """Has the stream of a durable instance go on where that does, whose node is lost."""
+        until = anyio.current_time() + DURABLE_PATIENCE
+        while stream.error is None and stream.ended is None:
+            problem: ClientError
+            try:
+                there = await self._ask(methods.Where(stream.instance, lost=True))
+            except RpcError as error:
+                problem = error
+                if error.code == "node-lost":  # it has no journal
+                    stream.finish("failed", why)
+                    return
+            except ClientError as error:
+                stream.close(error)
+                return
+            else:
+                try:
+                    await stream.move(await self._reach(there))
+                    self._moved[stream.instance] = there["node"]
+                    return
+                except ClientError as error:  # it is not there yet
+                    problem = error
+            if anyio.current_time() > until:
+                stream.close(problem)
+                return
+            await anyio.sleep(AGAIN_SECONDS)
 
     async def launch(
         self,
@@ -113,7 +171,7 @@ class Redirected(Route):
         prompt: str,
         start: Callable[[Connection, str], Awaitable[Value]],
         *,
-        recorded: bool,
+        durable: bool,
     ) -> Value:
         """Launches a program, by its name or hash, where the gateway says: near an instance or an
         export of a name, if given, or what is cached of its prompt's beginning. `start` launches on
@@ -121,9 +179,8 @@ class Redirected(Route):
 
         A node that takes no more, or ends before it has answered, has not run the program: the
         gateway names another one. Where users have used up their share, they may have it elsewhere.
-        A recorded launch outlives its node: one that ends may have recorded it.
+        A durable instance outlives its node: one that ends may have begun it.
         """
-        again = ("busy",) if recorded else ("busy", "node-lost")
         refused: dict[str, RpcError] = {}  # by life
         prefixes = prefix_hashes(prompt)
         for attempt in range(TRIES):
@@ -132,8 +189,11 @@ class Redirected(Route):
             except RpcError as error:
                 # That a node has refused it tells more than that no other one has room.
                 raise next(iter(refused.values()), error) from None
+            again: tuple[str, ...] = ("busy", "node-lost")
             try:
-                return await start(await self._reach(there), there["hash"])
+                connection = await self._reach(there)
+                again = ("busy",) if durable else again
+                return await start(connection, there["hash"])
             except RpcError as error:
                 if attempt == TRIES - 1:
                     raise
@@ -144,55 +204,6 @@ class Redirected(Route):
                     raise
             await anyio.sleep(0.1 * 2**attempt)
         raise AssertionError("the last try returns or raises")
-
-    async def moved(self, instance: str, text: str) -> tuple[Connection, str] | None:
-        """Where an instance goes on that has ended with a text; None if it does not.
-
-        Raises:
-            ResultStored: if it has ended there, too.
-        """
-        if not text.startswith(NODE_LOST):
-            return None
-        try:
-            return await self.of_instance(instance, lost=True)
-        except ResultStored:
-            raise
-        except RpcError as error:
-            if error.code != "node-lost":
-                raise
-            return None
-
-    async def end_of(self, instance: str) -> dict[str, str]:
-        """How an instance ends, in its last run if it is launched again."""
-        try:
-            return await self._last_end(*await self.of_instance(instance))
-        except ResultStored as ended:
-            return {"state": ended.state, "text": ended.text}
-
-    async def _last_end(self, connection: Connection, present: str) -> dict[str, str]:
-        while True:
-            ended: dict[str, str] | None = None
-            lost: RpcError | None = None
-            try:
-                ended = await connection.ask(methods.Result(present))
-            except RpcError as error:
-                if error.code != "node-lost":
-                    raise
-                lost = error
-            try:
-                moved = await self.moved(present, NODE_LOST if ended is None else ended["text"])
-            except RpcError as error:
-                if error.code != "busy":
-                    raise
-                await anyio.sleep(1.0)  # its next run is to come
-                continue
-            if moved is not None:
-                connection, present = moved
-            elif ended is not None:
-                return ended
-            else:
-                assert lost is not None
-                raise lost
 
     def _known(self, life: str) -> Connection | None:
         connection = self._nodes.get(life)
@@ -236,6 +247,7 @@ class Redirected(Route):
         endpoint, key = self._way(there)
         connection = Connection(endpoint, key, self._patience)
         connection.session.life = life
+        connection.session.on_moved = self._moves
         await self._tasks.start(connection.run)
         self._tasks.start_soon(self._watch, life, connection)
         problem = await connection.ready()
@@ -248,16 +260,21 @@ class Redirected(Route):
 
     async def _watch(self, life: str, connection: Connection) -> None:
         """While the node is not reached, asks the gateway whether it is lost."""
-        session = connection.session
+        session, since = connection.session, anyio.current_time()
         while session.error is None:
             await anyio.sleep(0.25)
             if session.silent_seconds < SILENT_SECONDS or session.error is not None:
+                since = anyio.current_time() - min(session.silent_seconds, SILENT_SECONDS)
                 continue
-            try:
-                await self.server.ask(methods.Where(life, broken=True))
-            except RpcError as error:
-                if error.code == "node-lost":
-                    session.lose(f"node-lost: {error.message}")
-            except ClientError:
-                if self.server.session.error is not None:
-                    return  # its patience decides
+            with anyio.move_on_after(since + self._cut_seconds - anyio.current_time()) as cut:
+                try:
+                    await self.server.ask(methods.Where(life, broken=True))
+                except RpcError as error:
+                    if error.code == "node-lost":
+                        session.lose(f"node-lost: {error.message}")
+                except ClientError:
+                    if self.server.session.error is not None:
+                        return  # its patience decides
+                since = anyio.current_time()
+            if cut.cancelled_caught:
+                session.lose(f"node-lost: neither node {life} nor the gateway answers")

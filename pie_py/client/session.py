@@ -115,6 +115,8 @@ class Session:
         self.on_known: Callable[[], None] = lambda: None  # called by the first welcome or by death
         self.calls = Calls()
         self.life: str | None = None  # of a cluster's node, that this session is with alone
+        # Called with the stream of a durable instance that goes on elsewhere, and why.
+        self.on_moved: Callable[[Stream, str], None] | None = None
         self._id = session
         self._server = server
         self._patience = patience
@@ -169,10 +171,19 @@ class Session:
         self.on_known()
 
     def lose(self, reason: str) -> None:
-        """The node of a cluster is gone, and with it the instances: their streams end."""
+        """The node of a cluster is gone, and with it the instances: their streams end, but those of
+        durable ones.
+        """
         for stream in list(self._streams.values()):
-            stream.finish("failed", reason)
+            self._gone(stream, reason)
         self.die(RpcError("node-lost", reason))
+
+    def _gone(self, stream: Stream, reason: str) -> None:
+        if stream.durable and self.on_moved is not None:
+            del self._streams[stream.instance]
+            self.on_moved(stream, reason)
+        else:
+            stream.finish("failed", reason)
 
     def leave(self) -> None:
         """The client leaves on purpose: the server need not keep the session."""
@@ -190,7 +201,11 @@ class Session:
             if self._has_durable:
                 patience = max(patience, DURABLE_PATIENCE)
             if now - self._lost_at > patience:
-                self.die(self._unreachable())
+                if self._is_of_gateway:  # which its machine starts again: what waits fails
+                    self._lost_at = now
+                    self.calls.fail(self._unreachable())
+                else:
+                    self.die(self._unreachable())
             elif now - self._said > self.heartbeat:
                 # The server may have dropped the welcome: the client was too far behind in reading.
                 self.connected()
@@ -281,6 +296,9 @@ class Session:
                 # The server would take what comes before its welcome for a new session's.
                 self.disconnected()
                 self.connected()
+            case Closed(instance, "node-lost", text):
+                if (stream := self._streams.get(instance)) is not None:
+                    self._gone(stream, f"node-lost: {text}")
             case Closed(instance, code, text):
                 if (stream := self._streams.pop(instance, None)) is not None:
                     stream.close(RpcError(code, text))
@@ -288,7 +306,7 @@ class Session:
                 self.die(ServerUnreachable(f"{self._server} refuses: {text}"))
             case Bye(reason) if self.life is not None:
                 self.lose(f"node-lost: node {self.life} has ended: {reason}")
-            case Bye() if self._has_durable:
+            case Bye() if self._has_durable or self._is_of_gateway:
                 self.disconnected()  # there is another server soon
             case Bye(reason):
                 self.die(ConnectionLost(f"{self._server} has ended the session: {reason}"))
@@ -347,7 +365,17 @@ class Session:
     def _change(self, change: Change) -> None:
         self.state = TRANSITIONS[self.state, change]
 
+    @property
+    def _is_of_gateway(self) -> bool:
+        """Whether it is with a cluster's gateway: instances and streams are at its nodes."""
+        return bool(self.facts.get("cluster"))
+
     def _unreachable(self) -> ServerUnreachable:
+        if self._is_of_gateway:
+            return ServerUnreachable(
+                f"the cluster's gateway at {self._server} has not come back within"
+                f" {self._patience:g} s; `pie-py cluster up` on its head starts it again"
+            )
         lost = "has not come back" if self._known else "does not answer"
         return ServerUnreachable(
             f"the server at {self._server} {lost} within {self._patience:g} s; `pie-py serve`"

@@ -29,6 +29,15 @@ class StreamSession(Protocol):
         """From now on no stream gets an instance's items."""
 
 
+class Asks(Protocol):
+    """A connection, as a stream that moves sees it."""
+
+    session: Any
+
+    async def request(self, method: str, *, read: Callable[[Any], Any], **params: Any) -> Any:
+        """Asks the server."""
+
+
 class Stream:
     """Messages in order, none twice and none missing, over reconnections too.
 
@@ -52,6 +61,12 @@ class Stream:
         self._received, self._received_bytes = first, 0
         self._consumed, self._consumed_bytes = first, 0
         self._acked, self._acked_bytes = first, 0
+
+    @property
+    def life(self) -> str | None:
+        """That of the cluster's node which has the instance."""
+        life: str | None = self._session.facts.get("life")
+        return life
 
     def __len__(self) -> int:
         """Messages that have arrived and were not taken."""
@@ -112,6 +127,18 @@ class Stream:
             return
         params = {"instance": self.instance, "window": WINDOW, "received": self._received}
         self._session.request("attach", params).then = self._reattached
+
+    async def move(self, connection: Asks) -> None:
+        """Goes on at another node, that has the instance now. Raises `ClientError` if it cannot."""
+
+        def read(answer: dict[str, Any]) -> None:
+            self._session = connection.session
+            connection.session.open_stream(self)
+            if answer["state"] != "running":
+                self.finish(answer["state"], answer["text"])
+
+        params = {"instance": self.instance, "window": WINDOW, "received": self._received}
+        await connection.request("attach", read=read, **params)
 
     def close(self, error: ClientError) -> None:
         """No more items come."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial, wraps
 from inspect import signature
 from threading import Lock
@@ -79,7 +79,8 @@ def _iterate(portal: BlockingPortal, values: AsyncIterator[Value]) -> Iterator[V
         while (value := _ask(portal, following)) is not _END:
             yield value
     finally:
-        portal.call(close)
+        with suppress(RuntimeError):  # the client was closed before, and the loop with it
+            portal.call(close)
 
 
 def _like(
@@ -258,6 +259,9 @@ class Client(_Proxy[asynchronous.Client]):
         self._closed = False
         self._connecting = Lock()
 
+    def __repr__(self) -> str:
+        return f"<Client, {'not ' * (self._stack is None)}connected>"
+
     @classmethod
     def local(cls, *models: str, **settings: Any) -> Client:
         """A client of the server that runs on this machine; if none does, of one that it starts.
@@ -326,6 +330,8 @@ class Client(_Proxy[asynchronous.Client]):
 
     server_info = _waits(asynchronous.Client.server_info)
     models = _waits(asynchronous.Client.models)
+    load_model = _waits(asynchronous.Client.load_model)
+    unload_model = _waits(asynchronous.Client.unload_model)
     adapters = _waits(asynchronous.Client.adapters)
     load_adapter = _waits(asynchronous.Client.load_adapter)
     unload_adapter = _waits(asynchronous.Client.unload_adapter)
@@ -333,6 +339,7 @@ class Client(_Proxy[asynchronous.Client]):
     register_mcp = _waits(asynchronous.Client.register_mcp)
     unregister_mcp = _waits(asynchronous.Client.unregister_mcp)
     programs = _waits(asynchronous.Client.programs)
+    make_current = _waits(asynchronous.Client.make_current)
     instances = _waits(asynchronous.Client.instances)
     quota = _waits(asynchronous.Client.quota)
     stats = _waits(asynchronous.Client.stats)

@@ -4,6 +4,7 @@ process has used it for long, as that of past versions; and how much users' fold
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -14,6 +15,7 @@ from urllib.parse import quote
 import platformdirs
 
 FILES_FOLDER = "batches"  # of the data folder: files and batches of each user
+RESPONSES_FILE = "responses.json"  # of it: what the gateway keeps in its memory of each user
 BLOCK = 4096  # bytes of the disk that a file takes at least
 
 
@@ -75,3 +77,12 @@ def bytes_on_disk(folder: Path) -> int:
             with suppress(FileNotFoundError):  # it was removed meanwhile
                 total += on_disk(each.stat().st_size)
     return total
+
+
+def told_bytes(path: Path, user: str) -> int:
+    """Bytes of a user that a file tells of, whose writer has them in its memory; none if the writer
+    does not run.
+    """
+    with suppress(FileNotFoundError):
+        return int(json.loads(path.read_bytes()).get(user, 0))
+    return 0

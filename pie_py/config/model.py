@@ -27,6 +27,7 @@ class ModelConfig(Section):
 
     source: str = EMBEDDED_MODEL  # a folder, .gguf file, hub id or name
     name: str | None = None  # how inferlets call it; the folder's or id's last part by default
+    on_demand: bool = False  # loaded when it is first asked for, as `[on_demand]` says
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights; auto: the checkpoint's
     # On a CPU weights are rounded to so many bits; by default they are the checkpoint's.
     quantize: Literal["int8", "int4"] | None = None
@@ -57,3 +58,8 @@ class ModelConfig(Section):
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
 
     _check_names = field_validator("adapters")(check_names)
+
+    @property
+    def called(self) -> str:
+        """How inferlets call it."""
+        return self.name or Path(self.source).name

@@ -35,6 +35,7 @@ from pie_py.config.services import (
     DurableConfig,
     GrammarConfig,
     MessagingConfig,
+    OnDemandConfig,
     RecordingConfig,
     StoreConfig,
 )
@@ -65,6 +66,7 @@ class ServerConfig(BaseSettings):
     data_folder: Path = Path(platformdirs.user_data_dir("pie_py"))  # programs, keys
     cache_folder: Path = kept_files.cache_folder()  # compiled code
     models: tuple[ModelConfig, ...] = (ModelConfig(),)
+    on_demand: OnDemandConfig = OnDemandConfig()
     # Users whose keys may load adapters, and see all; users without need of a key may, too.
     admins: tuple[str, ...] = ()
     log: LogConfig = LogConfig()

@@ -47,6 +47,17 @@ class GrammarConfig(Section):
     shared: bool = False
 
 
+class OnDemandConfig(Section):
+    """Models that are loaded when they are first asked for: `on_demand = true` in `[[models]]`."""
+
+    # without a request, or a program that holds something of it
+    idle_seconds: PositiveFloat = 300.0
+    most: PositiveInt | None = None  # loaded at once; None: as many as memory allows
+    # Bytes of the host that their workers take together; None: what is free when one is loaded.
+    memory: PositiveInt | None = None
+    wait_seconds: PositiveFloat = 60.0  # of a request over HTTP; of a program, for room
+
+
 class RecordingConfig(Section):
     """Records of programs' API calls, with all that they send and get: to find bugs with."""
 
@@ -63,3 +74,5 @@ class DurableConfig(Section):
     journal_bytes: PositiveInt = 256 << 20  # of one instance; it ends by name beyond that
     bytes: PositiveInt = 8 << 30  # of all journals, of which a user has a share
     keep_seconds: PositiveFloat = 86400.0  # journals of instances that have ended
+    # Of waiting for a client, a timer or a topic, after which an instance has no memory.
+    idle_seconds: PositiveFloat = 60.0

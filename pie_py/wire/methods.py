@@ -61,7 +61,23 @@ class Server(Method[Facts]):
 
 
 class Models(Method[list[Facts]]):
-    """The served models, default first."""
+    """The served models, default first, with their `state`."""
+
+    unloaded: bool = False  # also those that are not loaded, of which little may be known
+
+
+class LoadModel(Method[None]):
+    """Null, once a model that is loaded by request is."""
+
+    model: str
+    keep: Annotated[float, msgspec.Meta(ge=0, le=1e12)] | None = None  # seconds, when it is not
+    # used; for operators only
+
+
+class UnloadModel(Method[None]):
+    """Null, once its memory is free; operators only."""
+
+    model: str
 
 
 class Programs(Method[list[Facts]]):
@@ -171,16 +187,9 @@ class Launch(Method[Facts]):
     args: list[str] = []
     detached: bool = False
     window: Number = DEFAULT_WINDOW
-    restart: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0  # in a cluster with a database
-    keep: bool = False  # likewise
     durable: bool = False  # it goes on after a crash of the server
-
-
-class LaunchAgain(Method[Facts]):
-    """`instance`; for gateways alone."""
-
-    launch: str  # its name
-    run: Number  # the last one
+    # Messages that no client reads give way to newer ones; else a full mailbox holds it up.
+    keep_newest: bool = False
 
 
 class OfInstance(Method[Value], Generic[Value]):
@@ -252,8 +261,11 @@ class Trace(OfInstance[Facts]):
 
 class Inspect(OfInstance[Facts]):
     """As of `instances`; what it has sent last (`sent`), its result or why it failed (`end`),
-    queued commands, pages, and the contexts and other instances that have them.
+    queued commands, pages, and the contexts and other instances that have them; of one `context`,
+    by its `queue`, the `context_tokens`.
     """
+
+    context: int | None = None
 
 
 # Of a cluster's gateway alone.
@@ -271,13 +283,13 @@ class Place(Method[Facts]):
 
 
 class Where(Method[Facts]):
-    """`node`, `endpoint`, `key`, and another `instance` if it was launched again; `state` and
-    `text` if its result alone is kept; or `node-lost`.
+    """`node`, `endpoint`, `key`, of a durable instance those of the node where it goes on; or
+    `node-lost`.
     """
 
     instance: Text  # or a life alone
     broken: bool = False  # the client has lost the node
-    lost: bool = False  # the node said `node-lost`
+    lost: bool = False  # that node does not have it any more
 
 
 class Nodes(Method[list[Facts]]):
@@ -309,10 +321,11 @@ Methods: TypeAlias = tuple[type[Method[Any]], ...]
 
 OF_ALL_NODES: Methods = (
     Server, Models, Programs, Instances, Stats, Quota, Has, Upload, UploadChunk, RemoveProgram,
-    Adapters, LoadAdapter, UnloadAdapter, McpServers, RegisterMcp, UnregisterMcp,
+    LoadModel, UnloadModel, Adapters, LoadAdapter, UnloadAdapter, McpServers, RegisterMcp,
+    UnregisterMcp,
 )  # fmt: skip
 OF_INSTANCES: Methods = (
-    Launch, LaunchAgain, Attach, Resume, Branch, Calls, Detach, Send, Result, Kill, Logs, Trace,
+    Launch, Attach, Resume, Branch, Calls, Detach, Send, Result, Kill, Logs, Trace,
     Inspect,
 )  # fmt: skip
 OF_GATEWAYS: Methods = (Place, Where, Nodes, Drain, Program, ProgramBytes)

@@ -47,7 +47,7 @@ class EmbedImage:
     lengths: Int32  # [n] bytes of each file
     files: Uint32  # the files, each padded to whole words
     positions: Int32  # [e] image by image; all the same for those of an image in rows and columns
-    embeds: Int32  # [e] as many as the model's rule says
+    embeds: Int32  # [e] as many as the worker has measured
 
 
 @dataclass(slots=True)
@@ -434,6 +434,8 @@ class PlanResult:
     first: int = 0  # batch that the first result belongs to
     last: bool = True  # whether the plan is done; with less than all results if it was cut
     idle_ns: int = 0  # between the end of the plan before, of any model, and the start of this one
+    long_turns: int = 0  # of the worker so far, over the budget of those of its loop
+    longest_turn: float = 0.0  # of those, in seconds
 
 
 @dataclass(slots=True)
@@ -455,7 +457,9 @@ class ModelDescription:
     bos_token: int | None
     dtype: str
     traits: list[str]
-    image_rule: dict[str, int] | None = None  # `ImageRule`'s fields; None if it reads text only
+    # What its chat template writes where an image belongs; None if it reads text only.
+    image_place: str | None = None
+    image_rows: bool = False  # images have rows and columns: their embeds stand at one position
     draft_embeds: int = 0  # more of them, behind those, for guessed tokens of a plan
     samplers: int = 1024  # samplers in the pool
     count_rows: int = 1024  # most samplers that remember tokens, as penalties do
@@ -526,6 +530,27 @@ class AdapterDone:
 
 
 @dataclass(slots=True)
+class MeasureImage:
+    """Asks the worker what an image of a size takes; it answers with `ImageMeasured`."""
+
+    model: str
+    width: int
+    height: int
+
+
+@dataclass(slots=True)
+class ImageMeasured:
+    """The worker's answer to `MeasureImage`."""
+
+    model: str
+    width: int
+    height: int
+    embeds: int
+    positions: int
+    error: str | None
+
+
+@dataclass(slots=True)
 class Doing:
     """What a worker does before its `Hello` that takes long the first time, for a person."""
 
@@ -564,4 +589,6 @@ Message: TypeAlias = (
     | LoadAdapter
     | UnloadAdapter
     | AdapterDone
+    | MeasureImage
+    | ImageMeasured
 )

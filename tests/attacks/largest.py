@@ -36,6 +36,8 @@ def least(of: inspect.Type) -> Any:
             return of.ge if of.ge is not None else 1
         case inspect.BoolType():
             return True
+        case inspect.BytesType():
+            return b"a"
         case inspect.ListType():
             return [least(of.item_type)] * max(1, of.min_length or 0)
         case inspect.DictType():
@@ -56,6 +58,8 @@ def _large(of: inspect.Type, long: int, many: int) -> Iterator[Any]:
         case inspect.StrType():
             yield "a" * (of.max_length or long)
             yield "ä\n" * ((of.max_length or long) // 4)
+        case inspect.BytesType():
+            yield b"a" * long
         case inspect.ListType():
             yield [least(of.item_type)] * (of.max_length or many)
             yield from ([value] for value in _large(of.item_type, long, many))

@@ -138,9 +138,7 @@ def bodies(client: Client, place: Place, end: float) -> list[str]:
 
 def pings(client: Client, place: Place, end: float) -> list[str]:
     """WebSockets whose frames are for control."""
-    head = b"GET /v1/inferlets/none/session HTTP/1.1\r\n" + HOST + _key(place)
-    head += b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-    head += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    head = _upgrade(b"/v1/inferlets/none/session", place)
     with _connections(place, 40) as made:
         for each in made:
             with suppress(OSError):
@@ -150,12 +148,21 @@ def pings(client: Client, place: Place, end: float) -> list[str]:
     return []
 
 
+def _upgrade(path: bytes, place: Place) -> bytes:
+    """The request for a WebSocket."""
+    return (
+        b"GET " + path + b" HTTP/1.1\r\n" + HOST + _key(place) + b"Upgrade: websocket\r\n"
+        b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+
+
 def live(client: Client, place: Place, end: float) -> list[str]:
     """400 live pages."""
     with _connections(place, 400) as made:
         for each in made:
             with suppress(OSError):
-                each.send(b"GET /v1/live HTTP/1.1\r\n" + HOST + _key(place) + b"\r\n")
+                each.send(_upgrade(b"/v1/live", place))
         while time.monotonic() < end:
             time.sleep(0.5)
             for each in made:

@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
+import gc
+import random
+import sqlite3
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
+import trio
 from hypothesis import given, settings
 from support.gateways import Gateway
-from support.instances import failure
+from support.instances import failure, is_ready, take_text
 from support.programs_read import create_sampler
+from support.rig import Rig, messaging, runtime
 from support.scheduler_fixtures import Guest
 from support.scheduler_fixtures import Server as Scheduler
 from support.servers import Server
 
 from inferlet import device
 from inferlet.device import Tensor
-from pie_control.api import sample
+from pie_control.api import sample, session
 from pie_control.api.binder import queue_of
+from pie_control.instances.instance import InstanceState
+from pie_gateway.openai.stored import Responses, Stored
 from pie_py.config.limits import Quota
 
 SAYS = b"async def main(args):\n    return chr(int(args[1])) * int(args[0])\n"
+STORES = b"""
+from inferlet import store
+async def main(args):
+    await store.set(args[0], b"v" * int(args[1]))
+"""
 ENDPOINT = "/v1/embeddings"
-KINDS = ("bytes of files and batches", "bytes of results")
-steps = st.lists(
-    st.tuples(
-        st.sampled_from(["upload", "name", "batch", "remove", "result"]), st.integers(0, 200_000)
-    ),
-    min_size=5,
-    max_size=25,
+ON_DISK = (
+    *("bytes of files and batches", "bytes of results", "bytes of programs"),
+    *("bytes of MCP servers", "bytes of journals", "bytes of the store"),
 )
+EMPTY_STORE = 5 * 4096  # what its tables take, of all users
+FOLDERS = ("batches", "results", "programs/blobs", "mcp", "journals")
+DOES = ("upload", "name", "batch", "remove", "result", "store", "mcp", "program", "durable")
+steps = st.lists(st.tuples(st.sampled_from(DOES), st.integers(0, 200_000)), min_size=5, max_size=25)
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +55,23 @@ def kept() -> Iterator[tuple[Path, Any, Any]]:
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
         folder = Path(name)
         with (
-            Server(folder) as server,
+            Server(folder, http={"allow": ["mcp.example.com"]}) as server,
             server.client() as client,
             Gateway(server, folder) as gateway,
             gateway.http() as http,
         ):
             client.upload(SAYS, "says")
+            client.upload(STORES, "stores")
             yield folder / "data", client, http
 
 
-@settings(max_examples=6)
+def charged(client: Any) -> dict[str, int]:
+    """What the ledger has of the one user, by kind."""
+    [quota] = client.quota()
+    return {each["kind"]: each["has"] for each in quota["kinds"]}
+
+
+@settings(max_examples=3)
 @given(steps)
 def test_what_is_on_disk_is_what_is_charged(
     kept: tuple[Path, Any, Any], steps: list[tuple[str, int]]
@@ -60,14 +81,21 @@ def test_what_is_on_disk_is_what_is_charged(
         _do(client, http, kind, number)
     until = time.monotonic() + 30
     while True:  # results are written by and by, and batches go on
-        [quota] = client.quota()
-        has = {each["kind"]: each["has"] for each in quota["kinds"]}
-        charged = sum(has[kind] for kind in KINDS)
-        found = [path.stat() for name in ("batches", "results") for path in _files(folder / name)]
-        size = sum(each.st_blocks * 512 for each in found)
-        if abs(size - charged) <= 0.1 * size:
+        has = charged(client)
+        found = [path.stat() for name in FOLDERS for path in _files(folder / name)]
+        size = sum(each.st_blocks * 512 for each in found) + _pages(folder / "store.sqlite3")
+        size -= EMPTY_STORE
+        if abs(size - sum(has[kind] for kind in ON_DISK)) <= 0.1 * size:
             return
-        assert time.monotonic() < until, (size, charged, steps)
+        assert time.monotonic() < until, (size, has, steps)
+
+
+def _pages(path: Path) -> int:
+    """Bytes of a database that are in use."""
+    with closing(sqlite3.connect(path)) as database:
+        ask = ("page_count", "freelist_count", "page_size")
+        pages, free, size = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in ask)
+    return int((pages - free) * size)
 
 
 def _do(client: Any, http: Any, kind: str, number: int) -> None:
@@ -86,13 +114,101 @@ def _do(client: Any, http: Any, kind: str, number: int) -> None:
             assert http.post("/v1/batches", json=body).status_code == 200
         case "remove" if files:
             assert http.delete(f"/v1/files/{files[number % len(files)]}").status_code == 200
-        case "result":
-            made = client.launch("says", [str(number // 8), str(number % 2 * 97)], detached=True)
+        case "result" | "durable":
+            args = [str(number // 8), str(number % 2 * 97)]
+            durable = kind == "durable"
+            made = client.launch("says", args, detached=not durable, durable=durable)
             client.attach(made.id).result()
+        case "store":
+            client.launch("stores", [f"k{number % 9}", f"{number}"]).result()
+        case "mcp":
+            mine = [each["name"] for each in client.mcp_servers() if each["own"]]
+            if f"m{number % 8}" in mine:
+                client.unregister_mcp(f"m{number % 8}")
+            else:
+                headers = {"x-key": "k" * (number % 8000)}
+                client.register_mcp(f"m{number % 8}", "https://mcp.example.com/", headers=headers)
+        case "program":
+            source = SAYS + b"#" * number
+            client.upload(source, f"p{number}")
 
 
 def _files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_responses_are_charged_while_they_are_kept(kept: tuple[Path, Any, Any]) -> None:
+    _, client, http = kept
+    asked = {"model": "pie-tiny", "input": "x " * 1000, "max_output_tokens": 1}
+    made = [http.post("/v1/responses", json=asked).json()["id"] for _ in range(3)]
+    for name in ("", *made):
+        if name:
+            assert http.delete(f"/v1/responses/{name}").status_code == 200
+            made = made[1:]
+        least, until = 2000 * len(made), time.monotonic() + 30
+        while not least <= charged(client)["bytes of responses"] <= 3 * least:
+            assert time.monotonic() < until
+
+
+IN_MEMORY = ("bytes of messages", "bytes of work queues", "bytes of ended instances")
+ACTS = ("send", "push", "pull", "subscribe", "leave", "tell", "end", "respond", "forget")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_in_memory_is_what_is_charged(seed: int) -> None:
+    _in_memory(random.Random(seed))  # what is made once is there then
+    tracemalloc.start()
+    try:
+        has, size = _in_memory(random.Random(seed))
+    finally:
+        tracemalloc.stop()
+    assert abs(size - sum(has.values())) <= 0.1 * size, (size, has)
+
+
+def _in_memory(chance: random.Random) -> tuple[dict[str, int], int]:
+    """What is charged for some acts, and the memory that they take."""
+    rig, responses = Rig(), Responses(Path())
+    one = rig.launch()
+    gc.collect()
+    before, _ = tracemalloc.get_traced_memory() if tracemalloc.is_tracing() else (0, 0)
+    subscriptions: dict[int, int] = {}
+    kept: set[str] = set()
+    for _ in range(500):
+        act, number = chance.choice(ACTS), chance.randrange(30)
+        text = chance.choice("aä漢") * chance.randrange(3000) + chance.choice(["", "😀"])
+        name = f"r{number}"
+        match act:
+            case "send":
+                session.send(one, text)
+            case "push":
+                messaging.push(one, f"{number}", text)
+            case "pull":
+                future = messaging.pull(one, f"{number}")
+                if is_ready(one, future):
+                    take_text(one, future)
+                else:
+                    runtime.cancel(one, future)
+            case "subscribe" if number not in subscriptions:
+                subscriptions[number] = messaging.subscribe(one, f"{number}" * 100)
+            case "leave" if number in subscriptions:
+                messaging.unsubscribe(one, subscriptions.pop(number))
+            case "tell":
+                messaging.broadcast(one, f"{number}" * 100, text)
+            case "end":
+                rig.registry.end(rig.launch(), InstanceState.FINISHED, text)
+            case "respond":
+                data = text.encode()
+                made = Stored(data, data[::-1], data.upper(), (f"m{number}",))
+                responses.keep("ann", name, made)
+                kept.add(name)
+            case "forget" if name in kept:
+                responses.forget("ann", name)
+                kept.remove(name)
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory() if tracemalloc.is_tracing() else (0, 0)
+    quota = trio.run(rig.parts.shares.of_user, "ann")
+    has = {each["kind"]: each["has"] for each in quota["kinds"] if each["kind"] in IN_MEMORY}
+    return {**has, "responses": responses.bytes_of().get("ann", 0)}, after - before
 
 
 @device.program

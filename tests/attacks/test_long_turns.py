@@ -22,7 +22,7 @@ from support.servers import Server
 
 from pie_gateway.operations import OPERATIONS
 from pie_gateway.schemas.inferlets import LaunchRequest
-from pie_py.wire import methods
+from pie_py.wire import javascript, methods, modules, samplers
 from pie_py.wire.rpc import PROTOCOL, Ack, Hello, Message, Request, Resume, encode
 
 JSON = {"content-type": "application/json"}
@@ -96,6 +96,25 @@ def test_no_form_holds_a_loop(both: tuple[Server, Gateway]) -> None:
             watched.note(name)
         for _ in range(3):
             assert http.get("/v1/files", params={"limit": 10_000}).status_code == 200
+    watched.check()
+
+
+def test_no_program_holds_a_loop(both: tuple[Server, Gateway]) -> None:
+    watched = Watched(both)
+    size = 31_000_000
+    programs = {
+        "component": b"\0asm" + b"\1" * size,
+        "lines": b"x = 1\n" * 500_000,
+        "one line": b"x = [" + b"1," * 1_000_000 + b"]\n",
+        "modules": modules.MARK + b"\x93" * size,
+        "JavaScript": javascript.MARK + b"[" * size,
+        "sampler": samplers.MARK + b"x\n" * (size // 2),
+    }
+    with both[1].http() as http:
+        for name, data in programs.items():
+            answer = http.post("/v1/programs", params={"name": "p"}, content=data, timeout=200)
+            assert answer.status_code != 500, (name, answer.text[:300])
+            watched.note(name, answer.status_code)
     watched.check()
 
 

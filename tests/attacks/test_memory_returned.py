@@ -89,9 +89,9 @@ def test_an_instance_that_has_ended_keeps_no_message_for_itself() -> None:
     rig = Rig()
     instance = rig.launch()
     for _ in range(8):
-        instance.blobs.put(bytes(1 << 20), 1 << 20)
-        instance.texts.put("x" * 1000, 1000)
-    instance.outbox.put("said", 4)
+        instance.blobs.put(bytes(1 << 20))
+        instance.texts.put("x" * 1000)
+    instance.outbox.put("said")
     rig.end(instance)
     assert len(instance.blobs) == len(instance.texts) == 0
     assert instance.outbox.pop() == "said"

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from support.instances import failure, is_ready
+import trio
+from support.instances import failure, is_ready, take_text
 from support.programs_read import create_sampler
-from support.rig import Rig, runtime
+from support.rig import PROGRAM, Rig, messaging, runtime
 from support.rpc_world import Server as Clients
 from support.scheduler_fixtures import Guest, Server
 
 from inferlet import Sampler
 from pie_control.api import allocate, session
+from pie_control.api.messaging.channel import OWN_BYTES
 from pie_control.instances.instance import InstanceState
+from pie_control.instances.mailbox import kept_bytes
 from pie_control.rpc import sessions
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.limits import Quota
 from pie_py.config.server import ServerConfig
+from pie_py.config.services import DurableConfig
 from pie_py.wire.rpc import PROTOCOL, Hello, Refused, Welcome
 
 
@@ -52,26 +58,73 @@ def test_one_user_launches_so_many_a_second() -> None:
 
 
 def test_one_user_leaves_memory_for_messages_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pie_control.wiring.MESSAGE_BYTES", 1000)
+    monkeypatch.setattr("pie_control.wiring.MESSAGE_BYTES", 5000)
     rig = Rig(ServerConfig(quota=Quota()))
     first, second = rig.launch("mallory"), rig.launch("mallory")
     victim = rig.launch("victim")
+    heard, not_heard = (messaging.subscribe(one, "t") for one in (second, victim))
     session.send(first, "x" * 400)
+    messaging.broadcast(first, "t", "x" * 400)
     session.send_blob(second, b"x" * 400)  # the last one may go beyond the share
-    with failure("would-block", "800 bytes of messages", "one user may have"):
+    held = OWN_BYTES + 1 + 2 * kept_bytes("x" * 400) + kept_bytes(b"x" * 400)
+    assert rig.registry.users.messages("mallory") == held
+    with failure("would-block", f"{held} bytes of messages", "one user may have"):
         session.send(first, "y")
+    with failure("would-block", "has not read 1 messages"):
+        messaging.broadcast(first, "t", "y")
+    assert messaging.broadcast(victim, "t", "z" * 400) == 1
     session.send(victim, "z" * 400)
     waits = [session.writable(one) for one in (first, second)]
-    assert not any(is_ready(one, wait) for one, wait in zip((first, second), waits, strict=True))
+    waits.append(messaging.broadcast_room(first, "t"))
+    writers = (first, second, first)
+    assert not any(is_ready(one, wait) for one, wait in zip(writers, waits, strict=True))
     second.outbox.pop()
-    assert all(is_ready(one, wait) for one, wait in zip((first, second), waits, strict=True))
-    session.send(second, "y" * 100)
+    assert all(is_ready(one, wait) for one, wait in zip(writers, waits, strict=True))
+    session.send(second, "y" * 500)
     wait = session.writable(first)
-    rig.end(second)
+    assert not is_ready(first, wait)
+    assert take_text(second, messaging.next_message(second, heard)) == "x" * 400
     assert is_ready(first, wait)
-    assert rig.registry.users.messages("mallory") == 400
+    rig.end(second)
+    assert rig.registry.users.messages("mallory") == kept_bytes("x" * 400)
     rig.end(first)
     assert rig.registry.users.messages("mallory") == 0
+    assert take_text(victim, messaging.next_message(victim, not_heard)) == "z" * 400
+
+
+def test_who_waits_for_two_kinds_of_room_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a topic whose box is read while the user's other messages leave no room."""
+    monkeypatch.setattr("pie_control.wiring.MESSAGE_BYTES", 3000)
+    rig = Rig(ServerConfig(quota=Quota()))
+    sender, reader = rig.launch("mallory"), rig.launch("mallory", mailbox_bytes=400)
+    heard = messaging.subscribe(reader, "t")
+    messaging.broadcast(sender, "t", "x" * 400)
+    room = messaging.broadcast_room(sender, "t")
+    session.send(sender, "x" * 1600)
+    assert take_text(reader, messaging.next_message(reader, heard)) == "x" * 400
+    assert not is_ready(sender, room)
+    sender.outbox.pop()
+    assert is_ready(sender, room)
+
+
+def test_one_user_leaves_the_disk_to_others(tmp_path: Path) -> None:
+    config = ServerConfig(
+        data_folder=tmp_path, durable=DurableConfig(bytes=6000), quota=Quota(share=0.5)
+    )
+    durable = Rig(config).parts.durable
+    head = {"journal": 1, "user": "mallory"}
+    entries = [head, ["model", "x" * 3000, ""]]
+    size = trio.run(durable.shelf.create, "a", "mallory", entries)
+    durable.shelf.open("a", "mallory", size)
+    held = durable.shelf.bytes_of("mallory")
+    with failure("limit-exceeded", f"your journals have {held} bytes", "one user may have"):
+        trio.run(durable._begin, PROGRAM, [], "mallory", [])
+    with failure("not-found", "no program"):  # there is room; this server has no programs
+        trio.run(durable._begin, PROGRAM, [], "victim", [])
+    durable.shelf.end("a", "killed", "")
+    with failure("not-found", "no program"):  # what has ended has made room
+        trio.run(durable._begin, PROGRAM, [], "mallory", [])
+    assert not (tmp_path / "journals" / "a.journal").exists()
 
 
 def test_one_user_leaves_futures_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

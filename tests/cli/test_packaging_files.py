@@ -44,8 +44,9 @@ def free_port() -> int:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
-def test_the_unit_is_one(tmp_path: Path) -> None:
-    unit = tmp_path / "pie-py.service"
+@pytest.mark.parametrize("name", ["pie-py.service", "pie-py-cluster.service"])
+def test_a_unit_is_one(tmp_path: Path, name: str) -> None:
+    unit = tmp_path / name
     text = (FOLDER / unit.name).read_text(encoding="utf-8")
     unit.write_text(text.replace("/opt/pie-py/bin/pie-py", sys.executable))
     done = subprocess.run(

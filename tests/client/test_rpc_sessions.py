@@ -281,7 +281,7 @@ def test_the_window_counts_bytes_and_not_characters(server: Server) -> None:
     launch(server, window=1000)
     text = "三" * (session.WINDOW_BYTES // 6)  # half a window
     for _ in range(4):
-        server.talkers["a"].outbox.put(text, 1)
+        server.talkers["a"].outbox.put(text)
     assert [number for number, _ in read(server, b"1")] == [0, 1, 2]  # the last may go over it
 
 
@@ -439,7 +439,7 @@ def flood(server: Server, peers: dict[bytes, str]) -> int:
         for peer, instance in peers.items():
             talker = server.talkers[instance]
             while len(talker.outbox) < 100:
-                talker.outbox.put(BLOB, len(BLOB))
+                talker.outbox.put(BLOB)
             for message in server.sent(peer):
                 if isinstance(message, Items):
                     total += len(message.items) * len(BLOB)
@@ -454,12 +454,12 @@ def test_acknowledging_is_not_reading(server: Server) -> None:
     greet(server)
     launch(server, window=1000)
     numbers: list[int] = []
-    server.talkers["a"].outbox.put(BLOB, 1)
+    server.talkers["a"].outbox.put(BLOB)
     total = 0
     for _ in range(3000):
         talker = server.talkers["a"]
         while len(talker.outbox) < 100:
-            talker.outbox.put(BLOB, len(BLOB))
+            talker.outbox.put(BLOB)
         messages = server.sent(b"1")
         numbers += [m.number for m in messages if isinstance(m, Probe)]
         total += sum(len(m.items) for m in messages if isinstance(m, Items)) * len(BLOB)
@@ -539,7 +539,7 @@ def test_a_probe_that_was_not_answered_is_sent_again(server: Server, clock: Cloc
     greet(server)
     launch(server, window=1000)
     for _ in range(70):
-        server.talkers["a"].outbox.put(BLOB, len(BLOB))
+        server.talkers["a"].outbox.put(BLOB)
     numbers = []
     for _ in range(10):
         numbers += [m.number for m in server.sent(b"1") if isinstance(m, Probe)]

@@ -21,6 +21,7 @@ CASES = {
     "[server]\nmodels = 3": "server.models: Input should be",
     '[server]\nendpoint = "tcp://127.0.0.1:1"': "server.endpoint is set by the cluster",
     "[server.gateway]\nenabled = true": "write [gateway], without server.",
+    "[[server.models]]\non_demand = true": "models of a cluster serve from the start",
     "[ranks]\nmachines = 2": "in the clear",
     "[ranks]\nmachines = 0": "ranks.machines: Input should be greater than 0",
     f"{RANKS}[server]\ntensor_parallel_size = 3": "3 ranks do not divide among 2 machines",

@@ -64,13 +64,32 @@ def test_refusals_say_what_is_wrong() -> None:
     assert "no node yet" in refused("busy", lambda: directory().place(CHAT, 3.0))
 
 
-def test_a_node_that_began_and_never_joined_is_forgotten() -> None:
-    """Its machine was lost. One that waits for machines is shown for as long as it does."""
+def test_a_node_that_is_lost_is_shown_until_it_is_back_or_has_left() -> None:
+    some = directory("n1", "n2", "n3")
+    for now in range(1, 12):
+        some.due(float(now))
+        some.report(report(now), KEY, float(now))
+    shown = {one.node: one for one in some.status(11.0)}
+    assert {name: one.state for name, one in shown.items()} == {
+        "n1": "ready",
+        "n2": "lost",
+        "n3": "lost",
+    }
+    assert (shown["n2"].silent_seconds, shown["n2"].serves) == (11.0, False)
+    assert shown["n2"].reason == "it has said nothing for 10 s"
+    some.begin(Life("n2", 2), "its machine was lost", 11.0)
+    some.forget("n3")
+    assert states(some, 11.0) == {"n1.1": "ready", "n2.2": "starting"}
+
+
+def test_a_node_that_began_and_never_joined_is_lost() -> None:
+    """With its machine. One that waits for machines is shown for as long as it does."""
     some = directory("n1")
     some.begin(Life("n2", 1), "its control process was killed by SIGKILL", 0.0)
     some.begin(Life("n3", 1), f"{WAITS}2 machines", 0.0)
     assert set(states(some, 600.0)) == {"n1.1", "n2.1", "n3.1"}
-    assert set(states(some, START_SECONDS + 1)) == {"n1.1", "n3.1"}
+    assert states(some, START_SECONDS + 1)["n2.1"] == "lost"
+    assert states(some, START_SECONDS + 1)["n3.1"] == "starting"
     assert isinstance(some.join(join("n2"), KEY, START_SECONDS + 2), Renewed)  # it was slow
 
 

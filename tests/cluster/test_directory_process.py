@@ -30,6 +30,8 @@ from pie_cluster.wire.messages import (
     encode,
 )
 from pie_cluster.wire.sockets import member_dealer
+from pie_py.client.errors import ClientError, ServerUnreachable
+from pie_py.client.sync import Client
 
 SECONDS = 20
 
@@ -50,20 +52,24 @@ class Member:
         return self._socket.recv()
 
 
-@contextmanager
-def running(folder: Path) -> Iterator[tuple[Member, Directory]]:
-    """A directory of what a folder keeps, a node's connection and an operator's."""
-    endpoint = f"tcp://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
-    member = MemberConfig(directory=endpoint, folder=folder)
+def started(folder: Path, directory: str, endpoint: str = "tcp://127.0.0.1:*") -> ChildProcess:
+    """A gateway, with the directory of what a folder keeps."""
+    member = MemberConfig(directory=directory, folder=folder)
     config = {
         **SERVER,
-        "endpoint": "tcp://127.0.0.1:*",
+        "endpoint": endpoint,
         "data_folder": str(folder / "data"),
         "extension": asdict(member.extension()),
     }
+    return ChildProcess("pie_cluster.gateway", config, folder / "gateway.log")
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[Member, Directory]]:
+    """A gateway, a node's connection and an operator's."""
+    endpoint = f"tcp://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
     with ExitStack() as stack:
-        gateway = ChildProcess("pie_cluster.gateway", config, folder / "gateway.log")
-        stack.enter_context(gateway)
+        gateway = stack.enter_context(started(folder, endpoint))
         context = stack.enter_context(zmq.Context())
         yield Member(context, endpoint), Directory(gateway.endpoint, None)
 
@@ -94,6 +100,33 @@ def test_a_life_that_is_over_is_so_for_a_directory_that_is_started_again(tmp_pat
         assert isinstance(member.tell(join("n2", drain_ms=500)), Fenced)
         assert isinstance(member.tell(join("n3")), Fenced)  # another life of it has begun
         assert isinstance(member.tell(join("n3", 2)), Renewed)
+
+
+@pytest.mark.parametrize("is_orderly", [True, False])
+def test_a_client_finds_a_gateway_again_that_was_away_for_longer_than_its_patience(
+    tmp_path: Path, is_orderly: bool
+) -> None:
+    gateway, directory = (f"tcp://127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2))
+    former = started(tmp_path, directory, gateway)
+    with former, Client(gateway, patience=1.0) as client:
+        assert client.programs() == []
+        if is_orderly:
+            former.ask_to_stop()
+        else:
+            former.process.kill()
+        former.process.wait()
+        for _ in range(2):
+            with pytest.raises(ServerUnreachable, match="`pie-py cluster up` on its head"):
+                client.programs()
+        with started(tmp_path, directory, gateway):
+            wait_for(lambda: answered(client))
+
+
+def answered(client: Client) -> bool:
+    try:
+        return client.programs() == []
+    except ClientError:
+        return False
 
 
 def test_a_head_that_is_down_is_started_by_a_command_for_clusters() -> None:

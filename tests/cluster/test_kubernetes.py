@@ -1,4 +1,6 @@
-"""The example for Kubernetes: its form, its configuration, and the commands that it runs."""
+"""What starts clusters: the example for Kubernetes, and the unit for systemd: their form, their
+configuration, and the commands that they run.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,17 @@ def parts() -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(FILE.read_text(encoding="utf-8")))
 
 
-def test_the_commands_are_ours() -> None:
-    lines = re.findall(r"pie-py cluster (.*)", FILE.read_text().replace("\\\n", " "))
-    assert len(lines) == 3
+@pytest.mark.parametrize(("name", "count"), [(FILE.name, 3), ("pie-py-cluster.service", 3)])
+def test_the_commands_are_ours(name: str, count: int) -> None:
+    text = FILE.with_name(name).read_text().replace("\\\n#", " ").replace("\\\n", " ")
+    lines = re.findall(r"pie-py cluster (.*?)'?$", text, flags=re.MULTILINE)
+    assert len(lines) == count
     for line in lines:
-        name, *args = shlex.split(line.partition(" &&")[0])
-        known = command.commands[name]
+        what, *args = shlex.split(line.partition(" &&")[0])
+        known = command.commands[what]
         args = [re.sub(r"\$\w+", "tcp://10.0.0.1:7743", arg) for arg in args]
         parent = click.Context(main, **main.context_settings)
-        known.make_context(name, args, parent)  # options that there are, values that fit
+        known.make_context(what, args, parent)  # options that there are, values that fit
 
 
 def test_the_head_is_configured_as_clusters_are(

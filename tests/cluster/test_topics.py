@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -152,18 +153,20 @@ def locked(nodes: Nodes, table: str, query: str) -> Iterator[Callable[[], list[i
         yield waiting
 
 
-def test_a_launch_that_may_have_been_recorded_is_not_sent_again(
+def test_a_durable_launch_whose_answer_is_lost_is_launched_once(
     nodes: Nodes, two: list[Node], world: WorldOfNodes
 ) -> None:
     ann = world.client(two[0], "ann")
     wait_for(lambda: _is_launched(ann))  # its lease is there
-    with ThreadPoolExecutor(1) as pool, locked(nodes, "launches", "INSERT") as waiting:
-        launch = pool.submit(ann.launch, "puppet", restart=1)
+    with ThreadPoolExecutor(1) as pool, locked(nodes, "journals", "WITH held") as waiting:
+        launch = pool.submit(partial(ann.launch, "puppet", durable=True))
         wait_for(lambda: bool(waiting()))
         with psycopg.connect(nodes.database) as sql:
             sql.execute("SELECT pg_terminate_backend(%s)", (waiting()[0],))
-        with pytest.raises(RpcError, match=r"node-lost: .* may have been recorded"):
-            launch.result()
+    instance = launch.result()
+    assert [one["id"] for one in ann.instances()].count(instance.id) == 1
+    instance.cancel()
+    assert [one["id"] for one in ann.instances()].count(instance.id) == 0
 
 
 def test_a_call_whose_instance_is_killed_leaves_nothing(
@@ -181,7 +184,7 @@ def test_a_call_whose_instance_is_killed_leaves_nothing(
 
 def _is_launched(client: Client) -> bool:
     try:
-        return bool(client.kill(client.launch("puppet", restart=1).id))
+        return bool(client.kill(client.launch("puppet", durable=True).id))
     except RpcError:
         return False
 

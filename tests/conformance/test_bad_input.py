@@ -149,8 +149,20 @@ def calls_of(name: str) -> list[list[Any]]:
 @pytest.mark.parametrize("group", range(GROUPS), ids=lambda group: "-".join(NAMES[group::GROUPS]))
 def test_calls_of_every_function(client: Client, neighbour: Neighbour, group: int) -> None:
     """Random calls of a few functions: results, or errors with codes that the contract names."""
+    check(client, neighbour, NAMES[group::GROUPS])
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(0)
+def test_an_hour_of_calls_of_functions_together(client: Client, neighbour: Neighbour) -> None:
+    end = time.monotonic() + 3600
+    while time.monotonic() < end:
+        check(client, neighbour, random.sample(NAMES, 8))
+
+
+def check(client: Client, neighbour: Neighbour, names: list[str]) -> None:
     program = client.upload(PROGRAMS["rust"](), name="interpreter-rust")
-    made = [call for name in NAMES[group::GROUPS] for call in calls_of(name)]
+    made = [call for name in names for call in calls_of(name)]
     random.shuffle(made)
     with neighbour:
         outcomes = perform(client, program, [*SETTING, *made])

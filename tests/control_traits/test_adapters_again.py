@@ -28,7 +28,7 @@ async def test_a_worker_that_dies_over_them_does_not_lose_them() -> None:
 
         async def new_worker() -> None:
             services["m"] = SimpleNamespace(adapters=Adapters("m", []), description=TAKES)
-            loader.on_ready()
+            loader.on_ready(["m"])
             await trio.testing.wait_all_tasks_blocked()
 
         await new_worker()
@@ -36,7 +36,7 @@ async def test_a_worker_that_dies_over_them_does_not_lose_them() -> None:
         await trio.testing.wait_all_tasks_blocked()
         loader.on_done(AdapterDone("m", 0, None))
         for _ in range(3):  # each dies before it has loaded it
-            loader.on_lost()
+            loader.on_lost(["m"])
             await trio.testing.wait_all_tasks_blocked()
             await new_worker()
         loader.on_done(AdapterDone("m", 0, None))
@@ -60,7 +60,7 @@ def test_a_restart_does_not_lose_them(tmp_path: Path) -> None:
         async with trio.open_nursery() as nursery:
             loader = AdapterLoader(models, lambda message: None, kept())
             await nursery.start(loader.run)
-            loader.on_ready()
+            loader.on_ready(["m"])
             for name in calls:
                 nursery.start_soon(loader.load, "m", name, f"/{name}")
             await trio.testing.wait_all_tasks_blocked()

@@ -14,8 +14,8 @@ from support.bus_rules import MAILBOX_BYTES, MESSAGING, STEPS, Handle
 from support.instances import Instances, failure, is_ready, take_text
 from support.rig import messaging
 
-from pie_control.api.messaging.channel import OVERHEAD
 from pie_control.instances.instance import Instance, InstanceState
+from pie_control.instances.mailbox import kept_bytes
 
 
 class OneServer:
@@ -77,7 +77,7 @@ def test_rule(rule: Callable[[bus_rules.World], None]) -> None:
 def test_queues_outlive_their_user_s_instances_within_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pie_control.api.messaging.functions.IDLE_BYTES", 2 * (100 + OVERHEAD))
+    monkeypatch.setattr("pie_control.api.messaging.functions.IDLE_BYTES", 2 * kept_bytes("a" * 100))
     instances = Instances()
     for user in ("ann", "bob", "cem"):
         instance = instances.launch(user)
@@ -120,9 +120,9 @@ def test_what_is_not_read_goes_with_its_subscription_and_what_was_given_stays() 
     for text in ("a", "b", "c"):
         messaging.broadcast(writer, "gone", text)
     budget = instances.parts.messaging._members[reader].budget
-    assert budget.used == 3 * (1 + OVERHEAD)
+    assert budget.used == 3 * kept_bytes("a")
     messaging.unsubscribe(reader, gone)
-    assert budget.used == 1 + OVERHEAD
+    assert budget.used == kept_bytes("a")
     assert take_text(reader, given) == "a"
     assert budget.used == 0
     assert not is_ready(reader, waiting)

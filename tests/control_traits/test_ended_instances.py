@@ -20,7 +20,7 @@ from pie_control.instances.instance import InstanceState
 
 @pytest.mark.parametrize("kept", ["log", "result", "arguments", "messages"])
 def test_records_are_bounded_by_what_they_hold(monkeypatch: pytest.MonkeyPatch, kept: str) -> None:
-    monkeypatch.setattr(records_of_ended, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(records_of_ended, "MOST_BYTES", 250_000)
     instances = Instances()
     ended = instances.registry
     reader = instances.launch()
@@ -33,7 +33,7 @@ def test_records_are_bounded_by_what_they_hold(monkeypatch: pytest.MonkeyPatch, 
         elif kept == "arguments":
             one.args = ["x" * 2000, "y" * 2000]
         elif kept == "messages":
-            one.outbox.put("x" * 4000, 4000)
+            one.outbox.put("x" * 4000)
         ended.end(one, InstanceState.FINISHED, "x" * 4000 if kept == "result" else "")
     assert (ended.launched, ended.live_count) == (101, 0)
     records = ended.instances()
@@ -54,7 +54,7 @@ def test_a_user_who_ends_many_takes_no_other_ones_results(
     monkeypatch: pytest.MonkeyPatch, kept: str
 ) -> None:
     monkeypatch.setattr(records_of_ended, "MOST", 50)
-    monkeypatch.setattr(records_of_ended, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(records_of_ended, "MOST_BYTES", 250_000)
     instances = Instances()
     mine = [instances.launch(user="ann") for _ in range(5)]
     for one in mine:

@@ -177,20 +177,6 @@ def test_one_that_was_killed_goes_on(server: Server) -> None:
         assert again.result() == f"{number}a more"
 
 
-def test_what_is_in_the_servers_memory_is_refused_by_name(server: Server) -> None:
-    source = b"""
-from inferlet import PieError, messaging
-async def main():
-    try:
-        await messaging.push("topic", "message")
-    except PieError as error:
-        return str(error)
-"""
-    with server.client() as client:
-        instance = client.launch(client.upload(source, "push"), durable=True)
-        assert "unsupported: a durable instance cannot call `messaging.push`" in instance.result()
-
-
 def test_journals_have_bounds(server: Server, folder: Path) -> None:
     journals = folder / "data" / "journals"
     assert journals.stat().st_mode & 0o777 == 0o700

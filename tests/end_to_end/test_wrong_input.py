@@ -195,14 +195,3 @@ def test_an_endpoint_in_use_and_no_process_that_is_left(short_folder: Path) -> N
         assert first.stop() == 0
         _, alive = psutil.wait_procs(children, timeout=10)
         assert not alive
-
-
-def test_what_needs_a_cluster_with_a_database_says_so(client: Client, guests: Path) -> None:
-    program = client.upload(guests / "greedy.py")
-    for options in ({"restart": 1}, {"keep": True}):
-        with pytest.raises(
-            RpcError, match=r"^unsupported: .*set server\.store\.database in [^\n]*$"
-        ):
-            client.launch(program, [], **options)
-    with pytest.raises(RpcError, match="invalid-argument"):
-        client.launch(program, [], restart=-1)

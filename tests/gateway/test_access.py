@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import ssl
 import subprocess
@@ -10,16 +11,23 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
+import anyio
 import httpx2
 import pytest
 import trustme
+from starlette.applications import Starlette
+from starlette.routing import Mount, Route, WebSocketRoute
 from support.gateways import Gateway
 from support.servers import Server
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
+from pie_gateway.app import make_app
 from pie_gateway.http.limits import Bucket
-from pie_gateway.operations import OPERATIONS
 from pie_py.config.keys import KeyStore, api_key, find_user
+from pie_py.config.server import ServerConfig
 from pie_py.testing.plugin import replaying
 
 CHAT = "/v1/chat/completions"
@@ -83,6 +91,12 @@ def test_other_machines_need_keys(server: Server, folder: Path) -> None:
     with Gateway(server, folder, http="0.0.0.0:0") as gateway, gateway.http() as http:
         assert http.get("/v1/models").status_code == 401
         assert http.get("/v1/models", headers={"x-api-key": key}).status_code == 200
+        live = gateway.url.replace("http", "ws") + "/v1/live"
+        with connect(live, subprotocols=cast(Any, ["pie", f"pie-key.{key}"])) as page:
+            assert page.subprotocol == "pie"
+            assert "server" in json.loads(page.recv())
+        with pytest.raises(InvalidStatus), connect(live):
+            pass
 
 
 def test_a_bucket_fills_within_a_minute() -> None:
@@ -181,13 +195,45 @@ def test_handshakes_that_do_not_end_are_bounded(server: Server, folder: Path) ->
             assert httpx2.get(f"{gateway.url}/v1/models", verify=trusted).status_code == 200
 
 
-def test_pages_of_other_sites_reach_no_operation(http: httpx2.Client) -> None:
-    foreign = [
-        {"origin": "https://evil.example"},
-        {"sec-fetch-site": "cross-site"},
+def asked(app: Starlette, kind: str, method: str, path: str, headers: dict[str, str]) -> int:
+    """The status of an application's answer."""
+    found: list[int] = []
+    parts = {"path": path, "raw_path": path.encode(), "query_string": b"", "headers": []}
+    scope = {"type": kind, "method": method, "scheme": "http", **parts}
+    scope["headers"] = [(name.encode(), text.encode()) for name, text in headers.items()]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request"} if kind == "http" else {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        if "status" in message:
+            found.append(message["status"])
+
+    anyio.run(app, scope, receive, send)
+    return found[0]
+
+
+def test_pages_of_other_sites_reach_no_route(tmp_path: Path) -> None:
+    """Whatever the application has, so that a new route is among them."""
+    app = make_app(ServerConfig(data_folder=tmp_path))
+    here = {"host": "127.0.0.1:80"}
+    foreign: list[dict[str, str]] = [
+        {**here, "origin": "https://evil.example"},
+        {**here, "origin": "null"},
+        {**here, "sec-fetch-site": "cross-site"},
         {"host": "evil.example"},
+        {"host": "127.0.0.1.evil.example"},
+        {"host": "localhost.evil.example:80", "origin": "http://localhost.evil.example:80"},
+        {},
     ]
-    for operation in OPERATIONS:
-        for headers in foreign:
-            answer = http.request(operation.method, operation.path, headers=headers)
-            assert answer.status_code == 403, (operation.path, headers)
+    kinds = set()
+    for route in app.routes:
+        kinds.add(type(route))
+        kind = "websocket" if isinstance(route, WebSocketRoute) else "http"
+        assert isinstance(route, Route | Mount | WebSocketRoute)
+        for method in getattr(route, "methods", None) or {"GET"}:
+            for headers in foreign:
+                status = asked(app, kind, method, route.path or "/", headers)
+                assert status == 403, (route.path, method, headers)
+    assert kinds == {Route, Mount, WebSocketRoute}
+    assert asked(app, "http", "GET", "/version", here) == 200

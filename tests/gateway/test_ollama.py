@@ -88,7 +88,7 @@ def test_what_is_served(http: httpx2.Client) -> None:
         ("chat", {"messages": ASK, "think": True}, "`think`"),
         ("generate", {"prompt": "x", "suffix": "y"}, "suffix"),
         ("embed", {"input": "x", "dimensions": 4096}, "`dimensions`"),
-        ("pull", {"model": "x"}, "there is nothing at"),
+        ("push", {"model": "x"}, "there is nothing at"),
     ],
 )
 def test_errors_are_of_ollamas_form(

@@ -7,10 +7,13 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
+import websockets
+import websockets.sync.client
 from support.gateways import Gateway
 from support.servers import Server
 
@@ -20,7 +23,7 @@ from pie_gateway.page import FILES
 from pie_py.cli import main as pie_py
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import BrowserContext, Page
 
 FORKS = """
 from inferlet import Context, Model, runtime
@@ -84,13 +87,13 @@ def test_the_page_loads_nothing_from_elsewhere(gateway: Gateway) -> None:
         for name in re.findall(r'(?:src|href)="(page/[^"]+)"', page.text):
             assert http.get(f"/{name}").status_code == 200, name
         assert http.get("/page/../app.py").status_code == 404
-    sources = "".join(file.read_text() for file in FILES.iterdir())
+    sources = "".join(file.read_text() for file in FILES.iterdir() if file.is_file())
     assert set(re.findall(r"https?://[^/\"]+", sources)) == {"http://www.w3.org"}, "names of XML"
 
 
 def test_a_view_each_second(gateway: Gateway, sharers: list[str]) -> None:
-    with gateway.http() as http, http.stream("GET", "/v1/live") as stream:
-        views = [json.loads(line[6:]) for line, _ in zip(data(stream), range(2), strict=False)]
+    with watching(gateway) as told:
+        views = [next(told)["server"] for _ in range(2)]
     assert {each["id"] for each in views[1]["instances"]} >= set(sharers)
     model, _ = views[1]["models"]
     assert model["pages"] > model["pages_free"]
@@ -100,8 +103,70 @@ def test_a_view_each_second(gateway: Gateway, sharers: list[str]) -> None:
     assert shown["tokens"] > 20
 
 
-def data(stream: httpx2.Response) -> Iterator[str]:
-    return (line for line in stream.iter_lines() if line.startswith("data: "))
+@contextmanager
+def watching(gateway: Gateway, *instances: str) -> Iterator[Iterator[Any]]:
+    """What a page is told that looks at some instances."""
+    url = gateway.url.replace("http", "ws") + "/v1/live"
+    with websockets.sync.client.connect(url) as socket:
+        if instances:
+            socket.send(json.dumps({"watch": {each: {} for each in instances}}))
+        yield map(json.loads, socket)
+
+
+def test_an_instance_over_the_same_connection(gateway: Gateway, sharers: list[str]) -> None:
+    with watching(gateway, sharers[0], "none") as told:
+        found: dict[str, Any] = {}
+        while len(found) < 3:
+            each = next(told)
+            found[each.get("instance", "server")] = each
+    mine = found[sharers[0]]
+    assert mine["told"]["waits"] == ["sleep"]
+    assert [line["text"] for line in mine["log"]["lines"]] == ["ready"]
+    assert mine["trace"]["spans"]
+    assert found["none"]["gone"]
+    assert "none" in found["none"]["error"]
+
+
+def test_what_is_no_watch_is_refused(gateway: Gateway) -> None:
+    url = gateway.url.replace("http", "ws") + "/v1/live"
+    with websockets.sync.client.connect(url) as socket:
+        socket.send('{"wach": {}}')
+        with pytest.raises(websockets.ConnectionClosedError) as closed:
+            list(socket)
+    assert closed.value.rcvd is not None
+    assert "watch" in closed.value.rcvd.reason
+
+
+CHATTERBOX = """
+from inferlet import session
+
+async def main() -> str:
+    for number in range(6000):
+        session.send(f"{number}\\n")
+    return "said all"
+"""
+
+
+def test_what_nobody_reads_gives_way_or_waits_for_a_reader(gateway: Gateway) -> None:
+    with gateway.http() as http:
+        http.post("/v1/programs", params={"name": "chatterbox"}, content=CHATTERBOX.encode())
+
+        def launch(**how: bool) -> str:
+            asked = {"program": "chatterbox", **how}
+            return str(http.post("/v1/instances", json=asked).json()["id"])
+
+        newest, held = launch(keep_newest=True), launch()
+        ended = http.get(f"/v1/instances/{newest}/result").json()
+        assert ended["text"] == "said all"
+        with http.stream("GET", f"/v1/instances/{newest}/events") as stream:
+            lines = [line for line in stream.iter_lines() if '"type":"text"' in line]
+        assert len(lines) == 4096
+        assert "5999" in lines[-1]
+        while http.get(f"/v1/instances/{held}").json()["waits"] != ["reader"]:
+            time.sleep(0.02)
+        with http.stream("GET", f"/v1/instances/{held}/events") as stream:
+            lines = [line for line in stream.iter_lines() if '"type":"text"' in line]
+        assert len(lines) == 6000
 
 
 def test_an_instance_from_the_inside(gateway: Gateway, sharers: list[str]) -> None:
@@ -120,6 +185,49 @@ def test_an_instance_from_the_inside(gateway: Gateway, sharers: list[str]) -> No
     full = min(trunk & branches[0] & branches[1], default=None)
     assert full == 0, "forks begin with the same pages"
     assert set.union(trunk, *branches) == set(range(model["pages"]))
+    first, *forks = model["contexts"]
+    assert (first["parent"], first["shared"]) == (None, 0)
+    assert first["text"].endswith("upon a time ")
+    assert [(each["parent"], each["shared"]) for each in forks] == 2 * [(1, first["tokens"])]
+    assert [each["text"] for each in forks] == ["One.", "Two."]
+
+
+GROWING = """
+from inferlet import Context, Model, Sampler
+
+async def main():
+    trunk = Context(Model.load()).fill("Once upon a time there was a cat. ")
+    await trunk.flush()
+    left = trunk.fork()
+    await left.generate(Sampler.greedy(), max_tokens=9).collect_text()
+    inner = left.fork()
+    text = await inner.generate(Sampler.greedy(), max_tokens=7).collect_text()
+    inner.release()
+    right = trunk.fork().fill("It was red")
+    await right.flush()
+    await trunk.fill("The end.").flush()
+    return text
+"""
+
+
+def test_the_tree_of_contexts_is_kept_to_the_end_and_after(gateway: Gateway) -> None:
+    with gateway.http() as http:
+        http.post("/v1/programs", params={"name": "growing"}, content=GROWING.encode())
+        path = (
+            f"/v1/instances/{http.post('/v1/instances', json={'program': 'growing'}).json()['id']}"
+        )
+        said = http.get(f"{path}/result").json()["text"]
+        [model] = [m for m in http.get(f"{path}/inspect").json()["models"] if m["contexts"]]
+        found = {each["queue"]: each for each in model["contexts"]}
+        inner = http.get(f"{path}/inspect", params={"context": 3}).json()["context_tokens"]
+        words = http.post("/detokenize", json={"model": "pie-tiny", "tokens": inner}).json()
+    assert {number: each["parent"] for number, each in found.items()} == {1: None, 2: 1, 3: 2, 4: 1}
+    assert found[4]["text"] == "It was red"
+    assert found[1]["text"].endswith("cat. The end.")
+    assert "Once upon a time there was a cat. " in words["prompt"]
+    assert said.startswith(found[3]["text"].strip()[:10])
+    assert all(each["released_ns"] >= each["created_ns"] for each in found.values())
+    assert len(inner) == found[3]["tokens"] > found[3]["shared"] > found[2]["shared"]
 
 
 def test_tokens_of_a_program_are_counted_while_it_runs_and_after(gateway: Gateway) -> None:
@@ -165,6 +273,22 @@ def test_the_library_runs_without_an_upload(http: httpx2.Client) -> None:
     assert "--answers" in {each["option"] for each in told["options"]}
     missing = http.post("/v1/inferlets/no_such_one", json=asked)
     assert missing.status_code == 404
+
+
+def test_a_former_version_becomes_the_current_one_again(http: httpx2.Client) -> None:
+    def upload(number: int) -> str:
+        source = f"async def main() -> str:\n    return 'version {number}'\n"
+        made = http.post("/v1/programs", params={"name": "versioned"}, content=source.encode())
+        return str(made.json()["hash"])
+
+    def says() -> str:
+        return str(http.post("/v1/inferlets/versioned", json={}).json()["result"])
+
+    former, _ = upload(1), upload(2)
+    assert says() == "version 2"
+    assert http.post(f"/v1/programs/{former}/current").json()["hash"] == former
+    assert says() == "version 1"
+    assert http.post("/v1/programs/none/current").status_code == 404
 
 
 def test_percentiles() -> None:
@@ -227,18 +351,11 @@ def test_a_browser_shows_it(gateway: Gateway, sharers: list[str]) -> None:
             page.goto(f"{gateway.url}/#instance/{sharers[0]}")
             page.get_by_text("waits for sleep").wait_for()
             page.locator("svg.map rect.shared").first.wait_for()
+            page.get_by_role("button", name="Tokens of context 2").click()
+            page.locator(".branch .token").first.wait_for()
+            assert page.locator(".branch pre").first.inner_text() == "One."
             page.goto(f"{gateway.url}/#chat")
-            page.locator("select option").first.wait_for(state="attached")
-            assert page.get_by_label("Model").input_value() == "pie-tiny"
-            where = page.get_by_role("button", name="Send").bounding_box()
-            assert where is not None
-            assert where["y"] > 600
-            page.get_by_text("Settings").click()
-            page.get_by_label("Temperature").fill("0")  # at 0.7 it says something else, at times
-            page.get_by_label("Message").fill("Hi")
-            page.keyboard.press("Enter")
-            page.get_by_text("Hello!").wait_for()
-            page.get_by_text("from the cache").wait_for()
+            talk_with_a_model(page)
             page.goto(f"{gateway.url}/#write")
             source = "async def main(args):\n    return 'it runs: ' + args[0]"
             page.get_by_label("Python source").fill(source)
@@ -251,7 +368,58 @@ def test_a_browser_shows_it(gateway: Gateway, sharers: list[str]) -> None:
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             page.close()
         assert not faults
+        many_tabs(browser.new_context(), gateway.url)
         browser.close()
+
+
+def talk_with_a_model(page: Page) -> None:
+    """Asks, looks at what is kept, and stops a question that has no answer yet."""
+    page.locator("select[name=model] option").first.wait_for(state="attached")
+    assert page.get_by_label("Model").input_value() == "pie-tiny"
+    where = page.get_by_role("button", name="Send").bounding_box()
+    assert where is not None
+    assert where["y"] > 500
+    page.get_by_label("Temperature").fill("0")  # at 0.7 it says something else, at times
+    message = page.get_by_label("Message")
+    message.fill("Hi")
+    page.keyboard.press("Enter")
+    page.get_by_text("Hello!").wait_for()
+    page.get_by_text("from the cache").wait_for()
+    page.route("**/chat/completions", lambda route: None, times=1)  # it never answers
+    message.fill("second")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Stop").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Stop").wait_for(state="hidden")
+    assert message.input_value() == "second"
+    assert page.locator(".message").count() == 2
+    page.reload()
+    page.get_by_label("Conversation").locator("option").nth(1).wait_for(state="attached")
+    page.get_by_label("Conversation").select_option("0")
+    assert page.locator(".message").count() == 2
+    with page.expect_request("**/chat/completions") as asked:
+        page.get_by_role("button", name="Regenerate").click()
+    assert len(json.loads(asked.value.post_data or "")["messages"]) == 1
+    page.get_by_text("from the cache").wait_for()
+
+
+def many_tabs(context: BrowserContext, url: str) -> None:
+    """More than a browser has connections for requests; one loses its own, and comes back."""
+    sockets: list[Any] = []
+
+    def passed_on(socket: Any) -> None:
+        sockets.append(socket)
+        socket.connect_to_server()
+
+    for _ in range(8):
+        page = context.new_page()
+        page.route_web_socket("**/v1/live", passed_on)
+        page.goto(url)
+        page.locator("#state.well").wait_for()
+    sockets[-1].close(code=1011, reason="a test")
+    page.get_by_text("lost: a test").wait_for()
+    page.locator("#state.well").wait_for()
+    assert len(sockets) == 9
 
 
 def use_a_program(page: Page, gateway: Gateway) -> None:
@@ -264,6 +432,8 @@ def use_a_program(page: Page, gateway: Gateway) -> None:
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_text("waits for a message").wait_for()
     page.get_by_text("--most=5 --loud").wait_for()
+    page.reload()
+    page.get_by_text("waits for a message").wait_for()
     page.get_by_label("Message").fill("<b>hi</b>")
     page.keyboard.press("Enter")
     page.get_by_text("[<B>HI</B>]").wait_for()

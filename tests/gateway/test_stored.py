@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pie_gateway.openai import stored
@@ -12,7 +14,7 @@ from pie_gateway.problems import Problem
 def test_who_has_most_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "MOST_BYTES", 100)
     monkeypatch.setattr(stored, "BESIDE", 0)
-    kept = Responses()
+    kept = Responses(Path())
     kept.keep("ann", "a", Stored(b"." * 20, b""))
     for number in range(50):
         kept.keep("bob", f"{number}", Stored(b"." * 20, b""))
@@ -28,7 +30,7 @@ def test_who_has_most_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_items_are_found_by_their_names() -> None:
-    kept = Responses()
+    kept = Responses(Path())
     for number in range(3):
         items = b'[{"id": "same", "n": %d}, {"id": "a%d"}]' % (number, number)
         kept.keep("ann", f"r{number}", Stored(b"{}", items, names=("same", f"a{number}")))

@@ -80,6 +80,10 @@ def test_a_request_its_instance_its_waits_and_batches(
     assert request.parent_span_id.hex() == PARENT
     told = {fact.key: fact.value for fact in request.attributes}
     assert told["http.response.status_code"].int_value == 200
+    assert told["gen_ai.operation.name"].string_value == "text_completion"
+    assert told["gen_ai.request.model"].string_value == "pie-tiny"
+    assert told["gen_ai.usage.input_tokens"].int_value > 0
+    assert told["gen_ai.usage.output_tokens"].int_value > 0
     (session,) = [span for span in of_trace if span.name.endswith("{program}/session")]
     instances = [span for span in of_trace if span.name == "inferlet gateway-chat"]
     instance, of_session = sorted(instances, key=lambda span: span.start_time_unix_nano)

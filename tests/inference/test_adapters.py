@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.checkpoints import make_adapter
+from support.checkpoints import make_adapter, make_llama
 from support.image_checkpoints import make_llava
-from support.model_rig import Rig, Step, Stream, assert_close
+from support.model_rig import Rig, Step, Stream, assert_close, ints
 from support.reference import load
 from transformers import LlavaForConditionalGeneration
 
@@ -110,6 +110,50 @@ def test_what_a_config_says(
     assert (expected - wanted(model, None, TOKENS[:40])).abs().max() > 0.01
 
 
+WHOLE: list[dict[str, Any]] = [
+    {"modules_to_save": ["lm_head", "embed_tokens"]},
+    {"target_modules": ["embed_tokens", "lm_head", "q_proj"], "use_rslora": True},
+    {"target_modules": ["lm_head"], "use_dora": True},
+    {"modules_to_save": ["embed_tokens", "o_proj", "down_proj"]},
+    {"target_modules": ["embed_tokens"], "modules_to_save": ["lm_head", "k_proj"]},
+]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_embeddings_and_heads_in_a_batch_with_plain_rows(tmp_path: Path, tied: bool) -> None:
+    model = make_llama(tmp_path / "model", tied=tied)
+    folders: list[Path | None] = [None]
+    folders += [make_adapter(model, tmp_path / str(i), i, **c) for i, c in enumerate(WHOLE)]
+    rig = Rig(model, adapters={str(a): str(folder) for a, folder in enumerate(folders[1:])})
+    texts = [TOKENS[i : i + 9 + i] for i in range(len(folders))]
+    streams = [rig.sequence(60) for _ in folders]
+    found = []
+    for part in (slice(-2), slice(-2, -1), slice(-1, None)):
+        count = 2 if part.stop == -2 else 1
+        steps = zip(streams, texts, range(-1, len(WHOLE)), strict=True)
+        wants = [
+            Step(stream, text[part], outputs=count, adapter=slot) for stream, text, slot in steps
+        ]
+        found.append(rig.forward(*wants))
+    for n, folder in enumerate(folders):
+        logits = wanted(model, folder, texts[n])
+        mine, most = torch.cat([part[n] for part in found]), float(logits.abs().max())
+        torch.testing.assert_close(mine, logits[-4:], rtol=1e-5, atol=1e-5 * most)
+        assert n == 0 or (logits - wanted(model, None, texts[n])).abs().max() > 0.01
+
+
+@torch.inference_mode()
+def test_a_copied_embedding_keeps_its_token_and_a_chosen_one_has_it(tmp_path: Path) -> None:
+    model = make_llama(tmp_path / "model")
+    adapter = make_adapter(model, tmp_path / "a", modules_to_save=["embed_tokens"])
+    pool = Rig(model, adapters={"a": str(adapter)}).model.embeds
+    pool.write(ints([3]), torch.ones(1, 64), ints([0]), ints([7]))
+    pool.copy(ints([3]), ints([4]), ints([1]))
+    assert pool.tokens[[3, 4]].tolist() == [7, 7]
+    pool.write(ints([3]), torch.ones(1, 64), ints([0]))
+    assert pool.tokens[[3, 4]].tolist() == [-1, 7]
+
+
 @pytest.mark.parametrize("family", ["mixtral", "qwen3-moe"])
 def test_experts_and_routers_are_adapted(
     checkpoint: Callable[[str], Path], tmp_path: Path, family: str
@@ -190,10 +234,6 @@ def write_adapter(folder: Path, tensors: dict[str, torch.Tensor], **config: Any)
 
 Q = "base_model.model.model.layers.0.self_attn.q_proj"
 GOOD = {f"{Q}.lora_A.weight": torch.ones(2, 64), f"{Q}.lora_B.weight": torch.ones(64, 2)}
-HEAD = {
-    "base_model.model.lm_head.lora_A.weight": torch.ones(2, 64),
-    "base_model.model.lm_head.lora_B.weight": torch.ones(300, 2),
-}
 NOT_FINITE = r"tensor model.layers.0.self_attn.q_proj.lora_[AB].weight.* not finite"
 PLAIN = {"r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
 
@@ -213,13 +253,19 @@ EMBEDDING = {
             {"use_dora": True},
             "magnitude is not finite",
         ),
-        (GOOD, {"modules_to_save": ["lm_head"]}, "replaced modules .* not supported"),
+        ({f"{Q}.weight": torch.ones(64, 64)}, {"target_modules": ["v_proj"]}, "does not name it"),
+        (
+            {f"{Q}.weight": torch.ones(64, 3)},
+            {"modules_to_save": ["q_proj"]},
+            r"\[64, 3\], .* \[64, 64\]",
+        ),
+        ({f"{Q}.bias": torch.ones(64)}, {"modules_to_save": ["q_proj"]}, "not of a linear layer's"),
         (GOOD, {"bias": "all"}, "bias 'all' is not supported"),
         (GOOD, {"peft_type": "IA3"}, "peft_type 'IA3' is not supported"),
         (GOOD, {"init_lora_weights": "pissa_niter_4"}, "changes the model's own weights"),
         (GOOD, {"target_parameters": ["experts.weight"]}, "target_parameters is not supported"),
         (GOOD, {"something_new": 3}, "something_new is not supported"),
-        (GOOD, {"r": 3}, r"lora_A is \[2, 64\], .* want \[3, 64\]"),
+        (GOOD, {"r": 3}, r"lora_A.weight is \[2, 64\], .* want \[3, 64\]"),
         (GOOD, {"r": 0}, "cannot be read: .*below 1"),
         (GOOD, {"r": "many"}, "adapter_config.json cannot be read"),
         (GOOD, {"target_modules": "(["}, "adapter_config.json cannot be read"),
@@ -229,14 +275,13 @@ EMBEDDING = {
         ),
         (GOOD, {"target_modules": None}, "adapter_config.json cannot be read"),
         (
-            HEAD,
-            {"target_modules": ["lm_head"]},
-            "module lm_head cannot be adapted: it is of the head;",
+            EMBEDDING,
+            {"target_modules": ["embed_tokens"]},
+            r"lora_A.weight is \[2, 2\], .* want \[2, ",
         ),
-        (EMBEDDING, {"target_modules": ["embed_tokens"]}, "adapted: it is of the embedding"),
         ({f"{Q}.lora_A.weight": torch.ones(2, 64)}, {}, "needs both"),
         ({f"{Q}.lora_magnitude_vector": torch.ones(64)}, {}, "it needs both"),
-        ({f"{Q}.lora_magnitude": torch.ones(64)}, {}, "is not of a LoRA"),
+        ({f"{Q}.lora_magnitude": torch.ones(64)}, {}, "is not of a linear"),
         ({n: t.int() for n, t in GOOD.items()}, {}, "holds torch.int32"),
         *(
             ({**GOOD, f"{Q}.{of}.weight": GOOD[f"{Q}.{of}.weight"] * value}, {}, told)

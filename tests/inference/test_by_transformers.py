@@ -43,6 +43,16 @@ KINDS = (
     "MiniMaxM2ForCausalLM",
     "Lfm2ForCausalLM",
     "NemotronHForCausalLM",
+    "Glm4MoeLiteForCausalLM",
+    "Gemma3nForCausalLM",
+    "Ministral3ForCausalLM",
+    "Olmo3ForCausalLM",
+    "SeedOssForCausalLM",
+    "Ernie4_5ForCausalLM",
+    "HunYuanDenseV1ForCausalLM",
+    "Exaone4ForCausalLM",
+    "ApertusForCausalLM",
+    "Dots1ForCausalLM",
 )
 
 
@@ -200,7 +210,7 @@ def test_without_the_library_it_is_asked_for_by_name(
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        ({"quantize": "int8"}, "not with quantize"),
+        ({"quantize": "int8"}, "quantize: it has no linear layers that can be rounded"),
         ({"deterministic": True}, "not with deterministic"),
         ({"max_length": 300}, "max_length: 300 tokens, and the model serves 256 at most"),
     ],
@@ -267,6 +277,38 @@ def test_adapters_are_refused_by_name(tmp_path: Path) -> None:
     assert small_config(transformers.GPT2Config).n_embd == description.hidden_size
 
 
+def test_adapters_of_some_sequences(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    module = made(tmp_path / "model", "ArceeForCausalLM")
+    tokens = tokens_of(20)
+    plain = wanted_of(module, tokens)
+    adapted = get_peft_model(module, LoraConfig(r=2, target_modules=["q_proj", "down_proj"]))
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(0.0, 0.2)
+    adapted.save_pretrained(tmp_path / "own")
+    rig = Rig(tmp_path / "model", adapters={"own": str(tmp_path / "own")})
+    steps = [Step(rig.sequence(20), tokens, outputs=20, adapter=slot) for slot in (0, -1)]
+    own, other = rig.forward(*steps)
+    changed = wanted_of(adapted, tokens)
+    assert (changed - plain).abs().max() > 0.01
+    assert_close(own.log_softmax(-1), changed)
+    assert_close(other.log_softmax(-1), plain)
+
+
+def test_rounded_to_int8(tmp_path: Path) -> None:
+    module = made(tmp_path, "ArceeForCausalLM")
+    rig = Rig(tmp_path, quantize="int8")
+    assert rig.model.description.few_bits == [8]
+    tokens = tokens_of(40)
+    (found,) = rig.forward(Step(rig.sequence(40), tokens, outputs=40))
+    wanted = wanted_of(module, tokens)
+    error = (found.log_softmax(-1) - wanted).norm() / wanted.norm()
+    assert 0 < error < 0.02
+
+
 @pytest.mark.nightly
 def test_every_class_of_transformers() -> None:
     """None is wrong: what is not right is refused."""
@@ -275,3 +317,5 @@ def test_every_class_of_transformers() -> None:
     outcomes = Counter(row[1] for row in rows)
     assert outcomes["wrong"] == 0
     assert outcomes["right"] >= 130
+    rows = json.loads(subprocess.check_output([*command, "--images"], text=True))["rows"]
+    assert "wrong" not in {row[1] for row in rows}

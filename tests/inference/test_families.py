@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,9 @@ from support.model_rig import (
     tokens_of,
 )
 from support.reference import greedy, load
-from transformers import Gemma3TextConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from pie_inference.errors import LoadError
-from pie_inference.models.gemma import gemma3_text, gemma3_within
 from pie_inference.models.registry import ARCHITECTURES
-from pie_inference.models.text_part import text_config, text_spec
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -328,82 +324,6 @@ def test_bfloat16_is_nearer_to_float32_than_that_of_transformers(name: str, tmp_
         return float((logits.float() - exact).norm(dim=1).median())
 
     assert error(ours) <= 0.95 * error(theirs)
-
-
-@pytest.mark.parametrize("layout", ["new", "old"])
-def test_the_text_of_a_gemma_3_that_reads_images(layout: str, tmp_path: Path) -> None:
-    """Its vision tower and projector are left alone; small configurations leave much out."""
-    text = make_family(tmp_path / "text", "gemma3", tie_word_embeddings=True)
-    config = json.loads((text / "config.json").read_text())
-    config.pop("architectures")
-    for key in ("vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim"):
-        assert key in config  # as the defaults would not fit
-    whole = tmp_path / "whole"
-    shutil.copytree(text, whole)
-    (whole / "config.json").write_text(
-        json.dumps(
-            {
-                "architectures": ["Gemma3ForConditionalGeneration"],
-                "eos_token_id": [1, 106],
-                "text_config": config,
-                "vision_config": {"model_type": "siglip_vision_model"},
-            }
-        )
-    )
-    prefix = "model.language_model." if layout == "new" else "language_model.model."
-    vision = "model.vision_tower." if layout == "new" else "vision_tower."
-    tensors = {
-        prefix + name.removeprefix("model."): tensor
-        for name, tensor in load_file(text / "model.safetensors").items()
-    }
-    tensors[f"{vision}encoder.layers.0.mlp.fc1.weight"] = torch.zeros(3, 4)
-    save_file(tensors, whole / "model.safetensors")
-    tokens = tokens_of(40)
-    rig = Rig(whole)
-    assert rig.model.description.architecture == "Gemma3ForConditionalGeneration"
-    assert "input-image" not in rig.model.description.traits
-    assert rig.model.description.stop_tokens == [1]  # of the generation_config.json
-    (found,) = rig.forward(Step(rig.sequence(40), tokens, outputs=40))
-    assert_close(found, expected_logits(text, tokens))
-
-
-TEXT_PARTS = {
-    "llama": LlamaConfig,
-    "mistral": MistralConfig,
-    "qwen2": Qwen2Config,
-    "qwen3": Qwen3Config,
-    "gemma3_text": Gemma3TextConfig,
-}
-
-
-@pytest.mark.parametrize("kind", TEXT_PARTS)
-def test_what_text_configurations_leave_out(kind: str) -> None:
-    """Within others they name only what differs from the default."""
-    wanted = TEXT_PARTS[kind]()
-    config = {"text_config": {"model_type": kind}}
-    if kind == "gemma3_text":
-        spec, facts = gemma3_within(config), gemma3_text(config)
-    else:
-        spec, facts = text_spec(config, "", ""), text_config(config)
-    shape = spec.shape
-    assert shape.vocab_size == wanted.vocab_size
-    assert (shape.hidden, shape.layers) == (wanted.hidden_size, wanted.num_hidden_layers)
-    assert (shape.heads, shape.kv_heads) == (
-        wanted.num_attention_heads,
-        wanted.num_key_value_heads,
-    )
-    head_dim = getattr(wanted, "head_dim", None) or wanted.hidden_size // wanted.num_attention_heads
-    assert shape.head_dim == head_dim
-    assert shape.max_position == wanted.max_position_embeddings
-    assert {block.inner for block in spec.feed_forward} == {wanted.intermediate_size}
-    assert spec.epsilon == wanted.rms_norm_eps
-    assert spec.tied == wanted.tie_word_embeddings
-    assert facts.get("bos_token_id") == wanted.bos_token_id
-    assert facts.get("eos_token_id") == wanted.eos_token_id
-    windows = [options.window for options in shape.attention]
-    window = getattr(wanted, "sliding_window", None)
-    types = getattr(wanted, "layer_types", None) or ["sliding_attention"] * shape.layers
-    assert windows == [window if kind == "sliding_attention" else None for kind in types]
 
 
 OLD_NAMES: dict[str, dict[str, Any]] = {

@@ -8,7 +8,6 @@ import json
 import shutil
 import struct
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +19,22 @@ from PIL import Image, ImageOps
 from safetensors.torch import load_file, save_file
 from support.image_batches import batch_of, logits_with_images
 from support.image_checkpoints import (
-    IDEFICS_STEPS,
     IMAGE_TOKEN,
     LLAVA_KINDS,
-    QWEN_STEPS,
-    QWEN_VISION,
-    SIDE,
     as_file,
     make_llava,
     picture,
 )
 from support.model_rig import Rig, assert_close, ints
-from transformers import CLIPVisionConfig, LlavaForConditionalGeneration, SiglipVisionConfig
+from transformers import LlavaForConditionalGeneration
 from transformers.image_transforms import convert_to_rgb
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-from transformers.models.idefics3.configuration_idefics3 import Idefics3VisionConfig
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from pie_inference import handlers
-from pie_inference.checkpoints.loader import read_preprocessing
-from pie_inference.errors import BadBatch, LoadError
-from pie_inference.vision.grid_transformer import grid_spec
+from pie_inference.errors import BadBatch
 from pie_inference.vision.images import BadImage, decode_image
-from pie_inference.vision.preprocessing import blocks_of_config, preprocessing, tiles_of_config
-from pie_inference.vision.transformer import vision_spec
 from pie_py.wire.images import FORMATS, ImageSize, image_size
 
 PROCESSORS = {
@@ -52,7 +42,6 @@ PROCESSORS = {
     "LlavaImageProcessor": LlavaImageProcessorPil,
     "SiglipImageProcessor": SiglipImageProcessorPil,
 }
-SHAPES = [(28, 28), (100, 40), (33, 90), (12, 9), (640, 480)]
 
 
 @pytest.fixture(scope="module", params=LLAVA_KINDS)
@@ -71,13 +60,6 @@ def pixels_of(folder: Path, image: Image.Image) -> torch.Tensor:
     processor = PROCESSORS[steps.pop("image_processor_type")](**steps)
     found: torch.Tensor = processor(images=image, return_tensors="pt")["pixel_values"]
     return found
-
-
-@pytest.mark.parametrize("size", SHAPES)
-def test_pixels(folder: Path, size: tuple[int, int]) -> None:
-    image = picture(*size)
-    ours = preprocessing(read_preprocessing(folder), 28)(image)
-    torch.testing.assert_close(torch.from_numpy(ours), pixels_of(folder, image)[0])
 
 
 @torch.inference_mode()
@@ -103,12 +85,7 @@ def expected(
 @pytest.mark.parametrize("pieces", [1, 4])
 def test_text_and_images_in_turn(folder: Path, pieces: int) -> None:
     rig = Rig(folder, page_size=8)
-    assert rig.model.description.image_rule == {
-        **dict.fromkeys(
-            ["tile", "longest", "per_tile", "per_row", "cut", "block", "least", "most"], 0
-        ),
-        "whole": LLAVA_KINDS[folder.name][4],
-    }
+    assert rig.model.description.image_place == "<image>"
     assert "input-image" in rig.model.description.traits
     first, second = picture(60, 40, seed=1), picture(28, 77, seed=2)
     found = logits_with_images(
@@ -356,65 +333,3 @@ def test_layouts_of_checkpoints(tmp_path: Path) -> None:
         image = picture(60, 40)
         found = logits_with_images(Rig(other), [[5, 9], as_file(image), [7]])
         assert_close(found, expected(folder, [[5, 9], image, [7]]))
-
-
-def resized(**other: Any) -> object:
-    return preprocessing({**LLAVA_KINDS["clip-llama"][3], **other}, 28)
-
-
-def tiled(**other: Any) -> object:
-    return tiles_of_config({**IDEFICS_STEPS, **other}, SIDE)
-
-
-def in_rows(**other: Any) -> object:
-    vision = grid_spec(QWEN_VISION)
-    return blocks_of_config({**QWEN_STEPS, **other}, vision)
-
-
-@pytest.mark.parametrize(
-    ("read", "steps", "reason"),
-    [
-        (resized, {"do_normalize": False}, "do_normalize false"),
-        (resized, {"crop_size": {"height": 30, "width": 30}}, "crop_size is 30, but the vision"),
-        (resized, {"do_center_crop": False}, "not one size"),
-        (resized, {"image_mean": [0.5]}, "not three numbers"),
-        (resized, {"resample": 77}, "unknown resample 77"),
-        (resized, {"do_pad": True}, "do_pad of a CLIPImageProcessor"),
-        (tiled, {"max_image_size": {"longest_edge": 30}}, "tiles of 30 pixels, but the vision"),
-        (tiled, {"do_resize": False}, "do_resize false"),
-        (tiled, {"do_rescale": False}, "do_rescale false"),
-        (tiled, {"size": {"longest_edge": 0}}, "'longest_edge' is 0, not a positive whole number"),
-        (in_rows, {"patch_size": 14}, "and merge_size 2, but the vision tower has 4 and 2"),
-        (in_rows, {"do_resize": False}, "do_resize false"),
-        (in_rows, {"size": {"shortest_edge": 900, "longest_edge": 800}}, "of 900 to 800 pixels"),
-        (in_rows, {"max_pixels": 63, "min_pixels": 1}, "images of 1 to 63 pixels"),
-    ],
-)
-def test_preprocessing_that_is_not_supported_is_refused(
-    read: Callable[..., object], steps: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(LoadError, match=reason):
-        read(**steps)
-
-
-@pytest.mark.parametrize(
-    ("kind", "config"),
-    [
-        ("clip_vision_model", CLIPVisionConfig()),
-        ("siglip_vision_model", SiglipVisionConfig()),
-        ("idefics3_vision", Idefics3VisionConfig()),
-    ],
-)
-def test_what_vision_configurations_leave_out(kind: str, config: Any) -> None:
-    """They name only what differs from the default."""
-    spec = vision_spec({"model_type": kind}, -1)
-    assert (spec.hidden, spec.inner) == (config.hidden_size, config.intermediate_size)
-    assert (spec.layers, spec.heads) == (config.num_hidden_layers, config.num_attention_heads)
-    assert (spec.image_size, spec.patch_size) == (config.image_size, config.patch_size)
-    assert (spec.epsilon, spec.activation) == (config.layer_norm_eps, config.hidden_act)
-
-
-def test_a_long_image_takes_little_memory(folder: Path) -> None:
-    """Padding it to a square would."""
-    prepare = preprocessing(read_preprocessing(folder), 28)
-    assert prepare(picture(20_000, 100)).shape == (3, 28, 28)

@@ -85,23 +85,6 @@ FAULTS: dict[str, tuple[Edit, str]] = {
         ),
         "use_bidirectional_attention is not supported",
     ),
-    "vision": (
-        edited(
-            "config.json",
-            architectures=["LlavaForConditionalGeneration"],
-            text_config={"model_type": "llama", "vocab_size": 9},
-            vision_config={"model_type": "pixtral"},
-        ),
-        "vision model 'pixtral' is not supported",
-    ),
-    "text of vision": (
-        edited(
-            "config.json",
-            architectures=["LlavaForConditionalGeneration"],
-            text_config={"model_type": "phi"},
-        ),
-        "a language model of 'phi' within another is not supported",
-    ),
     "no architecture": (edited("config.json", architectures=None), "unnamed is not supported"),
     "missing tensor": (edited_tensors(lambda t: t.pop(DOWN)), f"lacks tensors: {DOWN}"),
     "surplus tensor": (

@@ -266,6 +266,38 @@ def test_bitsandbytes(nested: bool, tmp_path: Path) -> None:
     assert_served_alike(folder, plain)
 
 
+@pytest.mark.parametrize("algorithm", ["FP8", "NVFP4"])
+def test_modelopt(algorithm: str, tmp_path: Path) -> None:
+    """Beside the weights lie scales of activations, of keys and of values."""
+    folder = make_family(tmp_path / "model", "llama")
+    shutil.copytree(folder, plain := tmp_path / "plain")
+    tensors, numbers = load_file(folder / "model.safetensors"), {}
+    random = torch.Generator().manual_seed(0)
+    table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    for name in [n for n in tensors if n.endswith("_proj.weight")]:
+        weight, module = tensors[name], name.removesuffix(".weight")
+        rows, columns = weight.shape
+        whole = weight.abs().amax() / 448
+        tensors[f"{module}.input_scale"] = torch.tensor(1.5)
+        if algorithm == "FP8":
+            tensors[name] = (weight / whole).to(torch.float8_e4m3fn)
+            tensors[f"{name}_scale"] = whole
+            numbers[name] = tensors[name].float() * whole
+            continue
+        low, high = torch.randint(0, 16, (2, rows, columns // 2), generator=random)
+        scales = torch.rand(rows, columns // 16, generator=random).to(torch.float8_e4m3fn)
+        tensors[name] = (low + 16 * high).to(torch.uint8)
+        tensors[f"{name}_scale"], tensors[f"{name}_scale_2"] = scales, torch.tensor(0.05)
+        nibbles = torch.stack([low, high], -1).flatten(1)
+        signed = table[nibbles % 8] * torch.where(nibbles < 8, 1.0, -1.0)
+        numbers[name] = signed * scales.float().repeat_interleave(16, 1) * 0.05
+    for name in ("k_proj.k_scale", "v_proj.v_scale"):
+        tensors[f"model.layers.0.self_attn.{name}"] = torch.tensor(2.0)
+    save_file({**load_file(plain / "model.safetensors"), **numbers}, plain / "model.safetensors")
+    quantize(folder, tensors, quant_method="modelopt", quant_algo=algorithm)
+    assert_served_alike(folder, plain)
+
+
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     folder = make_family(tmp_path / "model", "llama")
     tensors = load_file(folder / "model.safetensors")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from support.image_batches import batch_of, logits_with_images
 from support.image_checkpoints import (
@@ -24,10 +21,9 @@ from support.model_rig import Rig, assert_close, ints
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from pie_inference import handlers
-from pie_inference.errors import LoadError
-from pie_inference.models.qwen3_vl import qwen3_vl
-from pie_py.wire.images import ImageRule, ImageSize
-from pie_py.wire.plan import CopyEmbed, EmbedText, ShiftKv
+from pie_inference.vision.images import BadImage
+from pie_py.wire.images import ImageSize
+from pie_py.wire.plan import CopyEmbed, EmbedText
 
 BEFORE, BETWEEN, AFTER = [5, 9, 11, 200], [17, 23], [4, 8, 15]
 
@@ -75,8 +71,9 @@ class Text:
         assert encoder is not None
         size = ImageSize(*image.size)
         self.rig = rig
-        self.embeds = list(range(encoder.rule.embeds(size)))
-        self.next = first + encoder.rule.positions(size)
+        embeds, positions = encoder.measure(size)
+        self.embeds = list(range(embeds))
+        self.next = first + positions
         batch = batch_of([as_file(image)], [first] * len(self.embeds), self.embeds)
         assert handlers.embeds.embed_image(rig.model, batch).get().refused == {}
         self.sequence = rig.sequence(len(self.embeds) + 40)
@@ -98,17 +95,11 @@ class Text:
 
 @torch.inference_mode()
 def test_an_image_elsewhere(folder: Path) -> None:
-    """Shifted pages, and copies of embeds at another position, are as if it had been there."""
+    """Copies of embeds at another position are as if it had been there."""
     image = picture(60, 40)
     there = Text(Rig(folder), image, 30)
     there.forward(there.embeds)
     wanted = there.forward(there.text(AFTER, there.next))
-
-    shifted = Text(Rig(folder), image, 7)
-    shifted.forward(shifted.embeds)
-    slots = ints(shifted.sequence.slots(0, len(shifted.embeds)))
-    handlers.pages.shift_kv(shifted.rig.model, ShiftKv(slots, np.full_like(slots, 23)))
-    assert_close(shifted.forward(shifted.text(AFTER, shifted.next + 23)), wanted)
 
     copied = Text(Rig(folder), image, 7)
     copies = [100 + embed for embed in copied.embeds]
@@ -136,37 +127,17 @@ def test_embeds_of_an_image_that_are_written_again_are_of_none(folder: Path) -> 
     assert pool.images(ints([4, 1024])) is None
 
 
-@settings(max_examples=200)
-@given(
-    st.integers(1, 5000),
-    st.integers(1, 5000),
-    st.sampled_from([(32, 65536, 16777216), (28, 3136, 1003520), (8, 256, 2048), (21, 441, 8000)]),
-)
-def test_grids(width: int, height: int, bounds: tuple[int, int, int]) -> None:
-    assume(max(width, height) <= 200 * min(width, height))
-    block, least, most = bounds
-    rule = ImageRule(block=block, least=least, most=most)
-    high, wide = smart_resize(height, width, block, least, most)
-    assert rule.grid(ImageSize(width, height)) == (high // block, wide // block)
-    assert rule.embeds(ImageSize(width, height)) == high // block * (wide // block)
-    assert rule.positions(ImageSize(width, height)) == max(high, wide) // block
+@pytest.mark.parametrize("size", [(1, 1), (9, 200), (40, 40), (333, 100), (900, 7), (64, 1)])
+def test_grids(size: tuple[int, int], tmp_path: Path) -> None:
+    images = Rig(make_qwen_vl(tmp_path)).model.network.images
+    assert images is not None
+    high, wide = smart_resize(size[1], size[0], 8, 256, 2048)
+    rows, columns = high // 8, wide // 8
+    assert images.measure(ImageSize(*size)) == (rows * columns, max(rows, columns))
 
 
-@pytest.mark.parametrize(
-    ("part", "change", "reason"),
-    [
-        ("vision_config", {"deepstack_visual_indexes": [0, 1, 2]}, "features for 3 layers"),
-        ("vision_config", {"deepstack_visual_indexes": [3]}, r"\[3\] are no rising layers"),
-        ("vision_config", {"out_hidden_size": 32}, "embeds have 32 numbers"),
-        ("vision_config", {"num_position_embeddings": 24}, "num_position_embeddings 24"),
-        ("vision_config", {"hidden_act": "relu"}, "hidden_act 'relu'"),
-        ("text_config", {"rope_parameters": {"mrope_section": [6, 5, 4]}}, r"\[6, 5, 4\] of 16"),
-    ],
-)
-def test_configurations_that_are_not_supported_are_refused(
-    part: str, change: dict[str, object], reason: str, tmp_path: Path
-) -> None:
-    config = json.loads((make_qwen_vl(tmp_path / "model") / "config.json").read_text())
-    config[part] |= change
-    with pytest.raises(LoadError, match=reason):
-        qwen3_vl(config)
+def test_what_the_processor_does_not_take_is_refused(tmp_path: Path) -> None:
+    images = Rig(make_qwen_vl(tmp_path)).model.network.images
+    assert images is not None
+    with pytest.raises(BadImage, match=r"processor does not take it: .*200"):
+        images.measure(ImageSize(2001, 10))

@@ -18,6 +18,7 @@ from support.workers import SECONDS, Worker
 
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
+from pie_py.config.turns import BUDGET_SECONDS
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     Batch,
@@ -28,6 +29,7 @@ from pie_py.wire.plan import (
     Hello,
     MaskKv,
     NextDist,
+    NoTokens,
     Plan,
     PlanResult,
 )
@@ -231,3 +233,13 @@ def test_wrong_options_are_a_usage_error() -> None:
     )
     assert done.returncode == 2
     assert b"--config" in done.stderr
+
+
+def test_long_turns_are_told(worker: Worker, folder: Path) -> None:
+    worker.start(folder)
+    worker.send(NoTokens("llama", [7] * 3_000_000))
+    worker.send(prompt_plan())
+    found = worker.receive()
+    assert isinstance(found, PlanResult)
+    assert found.long_turns == 1
+    assert found.longest_turn > BUDGET_SECONDS

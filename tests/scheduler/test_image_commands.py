@@ -6,12 +6,15 @@ import io
 
 import numpy as np
 import pytest
+import trio.testing
 from PIL import Image
 from support.rig import images, runtime
 from support.scheduler_fixtures import MODEL, Guest, Server, refused
 
 from pie_control.errors import ApiError
-from pie_py.wire.plan import EmbedImage, Plan
+from pie_control.models.image_sizes import ImageSizes, Measured
+from pie_py.wire.images import ImageSize
+from pie_py.wire.plan import EmbedImage, ImageMeasured, MeasureImage, Plan
 
 EMBEDS = 4  # an image
 
@@ -23,9 +26,12 @@ def picture(size: int) -> bytes:
 
 
 def server_of_images() -> Server:
-    return Server(
-        image_rule={"whole": EMBEDS}, traits=[*MODEL.traits, "input-image"], max_batch_tokens=24
-    )
+    traits = [*MODEL.traits, "input-image"]
+    server = Server(image_place="<image>", traits=traits, max_batch_tokens=24)
+    for side in range(3, 12):
+        answer = ImageMeasured(MODEL.name, side, side, EMBEDS, EMBEDS, None)
+        server.parts.image_sizes.on_measured(answer)
+    return server
 
 
 def embed(guest: Guest, image: bytes, embeds: list[int]) -> None:
@@ -129,3 +135,40 @@ def test_images_that_are_queued_are_limited(monkeypatch: pytest.MonkeyPatch) -> 
     embed(guest, file, embeds)  # one of them has been sent
     with refused("limit-exceeded"):
         embed(guest, picture(11), embeds)
+
+
+async def test_an_image_of_a_size_is_measured_once() -> None:
+    sent: list[MeasureImage] = []
+    sizes = ImageSizes(sent.append)
+    found: list[Measured] = []
+
+    async def measure(size: ImageSize) -> None:
+        found.append(await sizes.measured("m", size))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(measure, ImageSize(40, 30))
+        nursery.start_soon(measure, ImageSize(40, 30))
+        await trio.testing.wait_all_tasks_blocked()
+        assert sent == [MeasureImage("m", 40, 30)]
+        sizes.on_measured(ImageMeasured("m", 40, 30, 12, 4, None))
+    assert found == [Measured(12, 4)] * 2
+    assert sizes.known("m", ImageSize(40, 30)) == Measured(12, 4)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_an_image_that_is_not_measured(lost: bool) -> None:
+    """The worker is lost meanwhile, or says that the model reads none of that size."""
+    sizes = ImageSizes(lambda order: None)
+    async with trio.open_nursery() as nursery:
+
+        async def measure() -> None:
+            with refused("worker-lost" if lost else "invalid-argument"):
+                await sizes.measured("m", ImageSize(40, 30))
+
+        nursery.start_soon(measure)
+        await trio.testing.wait_all_tasks_blocked()
+        if lost:
+            sizes.on_lost(["m"])
+        else:
+            sizes.on_measured(ImageMeasured("m", 40, 30, 0, 0, "too long a strip"))
+    assert sizes.known("m", ImageSize(40, 30)) is None

@@ -662,6 +662,8 @@ def test_a_page_that_an_unknown_kind_of_command_wrote_is_not_believed(
 class FakeWriter:
     failure: ApiError | None = None
     failures: int = 0
+    branch: Any = None
+    id: int = 0
 
 
 def test_embeds_that_an_unknown_kind_of_command_wrote_are_not_taken_for_tokens() -> None:

@@ -14,6 +14,7 @@ from support.scheduler_fixtures import Guest, Server, refused, u32
 from inferlet import Sampler
 from pie_control.api import allocate, prefix
 from pie_control.api import run as calls
+from pie_control.api.binder import queue_of
 from pie_control.scheduler.commands.run import LEAD
 from pie_control.wasm import SUSPENDED
 from pie_py.wire.plan import Forward
@@ -456,7 +457,7 @@ def test_wrong_calls(server: Server) -> None:
         guest.end(run, 4)
     with refused("invalid-argument"):
         calls.run_progress(guest.instance, guest.queue, run, 0)
-    runtime.destroy_queue(guest.instance, guest.queue)
+    queue_of(guest.instance, guest.queue).close()
     assert not server.service.pages.immutable.any()
 
 

@@ -14,6 +14,7 @@ from pie_control.models.served import CONTROL_TRAITS
 from pie_control.wasm import BOOL, STRING, U8_LIST, U32, U32_ARRAY, Enum
 from pie_control.wasm.types import Scalar
 from pie_py.build.wit import parse
+from pie_py.wire.plan import ImageMeasured
 
 CONTRACT = parse((Path(__file__).parents[2] / "sdk" / "wit" / "inferlet.wit").read_text())
 TRAITS = [t for t in CONTRACT.worlds["inferlet"].imports if t not in CONTROL_TRAITS]
@@ -59,7 +60,7 @@ def test_models_may_have_all_traits_that_are_tested_here() -> None:
 @pytest.mark.parametrize(("trait", "name"), CALLS)
 def test_a_trait_that_the_model_lacks(trait: str, name: str) -> None:
     others = [t for t in TRAITS if t != trait]
-    guest = Guest(Server(traits=others, image_rule={"whole": 4}))
+    guest = Guest(Server(traits=others, image_place="<image>"))
     with pytest.raises(ApiError) as caught:
         call(guest, name)
     assert caught.value.code == "unsupported"
@@ -73,7 +74,9 @@ def test_a_trait_that_the_model_lacks(trait: str, name: str) -> None:
 
 @pytest.mark.parametrize(("trait", "name"), CALLS)
 def test_a_trait_that_the_model_has(trait: str, name: str) -> None:
-    guest = Guest(Server(traits=TRAITS, image_rule={"whole": 4}))
+    guest = Guest(Server(traits=TRAITS, image_place="<image>"))
+    measured = ImageMeasured("symbolic", 1, 1, 4, 4, None)
+    guest.server.parts.image_sizes.on_measured(measured)
     try:
         call(guest, name)
     except ApiError as error:

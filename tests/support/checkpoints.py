@@ -127,7 +127,7 @@ def make_adapter(checkpoint: Path, folder: Path, seed: int = 0, **config: Any) -
     adapted = get_peft_model(base, LoraConfig(**config))
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
-            if "lora_" in name:
+            if "lora_" in name or "modules_to_save" in name:
                 parameter.normal_(0.0, 0.3)
     adapted.save_pretrained(folder)
     return folder

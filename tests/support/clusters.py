@@ -180,9 +180,9 @@ class Cluster:
         return self.state(node) == "ready"
 
     def state(self, node: str) -> str:
-        """Of a node; "gone" if the directory does not know it."""
+        """Of a node; "gone" if the directory does not know it, or that it is lost."""
         found = self.nodes().get(node)
-        return "gone" if found is None else found.state
+        return "gone" if found is None or found.state == "lost" else found.state
 
 
 class Wire:

@@ -16,9 +16,10 @@ class Gateway(ChildProcess):
 
     def __init__(self, server: Server, folder: Path, **settings: Any) -> None:
         """Takes a running server, a folder for its log, and fields of `GatewayConfig`; and
-        `telemetry`, where spans go.
+        `telemetry`, where spans go, and `on_demand`.
         """
         telemetry = settings.pop("telemetry", None)
+        on_demand = settings.pop("on_demand", {})
         settings.setdefault("http", "127.0.0.1:0")
         config = {
             "endpoint": server.endpoint,
@@ -26,6 +27,7 @@ class Gateway(ChildProcess):
             "gateway": settings,
             "log": {"format": "json"},
             "telemetry": {"endpoint": telemetry},
+            "on_demand": on_demand,
         }
         super().__init__("pie_gateway", config, folder / "gateway")
         self.url = self.endpoint

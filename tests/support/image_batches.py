@@ -30,7 +30,7 @@ def logits_with_images(rig: Rig, parts: list[list[int] | bytes], pieces: int = 1
     """Logits `[tokens, vocab]` of text and images in turn, run in some pieces."""
     model = rig.model
     assert model.network.images is not None
-    rule = model.network.images.rule
+    images = model.network.images
     at = position = 0
     for part in parts:
         if isinstance(part, list):
@@ -38,13 +38,13 @@ def logits_with_images(rig: Rig, parts: list[list[int] | bytes], pieces: int = 1
         else:
             size = image_size(part)
             assert size is not None
-            count, positions = rule.embeds(size), rule.positions(size)
+            count, positions = images.measure(size)
         where = list(range(at, at + count))
         places = list(range(position, position + count))
         if isinstance(part, list):
             handlers.embeds.embed_text(model, EmbedText(ints(part), ints(places), ints(where)))
         else:
-            places = [position] * count if rule.block else places
+            places = [position] * count if images.in_rows else places
             assert (
                 handlers.embeds.embed_image(model, batch_of([part], places, where)).get().refused
                 == {}
@@ -63,7 +63,7 @@ def embed_image(rig: Rig, file: bytes, first: int) -> int:
     images, size = rig.model.network.images, image_size(file)
     assert images is not None
     assert size is not None
-    where = list(range(first, first + images.rule.embeds(size)))
+    where = list(range(first, first + images.measure(size).embeds))
     batch = batch_of([file], where, where)
     assert handlers.embeds.embed_image(rig.model, batch).get().refused == {}
     return len(where)

@@ -34,7 +34,6 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from support.checkpoints import small_tokenizer
 
-IMAGE_TOKEN = 300  # stands for an image in what transformers reads
 SIDE, PATCH = 28, 7  # of an image, or of a tile
 PATCHES = (SIDE // PATCH) ** 2
 
@@ -68,6 +67,22 @@ def make_image_checkpoint(folder: Path, kind: str) -> Path:
     return make_idefics(folder) if kind == "idefics3" else make_qwen_vl(folder)
 
 
+@functools.cache
+def image_tokenizer() -> PreTrainedTokenizerFast:
+    """The small tokenizer, with the tokens that stand for images and around tiles."""
+    tokenizer = small_tokenizer()
+    tiles = [f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4)]
+    names = ["<fake_token_around_image>", "<image>", "<global-img>", "<end_of_utterance>", *tiles]
+    pads = ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"]
+    tokenizer.add_special_tokens({"additional_special_tokens": [*names, *pads]})
+    return tokenizer
+
+
+# What stands for an image in what transformers reads; Qwen 3 VL has another.
+IMAGE_TOKEN: int = image_tokenizer().convert_tokens_to_ids("<image>")
+IMAGE_PAD: int = image_tokenizer().convert_tokens_to_ids("<|image_pad|>")
+
+
 def _ends(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     """Facts of a text's configuration that are the tokenizer's."""
     return {
@@ -84,8 +99,11 @@ def _written(
     steps: dict[str, Any],
     deviations: Mapping[str, float],
     dtype: str = "float32",
+    **processor: Any,
 ) -> Path:
-    """Saves a model, whose parameters deviate by what stands beside a part of their names."""
+    """Saves a model, whose parameters deviate by what stands beside a part of their names, and
+    options of its processor.
+    """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if much := next((much for part, much in deviations.items() if part in name), 0.0):
@@ -93,6 +111,7 @@ def _written(
     model.to(getattr(torch, dtype)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(json.dumps(steps))
+    (folder / "processor_config.json").write_text(json.dumps(processor))
     return folder
 
 
@@ -135,8 +154,8 @@ def make_llava(folder: Path, kind: str = "clip-llama", *, dtype: str = "float32"
     """A LLaVA of a kind."""
     if (folder / "config.json").is_file():
         return folder
-    vision, text, options, steps, _ = LLAVA_KINDS[kind]
-    tokenizer = small_tokenizer()
+    vision, text, options, steps, embeds = LLAVA_KINDS[kind]
+    tokenizer = image_tokenizer()
     extra = {"vision_use_head": False} if vision is SiglipVisionConfig else {"projection_dim": 16}
     config = LlavaConfig(
         vision_config=vision(**_VISION, num_hidden_layers=3, **extra),
@@ -147,7 +166,10 @@ def make_llava(folder: Path, kind: str = "clip-llama", *, dtype: str = "float32"
     torch.manual_seed(2)
     model = LlavaForConditionalGeneration(config)
     deviations = {"multi_modal_projector": 0.2, "class_embedding": 0.2} | _PLACES
-    return _written(folder, model, tokenizer, steps, deviations, dtype)
+    strategy = options.get("vision_feature_select_strategy", "default")
+    more = {"patch_size": PATCH, "vision_feature_select_strategy": strategy}
+    more["num_additional_image_tokens"] = embeds - PATCHES + (strategy == "default")
+    return _written(folder, model, tokenizer, steps, deviations, dtype, **more)
 
 
 # Idefics 3
@@ -162,18 +184,6 @@ IDEFICS_STEPS = {
     "size": {"longest_edge": LONGEST},
     "resample": 1,
 }
-
-
-@functools.cache
-def image_tokenizer() -> PreTrainedTokenizerFast:
-    """The small tokenizer, with the tokens that surround tiles; those of the fourth row are plain
-    text.
-    """
-    tokenizer = small_tokenizer()
-    tiles = [f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4)]
-    names = ["<fake_token_around_image>", "<image>", "<global-img>", "<end_of_utterance>", *tiles]
-    tokenizer.add_special_tokens({"additional_special_tokens": names})
-    return tokenizer
 
 
 def make_idefics(folder: Path, kind: str = "idefics3", *, splits: bool = True) -> Path:
@@ -193,7 +203,9 @@ def make_idefics(folder: Path, kind: str = "idefics3", *, splits: bool = True) -
     )
     torch.manual_seed(3)
     steps = {**IDEFICS_STEPS, "do_image_splitting": splits}
-    return _written(folder, model_class(config), tokenizer, steps, {"connector": 0.1} | _PLACES)
+    deviations = {"connector": 0.1} | _PLACES
+    count = TILE_EMBEDS
+    return _written(folder, model_class(config), tokenizer, steps, deviations, image_seq_len=count)
 
 
 # Qwen 3 VL
@@ -270,11 +282,11 @@ def make_qwen_vl(folder: Path, kind: str = "qwen3-vl", *, dtype: str = "float32"
     if (folder / "config.json").is_file():
         return folder
     vision, text, steps = QWEN_KINDS[kind]
-    tokenizer = small_tokenizer()
+    tokenizer = image_tokenizer()
     config = Qwen3VLConfig(
         vision_config=QWEN_VISION | vision,
         text_config=_QWEN_TEXT | _ends(tokenizer) | text,
-        image_token_id=IMAGE_TOKEN,
+        image_token_id=IMAGE_PAD,
     )
     torch.manual_seed(4)
     model = Qwen3VLForConditionalGeneration(config)
@@ -301,11 +313,11 @@ def qwen_vl_inputs(
     counts = [int(found["image_grid_thw"].prod()) // steps["merge_size"] ** 2 for found in seen]
     left = iter(counts)
     for part in parts:
-        tokens += part if isinstance(part, list) else [IMAGE_TOKEN] * next(left)
+        tokens += part if isinstance(part, list) else [IMAGE_PAD] * next(left)
     ids = torch.tensor([tokens])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if seen:
-        inputs["mm_token_type_ids"] = (ids == IMAGE_TOKEN).int()
+        inputs["mm_token_type_ids"] = (ids == IMAGE_PAD).int()
         inputs["pixel_values"] = torch.cat([found["pixel_values"] for found in seen]).to(dtype)
         inputs["image_grid_thw"] = torch.cat([found["image_grid_thw"] for found in seen])
     return inputs

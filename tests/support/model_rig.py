@@ -206,8 +206,9 @@ class Rig:
         for s in steps:
             if s.keep:
                 s.sequence.used += len(s.tokens)
-        hidden = self.model.embeds.read(ints(outputs))
-        logits = self.model.network.logits(hidden).float() if len(outputs) else hidden
+        if not len(outputs):
+            return list(torch.split(self.model.embeds.read(ints(outputs)), wanted))
+        logits = handlers.sample.logits_of(self.model, ints(outputs)).float()
         return list(torch.split(logits, wanted))
 
     @torch.inference_mode()

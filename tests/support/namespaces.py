@@ -40,11 +40,11 @@ def missing() -> str | None:
 
 
 class Network:
-    """Machines by name, with the addresses 10.77.0.1, 10.77.0.2 and so on."""
+    """Machines by name, with the addresses 10.77.0.1, 10.77.0.2 and so on, or others."""
 
-    def __init__(self, machines: Sequence[str]) -> None:
+    def __init__(self, machines: Sequence[str], network: str = "10.77.0") -> None:
         """Makes nothing yet."""
-        self.addresses = {name: f"10.77.0.{n}" for n, name in enumerate(machines, 1)}
+        self.addresses = {name: f"{network}.{n}" for n, name in enumerate(machines, 1)}
         self._prefix = f"pie-{os.getpid()}-"
         self._threads: dict[str, ThreadPoolExecutor] = {}
 

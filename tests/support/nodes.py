@@ -51,6 +51,7 @@ class Nodes:
         self._fields = server
         self.database = database
         self._stack = ExitStack()
+        self._started: dict[str, Node] = {}  # the last life of each
         keys = KeyStore(folder / "data")
         self._users = {user: keys.add(user) for user in users}
         public, secret = zmq.curve_keypair()
@@ -64,6 +65,7 @@ class Nodes:
         config["extension"]["settings"]["folder"] = str(self._folder / "lives")
         gateway = ChildProcess("pie_cluster.gateway", config, self._folder / "gateway.log")
         self.gateway = self._stack.enter_context(gateway).endpoint
+        self.gateway_process = gateway.process
         self._public = KeyStore(self._folder / "data").server_pair().public
         key = ClientKey("member", self._pair.public, self._pair.secret, self._public)
         self._asked = Directory(self.gateway, key)
@@ -95,6 +97,7 @@ class Nodes:
         with ThreadPoolExecutor(len(nodes)) as pool:
             started = list(pool.map(start, nodes))
         for node in started:
+            self._started[node.life.partition(".")[0]] = node
             self._stack.callback(node.process.wait)
             self._stack.callback(node.process.kill)
         wait_for(lambda: nodes.keys() <= self.ready())
@@ -102,6 +105,25 @@ class Nodes:
 
     def _begun(self, name: str) -> int:
         return self._asked.begin(name)
+
+    def find(self, node: str) -> Node:
+        """A node by its name, or that of its life."""
+        return self._started[node.partition(".")[0]]
+
+    def kill(self, node: str) -> None:
+        """Kills a node by its name, or that of its life."""
+        process = self.find(node).process
+        process.kill()
+        process.wait()
+
+    def begin(self, node: Node) -> None:
+        """A life is over, and the next one of its node begins, as its keeper says."""
+        self._begun(node.life.partition(".")[0])
+
+    def drain(self, node: str) -> None:
+        """Drains a node, by the name of its life, so that another life may begin."""
+        self._asked.drain(node.partition(".")[0], 600.0, again=True)
+        self.find(node).process.wait(60)
 
     def ready(self) -> set[str]:
         """The names of nodes that take launches."""

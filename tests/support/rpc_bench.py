@@ -42,7 +42,7 @@ async def say(instance: Instance, message: str | bytes) -> None:
     """Sends as an inferlet does that waits for room."""
     while not instance.outbox.has_room:
         await instance.outbox.room()
-    instance.outbox.put(message, len(message))
+    instance.outbox.put(message)
 
 
 async def count(instance: Instance) -> str:
@@ -175,7 +175,7 @@ class Behaviours:
         if instance.state is InstanceState.RUNNING:
             instance.ended = InstanceEnded(state, text)
             self.users.remove(instance)
-            instance.outbox.put(instance.ended, len(text), force=True)
+            instance.outbox.put(instance.ended, force=True)
             instance.ended_event.set()
 
     def kill(self, instance: Instance, reason: str) -> None:
@@ -261,14 +261,15 @@ class Bench:
     def _dependencies(self, programs: ProgramStore) -> Dependencies:
         behaviours: Any = self.behaviours
         models: Any = SimpleNamespace(
-            services={}, kv_of=lambda instance: (0, 0), most_pages_of=lambda instance: {}
+            services={}, names=[], kv_of=lambda instance: (0, 0), most_pages_of=lambda instance: {}
         )
         none: Any = None
         confined = ConfinedPool(self.config.confined)
         clock = trio.current_time
         results = ResultStore(self.config.data_folder / "results", 0.0, time.time_ns)
         return Dependencies(
-            *(behaviours, behaviours, programs, self.shares, models, none, none, confined, results),
+            *(behaviours, behaviours, programs, self.shares, models, none, none),
+            *(none, confined, results),
             SimpleNamespace(wants=lambda program: False),  # type: ignore[arg-type]
             *(clock, time.time_ns, 0),
         )

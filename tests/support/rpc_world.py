@@ -48,12 +48,12 @@ class Talker:
         self.said = 0
 
     def say(self) -> None:
-        self.outbox.put(str(self.said), len(str(self.said)))
+        self.outbox.put(str(self.said))
         self.said += 1
 
     def end(self) -> None:
         self.ended = InstanceEnded(InstanceState.FINISHED, "done")
-        self.outbox.put(self.ended, 4, force=True)
+        self.outbox.put(self.ended, force=True)
         self.ended_event.set()
 
 

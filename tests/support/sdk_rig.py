@@ -283,7 +283,7 @@ class Rig(rig.Rig):
                     instance = await parts.launcher.launch(program, args, USER)
                     for message in send:
                         box: Any = instance.texts if isinstance(message, str) else instance.blobs
-                        box.put(message, len(message))
+                        box.put(message)
                     instances.append(instance)
                 scope.deadline = trio.current_time() + 60
                 for instance in instances:

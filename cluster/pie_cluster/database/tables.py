@@ -1,152 +1,143 @@
-"""What nodes share in the PostgreSQL of the store: leases, launches that outlive them, topics.
+"""What nodes share in the PostgreSQL of the store: leases, durable instances' journals, topics.
 
-A launch is run under the lease of one node. A take-over of the lease leaves the launch without one,
-so that the former run can change nothing any more, and one other node may claim the next run.
-Numbers of runs only grow: they fence.
+A journal is written under the lease of one node. A take-over of the lease leaves the journal
+without one, so that the former node can write nothing any more, and one other node may claim it.
+Numbers of leases only grow: they fence.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from pie_cluster.database.statements import Statements
 from pie_control.errors import ApiError
-from pie_control.instances.instance import Fence
 
 LEASE_SECONDS = 15.0  # more than a control loop that has stopped is left alive
-MOST_KEPT = 1000  # results of one user; the oldest go
+READ_SECONDS = 600.0  # that clients look for an instance, which may have ended meanwhile
 MOST_AT_ONCE = 64  # of one look
 
-_COLUMNS = 'name, "user", program, args, runs, run, lease, life, keep, state, text'
 
-
-class Launch(NamedTuple):
-    """A launch that is recorded.
+class Found(NamedTuple):
+    """Where a durable instance is.
 
     Attributes:
-        name: of its instances' ids, before the `@`.
-        runs: that it may have in all.
-        run: how many have begun.
-        lease: under which it runs; None: it waits, or has ended.
-        life: of the last run's node.
+        life: of the node that has it, or that had it last.
+        is_held: whether that holds its lease.
         state: how it has ended, with its text; None until then.
     """
 
-    name: str
     user: str
-    program: str
-    args: list[str]
-    runs: int
-    run: int
-    lease: int | None
     life: str
-    keep: bool
-    state: str | None = None
-    text: str = ""
+    is_held: bool
+    state: str | None
+    text: str
 
 
-class Launches(Statements):
-    """The table of launches."""
+class Journals(Statements):
+    """The tables of durable instances and of what their journals have."""
 
-    def record(self, launch: Launch) -> bool:
-        """Keeps a launch, whose first run is to begin; False if its name is used already."""
+    def create(self, instance: str, user: str, lease: int, life: str, data: bytes) -> bool:
+        """Makes a journal that begins so, under a lease; False if that is over."""
         return self._changes(
-            'INSERT INTO launches (name, "user", program, args, runs, run, lease, life, keep)'
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
-            (*launch[:3], json.dumps(launch.args), *launch[4:9]),
+            "WITH held AS (SELECT 1 FROM leases WHERE number = %s FOR KEY SHARE), made AS ("
+            'INSERT INTO journals (instance, "user", lease, life) SELECT %s, %s, %s, %s FROM held'
+            " ON CONFLICT DO NOTHING)"
+            " INSERT INTO journal_parts SELECT %s, 0, %s FROM held ON CONFLICT DO NOTHING",
+            (lease, instance, user, lease, life, instance, data),
+        ) or self._is_made(instance, lease)
+
+    def _is_made(self, instance: str, lease: int) -> bool:
+        """True if a try before this one made it."""
+        return bool(
+            self._one(
+                "SELECT 1 FROM journals WHERE instance = %s AND lease = %s", (instance, lease)
+            )
         )
 
-    def claim(self, name: str, run: int, lease: int, life: str) -> bool:
-        """The run after `run` is to begin, under a lease and in a life of its node; False if
-        another node was first.
+    def append(self, lease: int, parts: Sequence[tuple[str, int, bytes]]) -> bool:
+        """Appends to journals: instance, bytes before it, data. To do it again does no harm. False
+        if the lease is over: nothing was written.
+        """
+        instances, places, data = zip(*parts, strict=True)
+        row = self._one(
+            "WITH held AS (SELECT 1 FROM leases WHERE number = %s FOR KEY SHARE), put AS ("
+            "INSERT INTO journal_parts SELECT part.* FROM held, unnest(%s::text[], %s::bigint[],"
+            " %s::bytea[]) AS part ON CONFLICT DO NOTHING) SELECT count(*) FROM held",
+            (lease, list(instances), list(places), list(data)),
+        )
+        return row == (1,)
+
+    def read(self, instance: str) -> bytes | None:
+        """What a journal has; None if there is none."""
+        row = self._one(
+            "SELECT string_agg(data, ''::bytea ORDER BY place) FROM journal_parts"
+            " WHERE instance = %s",
+            (instance,),
+        )
+        return None if row is None or row[0] is None else bytes(row[0])
+
+    def rewind(self, instance: str, lease: int, life: str, data: bytes) -> bool:
+        """Has one that has ended go on under a lease, from this beginning; False if another node
+        has it.
         """
         return self._changes(
-            "UPDATE launches SET run = run + 1, lease = %s, life = %s WHERE name = %s"
-            " AND run = %s AND run < runs AND lease IS NULL AND state IS NULL",
-            (lease, life, name, run),
+            "WITH mine AS (UPDATE journals SET lease = %s, life = %s, ended = NULL, state = NULL"
+            " WHERE instance = %s AND (lease IS NULL OR lease = %s) RETURNING instance), cut AS ("
+            "DELETE FROM journal_parts USING mine WHERE journal_parts.instance = mine.instance"
+            " AND place > 0) UPDATE journal_parts SET data = %s FROM mine"
+            " WHERE journal_parts.instance = mine.instance AND place = 0",
+            (lease, life, instance, lease, data),
         )
 
-    def undo(self, fence: Fence) -> None:
-        """A run that was recorded has not begun: the next one takes its place, if there was one
-        before it.
-        """
-        where = (fence.launch, fence.run, fence.lease)
-        held = " WHERE name = %s AND run = %s AND lease = %s"
-        if fence.run == 1:
-            self._changes("DELETE FROM launches" + held, where)
-        else:
-            self._changes("UPDATE launches SET run = run - 1, lease = NULL" + held, where)
-
-    def finish(self, fence: Fence, state: str, text: str) -> bool:
-        """A run has ended, and no other one comes; False if it is not the present one any more.
-
-        May be called again when it is not known whether it has happened.
-        """
-        where = (fence.launch, fence.run, fence.lease)
-        if self._changes(
-            "WITH gone AS (DELETE FROM launches WHERE name = %s AND run = %s AND lease = %s"
-            " AND NOT keep RETURNING 1), kept AS (UPDATE launches SET state = %s, text = %s,"
-            " ended = clock_timestamp(), lease = NULL WHERE name = %s AND run = %s AND lease = %s"
-            " AND keep RETURNING 1) SELECT 1 FROM gone UNION ALL SELECT 1 FROM kept",
-            (*where, state, text.encode(), *where),
-        ):
-            self._prune(fence.launch)
-            return True
-        now = self.find(fence.launch)
-        return now is None or (now.run, now.state, now.text) == (fence.run, state, text)
-
-    def give_up(self) -> None:
-        """Ends launches that have lost their last run."""
-        lost = " WHERE lease IS NULL AND state IS NULL AND run >= runs"
-        self._changes("DELETE FROM launches" + lost + " AND NOT keep", ())
-        self._changes(
-            "UPDATE launches SET state = 'failed', ended = clock_timestamp(), text = convert_to("
-            "'node-lost: node ' || life || ' has ended; that was run ' || run || ' of ' || runs,"
-            " 'UTF8')" + lost,
-            (),
-        )
-
-    def fail(self, name: str, run: int, text: str) -> None:
-        """Ends a launch that waits and cannot run any more."""
-        self._changes(
-            "UPDATE launches SET state = 'failed', ended = clock_timestamp(), text = %s"
-            " WHERE name = %s AND run = %s AND lease IS NULL AND state IS NULL",
-            (text.encode(), name, run),
-        )
-
-    def waiting(self) -> list[Launch]:
-        """Launches that wait for their next run, some of them if there are many."""
+    def claim(self, lease: int, life: str, most: int) -> list[str]:
+        """Takes some that no node has: those that have not ended, or whose clients may read."""
         rows = self._all(
-            f"SELECT {_COLUMNS} FROM launches WHERE lease IS NULL AND state IS NULL AND run < runs"
-            " ORDER BY random() LIMIT %s",
-            (MOST_AT_ONCE,),
+            "UPDATE journals SET lease = %s, life = %s WHERE instance IN (SELECT instance FROM"
+            " journals WHERE lease IS NULL AND (state IS NULL OR ended > clock_timestamp() -"
+            " make_interval(secs => %s)) ORDER BY state IS NULL DESC LIMIT %s"
+            " FOR UPDATE SKIP LOCKED) RETURNING instance",
+            (lease, life, READ_SECONDS, most),
         )
-        return [_launch(row) for row in rows]
+        return [instance for (instance,) in rows]
 
-    def find(self, name: str) -> Launch | None:
-        """The launch of a name, if it has not ended or its result is kept."""
-        row = self._one(f"SELECT {_COLUMNS} FROM launches WHERE name = %s", (name,))
-        return None if row is None else _launch(row)
-
-    def _prune(self, name: str) -> None:
+    def release(self, instance: str, lease: int) -> None:
+        """Another node may take it."""
         self._changes(
-            "DELETE FROM launches WHERE name IN (SELECT name FROM launches WHERE state IS NOT NULL"
-            ' AND "user" = (SELECT "user" FROM launches WHERE name = %s)'
-            " ORDER BY ended DESC OFFSET %s)",
-            (name, MOST_KEPT),
+            "UPDATE journals SET lease = NULL WHERE instance = %s AND lease = %s",
+            (instance, lease),
         )
 
+    def end(self, instance: str, lease: int, state: str, text: str) -> None:
+        """An instance has ended, unless another node has it."""
+        self._changes(
+            "UPDATE journals SET state = %s, text = %s, ended = coalesce(ended, clock_timestamp())"
+            " WHERE instance = %s AND lease = %s",
+            (state, text.encode(), instance, lease),
+        )
 
-def _launch(row: Sequence[Any]) -> Launch:
-    text = b"" if row[10] is None else bytes(row[10])
-    name, user, program, args, runs, run, lease, life, keep, state, _ = row
-    arguments: list[str] = json.loads(args)
-    return Launch(
-        name, user, program, arguments, runs, run, lease, life, keep, state, text.decode()
-    )
+    def find(self, instance: str) -> Found | None:
+        """Where an instance is; None if it has no journal."""
+        row = self._one(
+            'SELECT "user", life, lease IS NOT NULL, state, text FROM journals WHERE instance = %s',
+            (instance,),
+        )
+        if row is None:
+            return None
+        user, life, is_held, state, text = row
+        return Found(user, life, is_held, state, bytes(text or b"").decode())
+
+    def remove(self, instance: str) -> None:
+        """Removes a journal."""
+        self._changes("DELETE FROM journals WHERE instance = %s", (instance,))
+
+    def drop_old(self, seconds: float) -> None:
+        """Removes journals of instances that ended longer ago."""
+        self._changes(
+            "DELETE FROM journals WHERE ended < clock_timestamp() - make_interval(secs => %s)",
+            (seconds,),
+        )
 
 
 class Leases(Statements):
@@ -175,9 +166,8 @@ class Leases(Statements):
         )
 
     def give_back(self, lease: int) -> None:
-        """Ends a lease, of which nothing runs any more; what else it holds is free at once."""
-        self._changes("DELETE FROM bus_members WHERE lease = %s", (lease,))
-        self._changes("UPDATE leases SET until = clock_timestamp() WHERE number = %s", (lease,))
+        """Ends a lease; what it holds is free at once."""
+        self._changes("DELETE FROM leases WHERE number = %s", (lease,))
 
     def expired(self) -> list[tuple[int, datetime]]:
         """Leases that are over, with their ends."""
@@ -193,6 +183,10 @@ class Leases(Statements):
             "DELETE FROM leases WHERE number = %s AND until = %s AND until < clock_timestamp()",
             (lease, until),
         )
+
+    def end(self, life: str) -> None:
+        """Takes what a life has that is over."""
+        self._changes("DELETE FROM leases WHERE life = %s", (life,))
 
 
 class Topics(Statements):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from pie_cluster.directory.leases import SILENT_SECONDS, Leases
+from pie_cluster.directory.leases import GONE_SECONDS, SILENT_SECONDS, Leases
 from pie_cluster.directory.node import Life, Node, State, life_of
 from pie_cluster.directory.policies import Launch, Policy, choose
 from pie_cluster.directory.table import MOST_NODES, Table
@@ -37,6 +37,7 @@ from pie_py.config.processes import LOAD_SECONDS
 from pie_py.wire.prefixes import FIRST_TOKENS
 
 START_SECONDS = LOAD_SECONDS + 60.0  # for a life to join that has begun; then it is forgotten
+LOST = "lost"  # the state of a node whose life is over, and none follows
 MOST_ENDED = 4 * MOST_NODES  # names of nodes that are gone, whose lives are remembered
 
 
@@ -105,6 +106,7 @@ class Directory:
             OrderedDict()
         )  # of these, which are not to come back
         self._starting: OrderedDict[str, _Start] = OrderedDict()  # by node
+        self._lost: OrderedDict[str, _Start] = OrderedDict()  # whose life is over, and none follows
         self._over: list[Over] = []
 
     # Nodes
@@ -138,6 +140,7 @@ class Directory:
         if known is not None:
             self._end(known)
         self._starting.pop(life.node, None)
+        self._lost.pop(life.node, None)
         self._starting[life.node] = _Start(life, now, reason)
         if len(self._starting) > MOST_NODES:
             self._starting.popitem(last=False)
@@ -161,6 +164,7 @@ class Directory:
         if until is not None:
             self._drain(node, until)
         self._ended.pop(message.node, None)
+        self._lost.pop(message.node, None)
         start = self._starting.get(message.node)
         if start is not None and start.life <= node.life:
             del self._starting[message.node]
@@ -239,6 +243,7 @@ class Directory:
         for start in list(self._starting.values()):
             if now - start.since > START_SECONDS and not start.reason.startswith(WAITS):
                 del self._starting[start.life.node]  # with its machine, or the model is not loaded
+                self._lose(start.life, start.since, start.reason or "it has not joined")
         nodes = [
             NodeFacts(
                 *node.life,
@@ -255,13 +260,9 @@ class Directory:
             for node in self._table
         ]
         nodes += [
-            NodeFacts(
-                *start.life,
-                State.STARTING.value,
-                silent_seconds=now - start.since,
-                reason=start.reason,
-            )
-            for start in self._starting.values()
+            NodeFacts(*each.life, state, silent_seconds=now - each.since, reason=each.reason)
+            for state, of in ((State.STARTING.value, self._starting), (LOST, self._lost))
+            for each in of.values()
         ]
         return sorted(nodes, key=lambda node: (node.node, node.incarnation))
 
@@ -406,10 +407,24 @@ class Directory:
         if over is None:
             return
         self._over.append(over)
-        if over.is_drained:
+        if not over.is_drained:
+            self._lose(node.life, node.heard, f"it has said nothing for {GONE_SECONDS:g} s")
+        else:
             self._removed[node.life.node] = None
             if len(self._removed) > MOST_ENDED:
                 self._removed.popitem(last=False)
+
+    def _lose(self, life: Life, since: float, reason: str) -> None:
+        self._lost[life.node] = _Start(life, since, reason)
+        if len(self._lost) > MOST_ENDED:
+            self._lost.popitem(last=False)
+
+    def forget(self, name: str) -> None:
+        """A node has left with its machine: it is not looked for."""
+        if (node := self._table.find(name)) is not None:
+            self._end(node)
+        for of in (self._starting, self._lost):
+            of.pop(name, None)
 
 
 def _after(node: Node) -> Over:

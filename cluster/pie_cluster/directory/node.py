@@ -121,7 +121,7 @@ class Node:
         self._weigh()
 
     def place(self, tokens: int, now: float) -> None:
-        """A launch comes, with so many tokens to compute."""
+        """A launch comes, with so many tokens to compute, and to hold beside what is there."""
         self.instances += 1
         self.used_tokens += tokens
         self._free_at = max(now, self._free_at) + tokens * self.token_seconds
@@ -129,10 +129,10 @@ class Node:
 
     def found(self, keys: Sequence[tuple[int, int]]) -> int:
         """The tokens that a launch would find cached of the first key of which something is."""
-        for key, _ in keys:
+        for key, most in keys:
             tokens = self.cached.get(key)
             if tokens:
-                return tokens
+                return min(tokens, most)
         return 0
 
     def seconds(self, now: float) -> float:

@@ -32,6 +32,10 @@ class Launch(NamedTuple):
     beside: Sequence[Node] = ()
 
 
+CROWDED_SECONDS = 1.0  # that a pool twice as full as others costs, of those that are full
+LITTLE = 0.05  # of a pool, which is no crowd
+MOST_LOOKED_AT = 6  # nodes of one launch
+
 Policy: TypeAlias = Callable[[Launch, Table, Random], Node | None]
 
 
@@ -65,8 +69,13 @@ def cached(launch: Launch, table: Table, random: Random) -> Node | None:
         beside = _cheapest(_two(launch.beside, random), keys, now)
         if beside is not None:
             return beside
-    holders = [table.holder(key, random) for key, _ in keys for _ in range(2)]
-    return _cheapest((*holders, table.any(random), table.lightest(random)), keys, now)
+    nodes = [table.any(random), table.lightest(random)]
+    for key, _ in keys:
+        if (holder := table.holder(key, random)) is not None:
+            nodes += holder, table.holder(key, random)
+            if len(nodes) >= MOST_LOOKED_AT:
+                break
+    return _cheapest(nodes, keys, now, table.pool)
 
 
 def _two(nodes: Sequence[Node], random: Random) -> Sequence[Node]:
@@ -77,13 +86,18 @@ def _two(nodes: Sequence[Node], random: Random) -> Sequence[Node]:
 
 
 def _cheapest(
-    nodes: Sequence[Node | None], keys: Sequence[tuple[int, int]], now: float
+    nodes: Sequence[Node | None], keys: Sequence[tuple[int, int]], now: float, pool: float = 1.0
 ) -> Node | None:
-    """The node that costs the least; None if none has room."""
+    """The node that costs the least, where a share of the others' pools is in use; None if none has
+    room.
+    """
     chosen, least = None, FULL
     for node in nodes:
         if node is not None:
             cost = node.seconds(now) - node.found(keys) * node.token_seconds
+            over = node.pool - pool
+            if over > 0.0:
+                cost += CROWDED_SECONDS * over * over / max(pool, LITTLE)
             if cost < least:
                 chosen, least = node, cost
     return chosen

@@ -56,6 +56,12 @@ class BeginParams(msgspec.Struct):
     reason: Text = ""  # why the one before has ended, for people
 
 
+class ForgetParams(msgspec.Struct):
+    """Of `forget`: a node has left with its machine."""
+
+    node: Name
+
+
 class AllotParams(msgspec.Struct):
     """Of `allot`: a machine joins with so many nodes."""
 
@@ -102,6 +108,7 @@ class DirectoryServer:
         self._lives = Lives(member.folder / "lives")
         self._directory = Directory(load_policy(member.policy), random.Random(), clock())
         self._users = None if pair is None else KnownUsers(KeyStore(data_folder))
+        self.on_over: Callable[[str], None] = lambda life: None  # told which life has ended
         self._first = secrets.randbits(32)  # as told by no directory before this one
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._gate = None if pair is None else Gate(self._context, pair)
@@ -116,6 +123,7 @@ class DirectoryServer:
         self.methods: dict[str, Method] = {
             "begin": (BeginParams, self._begin),
             "allot": (AllotParams, self._allot),
+            "forget": (ForgetParams, self._forget),
             "place-child": (PlaceChildParams, self._place_child),
             "user-of": (UserOfParams, self._user_of),
             "users": (UsersParams, self._all_users),
@@ -188,6 +196,7 @@ class DirectoryServer:
                 # The actor around a node's process ends and replaces it by itself; Ray does so for
                 # the actor.
                 log.warning("a life is over", life=str(life), is_drained=is_drained)
+                self.on_over(str(life))
                 if is_drained:
                     self._note_drained(life.node)
             await trio.sleep(LOOK_SECONDS)
@@ -237,6 +246,7 @@ class DirectoryServer:
             life = Life(node, self._lives.next(node, self._directory.last(node)))
         except LivesUnusable as error:
             raise _full(error) from None
+        self.on_over(f"{node}.{life.incarnation - 1}")
         self._directory.begin(life, asked.reason, self._clock())
         say = log.warning if asked.reason else log.info
         say("a life begins", life=str(life), reason=asked.reason or "the first life")
@@ -254,6 +264,10 @@ class DirectoryServer:
             return self._lives.allot(asked.count)
         except LivesUnusable as error:
             raise _full(error) from None
+
+    def _forget(self, session: Session, asked: ForgetParams) -> None:
+        check_member(session)
+        self._directory.forget(asked.node)
 
     async def _place_child(self, session: Session, asked: PlaceChildParams) -> Any:
         check_member(session)

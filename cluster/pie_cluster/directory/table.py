@@ -18,7 +18,8 @@ from pie_cluster.wire.messages import MOST_HINTS, Load
 
 MOST_NODES = 16384
 MOST_HOLDERS = 64  # nodes that one key leads to; what more have it are found by chance
-OWN_TOKENS = 512  # that a launch is expected to compute beside what is cached
+OWN_TOKENS = 512  # that a launch computes beside what it may find, where nothing is known
+LEARNED = 1.0  # weight of a round of reports in means of all nodes
 MOST_LEARNED = 1 << 16  # programs of users of which nodes have told what they cache
 BUCKETS = 32  # the last one: nodes without room
 LIGHT_SECONDS = (
@@ -78,6 +79,8 @@ class Table:
         self._holders: dict[int, RandomSet[Node]] = {}
         self._exporters: dict[int, RandomSet[Node]] = {}
         self._learned: OrderedDict[int, int] = OrderedDict()  # tokens by key
+        self._held = float(OWN_TOKENS)  # tokens that an instance holds, as nodes have told
+        self.pool = 0.0  # the share of a node's pool that is used, likewise
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -121,8 +124,8 @@ class Table:
         return holders.draw(random) if holders else None
 
     def expected(self, key: int) -> int:
-        """The tokens that a launch of a key may find: as many as nodes have told last; 0 if none
-        has.
+        """The tokens that a launch of a key may find: as few as nodes have told lately, for the
+        first one on a node tells all that it has; 0 if none has told.
         """
         return self._learned.get(key, 0)
 
@@ -153,6 +156,11 @@ class Table:
     def take(self, node: Node, load: Load, now: float) -> None:
         """A node has reported its load."""
         node.take(load, now)
+        if node.has_worker:
+            part = LEARNED / max(1, len(self._ready))
+            self.pool += (node.pool - self.pool) * part
+            if load.instances:
+                self._held += (load.used_tokens / load.instances - self._held) * part
         if not node.has_worker:
             self.hint(node, [(key, 0) for key in node.cached])
         self.refresh(node, now)
@@ -170,7 +178,8 @@ class Table:
             else:
                 node.cached[key] = known  # it is the newest again
                 found = found or tokens
-        node.place(OWN_TOKENS + keys[0][1] - found, now)
+        held = max(OWN_TOKENS + keys[0][1], int(self._held))
+        node.place(held - found, now)
         if new:
             self.hint(node, new)
         self.refresh(node, now)
@@ -180,7 +189,8 @@ class Table:
         cached = list(cached)
         for key, tokens in cached:
             if tokens:
-                self._learned[key] = tokens
+                known = self._learned.get(key, tokens)
+                self._learned[key] = min(tokens, known + (tokens - known) // 8)
                 self._learned.move_to_end(key)
         while len(self._learned) > MOST_LEARNED:
             self._learned.popitem(last=False)

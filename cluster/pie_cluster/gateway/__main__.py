@@ -35,7 +35,7 @@ from pie_py.config.keys import KeyStore
 from pie_py.config.server import ServerConfig
 
 if TYPE_CHECKING:
-    from pie_cluster.gateway.restarts import Restarts
+    from pie_cluster.gateway.journals import DurableInstances
 
 
 class Gateway:
@@ -63,11 +63,11 @@ class Gateway:
         async def prepare(program: Program) -> None:
             await components.load(program)
 
-        self._restarts: Restarts | None = None
+        self._durable: DurableInstances | None = None
         if config.store.database:
-            from pie_cluster.gateway.restarts import Restarts  # needs psycopg
+            from pie_cluster.gateway.journals import DurableInstances  # needs psycopg
 
-            self._restarts = Restarts(config.store, self._directory, self._links, clock)
+            self._durable = DurableInstances(config.store, self._directory)
         self._everywhere = ClusterSettings(config.data_folder, self._directory, self._links)
         shares = Shares.of(config)
         methods = partial(
@@ -79,7 +79,7 @@ class Gateway:
             self._links,
             self._confined,
             prepare,
-            self._restarts,
+            self._durable,
             self._everywhere,
             clock,
         )
@@ -96,8 +96,8 @@ class Gateway:
                 nursery.start_soon(self._directory.run)
                 await nursery.start(self._links.run)
                 endpoint = await nursery.start(self._rpc.run)
-                if self._restarts is not None:
-                    nursery.start_soon(self._restarts.run)
+                if self._durable is not None:
+                    nursery.start_soon(self._durable.run)
                 task_status.started(endpoint)
         finally:
             self._confined.close()

@@ -38,7 +38,7 @@ from pie_py.wire import methods
 from pie_py.wire.rpc import CHUNK_BYTES, PROTOCOL, Request
 
 if TYPE_CHECKING:
-    from pie_cluster.gateway.restarts import Restarts  # needs psycopg
+    from pie_cluster.gateway.journals import DurableInstances  # needs psycopg
 
 log = structlog.get_logger("pie.cluster")
 
@@ -57,19 +57,19 @@ class GatewayMethods:
         links: NodeLinks,
         confined: ConfinedPool,
         prepare: Callable[[Program], Awaitable[None]],
-        restarts: Restarts | None,
+        durable: DurableInstances | None,
         everywhere: ClusterSettings,
         clock: Callable[[], float],
         sessions: Sessions,
     ) -> None:
         """Takes its parts. `confined` checks Python sources, and `prepare` components, by compiling
-        them; `restarts` is of launches that are recorded, where there is a database.
+        them; `durable` is of instances that go on elsewhere, where there is a database.
         """
         self._config = config
         self._programs = programs
         self._directory = directory
         self._links = links
-        self._restarts = restarts
+        self._durable = durable
         self._everywhere = everywhere
         self._clock = clock
         self._started = clock()
@@ -108,12 +108,12 @@ class GatewayMethods:
     async def _where(self, session: Session, asked: methods.Where) -> Any:
         try:
             if asked.lost:
-                raise Refusal("node-lost", f"{asked.instance} is not launched again")
+                raise Refusal("node-lost", f"{asked.instance} is not there any more")
             there = await self._directory.where(asked.instance, broken=asked.broken)
         except Refusal as refusal:
-            if refusal.code != "node-lost" or "@" not in asked.instance or self._restarts is None:
+            if refusal.code != "node-lost" or "@" not in asked.instance or self._durable is None:
                 raise
-            return await self._restarts.where(asked.instance, session.scope, refusal)
+            there = await self._durable.where(asked.instance, session.scope, refusal)
         return there.described()
 
     def _nodes(self, session: Session, asked: methods.Nodes) -> Any:
@@ -129,6 +129,11 @@ class GatewayMethods:
         return nodes
 
     # Of all nodes
+
+    def _load_model(self, session: Session, asked: methods.LoadModel | methods.UnloadModel) -> Any:
+        raise ApiError("invalid-argument", f"{asked.model}: models of a cluster serve all the time")
+
+    _unload_model = _load_model
 
     async def _ask_all(self, method: str, **asked: Any) -> dict[str, Any]:
         """The answers of the nodes that answer, by node."""
@@ -237,18 +242,18 @@ class GatewayMethods:
         programs = self._kept.to_remove(session, asked)
         hashes = {program.hash for program in programs}
         nodes = self._all()
-        running = [
-            one
-            for instances in (await self._ask_all("instances")).values()
+        told = await self._ask_all("instances")
+        running = {
+            one["id"]: name
+            for name, instances in told.items()
             for one in instances
             if one["program_hash"] in hashes and one["user"] == session.user
-        ]
-        check_unused(asked, [one["id"] for one in running])
-        lives = {node.life: node for node in nodes}
-        for one in running:
-            node = lives.get(one["id"].rpartition("@")[2])
-            if node is not None:
-                await self._links.ask(node.endpoint, node.public_key, "kill", instance=one["id"])
+        }
+        check_unused(asked, list(running))
+        by_name = {node.node: node for node in nodes}
+        for instance, name in running.items():
+            if (node := by_name.get(name)) is not None:
+                await self._links.ask(node.endpoint, node.public_key, "kill", instance=instance)
         return self._kept.remove(programs)
 
     def _program(self, session: Session, asked: methods.Program) -> Any:

@@ -1,9 +1,9 @@
 """Ray's actors: one per node, which keeps its control process. Where a node's ranks are on several
 machines, it has a place on all of them or on none.
 
-`python -m pie_cluster.machines.actors FOLDER` has Ray place the nodes of a machine's folder that
-it does not have yet, and with `forget` behind it end those that are on the machine, which leaves.
-Both may be run again at any time.
+`python -m pie_cluster.machines.actors FOLDER` has Ray place the nodes of a machine's folder, and
+with `forget` behind it end those that are on the machine, which leaves. Both may be run again at
+any time.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import ray
-from ray._private import utils
-from ray.exceptions import RayError
+from ray._private import state, utils
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import (
     NodeAffinitySchedulingStrategy,
@@ -27,30 +27,28 @@ from ray.util.scheduling_strategies import (
 )
 
 from pie_cluster.directory.asking import DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.node_keeper import NodeKeeper, always
+from pie_cluster.machines.node_keeper import NodeKeeper
 from pie_cluster.machines.settings import (
     Machine,
-    Names,
     Token,
     directory_of,
     machine_resource,
+    node_names,
     read_folder,
     waiting,
+    write_names,
 )
-from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_ready
+from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_error, report_ready
 
 log = logging.getLogger("pie.actors")
 _ray_utils: Any = utils
 
 NAMESPACE = "pie"
 PREFIX = "node-"
-PLACE_SECONDS = 2.0  # for an actor to say where it is
 ROOM_SECONDS = 60.0  # for a machine's nodes to be placed on it, before that is tried anew
-LOOK_SECONDS = 0.5  # between two looks whether a node has all of its machines
+LOOK_SECONDS = 0.2
 NODE_ROOM = {"pie_node": 1.0}
 ACTOR_ENDED = "its actor has ended; the system's log and ray/session_latest/logs tell why"
-
-Strategy: TypeAlias = NodeAffinitySchedulingStrategy | PlacementGroupSchedulingStrategy
 
 
 class NodeActor:
@@ -60,20 +58,24 @@ class NodeActor:
         """Starts keeping; the directory tells when the node serves."""
         self._folder = Path(os.environ["PIE_PY_CLUSTER_FOLDER"])
         self._node = node
-        is_whole = always
-        if Token.read(self._folder / "token.json").rank_machines > 1:
-            is_whole = _Machines(node).are_there
-        is_another = ray.get_runtime_context().was_current_actor_reconstructed
-        self._keeper = NodeKeeper(node, self._folder, is_whole, ACTOR_ENDED if is_another else "")
+        context = ray.get_runtime_context()
+        self._here = context.get_node_id()
+        reason = ACTOR_ENDED if context.was_current_actor_reconstructed else ""
+        self._keeper = NodeKeeper(node, self._folder, self._is_placed, reason)
         threading.Thread(target=self._keep, daemon=True).start()
 
-    def folder(self) -> str:
-        """That of the machine where it is."""
-        return str(self._folder)
+    def begun(self) -> None:
+        """Answers once it keeps the node."""
 
     def leave(self) -> None:
         """Ends the node in order, so that it can be killed."""
         self._keeper.leave()
+
+    def _is_placed(self) -> bool:
+        """Whether this is the node's place still: a machine that was cut off is dead to Ray, which
+        starts the node anew and has this process end. Waits for Ray's head.
+        """
+        return self._here in alive()
 
     def _keep(self) -> None:
         self._keeper.run()
@@ -87,31 +89,12 @@ class NodeActor:
 
     def _dropped(self) -> bool:
         try:
-            Names(self._folder).drop(self._node)
+            names = node_names(self._folder) or []
+            write_names(self._folder, [name for name in names if name != self._node])
         except OSError as error:  # a full disk
             log.error("%s is drained, which cannot be noted: %s", self._node, error)
             return False
         return True
-
-
-class _Machines:
-    """Watches the machines of a node."""
-
-    def __init__(self, node: str) -> None:
-        self._group = machines_of(node)
-        self._there = True  # else its actor would not be placed
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def are_there(self) -> bool:
-        """True if none is lost, as far as is known while Ray's head is away."""
-        return self._there
-
-    def _watch(self) -> None:
-        while True:
-            with suppress(RayError):
-                table = ray.util.placement_group_table(self._group)
-                self._there = table["state"] == "CREATED"
-            time.sleep(LOOK_SECONDS)
 
 
 def connect(
@@ -136,81 +119,95 @@ def connect(
     )
 
 
-def place_nodes(names: list[str], gpus: int, folder: Path, room: int) -> None:
-    """Has Ray place nodes of this machine that it does not have, and waits until they are placed.
-    They go elsewhere only when this machine has died.
+def alive() -> dict[str, Any]:
+    """Resources of the machines that Ray takes for alive, by its names of them."""
+    machines: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return {each["NodeID"]: each["Resources"] for each in machines if each["Alive"]}
 
-    It waits for Ray to know the machine, too: its agent may have been started just now.
+
+def own_nodes(folder: Path, token: Token, machine: Machine, elsewhere: Set[str]) -> list[str]:
+    """The nodes of a machine: those that it had, and new ones for those that others have, since
+    this machine was lost or its folder is a copy. Raises as the directory.
+    """
+    former = node_names(folder)
+    count = machine.nodes if former is None else len(former)
+    names = [name for name in former or () if name not in elsewhere]
+    if len(names) < count:
+        names += directory_of(token).allot(count - len(names), token.models)
+    if names != former:
+        write_names(folder, names)
+    return names
+
+
+def _places() -> dict[str, str]:
+    """The machine of each node that Ray keeps; empty of one that has none now."""
+    actors: dict[str, Any] = state.actors()
+    return {
+        actor["Name"].removeprefix(PREFIX): actor["Address"]["NodeID"]
+        if actor["State"] == "ALIVE"
+        else ""
+        for actor in actors.values()
+        if actor["Name"].startswith(PREFIX) and actor["State"] != "DEAD"
+    }
+
+
+def place_nodes(folder: Path, token: Token, machine: Machine, here: str) -> bool:
+    """Has Ray place nodes of this machine that it does not have: on it, or elsewhere once it has
+    died. True if they are placed.
 
     Those of machines that have died, which Ray starts wherever there is room, keep what these leave
-    of the room for so many nodes; others end, and Ray forgets them. Raises `LookupError` if Ray
-    does not know the machine, or nodes have no place, for a minute.
+    of it; others end, and Ray forgets them.
     """
-    end = time.monotonic() + ROOM_SECONDS
-    while (node_id := _node_id(machine_resource(folder))) is None:
-        if time.monotonic() > end:
-            raise LookupError("Ray does not know this machine yet")
-        time.sleep(0.1)
-    machine = NodeAffinitySchedulingStrategy(node_id, soft=True)
-    named = placed_nodes()
-    for name in names:
-        if name not in named:
-            place_node(name, gpus, machine)
-    while len(_folders(names)) < len(names):
-        if time.monotonic() > end:
-            raise LookupError("nodes of this machine have no place yet")
-        others = _folders(sorted(placed_nodes() - set(names)))
-        here = [name for name, where in others.items() if where == str(folder)]
-        for name in here[: max(0, len(here) + len(names) - room)]:
-            log.warning("%s, of a machine that has died, gives its place to this one's", name)
-            give_up_node(name)
-
-
-def _node_id(resource: str) -> str | None:
-    """Ray's name of the machine that has a resource; None if none has."""
-    machines: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    found = (known for known in machines if known["Alive"] and resource in known["Resources"])
-    return next((str(known["NodeID"]) for known in found), None)
-
-
-def _folders(names: list[str]) -> dict[str, str]:
-    """The folders of the machines where nodes are, of those that are anywhere."""
-    actors, found = {}, {}
-    for name in names:
-        with suppress(ValueError):  # Ray does not know it any more
-            actor: Any = ray.get_actor(PREFIX + name, namespace=NAMESPACE)
-            actors[actor.folder.remote()] = name
-    if not actors:
-        return {}
-    for answer in ray.wait(list(actors), num_returns=len(actors), timeout=PLACE_SECONDS)[0]:
-        with suppress(RayError):  # it has ended just then
-            found[actors[answer]] = str(ray.get(answer))
-    return found
-
-
-def placed_nodes() -> set[str]:
-    """Names of the nodes that Ray keeps, with or without a machine."""
-    named = ray.util.list_named_actors()
-    return {name.removeprefix(PREFIX) for name in named if name.startswith(PREFIX)}
-
-
-def place_on_machines(names: list[str], gpus: int, machines: int) -> None:
-    """Has Ray place nodes that it does not have, each on so many machines at once, or none of it,
-    with so many GPUs on each. Its worker has Ray start ranks on all but the first.
-    """
-    named = placed_nodes()
-    for name in names:
-        if name not in named:
-            try:
-                group = machines_of(name)
-            except ValueError:  # there is none yet
-                group = ray.util.placement_group(
-                    [bundle(gpus)] * machines,
-                    strategy="STRICT_SPREAD",
-                    name=PREFIX + name,
-                    lifetime="detached",
-                )
+    places = _places()
+    elsewhere = {name for name, place in places.items() if place not in (here, "")}
+    gpus = token.local_ranks if machine.gpus else 0
+    if token.rank_machines > 1:
+        names = own_nodes(folder, token, machine, frozenset())
+        _tell_of_waiting(folder, token, machine, names)
+        for name in set(names) - places.keys():
+            group = _new_group(name, gpus, token.rank_machines)
             place_node(name, gpus, PlacementGroupSchedulingStrategy(group, 0))
+        return True
+    names = own_nodes(folder, token, machine, elsewhere)
+    for name in set(names) - places.keys():
+        place_node(name, gpus, NodeAffinitySchedulingStrategy(here, soft=True))
+    if all(places.get(name) == here for name in names):
+        return True
+    guests = sorted(name for name in places if places[name] == here and name not in names)
+    for name in guests[: max(0, len(guests) + len(names) - machine.room)]:
+        log.warning("%s, of a machine that has died, gives its place to this one's", name)
+        give_up_node(name)
+    return False
+
+
+def _tell_of_waiting(folder: Path, token: Token, machine: Machine, names: list[str]) -> None:
+    """The directory shows nodes that wait for other machines: nothing of them runs before."""
+    directory = directory_of(token)
+    known = {node.node for node in directory.nodes()}
+    for name in [name for name in names if name not in known]:
+        try:
+            directory.begin(name, waiting(token, machine))
+        except DirectoryRefuses as error:
+            if error.code != "drained":  # where another machine had it
+                raise
+            names.remove(name)
+            write_names(folder, names)
+
+
+def _new_group(name: str, gpus: int, machines: int) -> PlacementGroup:
+    """Places on so many machines at once, with so many GPUs on each, or on none. The worker of the
+    node has Ray start ranks on all but the first.
+    """
+    try:
+        return machines_of(name)
+    except ValueError:  # there is none yet
+        made: PlacementGroup = ray.util.placement_group(
+            [bundle(gpus)] * machines,
+            strategy="STRICT_SPREAD",
+            name=PREFIX + name,
+            lifetime="detached",
+        )
+    return made
 
 
 def bundle(gpus: int) -> dict[str, float]:
@@ -237,16 +234,18 @@ def _give_back(node: str) -> None:
         ray.util.remove_placement_group(machines_of(node))
 
 
-def forget_nodes(names: list[str], folder: Path) -> None:
+def forget_nodes(names: list[str], here: str, token: Token) -> None:
     """Ends the nodes of a machine that leaves: Ray would keep them, and start them where there is
     room for others. Those that are elsewhere stay.
     """
-    folders = _folders(names)
-    here = [name for name in names if folders.get(name) == str(folder)]
-    end_in_order([ray.get_actor(PREFIX + name, namespace=NAMESPACE) for name in here])
-    for name in names:
-        if name in here or name not in folders:
-            give_up_node(name)
+    places = _places()
+    own = [name for name in names if places.get(name) in (here, "")]
+    running = [name for name in own if places[name] == here]
+    end_in_order([ray.get_actor(PREFIX + name, namespace=NAMESPACE) for name in running])
+    for name in own:
+        give_up_node(name)
+        with suppress(DirectoryAway, DirectoryRefuses):  # it would show them as lost
+            directory_of(token).ask("forget", node=name)
 
 
 def end_in_order(actors: list[Any]) -> None:
@@ -256,7 +255,7 @@ def end_in_order(actors: list[Any]) -> None:
         ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
 
 
-def place_node(name: str, gpus: int, where: Strategy) -> None:
+def place_node(name: str, gpus: int, where: Any) -> None:
     """Has Ray place a node, which it keeps until it is given up."""
     actor = ray.remote(NodeActor).options(
         name=PREFIX + name,
@@ -273,44 +272,33 @@ def place_node(name: str, gpus: int, where: Strategy) -> None:
     actor.remote(name)
 
 
-def wanted_nodes(token: Token, machine: Machine, folder: Path) -> list[str]:
-    """The nodes of a machine that are to be placed. The directory shows those that wait for other
-    machines: it hears of them here, since nothing of them runs before. Raises `DirectoryAway` or
-    `DirectoryRefuses`: another try may do it.
-    """
-    names = Names(folder)
-    directory = directory_of(token)
-    for name in set(names.read()) - {node.node for node in directory.nodes()}:
-        try:
-            directory.begin(name, waiting(token, machine))
-        except DirectoryRefuses as error:
-            if error.code != "drained":  # where another machine had it
-                raise
-            names.drop(name)
-    return names.read()
-
-
 def main() -> int:
     """Places the nodes of a machine, or ends them."""
     exit_with_parent()
     folder = Path(sys.argv[1])
     token, machine = read_folder(folder)
-    gpus = token.local_ranks if machine.gpus else 0
     connect(token.ray, machine.host, folder)
-    if sys.argv[2:] == ["forget"]:
-        forget_nodes(Names(folder).read(), folder)
-        return 0
-    try:
-        if token.rank_machines > 1:
-            names = wanted_nodes(token, machine, folder)
-            place_on_machines(names, gpus, token.rank_machines)
-        else:
-            place_nodes(Names(folder).read(), gpus, folder, machine.room)
-    except (LookupError, DirectoryAway, DirectoryRefuses) as error:
-        log.warning("%s", error)
-        return 1  # the machine's keeper tries again
-    report_ready(machine.host)
-    return 0
+    own = machine_resource(folder, machine)
+    end = time.monotonic() + ROOM_SECONDS
+    while time.monotonic() < end:
+        here = next((name for name, has in alive().items() if own in has), None)
+        try:
+            if here is None:
+                pass  # its agent may have been started just now
+            elif sys.argv[2:] == ["forget"]:
+                forget_nodes(node_names(folder) or [], here, token)
+                return 0
+            elif place_nodes(folder, token, machine, here):
+                report_ready(machine.host)
+                return 0
+        except DirectoryAway as error:
+            log.warning("%s", error)
+        except DirectoryRefuses as error:
+            report_error(str(error))
+            return 1
+        time.sleep(LOOK_SECONDS)
+    log.warning("nodes of this machine have no place yet")
+    return 1  # the machine's keeper tries again
 
 
 if __name__ == "__main__":

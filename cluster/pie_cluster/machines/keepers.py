@@ -15,8 +15,7 @@ import psutil
 from pie_cluster.machines.settings import ClusterProblem, write_private
 from pie_py.config.processes import STOP_SECONDS, Child, python_command
 
-KEPT_LOGS = 3  # of former starts
-KEEPER, AGENT = "keeper.json", "agent.json"  # records
+KEEPER, AGENT = "keeper.pid", "agent.pid"  # the first line has it, as systemd reads it
 PROCESSES = "processes.json"  # of a keeper, as it sees them
 
 
@@ -27,10 +26,6 @@ def start_keeper(folder: Path) -> None:
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     (folder / PROCESSES).unlink(missing_ok=True)
-    for old in logs.glob("*.log"):
-        for number in range(KEPT_LOGS, 0, -1):
-            with suppress(FileNotFoundError):
-                _older(old, number - 1).replace(_older(old, number))
     with (logs / "keeper.log").open("ab") as log:
         process = subprocess.Popen(
             python_command("-m", "pie_cluster.machines.machine", str(folder)),
@@ -45,11 +40,6 @@ def start_keeper(folder: Path) -> None:
         process.stdin.write(b"!")
 
 
-def _older(log: Path, starts: int) -> Path:
-    """A log of so many starts ago."""
-    return log.with_name(f"{log.name}.{starts}") if starts else log
-
-
 def _birth(pid: int) -> str:
     """When a process began: the machine's start, and ticks since then, for its clock may jump.
     Raises `OSError` if there is no such process.
@@ -59,18 +49,18 @@ def _birth(pid: int) -> str:
 
 
 def _note(record: Path, pid: int) -> None:
-    write_private(record, json.dumps({"pid": pid, "began": _birth(pid)}))
+    write_private(record, f"{pid}\n{_birth(pid)}\n")
 
 
 def _noted(record: Path) -> psutil.Process | None:
     """The process of a record, if it runs."""
     try:
-        told = json.loads(record.read_text())
-        if _birth(told["pid"]) != told["began"]:
+        pid, began = record.read_text().splitlines()
+        if _birth(int(pid)) != began:
             return None
-        process = psutil.Process(told["pid"])
+        process = psutil.Process(int(pid))
         return process if process.status() != psutil.STATUS_ZOMBIE else None
-    except (OSError, ValueError, KeyError, psutil.NoSuchProcess):
+    except (OSError, ValueError, psutil.NoSuchProcess):
         return None
 
 
@@ -115,15 +105,20 @@ class LeftProcess(Child):
         pid: int = self._left.pid
         return pid
 
+    @property
+    def status(self) -> int | None:
+        """None while it runs; else 0, for it is not known."""
+        return None if self._left.is_running() else 0
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop(0)
+        self.kill()
 
-    def wait(self, seconds: float | None = None) -> int:
-        """Waits for its end; its exit status is not known. Raises `psutil.TimeoutExpired`."""
-        self._left.wait(seconds)
+    def wait(self) -> int:
+        """Waits for its end."""
+        self._left.wait()
         return 0
 
     def ask_to_end(self) -> None:
@@ -134,10 +129,9 @@ class LeftProcess(Child):
     def stop(self, seconds: float = STOP_SECONDS) -> int:
         """Has it end in order, and kills it after so long."""
         self.ask_to_end()
-        try:
-            return self.wait(seconds)
-        except psutil.TimeoutExpired:
-            return self.kill()
+        with suppress(psutil.TimeoutExpired):
+            self._left.wait(seconds)
+        return self.kill()
 
     def kill(self) -> int:
         """Ends it at once."""

@@ -25,9 +25,8 @@ from typing import Any
 
 from pie_cluster.config import MemberConfig
 from pie_cluster.directory.asking import DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.keepers import PROCESSES, LeftProcess, end_agent, left_agent, note_agent
+from pie_cluster.machines.keepers import PROCESSES, end_agent, left_agent, note_agent
 from pie_cluster.machines.settings import (
-    Names,
     Token,
     directory_of,
     machine_resource,
@@ -44,6 +43,7 @@ from pie_py.config.whole_files import write_whole
 
 log = logging.getLogger("pie.machine")
 
+ACTORS, PLACING = "pie_cluster.machines.actors", "placing"
 LOOK_SECONDS = 0.05
 ASK_SECONDS = 1.0  # between two questions for users' keys
 FIRST_PAUSE, MOST_PAUSE = 0.05, 5.0  # before a process is started again
@@ -63,7 +63,7 @@ class MachineKeeper:
         self._stopping = False
         self._kept: dict[str, Supervisor[Child]] = {}
         self._said: dict[str, dict[str, Any]] = {}  # by process: that it is ready, or an error
-        self._placed = 0  # starts of Ray after which nodes were placed
+        self._placing: Child | None = None
         self._users: CopiedUsers | None = None
         if self._machine.gateway and self._machine.role != "head" and self._token.is_encrypted:
             self._users = CopiedUsers(self._token, folder / "http")
@@ -74,42 +74,55 @@ class MachineKeeper:
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
         for name, start in self._starts().items():
-            self.keep(name, start, left_agent(self._folder) if name == "agent" else None)
+            self._keep(name, start)
         while not self._stopping:
             self._write_processes()
             time.sleep(LOOK_SECONDS)
+        if self._placing is not None:
+            self._placing.kill()
         end = time.monotonic() + STOP_SECONDS
         for name, kept in reversed(self._kept.items()):
             if name == "agent":
                 self._forget_nodes()
             kept.ask_to_end()
-            if name == "agent" and kept.child is not None:
-                end_agent(kept.child)  # it would wait for actors, and they die with it
+            if name in ("agent", "ray") and kept.child is not None:
+                end_agent(kept.child)  # Ray would wait for actors, and they die with the agent
         for kept in self._kept.values():
             kept.stop(max(0.1, end - time.monotonic()))
 
-    def keep(
-        self, name: str, start: Callable[[], Child], left: LeftProcess | None = None
-    ) -> Supervisor[Child]:
-        """Keeps another process, of which one may be left."""
-        backoff = Backoff(first=FIRST_PAUSE, most=MOST_PAUSE)
+    def _keep(self, name: str, start: Callable[[], Child]) -> None:
+        is_agent = name == "agent"
         self._kept[name] = Supervisor(
             name,
             start,
             partial(_on_lost, name),
-            attend=partial(self._hear, name),
-            child=left,
-            backoff=backoff,
+            attend=self._place if is_agent else partial(self._hear, name),
+            child=left_agent(self._folder) if is_agent else None,
+            backoff=Backoff(first=FIRST_PAUSE, most=MOST_PAUSE),
         )
-        return self._kept[name]
 
     def _hear(self, name: str, child: Child) -> None:
         """Hears of a process whether it serves, until it ends."""
         with suppress(EOFError):
-            while name not in ("ray", "agent") and (said := child.next_line()) is not None:
+            while name != "ray" and (said := child.next_line()) is not None:
                 if said.keys() & {"ready", "error"}:
                     self._said[name] = said
         child.wait()
+
+    def _place(self, agent: Child) -> None:
+        """Has Ray place this machine's nodes, once per start of its agent, which may be a left one;
+        returns when that has ended.
+        """
+        backoff, placed = Backoff(first=FIRST_PAUSE, most=MOST_PAUSE), False
+        while not (placed or self._stopping or agent.status is not None):
+            backoff.start()
+            with suppress(OSError), self._of_ray(PLACING, ACTORS, str(self._folder)) as placing:
+                self._placing = placing
+                self._hear(PLACING, placing)
+                placed = placing.status == 0
+            if not placed:
+                time.sleep(backoff.pause())
+        agent.wait()
 
     def _starts(self) -> dict[str, Callable[[], Child]]:
         """How each of its processes is started, Ray's first."""
@@ -121,8 +134,8 @@ class MachineKeeper:
             starts["gateway"] = self._gateway
         if self._machine.room and has_own_ray:
             starts["agent"] = self._agent
-        if self._machine.room:
-            starts["placing"] = self._placer if has_own_ray else self._foreign
+        elif self._machine.room:
+            starts[PLACING] = self._foreign
         if self._machine.gateway is not None:
             starts["http"] = self._http
         return starts
@@ -136,21 +149,12 @@ class MachineKeeper:
                 raise InterruptedError
             time.sleep(LOOK_SECONDS)
 
-    def _placer(self) -> Child:
-        """Has Ray place this machine's nodes, once per start of its agent."""
-        agent = self._kept["agent"]
-        if self._said.get("placing", {}).get("ready"):
-            self._wait(lambda: self._placed != agent.starts)
-        self._wait(lambda: agent.starts > 0 and Names(self._folder).are_given)
-        self._placed = agent.starts
-        return self._of_ray("placing", "pie_cluster.machines.actors", str(self._folder))
-
     def _forget_nodes(self) -> None:
         """Has Ray end this machine's nodes, if its head is there."""
         with suppress(OSError):
-            module, folder = "pie_cluster.machines.actors", str(self._folder)
-            leaving, end = self._of_ray("leaving", module, folder, "forget"), time.monotonic()
-            while leaving.status is None and time.monotonic() < end + FORGET_SECONDS:
+            end = time.monotonic() + FORGET_SECONDS
+            leaving = self._of_ray("leaving", ACTORS, str(self._folder), "forget")
+            while leaving.status is None and time.monotonic() < end:
                 time.sleep(LOOK_SECONDS)
             leaving.kill()
 
@@ -160,6 +164,8 @@ class MachineKeeper:
         for name, kept in self._kept.items():
             pid = {"pid": child.pid} if (child := kept.child) is not None else {}
             told[name] = {**pid, **self._said.get(name, {})}
+        if PLACING in self._said:
+            told.setdefault(PLACING, self._said[PLACING])
         text = json.dumps(told)
         path = self._folder / PROCESSES
         if not path.exists() or path.read_text() != text:
@@ -175,7 +181,7 @@ class MachineKeeper:
 
     def _agent(self) -> Child:
         self._wait(lambda: answers(parse_endpoint(f"tcp://{self._token.ray}")))
-        room = {"pie_node": self._machine.room, machine_resource(self._folder): 1}
+        room = {"pie_node": self._machine.room, machine_resource(self._folder, self._machine): 1}
         child = self._ray_start(
             "agent",
             f"--address={self._token.ray}",
@@ -196,8 +202,7 @@ class MachineKeeper:
         return self._child(name, env, module, "start", *always, *folder, *options, reports=False)
 
     def _foreign(self) -> Child:
-        self._wait(lambda: Names(self._folder).are_given)
-        return self._child("placing", None, "pie_cluster.machines.foreign", str(self._folder))
+        return self._child(PLACING, None, "pie_cluster.machines.foreign", str(self._folder))
 
     def _gateway(self) -> Child:
         member = MemberConfig(
@@ -285,8 +290,7 @@ class CopiedUsers:
 
 
 def _on_lost(name: str, reason: str, pause: float) -> None:
-    if name != "placing":  # which ends when it has placed them
-        log.warning("%s was lost: %s; another starts in %g s", name, reason, pause)
+    log.warning("%s was lost: %s; another starts in %g s", name, reason, pause)
 
 
 def ray_folder(folder: Path) -> Path:

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from pie_cluster.config import FurtherRanks, MemberConfig
-from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
+from pie_cluster.config import MemberConfig
+from pie_cluster.directory.asking import DirectoryAway, DirectoryRefuses
 from pie_cluster.machines.settings import (
     directory_of,
     member_keys_file,
     ray_environment,
     read_folder,
-    waiting,
     without_ray,
 )
 from pie_py.config.child import LEAVE_SECONDS
@@ -36,11 +35,6 @@ END_SECONDS = 2.0  # for a process to end that has closed its standard output
 COUNTS = Path("/proc/vmstat")
 
 
-def always() -> bool:
-    """True: a node whose ranks are all on its machine needs no other one."""
-    return True
-
-
 class NodeKeeper:
     """The lives of one node."""
 
@@ -48,18 +42,15 @@ class NodeKeeper:
         self,
         node: str,
         folder: Path,
-        is_whole: Callable[[], bool] = always,
+        is_placed: Callable[[], bool],
         reason: str = "",
     ) -> None:
         """Nothing runs before `run`. The reason is why another keeper of the node has ended, if one
-        has.
-
-        `is_whole` tells at once whether the node has all of its machines. A life ends when one is
-        lost.
+        has. No life begins while the node is not `is_placed` here: it has one elsewhere.
         """
         self.left = False
         self._child: Child | None = None
-        self._is_whole = is_whole
+        self._is_placed = is_placed
         self._reason = reason
         self._node = node
         self._folder = folder
@@ -71,21 +62,19 @@ class NodeKeeper:
         reason, backoff = self._reason, Backoff(first=FIRST_PAUSE)
         directory = directory_of(self._token)
         while True:
-            # That a life has ended is told at once, whatever the next one waits for.
-            waits = "" if self._is_whole() else waiting(self._token, self._machine)
+            if not self._is_placed():
+                time.sleep(1.0)
+                continue
             try:
-                incarnation = self._begin(directory, waits or reason)
+                incarnation = directory.begin(self._node, reason[:MOST_REASON])
+            except DirectoryAway as error:
+                log.warning("%s", error)
+                continue
             except DirectoryRefuses as error:
                 if error.code == "drained":
                     return str(error)
                 log.error("no number for a life of %s: %s", self._node, error)
                 time.sleep(1.0)
-                continue
-            if incarnation is None:
-                continue
-            if waits:  # which the directory shows from now on
-                while not self._is_whole():
-                    time.sleep(LOOK_SECONDS)
                 continue
             backoff.start()
             reason = self._live(incarnation)
@@ -99,13 +88,6 @@ class NodeKeeper:
         self.left = True
         if self._child is not None:
             self._child.stop(LEAVE_SECONDS)
-
-    def _begin(self, directory: Directory, reason: str) -> int | None:
-        try:
-            return directory.begin(self._node, reason[:MOST_REASON])
-        except DirectoryAway as error:
-            log.warning("%s", error)
-            return None
 
     def _live(self, incarnation: int) -> str:
         """One life. Returns why it has ended; whether another one follows the directory tells."""
@@ -128,8 +110,6 @@ class NodeKeeper:
     def _listen(self, child: Child) -> str:
         patience, heard, left, kills = LOAD_SECONDS, time.monotonic(), "", memory_kills()
         while True:
-            if not self._is_whole():
-                return "a machine of its ranks is lost"
             try:
                 said = child.next_line(LOOK_SECONDS)
             except EOFError:
@@ -156,11 +136,7 @@ class NodeKeeper:
         return without_ray()
 
     def _config(self, incarnation: int) -> ServerConfig:
-        token, machine, ranks = self._token, self._machine, None
-        if token.rank_machines > 1:
-            ranks = FurtherRanks(
-                folder=str(self._folder), node=self._node, machines=token.rank_machines
-            )
+        token, machine = self._token, self._machine
         member = MemberConfig(
             directory=token.directory,
             gateway=token.gateway,
@@ -169,14 +145,14 @@ class NodeKeeper:
             incarnation=incarnation,
             keys=self._keys,
             shares_data=machine.shares_data,
-            ranks=ranks,
+            rank_machines=token.rank_machines,
         )
         config = ServerConfig.model_validate(token.server)
         changes: dict[str, object] = {
             "endpoint": f"tcp://{machine.host}:*",
             "extension": member.extension(),
         }
-        if ranks is not None:
+        if token.rank_machines > 1:
             changes["worker_module"] = "pie_cluster.ranks.worker"
         if not machine.shares_data:
             changes["data_folder"] = self._folder / "data"

@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,25 +28,30 @@ from pie_cluster.machines.keepers import (
     start_keeper,
 )
 from pie_cluster.machines.settings import (
+    NAMES_FILE,
     TOKEN_FILE,
     ClusterConfig,
     ClusterProblem,
     Machine,
-    Names,
     Token,
     WrongSettings,
     directory_of,
+    node_names,
+    ray_environment,
+    read_folder,
+    write_names,
 )
 from pie_cluster.machines.token import check_room, check_versions, make_token, own_address
 from pie_cluster.wire.messages import WAITS, NodeFacts
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.gateway import DEFAULT_HTTP, GatewayConfig, parse_address
+from pie_py.config.processes import python_command
 
 START_SECONDS = 300.0  # of `up` and `join`, at most
 STOP_SECONDS = 60.0
 NODE_SECONDS = 10.0  # for a node to end when its actor has
 LOOK_SECONDS = 0.1
-FORGET_SECONDS = 4.0  # in which the directory notices that a machine was ended
+WORDS = {"gateway": "the gateway", "http": "HTTP", "ray": "Ray's head", "agent": "Ray's agent"}
 
 
 def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
@@ -58,38 +64,23 @@ def up(config: ClusterConfig, say: Callable[[str], None]) -> Token:
     with _locked(folder):
         settings = config.model_dump_json()
         _check_none_runs(folder, settings)
-        runs, left = keeper(folder) is not None, left_agent(folder) is not None
-        token = Token.read(folder / TOKEN_FILE) if runs else make_token(config, folder)
-        if left and Token.read(folder / TOKEN_FILE) != token:
+        if keeper(folder) is not None:
+            token, machine = read_folder(folder)
+            say(f"{', '.join(node_names(folder) or ()) or 'the head'} runs already")
+            _wait(folder, token, machine, say)
+            return token
+        token = make_token(config, folder)
+        if left_agent(folder) is not None and Token.read(folder / TOKEN_FILE) != token:
             raise ClusterProblem(
                 "nodes of the cluster that was here run still, and it had another address or other"
                 f" settings; `pie-py cluster down --folder {folder}` ends them"
             )
-        if not runs:
-            names = Names(folder).read()
-            machine = _head(config, token, settings)
-            _write_head(folder, token, machine, say)
-        else:
-            machine = Machine.read(folder)
-        try:
-            if not runs:
-                start_keeper(folder)
-            _wait_for_head(folder, token)
-            with _directory(token) as directory:
-                if runs:
-                    say(f"{', '.join(Names(folder).read()) or 'the head'} runs already")
-                else:
-                    if not left:
-                        names = _names(directory, names, config.nodes, token)
-                    Names(folder).write(names)
-                    say(f"starting {', '.join(names) or 'no node'}")
-                _wait_for_nodes(folder, directory, token, machine, say)
-        except BaseException:
-            if not runs and left:
-                kill_keeper(folder)
-            elif not runs:
-                down(folder)
-            raise
+        machine = _head(config, token, settings)
+        say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
+        if token.is_encrypted:
+            also = " and what ranks compute" if token.rank_machines > 1 else ""
+            say(f"Ray's own ports{also} are not encrypted: keep them among the cluster's machines")
+        _start(folder, token, machine, say)
     return token
 
 
@@ -122,11 +113,8 @@ def join(
         from pie_cluster.machines.foreign import find_ray  # imports Ray
 
         find_ray(token.ray)
-    elif not answers(parse_endpoint(f"tcp://{token.ray}")):
-        raise ClusterProblem(
-            f"Ray's head does not answer at {token.ray}: does `pie-py cluster up` run there, and is"
-            " the token the one that it has written last?"
-        )
+    else:
+        _check_let_in(token)
     gpus = _gpus()
     most = max(1, gpus // token.local_ranks)
     if nodes is None and token.rank_machines > 1:
@@ -142,26 +130,37 @@ def join(
         machine = Machine(
             role="nodes",
             host=host,
+            nodes=nodes,
             room=room,
             shares_data=False,
             gpus=gpus,
             gateway=_chosen(_served_at(http, token.http)),
         )
-        try:
+        _start(folder, token, machine, say)
+        return node_names(folder) or []
+
+
+def _start(folder: Path, token: Token, machine: Machine, say: Callable[[str], None]) -> None:
+    """Starts a machine's keeper, and waits until what it keeps serves. If that fails, it ends, and
+    what it has started.
+    """
+    has_left = left_agent(folder) is not None
+    if not has_left and len(node_names(folder) or ()) != machine.nodes:
+        (folder / NAMES_FILE).unlink(missing_ok=True)  # others are named
+        if machine.nodes and machine.role != "head":
             with _directory(token) as directory:
-                names = Names(folder).read()
-                if left_agent(folder) is None:
-                    names = _names(directory, names, nodes, token)
-                Names(folder).write(names)
-                token.write(folder / TOKEN_FILE)  # it is let in
-                machine.write(folder)
-                start_keeper(folder)
-                say(f"starting {', '.join(names) or 'without nodes'}")
-                _wait_for_nodes(folder, directory, token, machine, say)
-        except BaseException:
+                write_names(folder, directory.allot(machine.nodes, token.models))
+    token.write(folder / TOKEN_FILE)
+    machine.write(folder)
+    try:
+        start_keeper(folder)
+        _wait(folder, token, machine, say)
+    except BaseException:
+        if has_left:
+            kill_keeper(folder)
+        else:
             down(folder)
-            raise
-    return names
+        raise
 
 
 def nodes_of(token: Token) -> list[NodeFacts]:
@@ -179,11 +178,15 @@ def drain(token: Token, node: str, seconds: float, again: bool = False) -> None:
         directory.drain(node, seconds, again)
 
 
-def down(folder: Path) -> bool:
-    """Ends what this machine runs of a cluster. Returns whether anything ran. Raises
+def down(folder: Path) -> list[str]:
+    """Ends what this machine runs of a cluster. Returns what that was, in words. Raises
     `ClusterProblem` if something does not end.
     """
     kept, agent = keeper(folder), left_agent(folder)
+    if kept is None and agent is None:
+        return []
+    ended = [WORDS[name] for name in processes_of(folder) if name in WORDS]
+    ended += [f"node {name}" for name in node_names(folder) or ()]
     if kept is not None:
         kept.send_signal(signal.SIGTERM)
         try:
@@ -192,13 +195,11 @@ def down(folder: Path) -> bool:
             raise ClusterProblem(
                 f"process {kept.pid} does not end within {STOP_SECONDS:g} s; see {folder / 'logs'}"
             ) from None
-    elif agent is not None:
+    if (agent := left_agent(folder)) is not None:
         end_agent(agent)  # its keeper was killed
-    else:
-        return False
     forget_processes(folder)
     _await_nodes(folder)
-    return True
+    return ended
 
 
 def _await_nodes(folder: Path) -> None:
@@ -206,7 +207,7 @@ def _await_nodes(folder: Path) -> None:
     with suppress(ClusterProblem):
         token = Token.read(folder / TOKEN_FILE)
         named = f'"directory":"{token.directory}"'
-        ours = [f'"node":"{name}"' for name in Names(folder).read()]
+        ours = [f'"node":"{name}"' for name in node_names(folder) or ()]
         ours.append(f'"data_folder":"{folder / "data"}"')  # those that other machines brought
         nodes = []
         for process in psutil.process_iter():
@@ -236,6 +237,11 @@ def advice(node: NodeFacts) -> str:
             return f"starts again: {node.reason}"
         case "starting":
             return f"loads its model for {node.silent_seconds:.0f} s"
+        case "lost":
+            ago = f"lost {node.silent_seconds:.0f} s ago"
+            return (
+                f"{ago}: {node.reason}; look at its machine, `pie-py cluster join` brings it back"
+            )
         case "no-worker":
             return f"its worker has ended, and another one loads: see logs/{node.node}.log"
         case "draining":
@@ -337,6 +343,7 @@ def _head(config: ClusterConfig, token: Token, settings: str) -> Machine:
     return Machine(
         role="head",
         host=config.host,
+        nodes=nodes,
         room=nodes,
         policy=config.policy,
         gpus=gpus,
@@ -345,57 +352,35 @@ def _head(config: ClusterConfig, token: Token, settings: str) -> Machine:
     )
 
 
-def _write_head(folder: Path, token: Token, machine: Machine, say: Callable[[str], None]) -> None:
-    """Writes what the head's keeper reads; it places no nodes before they are named."""
-    say(f"starting the cluster at {token.gateway}; logs are in {folder / 'logs'}")
-    if token.is_encrypted:
-        also = " and what ranks compute" if token.rank_machines > 1 else ""
-        say(f"Ray's own ports{also} are not encrypted: keep them among the cluster's machines")
-    Names(folder).forget()
-    token.write(folder / TOKEN_FILE)
-    machine.write(folder)
-
-
-def _names(directory: Directory, former: list[str], count: int, token: Token) -> list[str]:
-    """Names of a machine's nodes: those that it had, or new ones where these serve elsewhere: on a
-    machine where Ray has started them meanwhile, or in the folder of which this is a copy.
-    """
-    end = time.monotonic() + FORGET_SECONDS
-    while len(former) == count:
-        states = "ready", "draining", "no-worker"
-        if not any(n.node in former and n.state in states for n in directory.nodes()):
-            return former
-        if time.monotonic() > end:
-            break
-        time.sleep(LOOK_SECONDS)
-    return directory.allot(count, token.models) if count else []
-
-
-def _wait_for_nodes(
-    folder: Path, directory: Directory, token: Token, machine: Machine, say: Callable[[str], None]
-) -> None:
-    """Waits until this machine's nodes serve, or wait for other machines."""
-    parts = ["placing"] * (machine.room > 0) + ["http"] * (machine.gateway is not None)
-    names = Names(folder).read()
-    end = time.monotonic() + START_SECONDS
+def _wait(folder: Path, token: Token, machine: Machine, say: Callable[[str], None]) -> None:
+    """Waits until this machine's processes and nodes serve, or these wait for other machines."""
+    parts = ["gateway"] * (machine.role == "head") + ["http"] * (machine.gateway is not None)
+    parts += ["placing"] * (machine.room > 0)
+    end, said = time.monotonic() + START_SECONDS, False
     while time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
         check_keeper(folder)
-        _check_let_in(folder)
-        starting = _starting(folder, parts)
-        found = {node.node: node for node in directory.nodes()}
-        for name in names:
+        if waiting := _starting(folder, parts):
+            continue
+        names = node_names(folder)
+        if names and not said:
+            said = True
+            say(f"starting {', '.join(names)}")
+        try:
+            found = {node.node: node for node in directory_of(token).nodes()}
+        except DirectoryAway:  # of a machine with much to do
+            continue
+        for name in names or ():
             if name in found and (reason := _failure(found[name])):
                 raise ClusterProblem(f"node {name} does not start: {reason}")
-        if "http" in starting or (starting and not names):
-            continue
-        if token.rank_machines > 1 and all(name in found for name in names):
-            for name in names:  # they start when there are machines
+        if token.rank_machines > 1 and all(name in found for name in names or ()):
+            for name in names or ():  # they start when there are machines
                 say(f"{name} {advice(found[name]) or 'serves'}")
             return
-        if all(name in found and found[name].state == "ready" for name in names):
+        if all(name in found and found[name].state == "ready" for name in names or ()):
             return
-    raise ClusterProblem(f"no nodes after {START_SECONDS:g} s; see {folder / 'logs'}")
+    late = ", ".join(waiting) or "the nodes"
+    raise ClusterProblem(f"{late} did not start in {START_SECONDS:g} s; see {folder / 'logs'}")
 
 
 def _failure(node: NodeFacts) -> str:
@@ -404,27 +389,33 @@ def _failure(node: NodeFacts) -> str:
     return "" if waits else node.reason
 
 
-def _check_let_in(folder: Path) -> None:
-    """Ray tries again without end, and tells its log alone why."""
-    with suppress(FileNotFoundError):
-        if "InvalidAuthToken" in (folder / "logs" / "agent.log").read_text(errors="replace"):
-            raise ClusterProblem(
-                f"the cluster refuses the token: copy {TOKEN_FILE} again, from the folder of"
-                " `pie-py cluster up`"
-            )
+def _check_let_in(token: Token) -> None:
+    """Whether the cluster's Ray knows this machine's token: it would try again without end."""
+    if not answers(parse_endpoint(f"tcp://{token.ray}")):
+        raise ClusterProblem(
+            f"Ray's head does not answer at {token.ray}: does `pie-py cluster up` run there, and is"
+            " the token the one that it has written last?"
+        )
+    asked = subprocess.run(
+        python_command("-c", _ASK_RAY, token.ray),
+        env=ray_environment(Path(), token, os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if asked.returncode:
+        why = (asked.stderr.strip() or "it says nothing").splitlines()[-1]
+        raise ClusterProblem(
+            f"the cluster refuses the token: copy {TOKEN_FILE} again, from the folder of"
+            f" `pie-py cluster up` ({why})"
+        )
 
 
-def _wait_for_head(folder: Path, token: Token) -> None:
-    end = time.monotonic() + START_SECONDS
-    ray = parse_endpoint(f"tcp://{token.ray}")
-    parts = ["gateway"] + ["http"] * (Machine.read(folder).gateway is not None)
-    while time.monotonic() < end:
-        time.sleep(LOOK_SECONDS)
-        check_keeper(folder)
-        waiting = _starting(folder, parts) + ["ray"] * (not answers(ray))
-        if not waiting:
-            return
-    raise ClusterProblem(f"{', '.join(waiting)} did not start; see {folder / 'logs'}")
+_ASK_RAY = """
+import sys
+from ray._raylet import GcsClient
+GcsClient(address=sys.argv[1]).get_all_node_info(timeout=20)
+"""
 
 
 def _starting(folder: Path, names: list[str]) -> list[str]:

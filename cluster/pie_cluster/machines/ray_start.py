@@ -1,7 +1,8 @@
 """`python -m pie_cluster.machines.ray_start`: `ray start`, as a cluster's machines need it.
 
-A head is Ray's store (GCS) alone, for nodes are at agents: no agent of its own, dashboard or
-autoscaler is started. It ends with its parent, an agent does not.
+Its process becomes Ray's own one: on a head Ray's store (GCS), else an agent (raylet). Neither has
+the dashboard, the autoscaler or processes for metrics and environments of tasks beside it. A head
+ends with its parent, an agent does not.
 
 Several agents may be on loopback. Ray takes the machine's own address where 127.0.0.1 was given,
 and other machines would reach it, unless a variable says that clusters are not supported here; but
@@ -11,20 +12,23 @@ supported.
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 import sys
-import time
 from types import SimpleNamespace
 from typing import Any
 
-from ray._private import node, ray_constants
+from ray._private import node, ray_constants, services
 from ray.scripts import scripts
 
-from pie_py.config.child import exit_with_parent
-
-LOOK_SECONDS = 0.5
+from pie_py.config.child import PR_SET_PDEATHSIG, exit_with_parent
 
 _ray: Any = node
+_services: Any = services
+# An agent does not go without these two: they wait for its end, at ports where nothing listens.
+BESIDE = "dashboard_agent_command", "runtime_env_agent_command"
+PORTS = "metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent"
 
 
 class _Constants:
@@ -40,11 +44,22 @@ def _nothing(*_: object, **__: object) -> None:
     """Starts none."""
 
 
-def _keep_store(head: Any) -> None:
-    """Keeps what the head has started, instead of starting an agent beside it."""
-    while not head.dead_processes():
-        time.sleep(LOOK_SECONDS)
-    sys.exit(1)
+def _become(command: list[str], kind: str, *_: object, **__: object) -> object:
+    """Is one of Ray's processes from now on. A store has to be told of itself when it listens: a
+    process does this which nobody waits for.
+    """
+    if kind == ray_constants.PROCESS_TYPE_RAYLET:
+        command += [f"--{name}=tail --pid={os.getpid()} -f /dev/null" for name in BESIDE]
+        command += [f"--{name}_port=1" for name in PORTS]
+    elif os.fork() == 0:
+        if os.fork():
+            os._exit(0)
+        exit_with_parent()
+        return SimpleNamespace(process=SimpleNamespace(poll=lambda: None))
+    else:
+        os.wait()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # it does not heed SIGTERM
+    return os.execv(command[0], command)
 
 
 def _own_folders(*_: object, **__: object) -> list[Any]:
@@ -55,10 +70,10 @@ def _own_folders(*_: object, **__: object) -> list[Any]:
 
 
 if __name__ == "__main__":
+    _services.start_ray_process = _become
     if "--head" in sys.argv:
-        exit_with_parent(number=signal.SIGTERM)  # at which it ends Ray's processes
         _ray.Node.start_monitor = _ray.Node.start_api_server = _nothing
-        _ray.Node.start_ray_processes = _keep_store
+        _ray.Node.start_ray_processes = lambda _: os._exit(0)  # it is told
     else:
         _ray.get_all_node_info_until_retrieved = _own_folders
     commands: Any = scripts

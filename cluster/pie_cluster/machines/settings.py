@@ -37,6 +37,7 @@ from pie_py.config.whole_files import write_whole
 
 TOKEN_FILE = "token.json"
 STATE_FILE = "machine.json"
+NAMES_FILE = "nodes.json"
 
 
 class ClusterProblem(Exception):
@@ -146,38 +147,6 @@ class Token:
         write_private(path, TypeAdapter(Token).dump_json(self, indent=1).decode())
 
 
-class Names:
-    """The nodes that a machine has brought into the cluster: a small file of its folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "nodes.json"
-
-    @property
-    def are_given(self) -> bool:
-        """True if the directory has named them."""
-        return self._path.exists()
-
-    def read(self) -> list[str]:
-        """Their names; none if the file is not there."""
-        try:
-            names: list[str] = json.loads(self._path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return []
-        return names
-
-    def write(self, names: list[str]) -> None:
-        """Keeps other names from now on."""
-        write_private(self._path, json.dumps(names))
-
-    def forget(self) -> None:
-        """None is named until others are written."""
-        self._path.unlink(missing_ok=True)
-
-    def drop(self, name: str) -> None:
-        """One is drained, and must not come back."""
-        self.write([other for other in self.read() if other != name])
-
-
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Machine:
@@ -185,6 +154,7 @@ class Machine:
 
     role: str  # "head" or "nodes"
     host: str
+    nodes: int = 0  # that it brings at first
     room: int = 0  # for so many nodes, those of lost machines too
     policy: str = "cached"
     shares_data: bool = True  # the head's data folder is this machine's
@@ -201,6 +171,20 @@ class Machine:
     def write(self, folder: Path) -> None:
         """Has a folder tell it."""
         write_private(folder / STATE_FILE, TypeAdapter(Machine).dump_json(self, indent=1).decode())
+
+
+def node_names(folder: Path) -> list[str] | None:
+    """The nodes that a machine has brought into the cluster; None before they are named."""
+    try:
+        names: list[str] = json.loads((folder / NAMES_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return names
+
+
+def write_names(folder: Path, names: list[str]) -> None:
+    """Has a machine have other nodes from now on."""
+    write_private(folder / NAMES_FILE, json.dumps(names))
 
 
 def read_folder(folder: Path) -> tuple[Token, Machine]:
@@ -221,7 +205,10 @@ def read_config(path: Path | None, ray_address: str = "") -> ClusterConfig:
                 raise WrongSettings(f"{path}: server.{name} is set by the cluster: leave it out")
         if "gateway" in config.server:
             raise WrongSettings(f"{path}: HTTP is the cluster's: write [gateway], without server.")
-        _check_ranks(path, config, _check_server(path, config.server))
+        server = _check_server(path, config.server)
+        if any(model.on_demand for model in server.models):
+            raise WrongSettings(f"{path}: on_demand: models of a cluster serve from the start")
+        _check_ranks(path, config, server)
         load_policy(config.policy)
     except OSError as error:
         raise WrongSettings(f"{path} cannot be read: {error.strerror}") from None
@@ -268,9 +255,10 @@ def waiting(token: Token, machine: Machine) -> str:
     return f"{WAITS}{token.rank_machines} machines with room{gpus} each: join another one"
 
 
-def machine_resource(folder: Path) -> str:
+def machine_resource(folder: Path, machine: Machine) -> str:
     """What Ray calls the machine of a folder: a resource that no other machine has."""
-    return f"pie_machine_{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
+    name = f"{machine.host} {folder}"
+    return f"pie_machine_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def member_keys_file(folder: Path, token: Token) -> Path | None:

@@ -18,7 +18,7 @@ import trio
 from pie_cluster.node.links import GatewayLink, NodeLinks
 from pie_cluster.wire.requests import check_member
 from pie_control.errors import ApiError, NoRoom, Refusal
-from pie_control.instances.instance import Fence, Instance, InstanceEnded, InstanceState
+from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.instances.launcher import Child, Launcher
 from pie_control.instances.registry import Registry
 from pie_control.programs.store import Program, ProgramStore
@@ -43,7 +43,6 @@ class LaunchParams(msgspec.Struct):
     program: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     args: list[str]
     generations: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
-    fence: tuple[str, int, int] | None = None
 
 
 class ChildHost:
@@ -92,7 +91,6 @@ class ChildHost:
         await self._launcher.until_can_start(program)
         child = self._launcher.start(program, asked.args, asked.user, detached=True)
         child.generations = asked.generations
-        child.fence = None if asked.fence is None else Fence(*asked.fence)
         gone = trio.current_effective_deadline() == -math.inf  # a compilation is not interrupted
         if gone or self._is_lost(session):
             self._registry.kill(child, "its parent gave it up")
@@ -164,7 +162,6 @@ class ChildrenElsewhere:
             program=program.hash,
             args=args,
             generations=parent.depth + 1,
-            fence=parent.fence,
         )
         log.info("a child was launched elsewhere", child=told["instance"], parent=parent.id)
         return child(told)

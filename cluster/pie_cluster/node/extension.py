@@ -100,6 +100,8 @@ class ProgramFetcher:
 class ClusterNode(Role):
     """What a server does beside serving because it is a node of a cluster."""
 
+    is_one_of_many = True
+
     def __init__(
         self, config: ServerConfig, member: MemberConfig, wiring: Wiring, programs: ProgramStore
     ) -> None:
@@ -138,7 +140,7 @@ class ClusterNode(Role):
         deps = dataclasses.replace(of_one_server, fetch=self.fetch)
         if self.shared is None:
             return deps
-        return dataclasses.replace(deps, recorded=self.shared.recorded, methods=self.shared.methods)
+        return dataclasses.replace(deps, methods=self.shared.methods)
 
     def end_instances(self) -> None:
         """Ends the instances that are left: the node ends."""

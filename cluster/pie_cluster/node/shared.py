@@ -1,7 +1,8 @@
-"""A node's share in the database: its lease, launches, topics, children."""
+"""A node's share in the database: its lease, durable instances, topics, children."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -10,9 +11,9 @@ import trio
 from pie_cluster.config import MemberConfig
 from pie_cluster.database.statements import Connection
 from pie_cluster.node.children import ChildHost, ChildrenElsewhere
+from pie_cluster.node.journals import SharedShelf
 from pie_cluster.node.lease import NodeLease
 from pie_cluster.node.links import GatewayLink, NodeLinks
-from pie_cluster.node.recorded import RecordedLaunches
 from pie_cluster.node.topics import ClusterTopics
 from pie_cluster.wire.requests import member_key
 from pie_control.programs.store import ProgramStore
@@ -35,15 +36,18 @@ class Shared:
         """Nothing is sent before `run`."""
         connection = Connection(config.store.database, channel=member.life)
         self._lease = NodeLease(connection, member.life)
-        self.recorded = RecordedLaunches(
+        self._journals = SharedShelf(
             connection,
             self._lease,
             member.life,
             wiring.registry,
             wiring.launcher,
-            programs,
-            fetch,
+            wiring.durable.cannot_write,
+            time.time_ns,
         )
+        self._durable = wiring.durable
+        self._durable.share(self._journals, fetch)
+        self._lease.on_lost.append(self._durable.lose)
         self._children = ChildHost(wiring.registry, wiring.launcher, programs, fetch, wiring.clock)
         # One that cannot be reached has no second life.
         self._links = NodeLinks(partial(member_key, member), 3.0)
@@ -59,7 +63,7 @@ class Shared:
             await nursery.start(self._links.run)
             for forever in (
                 self._lease.run,
-                self.recorded.run,
+                self._journals.change,
                 self._children.run,
                 self._elsewhere.run,
             ):
@@ -69,4 +73,5 @@ class Shared:
     def leave(self, reason: str) -> None:
         """The node is about to end its instances: what it has is free for other nodes."""
         self.topics.lose(reason)
+        self._durable.lose(reason)
         self._lease.leave()

@@ -19,7 +19,7 @@ from pie_cluster.database.statements import Connection, DatabaseAway
 from pie_cluster.database.tables import Topics
 from pie_cluster.node.lease import NodeLease
 from pie_control.api.binder import implement
-from pie_control.api.messaging.channel import OVERHEAD, check_topic
+from pie_control.api.messaging.channel import check_topic
 from pie_control.api.messaging.functions import IDLE_BYTES
 from pie_control.api.session import check_size
 from pie_control.api.signatures import SIGNATURES
@@ -33,6 +33,8 @@ from pie_py.wire.rpc import size_of
 
 log = structlog.get_logger("pie.cluster")
 
+# Bytes that a message counts beside its text, so that short ones are bounded, too.
+OVERHEAD = 256
 # That a call waits for a lease, or the database.
 PATIENCE_SECONDS = 25.0
 AGAIN_SECONDS = 0.3  # before it is sent again

@@ -117,14 +117,14 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
     node: Name
     incarnation: Count
-    state: str  # "ready", "draining", "no-worker", "silent" or "starting"
+    state: str  # "ready", "draining", "no-worker", "silent", "starting" or "lost"
     version: str = ""
     endpoint: str = ""
     instances: int = 0
     pool: float = 0.0  # share in use
     waiting_seconds: float = 0.0  # of prompts that are not computed yet: its load
     silent_seconds: float = 0.0
-    reason: str = ""  # why the life before has ended
+    reason: str = ""  # why the life before has ended, or a lost one
     public_key: str = ""  # of its endpoint, off loopback
 
     @property

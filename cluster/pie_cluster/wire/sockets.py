@@ -1,4 +1,4 @@
-"""Sockets between the members of a cluster: to its directory, and to ranks of other machines.
+"""Sockets between the members of a cluster and its directory.
 
 Off loopback they are encrypted by CURVE, with one key pair that all members have: who does not hold
 it is not let in.
@@ -24,13 +24,9 @@ RECONNECT_MS = 50
 
 
 def member_dealer(
-    context: zmq.Context[zmq.Socket[bytes]],
-    endpoint: str,
-    pair: KeyPair | None,
-    silent_ms: int = 0,
+    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, pair: KeyPair | None
 ) -> zmq.Socket[bytes]:
-    """A member's socket, connected to the directory or to ranks of another machine; if `silent_ms`
-    is given, its connection ends when the other end has said nothing for so long.
+    """A member's socket, connected to the directory.
 
     Its routing id is random and stays over reconnections, so that the other end knows the sender
     again.
@@ -45,9 +41,6 @@ def member_dealer(
     socket.setsockopt(zmq.IMMEDIATE, 1)  # what cannot be sent now is said again
     socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES)
     keep_alive(socket)
-    if silent_ms:
-        socket.setsockopt(zmq.HEARTBEAT_IVL, silent_ms // 5)
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, silent_ms)
     if pair is not None:
         socket.setsockopt(zmq.CURVE_SERVERKEY, pair.public.encode())
         socket.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
@@ -84,24 +77,24 @@ class Gate:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], pair: KeyPair) -> None:
         """To be made before the router is bound."""
         self._public = pair.public
-        self.socket = context.socket(zmq.REP)  # readable when there is a question
-        self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.bind("inproc://zeromq.zap.01")
+        self._socket = context.socket(zmq.REP)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.bind("inproc://zeromq.zap.01")
 
     async def run(self) -> None:
         """Answers until cancelled."""
-        questions = Socket(self.socket)
+        questions = Socket(self._socket)
         while True:
             while questions.has_input():
-                self.answer()
+                self._answer()
             await questions.wait()
 
-    def answer(self) -> None:
-        """Answers a question: members may."""
-        version, number, _, address, _, mechanism, *credentials = self.socket.recv_multipart()
+    def _answer(self) -> None:
+        """Members may."""
+        version, number, _, address, _, mechanism, *credentials = self._socket.recv_multipart()
         key = z85.encode(credentials[0]).decode() if credentials else ""
         member = mechanism == b"CURVE" and key == self._public
         if not member:
             log.warning("refused a connection from %s", address.decode("ascii", "replace"))
         status = (b"200", b"OK", b"member") if member else (b"400", b"no member", b"")
-        self.socket.send_multipart((version, number, *status, b""))
+        self._socket.send_multipart((version, number, *status, b""))

@@ -2,42 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from pie_control.api.binder import queue_of
 from pie_control.api.text import positions_of
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
+from pie_control.instances.slow_calls import SlowCalls
+from pie_control.models.image_sizes import ImageSizes, Measured
 from pie_control.models.model import ModelService, OpenQueue
 from pie_control.models.served import ServedModels
 from pie_control.scheduler.commands.embeds import EmbedImageCommand
-from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageRule, ImageSize
+from pie_control.wasm import SUSPENDED
+from pie_py.wire.images import FORMATS, MAX_ASPECT, ImageSize
 from pie_py.wire.images import image_size as size_in_header
 
 IMAGE_BYTES = 64 << 20  # of image files that an instance has queued
 IMAGE_PIXELS = 1 << 25  # of one image: small files may hold very many
 
 
+# Functions that may suspend the guest: the worker measures an image of a size that is new to it.
+MEASURED_CALLS = ("num-embs-needed", "num-positions-needed", "embed-img")
+
+
 class ImageCalls:
     """Embedding of images by the served models."""
 
-    def __init__(self, models: ServedModels) -> None:
-        self._models = models
+    def __init__(self, models: ServedModels, sizes: ImageSizes, answers: SlowCalls) -> None:
+        self._models, self._sizes, self._answers = models, sizes, answers
 
-    def num_embs_needed(self, instance: Instance, model: str, width: int, height: int) -> int:
+    def num_embs_needed(self, instance: Instance, model: str, width: int, height: int) -> Any:
         """Embeds that an image of a size takes."""
-        rule, size = self._asked(instance, model, width, height)
-        return rule.embeds(size)
+        size = ImageSize(width, height)
+        return self._with(instance, self._models.service(model), size, lambda m: m.embeds)
 
-    def num_positions_needed(self, instance: Instance, model: str, width: int, height: int) -> int:
+    def num_positions_needed(self, instance: Instance, model: str, width: int, height: int) -> Any:
         """Positions that an image of a size takes."""
-        rule, size = self._asked(instance, model, width, height)
-        return rule.positions(size)
+        size = ImageSize(width, height)
+        return self._with(instance, self._models.service(model), size, lambda m: m.positions)
 
-    def _asked(
-        self, instance: Instance, model: str, width: int, height: int
-    ) -> tuple[ImageRule, ImageSize]:
-        rule, size = _rule(self._models.service(model)), ImageSize(width, height)
+    def embed_img(
+        self, instance: Instance, queue: int, image: bytes, positions: list[int], embeds: list[int]
+    ) -> Any:
+        """Queues the embedding of an image, of which only the header is looked at here."""
+        target = queue_of(instance, queue, "input-image")
+        size = _size(image)
+        made = partial(_embed, target, size, image, positions, embeds)
+        return self._with(instance, target.model, size, made)
+
+    def _with(
+        self,
+        instance: Instance,
+        service: ModelService,
+        size: ImageSize,
+        made: Callable[[Measured], Any],
+    ) -> Any:
+        """What is made of an image's measures. Raises ApiError `unsupported`, as `_check_size`."""
+        service.check_trait("input-image")
         _check_size(size)
-        return rule, size
+        name = service.description.name
+        if (known := self._sizes.known(name, size)) is not None:
+            return made(known)
+
+        async def work() -> Any:
+            return made(await self._sizes.measured(name, size))
+
+        self._answers.start(instance, work)
+        return SUSPENDED
 
 
 def image_size(instance: Instance, image: bytes) -> tuple[int, int]:
@@ -46,23 +79,23 @@ def image_size(instance: Instance, image: bytes) -> tuple[int, int]:
     return found.width, found.height
 
 
-def embed_img(
-    instance: Instance, queue: int, image: bytes, positions: list[int], embeds: list[int]
+def _embed(
+    target: OpenQueue,
+    size: ImageSize,
+    image: bytes,
+    positions: list[int],
+    embeds: list[int],
+    measured: Measured,
 ) -> None:
-    """Queues the embedding of an image, of which only the header is looked at here."""
-    target = queue_of(instance, queue)
     pool, facts = target.space.embed_pool, target.model.description
-    rule = _rule(target.model)
-    size = _size(image)
-    _check_size(size)
-    wanted = rule.embeds(size)
+    wanted = measured.embeds
     rows = target.space.embeds.find_list(embeds, pool.size)
     if len(rows) != wanted:
         raise ApiError("invalid-argument", f"{len(rows)} embeds for an image that takes {wanted}")
     if len(embeds) > 2 and len(set(rows)) != wanted:
         raise ApiError("invalid-argument", "an embed is in the list more than once")
-    places = positions_of(positions, rule.positions(size), facts.max_position)
-    if rule.block:
+    places = positions_of(positions, measured.positions, facts.max_position)
+    if facts.image_rows:
         if places != list(range(places[0], places[0] + len(places))):
             raise ApiError("invalid-argument", "the positions of an image follow one another")
         places = places[:1] * wanted
@@ -73,13 +106,6 @@ def embed_img(
         pool.written[row] = True
         pool.places[row] = place
     target.scheduler.enqueue(target.queue, EmbedImageCommand(size, image, places, rows))
-
-
-def _rule(service: ModelService) -> ImageRule:
-    """How many embeds and positions an image takes. Raises ApiError `unsupported`."""
-    service.check_trait("input-image")
-    assert service.description.image_rule is not None, "models with the trait have a rule"
-    return ImageRule(**service.description.image_rule)
 
 
 def _size(image: bytes) -> ImageSize:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pie_control.api.binder import waiting_run_of
-from pie_control.api.session import make_room
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance, Turns
 from pie_control.models.served import ServedModels
 from pie_control.models.token_text import TokenText
 from pie_control.scheduler.commands.run import LEAD, RunCommand
-from pie_py.wire.rpc import size_of
 
 # What the server looks for in the text of each token.
 MOST_END_CHARACTERS = 1024
@@ -142,11 +140,11 @@ class _Reader:
         """Sends the client what it has room for: all or nothing. Whether all is sent."""
         if not self._unsent:
             return True
-        make_room(self._instance)
+        self._instance.make_room()
         if not self._instance.outbox.has_room:
             return False
         self._saw(self._unsent)
-        self._instance.send(self._unsent, size_of(self._unsent))
+        self._instance.send(self._unsent)
         if self._durable is not None:
             self._durable.says()
         self._unsent = ""

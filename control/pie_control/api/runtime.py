@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from pie_control.api.binder import queue_of
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState, Turns
 from pie_control.instances.launcher import Launcher
+from pie_control.instances.slow_calls import SlowCalls
 from pie_control.models.served import ServedModels, traits_of
 from pie_control.programs.guests import Unclaimed
 from pie_control.timers import Timers
@@ -24,7 +24,6 @@ from pie_py import __version__
 from pie_py.config.limits import MAX_PRIORITY
 
 if TYPE_CHECKING:
-    from pie_control.models.model import ModelService
     from pie_control.models.tokenizer import TextCodec
     from pie_py.wire.plan import ModelDescription
 
@@ -46,37 +45,43 @@ class RuntimeCalls:
     def __init__(
         self,
         models: ServedModels,
+        load: Callable[[str], Awaitable[None]],
+        answers: SlowCalls,
         launcher: Launcher,
         turns: Turns,
         timers: Timers,
         clocks: GuestClocks,
     ) -> None:
         self._models = models
+        self._load = load
+        self._answers = answers
         self._launcher = launcher
         self._turns = turns
         self._timers = timers
         self._clocks = clocks
-        self._infos: WeakKeyDictionary[ModelService, str] = WeakKeyDictionary()
+        self._infos: dict[str, tuple[ModelDescription, str]] = {}
 
     def available_models(self, instance: Instance) -> list[str]:
         """Names of the models being served."""
-        return list(self._models.services)
+        return self._models.names
 
     def available_traits(self, instance: Instance, model: str) -> list[str]:
         """Names of the traits that a model offers."""
-        return traits_of(self._models.service(model).description)
+        return traits_of(self._models.description(model))
 
-    def model_info(self, instance: Instance, model: str) -> str:
+    def model_info(self, instance: Instance, model: str) -> Any:
         """Facts about a model, as JSON."""
-        service = self._models.service(model)
-        found = self._infos.get(service)
-        if found is None:
-            found = _describe(service.description, self._models.codec(model))
-            self._infos[service] = found
-        return found
+        if self._models.is_away(model) and model not in self._models.seen:
+            return self._once_loaded(instance, model, self.model_info)
+        facts = self._models.description(model)
+        if (found := self._infos.get(model)) is None or found[0] is not facts:
+            found = self._infos[model] = facts, _describe(facts, self._models.codec(model))
+        return found[1]
 
-    def create_queue(self, instance: Instance, model: str) -> int:
+    def create_queue(self, instance: Instance, model: str) -> Any:
         """Creates a command queue and returns its handle."""
+        if self._models.is_away(model):
+            return self._once_loaded(instance, model, self.create_queue)
         service = self._models.service(model)
         if len(instance.queues) >= instance.limits.queues:
             raise ApiError(
@@ -84,7 +89,27 @@ class RuntimeCalls:
                 f"{instance.limits.queues} queues are open, one for each context: free what is not"
                 " needed",
             )
-        return instance.queues.add(service.open_queue(instance))
+        return instance.queues.add(service.open_queue(instance, self._clocks.date_ns()))
+
+    def destroy_queue(self, instance: Instance, queue: int) -> None:
+        """Destroys a queue; what is in it still takes effect."""
+        target = queue_of(instance, queue)
+        target.released(instance, queue, self._clocks.date_ns())
+        target.close()
+        del instance.queues[queue]
+
+    def _once_loaded(
+        self, instance: Instance, model: str, call: Callable[[Instance, str], Any]
+    ) -> Any:
+        """Suspends the guest until a model is loaded, and answers the call then."""
+        instance.log.add("info", f"waits for the model {model}, which is being loaded")
+
+        async def loaded() -> Any:
+            await self._load(model)
+            return call(instance, model)
+
+        self._answers.start(instance, loaded)
+        return SUSPENDED
 
     def wait(self, instance: Instance, futures: list[int]) -> Any:
         """Suspends the guest until one of the futures is ready; see `TurnState`."""
@@ -194,13 +219,6 @@ def user(instance: Instance) -> str:
 def version(instance: Instance) -> str:
     """The server's version."""
     return __version__
-
-
-def destroy_queue(instance: Instance, queue: int) -> None:
-    """Destroys a queue; what is in it still takes effect."""
-    target = queue_of(instance, queue)
-    target.close()
-    del instance.queues[queue]
 
 
 def synchronize(instance: Instance, queue: int) -> int:

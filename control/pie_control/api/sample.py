@@ -277,6 +277,8 @@ def mix_logits(
         raise ApiError(
             "invalid-argument", f"the models have {sizes[0]} and {sizes[1]} tokens, not the same"
         )
+    if source.model.logit_rows is not target.model.logit_rows:
+        raise ApiError("unsupported", "models that are loaded by request mix with no other one")
     if len(found.mixing) >= found.mixes:
         raise ApiError(
             "invalid-argument",

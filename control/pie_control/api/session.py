@@ -12,25 +12,25 @@ from pie_control.instances.mailbox import Mailbox
 from pie_py.wire.rpc import size_of
 
 Message = TypeVar("Message", str, bytes)
+READER = "reader"  # what an instance waits for whose mailbox is full
 
 
 def send(instance: Instance, message: str) -> None:
     """Sends text to the client."""
-    size = size_of(message)
-    check_size(instance, size)
-    _send(instance, message, size)
+    check_size(instance, size_of(message))
+    _send(instance, message)
 
 
 def send_blob(instance: Instance, data: bytes) -> None:
     """Sends bytes to the client."""
     check_size(instance, len(data))
-    _send(instance, data, len(data))
+    _send(instance, data)
 
 
-def _send(instance: Instance, message: str | bytes, size: int) -> None:
+def _send(instance: Instance, message: str | bytes) -> None:
     is_first = not instance.sent.total
-    make_room(instance)
-    instance.send(message, size)
+    instance.make_room()
+    instance.send(message)
     if is_first and instance.guest is not None:
         # Its client waits for that. What it does next is mostly to read its prompt, which costs as
         # much as the starts of several others.
@@ -38,17 +38,10 @@ def _send(instance: Instance, message: str | bytes, size: int) -> None:
         instance.guest.give_way()
 
 
-def make_room(instance: Instance) -> None:
-    """A child has no client: its newest messages wait for a client that attaches later."""
-    if instance.parent is not None and not instance.client.attached:
-        while not instance.outbox.has_room:
-            instance.outbox.pop()
-
-
 def writable(instance: Instance) -> int:
     """Opens a future that is ready when there is room for a message."""
-    future = instance.futures.create(FutureKind.DONE)
-    make_room(instance)
+    future = instance.futures.create_outside(FutureKind.DONE, READER)
+    instance.make_room()
     callback = future.resolve
     future.on_cancel = lambda: instance.outbox.forget(callback)
     instance.outbox.when_room(callback)

@@ -12,7 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from pie_control.durable.kinds import ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES, REFUSED, TAKES
+from pie_control.durable.exports import ExportCalls
+from pie_control.durable.kinds import ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES, TAKES
+from pie_control.durable.messages import MessageCalls
 from pie_control.durable.outside import OutsideCalls
 from pie_control.durable.runs import RunCalls
 from pie_control.durable.waits import Call, answer_of, durable_of, error_of, until, when_answered
@@ -30,14 +32,24 @@ Tapped: TypeAlias = Callable[[HostFunction], Call]
 class DurableCalls:
     """Makes the functions of durable instances from those of the others."""
 
-    def __init__(self, outside: OutsideCalls, runs: RunCalls) -> None:
+    def __init__(
+        self,
+        outside: OutsideCalls,
+        runs: RunCalls,
+        exports: ExportCalls,
+        messages: MessageCalls | None,
+    ) -> None:
+        """Takes None where what is told to others is not kept."""
         self._outside = outside
+        self._has_messages = messages is not None
         self._special: dict[str, Tapped] = {
             "runtime.wait": _wait,
             "runtime.cancel": _cancel,
             "runtime.monotonic-now": _monotonic,
             "prefix-cache.match-prefix": _match_prefix,
             **runs.taps(quiet),
+            **exports.taps(),
+            **({} if messages is None else messages.taps(quiet)),
         }
 
     def tap(self, functions: Sequence[HostFunction]) -> tuple[HostFunction, ...]:
@@ -48,7 +60,9 @@ class DurableCalls:
         if function.interface == "source":
             return function
         name = name_of(function)
-        if name in REFUSED or function.interface == "messaging":
+        if not self._has_messages and (
+            function.interface == "messaging" or name == "runtime.launch"
+        ):
             return replace(function, call=_refused(function))
         if name in self._special:
             call = self._special[name](function)
@@ -78,8 +92,8 @@ def _refused(function: HostFunction) -> Call:
     def refused(instance: Instance, *args: Any) -> Any:
         raise ApiError(
             "unsupported",
-            f"a durable instance cannot call `{name}` yet: what others have in this server's memory"
-            " is gone after a crash",
+            f"a durable instance cannot call `{name}` in a cluster: what others have in the memory"
+            " of a node is gone after a crash",
         )
 
     return quiet(replace(function, call=refused)) if function.fallible else refused

@@ -16,6 +16,7 @@ ANSWERED = frozenset(
         "runtime.random-bytes",
         "mcp.mcp-servers",
         "allocate.pool-stats",
+        "allocate.list-exports",
         "adapter.available-adapters",
         "offload.kv-costs",
         "offload.advise",
@@ -49,6 +50,7 @@ QUIET_TAKES = frozenset({"runtime.synchronize", "sample.run-progress", "grammar.
 # They open futures of something outside.
 OUTSIDE = {
     "runtime.sleep": FutureKind.DONE,
+    "runtime.launch": FutureKind.TEXT,
     "session.writable": FutureKind.DONE,
     "session.receive": FutureKind.TEXT,
     "session.receive-blob": FutureKind.BLOB,
@@ -62,6 +64,10 @@ OUTSIDE = {
     "http.http-post": FutureKind.RESPONSE,
     "http.http-request": FutureKind.RESPONSE,
     "http.read-body": FutureKind.BLOB,
+    "messaging.next-message": FutureKind.TEXT,
+    "messaging.pull": FutureKind.TEXT,
+    "messaging.broadcast-room": FutureKind.DONE,
+    "messaging.push-room": FutureKind.DONE,
     "mcp.mcp-list-tools": FutureKind.TEXT,
     "mcp.mcp-call-tool": FutureKind.TEXT,
 }
@@ -80,16 +86,3 @@ TAKES = {
     "sample.take-run-text": FutureKind.RUN_TEXT,
     "grammar.take-grammar": FutureKind.GRAMMAR,
 }
-
-# What they reach is in the memory of this server, and gone with it.
-REFUSED = frozenset(
-    {
-        "runtime.launch",
-        "allocate.export-kvpage",
-        "allocate.import-kvpage",
-        "allocate.list-exports",
-        "allocate.release-export",
-        "allocate.expire-export",
-        "sample.speculate-with",
-    }
-)

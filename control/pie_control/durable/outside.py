@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from pie_control.api.http.functions import HttpClient
+from pie_control.api.mcp.functions import McpServers
 from pie_control.durable.waits import Call, durable_of, error_of
 from pie_control.errors import ApiError
 from pie_control.instances.durable import Opened
@@ -18,7 +19,13 @@ from pie_control.wasm import SUSPENDED, HostFunction
 
 REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 CHANGES = frozenset({"store.store-set", "store.store-delete", "store.store-commit"})
-SYNCED = CHANGES | {"http.http-get", "mcp.mcp-list-tools"}  # what they say may be in the journal
+# What they say may be in the journal.
+SYNCED = CHANGES | {
+    "http.http-get",
+    "http.http-request",
+    "mcp.mcp-list-tools",
+    "mcp.mcp-call-tool",
+}
 INTERRUPTED = (
     "interrupted: the server crashed while this was under way, and whether it has taken effect is"
     " not known; it was not done again (durable.retry)"
@@ -29,12 +36,18 @@ class OutsideCalls:
     """Opens futures of something outside. What an earlier life was given is not asked again."""
 
     def __init__(
-        self, http: HttpClient, executor: Executor, date_ns: Callable[[], int], retry: bool
+        self,
+        http: HttpClient,
+        mcp: McpServers,
+        executor: Executor,
+        date_ns: Callable[[], int],
+        retry: bool,
     ) -> None:
         """Takes whether requests that may change something are made again after a crash, under
         the same `Idempotency-Key`.
         """
         self._http = http
+        self._mcp = mcp
         self._executor = executor
         self._date_ns = date_ns
         self._retry = retry
@@ -114,9 +127,9 @@ class OutsideCalls:
                     return self._once(
                         instance, FutureKind.RESPONSE, real, *self._keyed(instance, args, 2)
                     )
-                case "mcp.mcp-call-tool":
+                case "mcp.mcp-call-tool" if not self._mcp.is_repeatable(instance, *args[:2]):
                     return self._once(instance, FutureKind.TEXT, real, *args)
-            return partial(real, instance, *args), name in SYNCED or name == "http.http-request"
+            return partial(real, instance, *args), name in SYNCED
 
         return prepare
 
@@ -150,7 +163,7 @@ class OutsideCalls:
                 return error
 
         def safe() -> None:
-            if instance.guest is guest:
+            if instance.guest is guest and not durable_of(instance).journal.is_lost:
                 self._executor.answer_late(instance, answer)
 
         durable_of(instance).journal.when_safe(safe)

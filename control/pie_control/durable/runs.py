@@ -44,8 +44,13 @@ def _create_queue(models: ServedModels, quiet: Quiet, function: HostFunction) ->
     asked = quiet(function)
 
     def call(instance: Instance, model: str) -> Any:
+        def note(handle: Any) -> None:
+            if not isinstance(handle, ApiError):
+                folder = models.service(model).description.folder
+                durable_of(instance).uses(model, fingerprint(folder))
+
         handle = asked(instance, model)
-        durable_of(instance).uses(model, fingerprint(models.service(model).description.folder))
+        when_answered(note) if handle is SUSPENDED else note(handle)
         return handle
 
     return call

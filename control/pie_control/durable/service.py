@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,25 @@ from typing import Any
 import structlog
 import trio
 
+from pie_control.api.messaging.functions import Bus
+from pie_control.durable.children import Children
+from pie_control.durable.messages import MessageCalls
+from pie_control.durable.queues import Queues
 from pie_control.durable.shelf import Ended, Shelf
-from pie_control.errors import ApiError, ProgramRejected, Shortage
+from pie_control.durable.sleeping import Sleepers
+from pie_control.errors import ApiError, ProgramRejected, Refusal, Shortage
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import ResultStore, StoredResult
-from pie_control.journal.file import FORMAT, Journal, Writer, framed
+from pie_control.instances.turns import Executor
+from pie_control.journal.file import FORMAT, DamagedJournal, Journal, JournalLost, framed
 from pie_control.journal.past import Past, head_of, up_to
-from pie_control.programs.store import Program
+from pie_control.programs.store import Program, is_hash
 from pie_control.shares import Shares
 from pie_control.tasks import Service
+from pie_control.timers import Timers
 from pie_py import __version__
 from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.services import DurableConfig
@@ -48,9 +56,14 @@ class DurableInstances(Service):
         launcher: Launcher,
         results: ResultStore,
         shares: Shares,
+        timers: Timers,
         date_ns: Callable[[], int],
+        is_busy: Callable[[Instance], bool],
+        bus: Bus,
     ) -> None:
-        """Takes the folder of journals, None where there can be none: in a cluster."""
+        """Takes the folder of journals, None where there can be none: in a cluster, unless its
+        database has them (`share`); and whether an instance has a request under way.
+        """
         self._config = config
         self._enabled = folder is not None
         self._cache_folder = cache_folder
@@ -58,11 +71,42 @@ class DurableInstances(Service):
         self._launcher = launcher
         self._results = results
         self._date_ns = date_ns
-        self._writer = Writer(self._cannot_write)
-        self.shelf = Shelf(folder or Path(), self._writer, date_ns)
-        self._share = shares.add("bytes of journals", config.bytes, self.shelf.bytes_of)
-        self._instances: dict[Journal, Instance] = {}  # alive
+        self.shelf = Shelf(folder or Path(), self.cannot_write, date_ns)
+        self._fetch: Callable[[str, str], Awaitable[None]] | None = None
+        of_user = lambda user: self.shelf.bytes_of(user)  # noqa: E731
+        self._share = shares.add("bytes of journals", config.bytes, of_user)
+        self._instances: dict[Journal, Instance] = {}  # alive, or asleep
+        writer = self.shelf.writer  # of this server alone, as are sleepers, messages and children
+        self._sleepers = Sleepers(
+            config.idle_seconds,
+            registry,
+            shares,
+            timers,
+            date_ns,
+            is_busy,
+            self.shelf,
+            self._begin_again,
+            self._start_task,
+        )
+        self._bus = bus
+        self._queues = Queues(bus, (folder or Path()) / "queues", writer)
+        self._children = Children(registry, self._begin_child, self._start_task)
+        self._coming: set[str] = set()  # instances that are to go on, and do not yet
+        launcher.launch_durably = self._children.launch
         registry.on_end.append(self._on_end)
+
+    def share(self, shelf: Shelf, fetch: Callable[[str, str], Awaitable[None]]) -> None:
+        """Has journals that other nodes of a cluster may go on with. `fetch` has a program here,
+        by its hash and for a user.
+        """
+        self.shelf, self._fetch, self._enabled = shelf, fetch, True
+
+    def lose(self, reason: str) -> None:
+        """Other nodes may have the instances from now on."""
+        for journal, instance in list(self._instances.items()):
+            self._results.unfollow(instance)
+            journal.lose(reason)
+            self._registry.fail(instance, reason)
 
     def wants(self, program: str) -> bool:
         """True if the configuration says that a program's instances are durable."""
@@ -72,17 +116,23 @@ class DurableInstances(Service):
         """Has the instances of a server before this one go on, and writes, until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(super().run)
-            await nursery.start(self._writer.run)
+            await nursery.start(self.shelf.run)
+            if self._fetch is not None:  # the others' come when they come
+                nursery.start_soon(self._find_all)
+            elif self._enabled:
+                await self._find_all()
+                nursery.start_soon(self._sleepers.run, lambda: list(self._instances.values()))
             if self._enabled:
-                found = await trio.to_thread.run_sync(lambda: list(self.shelf.read_all()))
-                for instance, past, problem in found:
-                    self._find(instance, past, problem)
                 nursery.start_soon(self._look)
             task_status.started()
 
+    def message_calls(self, executor: Executor) -> MessageCalls:
+        """The functions about topics and work queues."""
+        return MessageCalls(self._bus, self._queues, executor, self.shelf.writer)
+
     async def _look(self) -> None:
         while True:
-            self.shelf.drop_old(self._config.keep_seconds)
+            await self.shelf.drop_old(self._config.keep_seconds)
             await trio.sleep(LOOK_SECONDS)
 
     # Begin
@@ -113,19 +163,16 @@ class DurableInstances(Service):
         """
         entries = await self._entries(instance, user)
         head = head_of(entries)
+        await self._have(program or head["hash"], head["user"])
         found = self._launcher.find(program or head["hash"], head["user"])
         await self._launcher.until_can_start(found)
         kept = up_to(entries, call)
-        said = sum(entry[0] == "said" and bool(entry[3]) for entry in kept)
-        said += sum(
-            entry[:2] in (["call", "session.send"], ["call", "session.send-blob"]) and entry[3]
-            for entry in kept
-        )
+        past = Past.of([head, *kept], 0)
         return await self._begin(
             found,
             head["args"] if args is None else args,
             head["user"],
-            [*kept, ["acked", said]],
+            [*kept, ["acked", past.acked + len(past.outbox)]],
             secret=head["secret"],
             branched=[instance, call],
         )
@@ -143,15 +190,22 @@ class DurableInstances(Service):
             raise ApiError("already-exists", f"{instance} has its result; `branch` it to go on")
         kept = [entries[0], *(entry for entry in entries[1:] if entry[0] != "end")]
         past = Past.of(kept, sum(len(framed(entry)) for entry in kept))
+        await self._have(past.head["hash"], past.head["user"])
+        await self.shelf.rewind(instance, kept)
         self._registry.forget(instance)
         return self._alive(instance, past)
 
     async def calls(self, instance: str, user: str | None, after: int) -> list[dict[str, Any]]:
         """The calls in a journal, behind the first ones. Raises ApiError `not-found`."""
         entries = await self._entries(instance, user)
-        made = [entry for entry in entries[1:] if entry[0] in ("call", "fails")]
+        answer = {"call": 4, "fails": 3}  # their places in entries
+        made = [entry for entry in entries[1:] if entry[0] in answer]
         return [
-            {"number": after + place, "call": entry[1], "answer": str(entry[-1])[:SHORT]}
+            {
+                "number": after + place,
+                "call": entry[1],
+                "answer": str(entry[answer[entry[0]]])[:SHORT],
+            }
             for place, entry in enumerate(made[after : after + MOST_CALLS], 1)
         ]
 
@@ -161,10 +215,33 @@ class DurableInstances(Service):
         for journal, found in list(self._instances.items()):
             if found.id == instance:
                 await journal.until_safe()
-        return await trio.to_thread.run_sync(self.shelf.entries, instance, user)
+        return await self.shelf.entries(instance, user)
+
+    async def _begin_child(
+        self, program: Program, args: list[str], name: str, parent: Instance, number: int
+    ) -> InstanceEnded | None:
+        """As `children.Begin`."""
+        try:
+            entries = await self.shelf.entries(name, parent.user)
+        except ApiError as error:
+            if error.code != "not-found":
+                raise
+        else:
+            end = Past.of(entries, 0).end  # without one it goes on once there is room
+            return None if end is None else InstanceEnded(InstanceState(end[0]), *end[1:])
+        await self._launcher.until_can_start(program)
+        await self._begin(program, args, parent.user, [], name=name, parent=[parent.id, number])
+        return None
 
     async def _begin(
-        self, program: Program, args: list[str], user: str, entries: list[Any], **facts: Any
+        self,
+        program: Program,
+        args: list[str],
+        user: str,
+        entries: list[Any],
+        *,
+        name: str = "",
+        **facts: Any,
     ) -> Instance:
         self._check_enabled()
         self.shelf.make_room(user, lambda: self._share.is_full(user))
@@ -173,18 +250,22 @@ class DurableInstances(Service):
                 f"your journals have {self._share.has(user)} bytes, as many as one user may have"
                 " here: wait until others of your durable instances have ended, or end some"
             )
-        name = self._registry.new_name(program)
-        head = self._head(program, args, user) | facts
-        size = await trio.to_thread.run_sync(self.shelf.create, name, head, entries)
+        name = name or self._registry.new_id(program)
+        kept = [self._head(program, args, user) | facts, *entries]
+        size = await self.shelf.create(name, user, kept)
         try:
-            return self._alive(name, Past.of([head, *entries], size), is_new=True)
+            return self._alive(name, Past.of(kept, size), is_new=True)
         except ApiError:
-            self.shelf.path(name).unlink(missing_ok=True)
+            self.shelf.remove(name)
             raise
 
     def _check_enabled(self) -> None:
         if not self._enabled:
-            raise ApiError("unsupported", "a node of a cluster has no durable instances yet")
+            raise ApiError(
+                "unsupported",
+                "durable instances of a cluster need a database: set server.store.database in"
+                " cluster.toml",
+            )
 
     def _head(self, program: Program, args: list[str], user: str) -> dict[str, Any]:
         return {
@@ -206,22 +287,72 @@ class DurableInstances(Service):
 
     # Go on
 
-    def _find(self, instance: str, past: Past | dict[str, Any], problem: str) -> None:
-        """An instance of a server before this one."""
-        if isinstance(past, dict):
-            user = past.get("user", "")
-            self._keep_result(instance, user, f"internal: its journal is damaged: {problem}")
-        elif past.end is not None:
-            self._restore(instance, past)
+    async def _find_all(self) -> None:
+        if self._fetch is not None:  # the others' come when they come
+            async for instance in self.shelf.found():
+                await self._find(instance)
+            return
+        names = [name async for name in self.shelf.found()]
+        self._coming.update(names)
+        found = await trio.to_thread.run_sync(self._left, names)
+        pasts = [past for past in found if isinstance(past, Past)]
+        self._queues.begin((origin for past in pasts for origin in past.pulled), names)
+        for instance, past in zip(names, found, strict=True):
+            if isinstance(past, Past):
+                self._goes_on(instance, past)
+            else:
+                self._cannot_read(instance, past)
+            await trio.lowlevel.checkpoint()
+
+    def _left(self, names: list[str]) -> list[Past | DamagedJournal | OSError]:
+        """What a server before this one has left; for a thread."""
+        self._queues.read()
+        return [self.shelf.left(name) for name in names]
+
+    async def _find(self, instance: str) -> None:
+        """An instance of another node."""
+        try:
+            while True:
+                with suppress(ApiError):  # a database may be away
+                    past = await self.shelf.past(instance)
+                    break
+                await trio.sleep(RETRY_SECONDS)
+        except (DamagedJournal, OSError) as error:
+            self._cannot_read(instance, error)
         else:
             self._start_task(self._until_alive, instance, past)
+
+    def _cannot_read(self, instance: str, error: DamagedJournal | OSError) -> None:
+        self._coming.discard(instance)
+        if isinstance(error, OSError):
+            log.error("a journal cannot be read", instance=instance, reason=str(error))
+            return
+        log.error("a journal is damaged", instance=instance, reason=str(error))
+        self.shelf.put_aside(instance)
+        head = error.entries[0] if error.entries else {}
+        user = head.get("user", "") if isinstance(head, dict) else ""
+        self._keep_result(instance, user, f"internal: its journal is damaged: {error}")
+
+    def _goes_on(self, instance: str, past: Past) -> None:
+        """An instance of a server before this one: it has ended, sleeps, or is to be alive."""
+        if past.end is not None:
+            self._restore(instance, past)
+        elif past.asleep is None or not self._sleeps(instance, past):
+            self._start_task(self._until_alive, instance, past)
+            return
+        self._coming.discard(instance)
+
+    async def _have(self, program: str, user: str) -> None:
+        """Has a program here, by its hash; raises ApiError, Refusal: `not-found`."""
+        if self._fetch is not None and is_hash(program):
+            await self._fetch(program, user)
 
     def _restore(self, instance: str, past: Past) -> None:
         """The record of one that had ended: its client may lack messages."""
         assert past.end is not None
         state, text, time_ns = past.end
         head = past.head
-        self.shelf.has_ended(Ended(instance, head["user"], past.size, time_ns))
+        self.shelf.has_ended(Ended(instance, head["user"], past.size, time_ns, state, text))
         try:
             made = self._made(instance, past)
         except ApiError as error:
@@ -229,19 +360,74 @@ class DurableInstances(Service):
             return
         made.ended = InstanceEnded(InstanceState(state), text, time_ns)
         self._registry.add_ended(made)
+        self._tell_parent(head, made.ended)
+
+    def _tell_parent(self, head: dict[str, Any], ended: InstanceEnded) -> None:
+        parent, number = head.get("parent", ("", 0))
+        if self._registry.knows(parent):
+            self._children.grown(self._registry.find(parent, None), number, ended)
+
+    def _parent(self, head: dict[str, Any]) -> Instance | None:
+        """Raises ApiError: the parent has ended, or is not there yet."""
+        name, _ = head.get("parent", ("", 0))
+        if not name:
+            return None
+        if name in self._coming:
+            raise Shortage("its parent is not there yet")
+        if not self._registry.knows(name):
+            raise ApiError("cancelled", "the parent instance has ended")
+        return self._registry.find(name, None)
+
+    def _sleeps(self, name: str, past: Past) -> bool:
+        """True if one sleeps on, which would go on if it woke."""
+        try:
+            self._check(past)
+            instance = self._made(name, past)
+        except ApiError:
+            return False  # as it is said once more
+        self._opened(instance, past)
+        self._registry.add_asleep(instance)
+        self._results.follow(instance)
+        self._sleepers.sleeps(instance, past)
+        return True
+
+    def _opened(self, instance: Instance, past: Past) -> None:
+        journal = self.shelf.open(instance.id, instance.user, past.size)
+        self._instances[journal] = instance
+        instance.durable = self._durable(instance, journal, past)
+        self._bus.stand(instance, past.topics)
 
     async def _until_alive(self, instance: str, past: Past) -> None:
-        """Has one go on, once there is room for it."""
+        """Has one go on, once there is room for it here, or elsewhere."""
+        self._coming.add(instance)
+        try:
+            await self._come(instance, past)
+        finally:
+            self._coming.discard(instance)
+
+    async def _come(self, instance: str, past: Past) -> None:
         while True:
             try:
-                self._check(past)
-                self._alive(instance, past)
+                await self._have(past.head["hash"], past.head["user"])
+                if past.end is not None:
+                    self._restore(instance, past)
+                else:
+                    self._check(past)
+                    self._alive(instance, past)
                 return
-            except Shortage:
-                await trio.sleep(RETRY_SECONDS)
-            except (ApiError, OSError) as error:
-                user = past.head["user"]
-                self._keep_result(instance, user, f"internal: it cannot go on: {error}")
+            except JournalLost:
+                return
+            except (ApiError, Refusal, OSError) as error:
+                if isinstance(error, OSError) or not (
+                    isinstance(error, Shortage) or error.code == "busy"
+                ):
+                    user, text = past.head["user"], f"internal: it cannot go on: {error}"
+                    self.shelf.cannot_go_on(instance, text)
+                    self._keep_result(instance, user, text)
+                    self._tell_parent(past.head, InstanceEnded(InstanceState.FAILED, text))
+                    return
+            await trio.sleep(RETRY_SECONDS)
+            if await self.shelf.release(instance):
                 return
 
     def _check(self, past: Past) -> None:
@@ -266,27 +452,31 @@ class DurableInstances(Service):
         head = past.head
         program = self._launcher.find(head["hash"], head["user"])
         made = self._registry.create(
-            program, head["args"], head["user"], name=instance, again=not is_new
+            program,
+            head["args"],
+            head["user"],
+            parent=None if past.end else self._parent(head),
+            instance_id=instance,
+            again=not is_new,
         )
         made.created_ns = head["created_ns"]
         made.first_item = past.acked
         boxes: tuple[tuple[Any, list[Any]], ...] = (
-            (made.outbox, past.outbox[past.acked :]),
+            (made.outbox, past.outbox),
             (made.texts, past.texts),
             (made.blobs, past.blobs),
         )
         for box, messages in boxes:
             for message in messages:
-                size = len(message.encode() if isinstance(message, str) else message)
-                box.put(message, size, force=True)
+                box.put(message, force=True)
         return made
 
     def _alive(self, name: str, past: Past, *, is_new: bool = False) -> Instance:
         """Has an instance be alive, and begin a life. Raises ApiError, OSError."""
+        if not is_new:
+            self._registry.check_room(past.head["user"])
         instance = self._made(name, past, is_new=is_new)
-        journal = self.shelf.open(name, instance.user, past.size)
-        self._instances[journal] = instance
-        instance.durable = self._durable(instance, journal, past)
+        self._opened(instance, past)
         self._registry.add(instance)
         self._results.follow(instance)
         if self._launcher.can_start(instance.program):
@@ -301,19 +491,23 @@ class DurableInstances(Service):
 
     def worker_lost(self) -> None:
         """What instances had at the worker is gone: they begin another life."""
-        for journal, instance in list(self._instances.items()):
-            if instance.state is InstanceState.RUNNING:
+        for instance in list(self._instances.values()):
+            if instance.guest is not None:  # others sleep, or begin anyway
                 self._registry.begin_again(instance)
-                self._start_task(self._begin_again, instance, journal)
+                self._start_task(self._begin_again, instance)
 
-    async def _begin_again(self, instance: Instance, journal: Journal) -> None:
-        await journal.until_safe()
-        if instance.state is not InstanceState.RUNNING or journal.problem is not None:
-            return
+    async def _begin_again(self, instance: Instance) -> None:
         before = instance.durable
         assert before is not None
-        past = await trio.to_thread.run_sync(Past.read, journal.path)
-        past.received = before.past.received  # its client may send meanwhile
+        journal = before.journal
+        with suppress(JournalLost):
+            await journal.until_safe()
+        if instance.state is not InstanceState.RUNNING or journal.problem is not None:
+            return
+        past = await self.shelf.past(instance.id)
+        past.received = before.past.received  # others may send meanwhile
+        past.topics = before.past.topics
+        past.children = before.past.children
         instance.durable = self._durable(instance, journal, past)
         await self._begin_life(instance)
 
@@ -331,7 +525,8 @@ class DurableInstances(Service):
 
     # End
 
-    def _cannot_write(self, journal: Journal) -> None:
+    def cannot_write(self, journal: Journal) -> None:
+        """An instance ends by name whose journal cannot be written."""
         instance = self._instances.get(journal)
         if instance is not None:
             self._registry.fail(
@@ -345,7 +540,8 @@ class DurableInstances(Service):
 
     def _close(self, instance: Instance, journal: Journal) -> None:
         del self._instances[journal]
-        self.shelf.end(instance.id)
+        assert instance.ended is not None
+        self.shelf.end(instance.id, instance.ended.state.value, instance.ended.text)
 
     def _keep_result(self, instance: str, user: str, text: str) -> None:
         log.error("a durable instance does not go on", instance=instance, reason=text)

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
+import trio
 
 from pie_control.errors import ApiError
-from pie_control.journal.file import DamagedJournal, Journal, Writer, framed, read_entries
+from pie_control.instances.result_store import StoredResult
+from pie_control.journal.file import (
+    DamagedJournal,
+    Group,
+    Journal,
+    JournalFile,
+    JournalLost,
+    Writer,
+    framed,
+    read_entries,
+    sync_folder,
+    write_files,
+)
 from pie_control.journal.past import Past, head_of
+from pie_py.config.kept_files import on_disk
 
 log = structlog.get_logger("pie.durable")
 
@@ -28,32 +42,43 @@ class Ended:
     user: str
     size: int
     time_ns: int
+    state: str
+    text: str
 
 
 class Shelf:
     """All journals of a server."""
 
-    def __init__(self, folder: Path, writer: Writer, date_ns: Callable[[], int]) -> None:
-        """Takes their folder, which is made when it is needed."""
+    def __init__(
+        self, folder: Path, failed: Callable[[Journal], None], date_ns: Callable[[], int]
+    ) -> None:
+        """Takes their folder, which is made when it is needed, and what to call with a journal
+        that cannot be written.
+        """
         self._folder = folder
-        self._writer = writer
         self._date_ns = date_ns
+        self.writer = Writer(failed, self._write)
+        self.run = self.writer.run
         self._open: dict[str, tuple[str, Journal]] = {}  # with their users, by instance
         self._ended: dict[str, Ended] = {}  # the oldest first
 
     def bytes_of(self, user: str) -> int:
-        """Bytes of a user's journals."""
-        running = sum(journal.size for owner, journal in self._open.values() if owner == user)
-        return running + sum(one.size for one in self._ended.values() if one.user == user)
+        """Bytes of the disk that a user's journals take."""
+        running = [journal.size for owner, journal in self._open.values() if owner == user]
+        ended = [one.size for one in self._ended.values() if one.user == user]
+        return sum(map(on_disk, [*running, *ended]))
 
-    def create(self, instance: str, head: dict[str, Any], entries: list[Any]) -> int:
-        """Makes a journal that begins so, which is on disk then, in a thread; returns its bytes.
+    async def create(self, instance: str, user: str, entries: list[Any]) -> int:
+        """Makes a journal that begins so, which is on disk then; returns its bytes.
 
         Raises:
             ApiError: `out-of-resources`: the disk does not take it.
         """
-        path = self.path(instance)
-        data = b"".join(map(framed, [head, *entries]))
+        data = b"".join(map(framed, entries))
+        await trio.to_thread.run_sync(self._create, self._path(instance), data)
+        return len(data)
+
+    def _create(self, path: Path, data: bytes) -> None:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -62,9 +87,7 @@ class Shelf:
                     file.write(data)
                     file.flush()
                     os.fsync(number)
-                folder = os.open(self._folder, os.O_RDONLY)
-                os.fsync(folder)
-                os.close(folder)
+                sync_folder(self._folder)
             except OSError:
                 path.unlink(missing_ok=True)
                 raise
@@ -72,29 +95,42 @@ class Shelf:
             raise ApiError(
                 "out-of-resources", f"no journal can be written here: {error.strerror}"
             ) from None
-        return len(data)
+
+    async def _write(self, group: Group) -> list[OSError | JournalLost | None]:
+        return await trio.to_thread.run_sync(write_files, group)
+
+    async def rewind(self, instance: str, entries: list[Any]) -> None:
+        """Has a journal of an instance that has ended end with these of its entries."""
 
     def open(self, instance: str, user: str, size: int) -> Journal:
-        """Opens a journal to go on after so many bytes. Raises OSError."""
-        journal = Journal(self.path(instance), size, self._writer.changed)
+        """Opens a journal to go on after so many bytes. Raises OSError, and `JournalLost`."""
+        journal = self._opened(instance, size)
         self._ended.pop(instance, None)
         self._open[instance] = user, journal
         return journal
 
-    def end(self, instance: str) -> None:
+    def _opened(self, instance: str, size: int) -> Journal:
+        return JournalFile(self._path(instance), size, self.writer.changed)
+
+    def end(self, instance: str, state: str, text: str) -> None:
         """An instance has ended: its journal is closed, and kept for a while."""
         user, journal = self._open.pop(instance)
         journal.close()
-        if journal.problem is not None:  # nor could its end be written: it must not go on
-            journal.path.unlink(missing_ok=True)
+        if journal.is_lost:
             return
-        self.has_ended(Ended(instance, user, journal.size, self._date_ns()))
+        if journal.problem is not None:  # nor could its end be written: it must not go on
+            self.remove(instance)
+            return
+        self.has_ended(Ended(instance, user, journal.size, self._date_ns(), state, text))
+
+    def cannot_go_on(self, instance: str, text: str) -> None:
+        """Nor can an instance that was found; the text says why."""
 
     def has_ended(self, ended: Ended) -> None:
         """Knows of the journal of an instance that has ended."""
         self._ended[ended.id] = ended
 
-    def drop_old(self, seconds: float) -> None:
+    async def drop_old(self, seconds: float) -> None:
         """Removes journals of instances that ended longer ago."""
         before = self._date_ns() - seconds * 1e9
         for ended in [one for one in self._ended.values() if one.time_ns < before]:
@@ -109,23 +145,50 @@ class Shelf:
 
     def _remove(self, ended: Ended) -> None:
         del self._ended[ended.id]
-        self.path(ended.id).unlink(missing_ok=True)
+        self.remove(ended.id)
 
-    def path(self, instance: str) -> Path:
-        """The file of an instance's journal."""
+    def remove(self, instance: str) -> None:
+        """Removes a journal that is not open."""
+        self._path(instance).unlink(missing_ok=True)
+
+    def _path(self, instance: str) -> Path:
         return self._folder / f"{instance}{SUFFIX}"
 
-    def entries(self, instance: str, user: str | None) -> list[Any]:
+    async def _read(self, instance: str) -> bytes:
+        """The bytes of a journal. Raises OSError."""
+        path = self._path(instance)
+        if path.parent != self._folder:
+            raise FileNotFoundError(instance)
+        return await trio.to_thread.run_sync(path.read_bytes)
+
+    async def result(self, instance: str, user: str | None) -> StoredResult | None:
+        """How an instance of a user has ended of which no server has more than the journal."""
+        return None
+
+    async def past(self, instance: str) -> Past:
+        """What an open journal says. Raises DamagedJournal, OSError."""
+        data = await self._read(instance)
+        return await trio.to_thread.run_sync(lambda: Past.of(*read_entries(data)))
+
+    def left(self, instance: str) -> Past | DamagedJournal | OSError:
+        """What a journal of a server before this one says, in short of an instance that sleeps; or
+        why it cannot be read. For a thread.
+        """
+        path = self._path(instance)
+        try:
+            return Past.of_sleeper(path) or Past.of(*read_entries(path.read_bytes()))
+        except (DamagedJournal, OSError) as error:
+            return error
+
+    async def entries(self, instance: str, user: str | None) -> list[Any]:
         """What a journal has, of a user's instance, or of any user's.
 
         Raises:
             ApiError: `not-found`: there is none; `invalid-argument`: it is damaged.
         """
-        path = self.path(instance)
         try:
-            if path.parent != self._folder:
-                raise FileNotFoundError
-            entries, _ = read_entries(path.read_bytes())
+            data = await self._read(instance)
+            entries, _ = await trio.to_thread.run_sync(read_entries, data)
             if user in (None, head_of(entries)["user"]):
                 return entries
         except DamagedJournal as error:
@@ -134,18 +197,16 @@ class Shelf:
             pass
         raise ApiError("not-found", f"no durable instance of yours is called {instance!r}")
 
-    def read_all(self) -> Iterator[tuple[str, Past | dict[str, Any], str]]:
-        """The journals that a server before this one has left: instance and past; or, of one that
-        is damaged and put aside, what its head says, and what is wrong.
-        """
+    async def release(self, instance: str) -> bool:
+        """Another server may go on with an instance that was found; False if there is none."""
+        return False
+
+    def put_aside(self, instance: str) -> None:
+        """A journal is damaged."""
+        path = self._path(instance)
+        path.rename(path.with_name(path.name + DAMAGED))
+
+    async def found(self) -> AsyncIterator[str]:
+        """Instances whose journals a server before this one has left."""
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
-            instance = path.name.removesuffix(SUFFIX)
-            try:
-                yield instance, Past.read(path), ""
-            except DamagedJournal as error:
-                log.error("a journal is damaged", instance=instance, reason=str(error))
-                path.rename(path.with_name(path.name + DAMAGED))
-                head = error.entries[0] if error.entries else {}
-                yield instance, head if isinstance(head, dict) else {}, str(error)
-            except OSError as error:
-                log.error("a journal cannot be read", instance=instance, reason=str(error))
+            yield path.name.removesuffix(SUFFIX)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pie_control.errors import ApiError
 from pie_control.journal.file import Journal
-from pie_control.journal.past import Call, Failure, Past
+from pie_control.journal.past import Call, Failure, Past, Topic
 
 
 class Opened(NamedTuple):
@@ -19,6 +19,10 @@ class Opened(NamedTuple):
     key: int  # counts what an instance opens
     maker: str  # the call
     is_computed: bool = False  # by this server, in each life of the instance
+
+
+def _awake() -> None:
+    """It is awake."""
 
 
 @dataclass(eq=False)
@@ -38,16 +42,21 @@ class Durable:
     bodies: set[int] = field(default_factory=set)  # whose connections went with an earlier life
     promised: set[int] = field(default_factory=set)  # futures that the past calls ready
     clock_ns: int = 0  # that the program's monotonic clock has shown
+    wake: Callable[[], None] = _awake  # there is something new for it, which may sleep
+    asleep: bool = False  # it has no guest, and none is on its way
+    source: Any = None  # where the message came from that is taken now
+    taken: Callable[[], None] | None = None  # called once the journal says that it is
+    waits: tuple[Any, float] | None = None  # what it had done when it was looked at, and since when
     _keys: int = 0
     # Calls since the last entry that a call has, by name.
     _quiet: Counter[str] = field(default_factory=Counter)
     _taken: dict[int, int] = field(default_factory=dict)  # tokens of runs, by key
     _known: dict[int, int] = field(default_factory=dict)  # that are in the journal
-    _items: int = 0
+    items: int = 0  # said to its client so far
     _safe_items: int = 0
 
     def __post_init__(self) -> None:
-        self._items = self._safe_items = len(self.past.outbox)
+        self.items = self._safe_items = self.past.acked + len(self.past.outbox)
         self.past.outbox = []
         self._known = {run: len(tokens) for run, tokens in self.past.tokens.items()}
 
@@ -111,7 +120,12 @@ class Durable:
         """A call has been answered, or failed."""
         self._quiet.clear()
         self.past.made += 1
-        self.journal.append("call", name, key, ok, value)
+        source, self.source = self.source, None
+        of = () if source is None else (source,)
+        self.journal.append("call", name, key, ok, value, *of)
+        taken, self.taken = self.taken, None
+        if taken is not None:
+            self.journal.when_safe(taken)
         if self.journal.size > self.most and self.past.end is None:
             self.depart(
                 f"limit-exceeded: its journal has more than {self.most} bytes"
@@ -188,6 +202,37 @@ class Durable:
         """Characters of the text that is opened now that the client was sent."""
         return self.past.said.get(self.coming_key, 0)
 
+    # Others
+
+    def subscribes(self, key: int, topic: str) -> None:
+        """It hears of a topic from now on; in a later life that is known."""
+        if key not in self.past.topics and not self.goes_over:
+            self.past.topics[key] = Topic(topic, [], {})
+            self.journal.append("subscribed", key, topic)
+
+    def unsubscribes(self, key: int) -> None:
+        """It hears of a topic no more."""
+        if self.past.topics.pop(key, None) is not None:
+            self.journal.append("unsubscribed", key)
+
+    def hears(self, key: int, message: str, origin: tuple[str, int] | None) -> bool:
+        """True if a message of a topic is a new one, which is in the journal then."""
+        found = self.past.topics.get(key)
+        if found is None:  # the past unsubscribes soon
+            return True
+        if origin is not None:
+            if found.numbers.get(origin[0], 0) >= origin[1]:
+                return False
+            found.numbers[origin[0]] = origin[1]
+        self.journal.append("heard", key, message, origin)
+        self.wake()
+        return True
+
+    def child(self, key: int, *facts: str) -> None:
+        """A call has launched a child, of an id, or that has ended, by its state and text."""
+        self.past.children.setdefault(key, []).extend(facts)
+        self.journal.append("child" if len(facts) == 1 else "grown", key, *facts)
+
     # Its client
 
     def receives(self, message_id: bytes, message: str | bytes) -> bool:
@@ -200,8 +245,8 @@ class Durable:
 
     def says(self) -> None:
         """A message that is in the journal goes into the outbox."""
-        self._items += 1
-        items = self._items
+        self.items += 1
+        items = self.items
 
         def safe() -> None:
             if self.journal.problem is None:
@@ -211,9 +256,9 @@ class Durable:
 
     def may_leave(self, item: int) -> bool:
         """True if an item of the outbox is in the journal for good; the last event always is."""
-        if self.journal.problem is not None:  # then it ends, and never goes on
-            return True
-        return item < self._safe_items or self._safe_items == self._items
+        if self.journal.problem is not None:  # then it ends, and never goes on but elsewhere
+            return not self.journal.is_lost
+        return item < self._safe_items or self._safe_items == self.items
 
     def acked(self, number: int) -> None:
         """The client has all items below a number."""

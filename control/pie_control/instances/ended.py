@@ -7,6 +7,7 @@ results go because another one ends many instances.
 from __future__ import annotations
 
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 
 MOST = 1000  # records
-MOST_BYTES = 16 << 20  # of messages not fetched, results, logs, arguments
+MOST_BYTES = 20 << 20  # that they take
+OWN_BYTES = 5700  # of a record, about, without messages not fetched, result, log and arguments
 _CODE = re.compile(r"[a-z]+(-[a-z]+)*(?=: )")
 
 
@@ -64,6 +66,11 @@ class EndedInstances:
         """One that has ended lately."""
         record = self._all.get(instance_id)
         return None if record is None else record.instance
+
+    def bytes_of(self, user: str) -> int:
+        """Memory that a user's records take, about."""
+        records = self._users[user].records.values() if user in self._users else ()
+        return sum(record.size_bytes for record in records)
 
     def keep(self, instance: Instance) -> None:
         """Keeps the record of an instance; older ones make room."""
@@ -119,9 +126,10 @@ class EndedInstances:
 
 def record_bytes(instance: Instance) -> int:
     """Memory that the record of an ended instance takes, about, without messages not fetched."""
-    result = 0 if instance.ended is None else len(instance.ended.text)
+    result = 0 if instance.ended is None else sys.getsizeof(instance.ended.text)
     shown = instance.log.size_bytes + len(instance.sent) + instance.timeline.size_bytes
-    return result + argument_bytes(instance.args) + shown
+    shown += instance.released.size_bytes
+    return OWN_BYTES + result + argument_bytes(instance.args) + shown
 
 
 def loggable(text: str) -> str:

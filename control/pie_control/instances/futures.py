@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
@@ -201,6 +201,10 @@ class FutureTable:
             f"your instances have {self._of_user.most} futures open, the most that one user may"
             f" have here; {mend}"
         )
+
+    def open_ones(self) -> Iterable[tuple[int, Future]]:
+        """The open futures and their handles."""
+        return self._open.items()
 
     def find(self, handle: int) -> Future | None:
         """An open future, if it is one."""

@@ -10,11 +10,12 @@ import resource
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import trio
 
 from pie_control.fairness import Owner
+from pie_control.instances.branches import ReleasedContexts
 from pie_control.instances.durable import Durable
 from pie_control.instances.futures import FutureTable
 from pie_control.instances.log import Log, SentText
@@ -180,14 +181,6 @@ class InstanceEnded:
 Event: TypeAlias = str | bytes | InstanceEnded
 
 
-class Fence(NamedTuple):
-    """One run of a launch that may be run again after it: what runs before may change no more."""
-
-    launch: str  # its name, which the ids of all its runs begin with
-    run: int  # from 1; only grows
-    lease: int  # of the node that it runs on
-
-
 @dataclass(slots=True)
 class ClientPresence:
     """The client that reads what an instance sends, if it is there. The RPC server writes it."""
@@ -228,9 +221,9 @@ class Instance:
         self.created_ns = date_ns()
         self.ended: InstanceEnded | None = None
         self.ended_event = trio.Event()
-        self.fence: Fence | None = None  # of a launch that is recorded, and of its children
         self.durable: Durable | None = None
         self.first_item = 0  # number of the first item of its outbox
+        self.keeps_newest = parent is not None  # of its messages; a child has no client
         self.generations = 0  # above it on other nodes of the cluster
 
         self.guest: Guest | None = None  # from its launch to its end
@@ -244,6 +237,7 @@ class Instance:
         self.most_pages: dict[str, int] = {}  # that it had at once, by model; once it has ended
         self.pages_made = 0.0  # of the machine's memory, while its guest ran
 
+        self.messages = messages
         boxes = (MAILBOX_MESSAGES, limits.mailbox_bytes)
         self.outbox: Mailbox[Event] = Mailbox(*boxes, messages)  # to the client, in order
         self.texts: Mailbox[str] = Mailbox(*boxes, messages)  # from the client
@@ -251,6 +245,7 @@ class Instance:
         self.timeline = Timeline(SPANS)
         self.log = Log(LOG_LINES, date_ns)
         self.sent = SentText()
+        self.released = ReleasedContexts()
         self.client = ClientPresence()
 
     def begin_again(self, futures: FutureTable) -> None:
@@ -259,11 +254,18 @@ class Instance:
         self.futures = futures
         self.queues = Handles()
         self.queued_commands = 0
+        self.pages_made = 0.0
 
-    def send(self, message: str | bytes, size: int) -> None:
-        """Puts a message of so many bytes into the outbox."""
-        self.outbox.put(message, size)
-        self.sent.add(message if isinstance(message, str) else f"[{size} bytes]")
+    def send(self, message: str | bytes) -> None:
+        """Puts a message into the outbox."""
+        self.outbox.put(message)
+        self.sent.add(message if isinstance(message, str) else f"[{len(message)} bytes]")
+
+    def make_room(self) -> None:
+        """Messages that no client reads give way to newer ones, if that was asked for."""
+        if self.keeps_newest and not self.client.attached:
+            while len(self.outbox) and not self.outbox.has_room:
+                self.outbox.pop()
 
     def close_inbox(self) -> None:
         """It has ended: what clients sent and it has not read goes, the mailboxes, too."""

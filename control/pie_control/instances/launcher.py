@@ -13,7 +13,6 @@ import trio
 from pie_control.errors import ApiError, NoRoom, ProgramRejected, Shortage
 from pie_control.instances.instance import (
     ARGUMENT_OVERHEAD,
-    Fence,
     Instance,
     InstanceEnded,
     InstanceState,
@@ -66,6 +65,10 @@ class Child(Protocol):
 RemoteLaunch: TypeAlias = Callable[[Instance, Program, list[str], NoRoom], Awaitable[Child]]
 
 
+Done: TypeAlias = Callable[[InstanceEnded | ApiError], None]
+DurableLaunch: TypeAlias = Callable[[Instance, Program, list[str], Done], Callable[[], None]]
+
+
 class Launcher(Service):
     """Starts instances once the code of their program is loaded and a model is there."""
 
@@ -82,6 +85,7 @@ class Launcher(Service):
         self.codes = CodeCache()
         self.prepare = guests.prepare
         self.launch_remotely: RemoteLaunch | None = None  # in a cluster
+        self.launch_durably: DurableLaunch | None = None  # children of durable instances
         self._registry = registry
         self._executor = executor
         self._timers = timers
@@ -92,6 +96,7 @@ class Launcher(Service):
         self._starting: Counter[Instance] = Counter()  # children not launched yet, by parent
         self._waiting: Counter[str] = Counter()  # children that run nowhere yet, by user
         self._children: dict[Instance, _Child] = {}  # that run here
+        registry.on_drop.append(self._on_drop)
         registry.on_end.append(self._on_end)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -154,7 +159,6 @@ class Launcher(Service):
         *,
         detached: bool = False,
         parent: Instance | None = None,
-        fence: Fence | None = None,
     ) -> Instance:
         """Starts an instance and returns it at once; its first turn comes with the next ones.
 
@@ -164,7 +168,7 @@ class Launcher(Service):
             ApiError: `limit-exceeded` if too many are alive, or the arguments are too large.
         """
         check_arguments(args)
-        instance = self._registry.create(program, args, user, parent=parent, fence=fence)
+        instance = self._registry.create(program, args, user, parent=parent)
         instance.guest, is_warm = self._guests.start(program, instance, args)
         self._registry.add(instance)
         self._programs.used(program)
@@ -195,14 +199,14 @@ class Launcher(Service):
             " does not come, or needs a higher limits.wall_seconds"
         )
         end = partial(self._registry.end, instance, InstanceState.FAILED, text)
-        if (before := self._wall_timers.get(instance)) is not None:
-            before.cancel()
         self._wall_timers[instance] = self._timers.call_later(seconds, end)
 
-    def _on_end(self, instance: Instance) -> None:
+    def _on_drop(self, instance: Instance) -> None:
         timer = self._wall_timers.pop(instance, None)
         if timer is not None:
             timer.cancel()
+
+    def _on_end(self, instance: Instance) -> None:
         child = self._children.pop(instance, None)
         if child is not None and instance.ended is not None:
             child.finish(instance.ended)
@@ -230,7 +234,7 @@ class Launcher(Service):
         parent: Instance,
         program: Program,
         args: list[str],
-        done: Callable[[InstanceEnded | ApiError], None],
+        done: Done,
     ) -> Callable[[], None]:
         """Launches a child in a later turn, at its user's cost; it ends with its parent. Returns
         what kills it.
@@ -238,6 +242,8 @@ class Launcher(Service):
         `done` is called once with its end, or why it could not be launched; not if it was killed by
         what is returned.
         """
+        if parent.durable is not None and self.launch_durably is not None:
+            return self.launch_durably(parent, program, args, done)
         child = _Child(parent, program, args, done)
         self._starting[parent] += 1
         self._waiting[parent.user] += 1
@@ -328,14 +334,12 @@ class _Child:
         parent: Instance,
         program: Program,
         args: list[str],
-        done: Callable[[InstanceEnded | ApiError], None],
+        done: Done,
     ) -> None:
         self.parent = parent
         self.program = program
         self.args = args
-        self.done: Callable[[InstanceEnded | ApiError], None] | None = (
-            done  # None once it is of no use
-        )
+        self.done: Done | None = done  # None once it is of no use
         self.is_starting = True  # does not count among the instances of this node yet
         self.is_waiting = True  # runs nowhere yet
         self.scope = trio.CancelScope()  # of the task that waits for it, where there is one

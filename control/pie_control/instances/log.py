@@ -48,6 +48,12 @@ class Log:
             self._lines = deque(maxlen=self._most)
         self._lines.append(LogLine(self._date_ns(), level, text[:LINE_CHARACTERS]))
 
+    def shrink(self, most_bytes: int) -> None:
+        """Drops the oldest lines until the rest takes so little, about."""
+        more = self.size_bytes - most_bytes
+        while isinstance(self._lines, deque) and more > 0:
+            more -= len(self._lines.popleft().text) + LINE_OVERHEAD
+
     def part(self, after: int, most_bytes: int) -> tuple[list[LogLine], int]:
         """Some of the lines, from a number on, counted from the first line ever added, and the
         number of the one that follows. They take `most_bytes`, about; one may go over it.

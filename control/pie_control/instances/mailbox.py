@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeAlias, TypeVar
@@ -13,6 +14,14 @@ from pie_control.errors import ApiError
 Item = TypeVar("Item")
 
 Loan: TypeAlias = tuple[int, Item, int]  # number in its mailbox, item, bytes
+BESIDE = 136  # bytes of memory that an item takes beside itself, about
+
+
+def kept_bytes(item: object) -> int:
+    """Memory that an item takes while it waits: of a text four bytes for each character, if one of
+    them needs so many.
+    """
+    return sys.getsizeof(item) + BESIDE
 
 
 class MessageBytes:
@@ -80,8 +89,8 @@ class Mailbox(Generic[Item]):
             and (self._of_user is None or self._of_user.has_room)
         )
 
-    def put(self, item: Item, size: int, *, force: bool = False) -> None:
-        """Appends an item of `size` bytes. `force` is for the one last event of an instance.
+    def put(self, item: Item, *, force: bool = False) -> None:
+        """Appends an item; `force` is for what has to be there, full or not.
 
         Raises:
             ApiError: `would-block` if the mailbox is full.
@@ -99,6 +108,7 @@ class Mailbox(Generic[Item]):
                 " wait for a reader already",
             )
         self._numbers += 1
+        size = kept_bytes(item)
         self._items.append((self._numbers, item, size))
         self._bytes += size
         if self._of_user is not None:

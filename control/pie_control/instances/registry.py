@@ -16,7 +16,7 @@ from pie_control.fairness import Owner, Work
 from pie_control.instances.ended import EndedInstances, PendingCleanup, loggable
 from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.guest_memory import correct, of_users, too_much
-from pie_control.instances.instance import Fence, Instance, InstanceEnded, InstanceState
+from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.instances.mailbox import MessageBytes
 from pie_control.instances.user_totals import LaunchRates, Together, UserTotals
 from pie_control.shares import Shares
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pie_control.wasm import Guest
 
 log = structlog.get_logger("pie.instances")
+
+LOG_BYTES = 16 << 10  # of the newest lines of one that sleeps
 
 Hook: TypeAlias = Callable[[Instance], None]
 
@@ -65,9 +67,6 @@ class Registry:
         self.on_end: list[Hook] = []
         self.on_drop: list[Hook] = []
         self.on_forget: list[Hook] = []
-        # Called at the end of an instance whose launch is recorded; calls what is handed in once
-        # the end is recorded, too. Until then the instance counts as alive.
-        self.hold_end: Callable[[Instance, Callable[[], None]], None] | None = None
         # Has something done a little later, at an owner's cost.
         self.do_later: Callable[[Owner, Work], None] = lambda owner, work: work()
         self.launched = 0
@@ -93,10 +92,12 @@ class Registry:
         self._numbers = itertools.count(1)
         self._random = random.Random()  # for names, which are no secrets
         self._live: dict[str, Instance] = {}
+        self._asleep: dict[str, Instance] = {}
         self._closed: trio.Event | None = None  # set when the last instance has ended
         self._children: dict[Instance, set[Instance]] = {}  # live ones, of live parents
         self._cleanup = PendingCleanup(self._finish)
         self._ended = EndedInstances(self._forget)
+        shares.add_lent("bytes of ended instances", self._ended.bytes_of)
 
     # Start
 
@@ -108,18 +109,41 @@ class Registry:
         *,
         parent: Instance | None = None,
         limits: Limits | None = None,
-        fence: Fence | None = None,
-        name: str | None = None,
+        instance_id: str | None = None,
         again: bool = False,
     ) -> Instance:
-        """Makes an instance, which is alive once it is given to `add`; `fence` or `name` names it.
-        That which is there `again` is no launch of its user's.
+        """Makes an instance, which is alive once it is given to `add`. That which is there `again`
+        is no launch of its user's, and may sleep or have ended: who has it live asks `check_room`
+        before.
 
         Raises:
             NoRoom: if too many are alive.
             ApiError: `limit-exceeded` if the user launches too many a second; `cancelled` if the
                 parent has ended; `busy` if the server stops.
         """
+        if parent is not None and parent.state is not InstanceState.RUNNING:
+            raise ApiError("cancelled", "the parent instance has ended")
+        if not again:
+            self.check_room(user, parent)
+            self._launches.take(user, self._quotas.of(user).launches)
+        limits = limits or self._limits
+        together = self.users.together(user)
+        return Instance(
+            next(self._numbers),
+            instance_id or self.new_id(program),
+            program,
+            args,
+            user,
+            limits,
+            self._futures(user, limits),
+            self._date_ns,
+            parent,
+            self._quotas.of(user),
+            together.messages,
+        )
+
+    def check_room(self, user: str, parent: Instance | None = None) -> None:
+        """Refuses one more of a user that is alive. Raises ApiError, as `create`."""
         if self._closed is not None and parent is None:
             raise ApiError("busy", "the server is stopping and starts no more instances")
         self._cleanup.free_until(lambda: len(self._live) < self.most)
@@ -132,39 +156,14 @@ class Registry:
                 " may have here"
             )
         self._check_memory(user)
-        if parent is not None and parent.state is not InstanceState.RUNNING:
-            raise ApiError("cancelled", "the parent instance has ended")
-        if not again:
-            self._launches.take(user, self._quotas.of(user).launches)
-        limits = limits or self._limits
-        together = self.users.together(user)
-        instance = Instance(
-            next(self._numbers),
-            self.id_of(name or (self.new_name(program) if fence is None else fence.launch)),
-            program,
-            args,
-            user,
-            limits,
-            self._futures(user, limits),
-            self._date_ns,
-            parent,
-            self._quotas.of(user),
-            together.messages,
-        )
-        instance.fence = fence if parent is None else parent.fence
-        return instance
 
     def _futures(self, user: str, limits: Limits) -> FutureTable:
         of_user = self.users.together(user).futures
         return FutureTable(limits.futures, self._clock, partial(self._note_wait, user), of_user)
 
-    def new_name(self, program: Program) -> str:
-        """A name for an instance of a program; its id begins with it."""
-        return f"{program.name}-{self._random.getrandbits(32):08x}"
-
-    def id_of(self, name: str) -> str:
-        """The id here of an instance of a name."""
-        return name + self._suffix
+    def new_id(self, program: Program) -> str:
+        """An id for an instance of a program, which a durable one has wherever it goes on."""
+        return f"{program.name}-{self._random.getrandbits(32):08x}{self._suffix}"
 
     def _check_memory(self, user: str) -> None:
         """Starts none for a user with too much memory already."""
@@ -209,10 +208,35 @@ class Registry:
         """An instance is alive from now on."""
         self._live[instance.id] = instance
         self.users.add(instance)
+        self._begins(instance)
+
+    def add_asleep(self, instance: Instance) -> None:
+        """A durable instance sleeps since an earlier life of the server."""
+        self._asleep[instance.id] = instance
+        self.users.sleeps(instance)
+        self._begins(instance)
+
+    def _begins(self, instance: Instance) -> None:
         if instance.parent is not None:
             self._children.setdefault(instance.parent, set()).add(instance)
         self.launched += 1
         self._start(instance)
+
+    def put_away(self, instance: Instance) -> None:
+        """A durable instance loses what it holds, and is not alive until `rouse`."""
+        self._asleep[instance.id] = self._live.pop(instance.id)
+        self.users.sleeps(instance)
+        self.users.remove(instance)
+        self.begin_again(instance)
+        instance.timeline.drop()
+        instance.log.shrink(LOG_BYTES)
+        if self._closed is not None and not self._awaited:
+            self._closed.set()
+
+    def rouse(self, instance: Instance) -> None:
+        """An instance that sleeps is alive again, without a guest."""
+        self._live[instance.id] = self._asleep.pop(instance.id)
+        self.users.wakes(instance)
 
     def _start(self, instance: Instance) -> None:
         for hook in self.on_start:
@@ -221,7 +245,7 @@ class Registry:
     def add_ended(self, instance: Instance) -> None:
         """A durable instance has ended in an earlier life of the server: its record is there."""
         assert instance.ended is not None
-        instance.outbox.put(instance.ended, len(instance.ended.text), force=True)
+        instance.outbox.put(instance.ended, force=True)
         instance.close_inbox()
         instance.ended_event.set()
         self._ended.keep(instance)
@@ -238,6 +262,8 @@ class Registry:
             self._cleanup.free(instance)
 
     def _mark_ended(self, instance: Instance, state: InstanceState, text: str) -> None:
+        if instance.id in self._asleep:
+            self.rouse(instance)
         instance.ended = InstanceEnded(state, text, self._date_ns(), instance.cpu_ns)
         self._cleanup.add(instance)
         for child in self._children.pop(instance, ()):
@@ -254,8 +280,6 @@ class Registry:
             hook(instance)
         if instance.durable is not None:
             instance.durable.journal.when_safe(partial(self._settle, instance))
-        elif instance.fence is not None and instance.parent is None and self.hold_end is not None:
-            self.hold_end(instance, partial(self._settle, instance))
         else:
             self._settle(instance)
 
@@ -274,10 +298,14 @@ class Registry:
         self._start(instance)
 
     def _settle(self, instance: Instance) -> None:
-        """Announces the end of an instance, and makes its record."""
+        """Announces the end of an instance, and makes its record; of one that goes on at another
+        node nothing stays here.
+        """
         assert instance.ended is not None
         state, text = instance.ended.state, instance.ended.text
-        instance.outbox.put(instance.ended, len(text), force=True)
+        moved = instance.durable is not None and instance.durable.journal.is_lost
+        if not moved:
+            instance.outbox.put(instance.ended, force=True)
         instance.close_inbox()
         instance.outbox.leave_user()
         instance.ended_event.set()
@@ -285,6 +313,9 @@ class Registry:
         if self._closed is not None and not self._awaited:
             self._closed.set()
         self.users.remove(instance)
+        if moved:
+            self._forget(instance)
+            return
         instance.timeline.pack()
         self._ended.keep(instance)
         if state is InstanceState.FAILED:
@@ -334,6 +365,11 @@ class Registry:
         return self._closed
 
     @property
+    def is_closed(self) -> bool:
+        """True once no more instances are started."""
+        return self._closed is not None
+
+    @property
     def _awaited(self) -> bool:
         """True if instances live for which a server that stops waits."""
         return any(instance.durable is None for instance in self._live.values())
@@ -346,10 +382,11 @@ class Registry:
                 self._cleanup.free(instance)
 
     def lose_all(self, reason: str) -> None:
-        """Ends every instance for a fault that is not its own."""
+        """Ends every instance for a fault that is not its own, but durable ones."""
         for instance in list(self._live.values()):
-            self.fail(instance, reason)
-            self._cleanup.free(instance)
+            if instance.durable is None:
+                self.fail(instance, reason)
+                self._cleanup.free(instance)
 
     async def sweep(self) -> None:
         """Ends instances whose client has been gone too long, and drops messages that no client
@@ -373,15 +410,20 @@ class Registry:
         for hook in self.on_forget:
             hook(instance)
 
-    def instances(self, user: str | None = None) -> list[Instance]:
-        """Live instances and those that ended lately, oldest launch first."""
-        return sorted(
-            (i for i in self.everyone if user is None or i.user == user), key=lambda i: i.number
-        )
+    def instances(self, user: str | None = None, asleep: int | None = None) -> list[Instance]:
+        """Live instances and those that ended lately, oldest launch first; of those that sleep so
+        many of the newest, or all.
+        """
+
+        def of_user(some: Iterable[Instance]) -> Iterator[Instance]:
+            return (each for each in some if user is None or each.user == user)
+
+        sleepers = itertools.islice(of_user(reversed(self._asleep.values())), asleep)
+        return sorted([*of_user(self.everyone), *sleepers], key=lambda each: each.number)
 
     @property
     def everyone(self) -> Iterator[Instance]:
-        """As `instances`, of all users and in no order."""
+        """As `instances`, of all users and in no order, without those that sleep."""
         return itertools.chain(self._ended, self._live.values())
 
     def forget(self, instance_id: str) -> None:
@@ -390,11 +432,17 @@ class Registry:
 
     def knows(self, instance_id: str) -> bool:
         """True if an instance of this id is alive, or has ended lately."""
-        return instance_id in self._live or self._ended.find(instance_id) is not None
+        return self._find(instance_id) is not None
+
+    def _find(self, instance_id: str) -> Instance | None:
+        for table in (self._live, self._asleep):
+            if (found := table.get(instance_id)) is not None:
+                return found
+        return self._ended.find(instance_id)
 
     def find(self, instance_id: str, user: str | None) -> Instance:
         """An instance of a user, alive or ended lately. Raises ApiError `not-found`."""
-        instance = self._live.get(instance_id) or self._ended.find(instance_id)
+        instance = self._find(instance_id)
         if instance is None or (user is not None and instance.user != user):
             raise ApiError(
                 "not-found", f"no instance {instance_id!r} of yours is alive or ended lately"
@@ -408,8 +456,10 @@ class Registry:
 
     @property
     def live_count(self) -> int:
-        """Instances alive."""
-        return len(self._live)
+        """Instances alive; of a server that stops, those that it waits for."""
+        if self._closed is None:
+            return len(self._live)
+        return sum(instance.durable is None for instance in self._live.values())
 
     def memory_of(self, user: str) -> int:
         """Bytes of memory that the instances of a user have taken together, about."""

@@ -59,6 +59,10 @@ class ResultStore:
         if self._age_ns:
             self._followed.add(instance)
 
+    def unfollow(self, instance: Instance) -> None:
+        """Will not: it goes on elsewhere."""
+        self._followed.discard(instance)
+
     def on_end(self, instance: Instance) -> None:
         """An instance has ended."""
         if instance not in self._followed:

@@ -78,6 +78,11 @@ class Timeline:
             del self.spans[:many]
             self._dropped += many
 
+    def drop(self) -> None:
+        """Drops all: the instance sleeps."""
+        self._dropped += len(self.spans)
+        self.spans.clear()
+
     def pack(self) -> None:
         """The instance has ended: its spans take little memory. Batches under way may come."""
         spans = self._all()

@@ -10,6 +10,7 @@ from pie_control.errors import Shortage
 from pie_control.instances.futures import FutureCount
 from pie_control.instances.instance import Instance
 from pie_control.instances.mailbox import MessageBytes
+from pie_control.tasks import take_off
 
 _FORGET = 64  # users, before users at rest are forgotten
 
@@ -28,6 +29,7 @@ class UserTotals:
         """Has no user yet; `together` makes what a user's instances count in."""
         self._make = together
         self._alive: Counter[str] = Counter()
+        self.asleep: Counter[str] = Counter()  # instances
         self._together: dict[str, Together] = {}
         self.memory: Counter[str] = Counter()  # bytes, when it was last looked at
 
@@ -48,7 +50,17 @@ class UserTotals:
         self._alive[user] -= 1
         if not self._alive[user]:
             del self._alive[user], self.memory[user]
-            self._together.pop(user, None)
+            if not self.asleep[user]:
+                self._together.pop(user, None)
+
+    def sleeps(self, instance: Instance) -> None:
+        """One sleeps, which is not alive."""
+        self.asleep[instance.user] += 1
+
+    def wakes(self, instance: Instance) -> None:
+        """One that has slept is alive again."""
+        self.add(instance)
+        take_off(self.asleep, instance.user)
 
     def alive(self, user: str) -> int:
         """Instances."""

@@ -11,17 +11,22 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import structlog
 import trio
 
+from pie_control.errors import Refusal
+from pie_py.config.whole_files import write_whole
+
 log = structlog.get_logger("pie.durable")
 
 FORMAT = 1
+END_BYTES = 64 << 10  # at either end of a file that are read to know one that sleeps
+_ASLEEP = b"\x93\xa6asleep"  # how an entry of that kind begins
 _FACTS = struct.Struct("<II")  # bytes of an entry, and their CRC-32
 _FRAME = struct.Struct("<8sI")  # these, and their own CRC-32
 
@@ -32,6 +37,13 @@ class DamagedJournal(Exception):
     def __init__(self, text: str, entries: Sequence[Any] = ()) -> None:
         super().__init__(text)
         self.entries = entries  # that come before
+
+
+class JournalLost(Refusal):
+    """Another node of the cluster has the journal, or may have it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("node-lost", reason)
 
 
 def _plain(value: Any) -> Any:
@@ -76,20 +88,48 @@ def read_entries(data: bytes) -> tuple[list[Any], int]:
     return entries, place
 
 
+def read_ends(path: Path) -> tuple[list[Any], int] | None:
+    """The first entry of a file, those from its last one of the kind `asleep` on, and the file's
+    bytes, without the rest; None if there is no such entry near its end. Raises OSError.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        start = file.read(END_BYTES)
+        file.seek(max(0, size - END_BYTES))
+        end = file.read()
+    place = end.rfind(_ASLEEP) - _FRAME.size
+    if place < 0 or len(start) < _FRAME.size:
+        return None
+    head_size = _FRAME.size + _FACTS.unpack_from(start)[0]
+    try:
+        head, read = read_entries(start[:head_size])
+        last, stands = read_entries(end[place:])
+    except DamagedJournal:
+        return None
+    whole = read == head_size and place + stands == len(end)
+    return ([*head, *last], size) if whole else None
+
+
+def sync_folder(folder: Path) -> None:
+    """Brings the names of its files to the disk. Raises OSError."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
 class Journal:
-    """The open journal of one instance."""
+    """The journal of one instance."""
 
-    def __init__(self, path: Path, size: int, changed: Callable[[Journal], None]) -> None:
-        """Takes a file of which the first bytes stand, and what to call when there is more.
+    rests = False  # nothing is kept open for it while nothing is written
+    lease: int | None = None  # under which a node of a cluster has it
 
-        Raises:
-            OSError: it cannot be opened.
-        """
-        self.path = path
+    def __init__(self, instance: str, size: int, changed: Callable[[Journal], None]) -> None:
+        """Takes how many bytes it has already, and what to call when there is more."""
+        self.instance = instance
         self.size = size  # bytes, with those that wait
-        self.problem: OSError | None = None  # why nothing is written any more
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        os.ftruncate(self._file, size)
+        self.problem: OSError | JournalLost | None = None  # why nothing is written any more
         self._changed = changed
         self._waiting: list[bytes] = []
         self._appended = self._safe = 0  # entries since it was opened, and those on disk
@@ -118,29 +158,31 @@ class Journal:
             self._callbacks.append((self._appended, callback))
 
     async def until_safe(self) -> None:
-        """Waits for the same."""
+        """Waits for the same. Raises `JournalLost`."""
         event = trio.Event()
         self.when_safe(event.set)
         await event.wait()
+        self.check_here()
+
+    @property
+    def is_lost(self) -> bool:
+        """True if another node has it, or may have it."""
+        return isinstance(self.problem, JournalLost)
+
+    def check_here(self) -> None:
+        """Raises `JournalLost` if it is."""
+        if isinstance(self.problem, JournalLost):
+            raise self.problem
 
     def take(self) -> tuple[bytes, int]:
         """What waits to be written, and how many entries there are with it."""
         data, self._waiting = b"".join(self._waiting), []
         return data, self._appended
 
-    def write(self, data: bytes) -> None:
-        """Brings bytes to the disk, in a thread.
-
-        Raises:
-            OSError: it does not take them.
-        """
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._file, view) :]
-        os.fdatasync(self._file)
-
-    def wrote(self, entries: int, problem: OSError | None) -> None:
+    def wrote(self, entries: int, problem: OSError | JournalLost | None) -> None:
         """So many entries are on disk, or why the last ones are not."""
+        if self.problem is not None:
+            return
         if problem is None:
             self._safe = entries
         self.problem = problem
@@ -149,25 +191,108 @@ class Journal:
         for callback in due:
             callback()
 
+    def lose(self, reason: str) -> None:
+        """Another server may go on with it."""
+        self.wrote(0, JournalLost(reason))
+
     def close(self) -> None:
         """Writes no more."""
-        os.close(self._file)
+
+
+# What waits of journals, and how many entries there are with it.
+Group: TypeAlias = list[tuple[Journal, bytes, int]]
+
+
+class JournalFile(Journal):
+    """A journal that is a file."""
+
+    def __init__(self, path: Path, size: int, changed: Callable[[Journal], None]) -> None:
+        """Takes a file of which the first bytes stand, and what to call when there is more."""
+        super().__init__(path.stem, size, changed)
+        self.path = path
+        self._stands: int | None = size  # bytes of the file, until it was opened
+        self._file = -1
+        self._replaces = self._replacing = False  # what waits, or is written, is all from then on
+
+    def replace(self, entries: Sequence[Any]) -> None:
+        """Has it consist of these entries alone, soon."""
+        self._waiting = [*map(framed, entries)]
+        self.size = sum(map(len, self._waiting))
+        self._appended += 1
+        self._replaces = True
+        self._changed(self)
+
+    def take(self) -> tuple[bytes, int]:
+        """As `Journal.take`."""
+        self._replacing, self._replaces = self._replaces, False
+        return super().take()
+
+    def write(self, data: bytes) -> None:
+        """Brings bytes to the disk, in a thread.
+
+        Raises:
+            OSError: it does not take them.
+        """
+        if self._replacing:
+            write_whole(self.path, data, durable=True)
+            sync_folder(self.path.parent)
+            self.close()
+            self._stands = None
+            return
+        if self._file < 0:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._file = os.open(self.path, flags, 0o600)
+            if self._stands is not None:
+                os.ftruncate(self._file, self._stands)
+                self._stands = None
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._file, view) :]
+        os.fdatasync(self._file)
+        if self.rests:
+            self.close()
+
+    def close(self) -> None:
+        """Closes its file, which opens again when something is written."""
+        if self._file >= 0:
+            os.close(self._file)
         self._file = -1
 
 
 class Writer:
     """Brings what is appended to all journals to the disk, in groups."""
 
-    def __init__(self, failed: Callable[[Journal], None]) -> None:
-        """Takes what to call with a journal that the disk does not take."""
+    def __init__(
+        self,
+        failed: Callable[[Journal], None],
+        write: Callable[[Group], Awaitable[list[OSError | JournalLost | None]]],
+    ) -> None:
+        """Takes what to call with a journal that the disk does not take, and what writes a group:
+        it returns why each was not written.
+        """
         self._failed = failed
+        self._write = write
         self._dirty: dict[Journal, None] = {}
+        self._settled: list[Callable[[], None]] = []
         self._work = trio.Event()
 
     def changed(self, journal: Journal) -> None:
         """A journal has entries that wait."""
         self._dirty[journal] = None
         self._work.set()
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Calls back a little later, once all that was appended to any journal is on disk, or
+        cannot be written.
+        """
+        self._settled.append(callback)
+        self._work.set()
+
+    async def settled(self) -> None:
+        """Waits for the same."""
+        event = trio.Event()
+        self.when_settled(event.set)
+        await event.wait()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Writes until cancelled, and then what is left."""
@@ -177,27 +302,31 @@ class Writer:
                 await self._work.wait()
                 self._work = trio.Event()
                 group = self._group()
-                self._done(group, await trio.to_thread.run_sync(_write, group))
+                settled, self._settled = self._settled, []
+                self._done(group, await self._write(group))
+                for callback in settled:
+                    callback()
         finally:
-            _write(self._group())
+            with trio.CancelScope(shield=True):
+                await self._write(self._group())
 
-    def _group(self) -> list[tuple[Journal, bytes, int]]:
+    def _group(self) -> Group:
         dirty, self._dirty = self._dirty, {}
         return [(journal, *journal.take()) for journal in dirty if journal.problem is None]
 
-    def _done(
-        self, group: list[tuple[Journal, bytes, int]], problems: list[OSError | None]
-    ) -> None:
+    def _done(self, group: Group, problems: list[OSError | JournalLost | None]) -> None:
         for (journal, _, entries), problem in zip(group, problems, strict=True):
             journal.wrote(entries, problem)
-            if problem is not None:
-                log.error("a journal cannot be written", file=journal.path.name, why=str(problem))
+            if isinstance(problem, OSError):
+                log.error("a journal cannot be written", of=journal.instance, why=str(problem))
                 self._failed(journal)
 
 
-def _write(group: list[tuple[Journal, bytes, int]]) -> list[OSError | None]:
-    problems: list[OSError | None] = []
+def write_files(group: Group) -> list[OSError | JournalLost | None]:
+    """Writes what waits of journals that are files, in a thread."""
+    problems: list[OSError | JournalLost | None] = []
     for journal, data, _ in group:
+        assert isinstance(journal, JournalFile)
         try:
             journal.write(data)
             problems.append(None)

@@ -2,9 +2,10 @@
 
 Kinds of entries, by their first item:
 
-- `call`, name, key, ok, value: a call that gives something, or that others see, and its answer; or
-  its error. The key is the number of the future, run or body that it is about; what a future gives
-  has the name of the call that has opened it.
+- `call`, name, key, ok, value, of: a call that gives something, or that others see, and its answer;
+  or its error. The key is the number of the future, run or body that it is about; what a future
+  gives has the name of the call that has opened it, and `of`, if there is one, says where a message
+  came from: the number of the subscription, or what names it in a work queue.
 - `fails`, name, count, error: another call has failed, the so-manieth of its name since the last
   entry of these two kinds.
 - `begun`, key: a request that may change something elsewhere leaves; `due`, key, time: a sleep ends
@@ -13,6 +14,11 @@ Kinds of entries, by their first item:
   read of its tokens up to these, of which the first has a number.
 - `model`, name, fingerprint: it uses a model.
 - `sent`, id, message: the client has; `acked`, number: it has all messages below.
+- `subscribed`, key, topic; `unsubscribed`, key; `heard`, key, message, origin: of a topic, from
+  there on; what a durable instance broadcasts has an origin, its id and a number.
+- `child`, key, id; `grown`, key, state, text: a child that a call has launched, and its end.
+- `asleep`, date, facts: from then on it waits, for a client, a topic or a date in nanoseconds, if
+  it is not null. `FACTS` are known by then.
 - `end`, state, text, time.
 """
 
@@ -23,11 +29,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pie_control.journal.file import FORMAT, DamagedJournal, read_entries
+from pie_control.journal.file import FORMAT, DamagedJournal, read_ends
 
 SENDS = ("session.send", "session.send-blob")
 RECEIVES = ("session.receive", "session.receive-blob")
 TOKENS = ("sample.take-tokens", "sample.next-tokens")
+NEXT_MESSAGE, PULL = "messaging.next-message", "messaging.pull"
+# What others have told an instance, or are told by it, beside its calls.
+FACTS = ("acked", "outbox", "received", "texts", "blobs", "topics", "children")
 
 
 class Call(NamedTuple):
@@ -37,6 +46,7 @@ class Call(NamedTuple):
     key: int | None
     ok: bool
     value: Any  # its answer, or its error's text
+    of: Any = None  # where a message came from
 
 
 class Failure(NamedTuple):
@@ -45,6 +55,14 @@ class Failure(NamedTuple):
     name: str
     number: int  # of the calls of this name since the last entry
     error: str
+
+
+class Topic(NamedTuple):
+    """A subscription."""
+
+    topic: str
+    waiting: list[str]  # messages that were not taken
+    numbers: dict[str, int]  # of the last message of each durable instance
 
 
 @dataclass
@@ -62,22 +80,17 @@ class Past:
     tokens: dict[int, list[int]] = field(default_factory=dict)  # of runs, by their keys
     said: dict[int, int] = field(default_factory=dict)  # characters, by the key of the text
     acked: int = 0
-    outbox: list[str | bytes] = field(default_factory=list)  # from the first one on
+    outbox: list[str | bytes] = field(default_factory=list)  # that it has not
     received: set[bytes] = field(default_factory=set)  # ids of the client's messages
     texts: list[str] = field(default_factory=list)  # of these, that were not taken
     blobs: list[bytes] = field(default_factory=list)
+    topics: dict[int, Topic] = field(default_factory=dict)  # by the subscription's key
+    pulled: set[tuple[str, int]] = field(default_factory=set)  # messages of work queues
+    # Their ids, and once they have ended their states and results, by the launch's key.
+    children: dict[int, list[str]] = field(default_factory=dict)
+    asleep: tuple[int | None] | None = None  # it sleeps, until a date
     end: tuple[str, str, int] | None = None
     _tokens_taken: dict[int, int] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, path: Path) -> Past:
-        """Reads a journal.
-
-        Raises:
-            DamagedJournal: it is none, or has other bytes than were written.
-            OSError: it cannot be read.
-        """
-        return cls.of(*read_entries(path.read_bytes()))
 
     @classmethod
     def of(cls, entries: list[Any], size: int) -> Past:
@@ -87,7 +100,25 @@ class Past:
             past._take(*entry)
         return past
 
+    @classmethod
+    def of_sleeper(cls, path: Path) -> Past | None:
+        """What matters of one that sleeps, by the ends of its journal; None if it is awake, or has
+        told much. Raises OSError.
+        """
+        try:
+            found = read_ends(path)
+            past = None if found is None else cls.of(*found)
+        except DamagedJournal:
+            return None
+        return None if past is None or past.asleep is None else past
+
+    def facts(self) -> dict[str, Any]:
+        """What an entry `asleep` has."""
+        return {name: getattr(self, name) for name in FACTS}
+
     def _take(self, kind: str, *rest: Any) -> None:
+        if kind != "acked":
+            self.asleep = None
         match kind:
             case "call":
                 self._called(Call(*rest))
@@ -109,7 +140,25 @@ class Past:
                 self.received.add(rest[0])
                 (self.texts if isinstance(rest[1], str) else self.blobs).append(rest[1])
             case "acked":
+                del self.outbox[: rest[0] - self.acked]
                 self.acked = rest[0]
+            case "subscribed":
+                self.topics[rest[0]] = Topic(rest[1], [], {})
+            case "unsubscribed":
+                self.topics.pop(rest[0], None)
+            case "heard":
+                key, message, origin = rest
+                if key in self.topics:
+                    self.topics[key].waiting.append(message)
+                    if origin is not None:
+                        self.topics[key].numbers[origin[0]] = origin[1]
+            case "child" | "grown":
+                self.children.setdefault(rest[0], []).extend(rest[1:])
+            case "asleep":
+                self.asleep = (rest[0],)
+                vars(self).update(rest[1])
+                self.received = set(self.received)
+                self.topics = {key: Topic(*topic) for key, topic in self.topics.items()}
             case "end":
                 self.end = (rest[0], rest[1], rest[2])
             case _:
@@ -129,6 +178,10 @@ class Past:
         if call.ok and call.name in RECEIVES:
             waiting: list[Any] = self.texts if isinstance(call.value, str) else self.blobs
             waiting.remove(call.value)
+        if call.of is not None and call.name == PULL:
+            self.pulled.add((call.of[0], call.of[1]))
+        elif call.of in self.topics:
+            self.topics[call.of].waiting.remove(call.value)
 
     def _chose(self, run: int, first: int, tokens: list[int]) -> None:
         known = self.tokens.setdefault(run, [])
@@ -153,7 +206,7 @@ def up_to(entries: list[Any], call: int) -> list[Any]:
             calls += 1
             if calls > call:
                 break
-        if entry[0] != "end":
+        if entry[0] not in ("end", "asleep", "child", "grown"):  # its children are not the others'
             found.append(entry)
     taken = [e[4] for e in found if e[0] == "call" and e[1] in RECEIVES and e[3]]
     kept = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -98,20 +98,19 @@ class AdapterLoader(Service):
             loading.error = ApiError("invalid-argument", answer.error)
         loading.done.set()
 
-    def on_lost(self) -> None:
-        """The worker is gone, and what it held."""
-        lost, self._loading = self._loading, {}
-        for loading in lost.values():
+    def on_lost(self, models: Collection[str]) -> None:
+        """The worker of these models is gone, and what it held."""
+        for place in [place for place in self._loading if place[0] in models]:
+            loading = self._loading.pop(place)
             loading.error = ApiError(
                 "worker-lost", f"the inference worker was lost while it loaded {loading.name!r}"
             )
             loading.done.set()
 
-    def on_ready(self) -> None:
-        """A worker is ready: it gets what the one before had."""
-        folders, self._folders = self._folders, {}
-        for model, named in folders.items():
-            for name, folder in named.items():
+    def on_ready(self, models: Iterable[str]) -> None:
+        """A worker of these models is ready: it gets what the one before had."""
+        for model in models:
+            for name, folder in self._folders.pop(model, {}).items():
                 self._start_task(self._load_again, model, name, folder)
 
     async def _load_again(self, model: str, name: str, folder: str) -> None:

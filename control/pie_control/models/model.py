@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pie_control.errors import ApiError
+from pie_control.instances.branches import Released
 from pie_control.instances.instance import Handles
 from pie_control.interception.advice import SwapAdvice
 from pie_control.interception.evictor import Evictor
@@ -42,7 +44,34 @@ class OpenQueue:
     model: ModelService
     space: Space
     scheduler: Scheduler
+    created_ns: int = 0  # Unix epoch
     runs: Handles[RunCommand] = field(default_factory=Handles)
+
+    def tokens(self) -> array[int]:
+        """What it has run, as far as the server has seen it, and what a run of it has chosen."""
+        branch = self.queue.branch
+        found = array("i") if branch is None else branch.tokens
+        for run in self.runs.values():
+            if branch is not None and run.trail is branch.record and run.position == len(found):
+                found += run.tokens
+        return found
+
+    def released(self, instance: Instance, handle: int, now_ns: int) -> None:
+        """The context is no more: its text is kept for people."""
+        branch = self.queue.branch
+        if branch is not None:
+            instance.released.add(
+                Released(
+                    handle=handle,
+                    queue=self.queue.id,
+                    model=self.model.description.name,
+                    parent=branch.parent,
+                    begins=branch.begins,
+                    created_ns=self.created_ns,
+                    released_ns=now_ns,
+                    tokens=self.tokens(),
+                )
+            )
 
     def defer(self, pages: list[int], embeds: list[int], release: Callable[[], None]) -> None:
         """Calls back once no command that the instance has queued so far names them."""
@@ -101,6 +130,7 @@ class ModelService:
         self.exports = Exports(self.pages, shares, description.name, clock, deps.timers)
         self.adapters = Adapters(description.name, description.adapters)
         self.clock = clock
+        self.used_at = clock()  # by a queue that was opened, or an instance that ended
         self.spaces: dict[Instance, Space] = {}
         self.shares = ModelShares(
             description.name, shares, self.spaces, self.embeds, self.samplers, self.host_pages
@@ -146,10 +176,20 @@ class ModelService:
             self.spaces[instance] = space
         return space
 
-    def open_queue(self, instance: Instance) -> OpenQueue:
-        """Opens a queue of this model for an instance."""
+    def open_queue(self, instance: Instance, now_ns: int = 0) -> OpenQueue:
+        """Opens a queue of this model for an instance, at a time since the Unix epoch."""
+        self.used_at = self.clock()
         queue = self.scheduler.open_queue(instance)
-        return OpenQueue(queue, self, self.space(instance), self.scheduler)
+        return OpenQueue(queue, self, self.space(instance), self.scheduler, now_ns)
+
+    @property
+    def is_held(self) -> bool:
+        """True if a program has a queue, or anything of a pool, or an export is there."""
+        pools = self.pages, self.embeds, self.samplers.slots, self.host_pages
+        if any(pool.free < pool.size for pool in pools):
+            return True
+        queues = (queue for each in self.spaces for queue in each.queues.values())
+        return any(queue.model is self for queue in queues)
 
     @property
     def running(self) -> int:
@@ -191,9 +231,12 @@ class ModelService:
             self.evictor.forget(instance)
         self.adapters.drop_instance(instance)
         for handle in [h for h, queue in instance.queues.items() if queue.model is self]:
-            del instance.queues[handle]
+            queue = instance.queues.pop(handle)
+            if instance.ended is not None:
+                queue.released(instance, handle, instance.ended.time_ns)
         space = self.spaces.pop(instance, None)
         if space is not None:
+            self.used_at = self.clock()
             space.close()
 
     def stats(self) -> dict[str, Any]:

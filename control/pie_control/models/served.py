@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from pie_control.models.tokenizer_check import read_codec
 from pie_control.resources.pools import FreeList
 from pie_control.scheduler.adaptive import Adaptive
 from pie_control.scheduler.fair_share import ActiveUsers
-from pie_py.wire.plan import LOGIT_ROWS
+from pie_py.wire.plan import LOGIT_ROWS, NoTokens
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
@@ -39,47 +40,83 @@ class ServedModels:
 
     def __init__(self, deps: ModelDependencies) -> None:
         """Has no model yet."""
-        self.services: dict[str, ModelService] = {}
+        self.services: dict[str, ModelService] = {}  # of all workers
+        self.resident: dict[str, ModelService] = {}  # of the first, which serves from the start
+        self.on_demand = [model.called for model in deps.config.models if model.on_demand]
+        self.seen: dict[str, ModelDescription] = {}  # of those, as they were loaded last
         self.codecs: dict[str, TextCodec] = {}
         self._deps = deps
         self._logit_rows = FreeList(LOGIT_ROWS)
 
-    def start(self, descriptions: list[ModelDescription]) -> None:
-        """A worker is ready and serves these models, with empty pools.
+    @property
+    def names(self) -> list[str]:
+        """Of all that programs may use, the default first: some are loaded by request."""
+        return [*self.resident, *self.on_demand]
+
+    def read(self, description: ModelDescription) -> None:
+        """Reads a model's tokenizer, once. Blocking.
+
+        Raises:
+            UnusableTokenizer: if it has none.
+        """
+        if description.name not in self.codecs:
+            folder = Path(description.folder)
+            self.codecs[description.name] = read_codec(folder, self._deps.config.confined)
+
+    def start(
+        self,
+        descriptions: list[ModelDescription],
+        own: dict[str, ModelService],
+        order: Callable[[NoTokens], None] = lambda message: None,
+    ) -> None:
+        """A worker is ready and serves these models, with empty pools; they are its `own` from now
+        on, and `order` sends it messages.
 
         Raises:
             UnusableTokenizer: if a model has none.
         """
-        self._logit_rows = FreeList(LOGIT_ROWS)
+        rows = FreeList(LOGIT_ROWS)
         for description in descriptions:
-            if description.name not in self.codecs:
-                self.codecs[description.name] = read_codec(
-                    Path(description.folder), self._deps.config.confined
-                )
-            end = self.codecs[description.name].end_token
+            name = description.name
+            self.read(description)
+            codec = self.codecs[name]
+            end = codec.end_token
             if end is not None and end not in description.stop_tokens:
                 # Some checkpoints name it in the tokenizer's configuration alone.
                 description.stop_tokens.append(end)
-            self.add(description)
+            self.add(description, own, rows)
+            if name in self.on_demand:
+                self.seen[name] = description
+            unused = codec.no_tokens(description.vocab_size)
+            if ids := [each for each in unused if each not in description.stop_tokens]:
+                order(NoTokens(name, ids))
         if len(descriptions) > 1:
             active = ActiveUsers()
-            for policy in [service.scheduler.policy for service in self.services.values()]:
+            for policy in [service.scheduler.policy for service in own.values()]:
                 if isinstance(policy, Adaptive):
                     policy.share(active)
 
-    def add(self, description: ModelDescription) -> ModelService:
-        """Serves one model, without its tokenizer."""
-        service = ModelService(description, self._deps, self._logit_rows)
+    def add(
+        self,
+        description: ModelDescription,
+        own: dict[str, ModelService] | None = None,
+        rows: FreeList | None = None,
+    ) -> ModelService:
+        """Serves one model, without its tokenizer: of the first worker by default."""
+        service = ModelService(description, self._deps, rows or self._logit_rows)
         self.services[description.name] = service
+        (self.resident if own is None else own)[description.name] = service
         return service
 
-    def lose(self, reason: str) -> None:
-        """The worker is gone with its pools: instances that hold something of a model fail."""
-        for service in list(self.services.values()):
+    def lose(self, own: dict[str, ModelService], reason: str) -> None:
+        """A worker is gone with its pools: instances that hold something of a model fail."""
+        for service in list(own.values()):
             service.scheduler.fail_all(reason)
             for instance in list(service.spaces):
                 self._deps.ends.fail(instance, f"worker-lost: {reason}")
-        self.services.clear()
+        for name in own:
+            del self.services[name]
+        own.clear()
 
     def drop_instance(self, instance: Instance) -> None:
         """Frees all that an instance holds of any model. Idempotent."""
@@ -92,14 +129,23 @@ class ServedModels:
         try:
             return self.services[model]
         except KeyError:
-            raise self._unknown(model) from None
+            raise self.unknown(model) from None
+
+    def is_away(self, model: str) -> bool:
+        """True if a model may be used and has to be loaded first."""
+        return model not in self.services and model in self.on_demand
+
+    def description(self, model: str) -> ModelDescription:
+        """The facts of a model, as they were if it is unloaded. Raises ApiError `unknown-model`."""
+        seen = self.seen.get(model)
+        return self.service(model).description if seen is None else seen
 
     def codec(self, model: str) -> TextCodec:
         """The tokenizer of a model. Raises ApiError `unknown-model`."""
         try:
             return self.codecs[model]
         except KeyError:
-            raise self._unknown(model) from None
+            raise self.unknown(model) from None
 
     def kv_of(self, instance: Instance) -> tuple[int, int]:
         """Pages of an instance in the pools of all models, and their filled slots: tokens of its
@@ -125,8 +171,11 @@ class ServedModels:
             if any(s.evictor and s.evictor.waits for s in self.services.values()):
                 self._deps.turns.give_another()
 
-    def _unknown(self, model: str) -> ApiError:
-        served = ", ".join(self.services) or "none at the moment (the worker is restarting)"
+    def unknown(self, model: str) -> ApiError:
+        """The error that there is no model of a name, or that it is not loaded."""
+        if model in self.on_demand:
+            return ApiError("unknown-model", f"model {model!r} is not loaded: a queue loads it")
+        served = ", ".join(self.names) or "none at the moment (the worker is restarting)"
         return ApiError("unknown-model", f"no model is called {model[:100]!r}; served: {served}")
 
 

@@ -36,6 +36,8 @@ class Writer(Protocol):
 
     failure: ApiError | None  # why its commands fail at present
     failures: int  # commands of it that have failed
+    branch: Branch | None
+    id: int  # of no other one
 
 
 class Traced(Protocol):
@@ -182,6 +184,28 @@ class PageMark:
             self._settle(self.record)
 
 
+class Branch:
+    """The text that a queue has run last, and where it began: for people, who look at forks."""
+
+    __slots__ = ("begins", "length", "parent", "record")
+
+    def __init__(self, queue: Writer, record: Record, begins: int) -> None:
+        """Takes how many tokens are before its own."""
+        self.record, self.begins, self.length = record, begins, record.length
+        before = [w for w in record.origins if w is not queue and w.branch is not None]
+        wrote = [w.id for w in before if w.branch is not None and w.branch.begins < begins]
+        self.parent = wrote[-1] if wrote else None  # id of the queue that wrote what is before
+
+    def go_on(self, record: Record) -> None:
+        """Its queue has appended to a record."""
+        self.record, self.length = record, record.length
+
+    @property
+    def tokens(self) -> array[int]:
+        """All, with those before its own, as far as they are known."""
+        return self.record.tokens[: self.record.known(min(self.length, self.record.length))]
+
+
 class Provenance:
     """The contents of one instance's pages of one model.
 
@@ -318,6 +342,10 @@ class Provenance:
             record.chosen[old] = embedded.chosen
         record.tokens.extend(embedded.tokens)
         record.length = old + len(embedded.tokens)
+        if queue.branch is None:
+            queue.branch = Branch(queue, record, old)
+        else:
+            queue.branch.go_on(record)
         fresh = forward.output_pages[1:] if old % size else forward.output_pages
         if fresh:
             record.add_pages(fresh, self._pool)
@@ -361,6 +389,10 @@ class Provenance:
         own = record.branch(start, self._size)
         if own.origins.setdefault(queue, queue.failures) != queue.failures:
             return None
+        if queue.branch is None:
+            queue.branch = Branch(queue, own, start)
+        else:
+            queue.branch.go_on(own)
         return own
 
     def ran(self, record: Record, pages: list[int], tokens: array[int]) -> None:

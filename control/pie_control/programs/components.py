@@ -74,14 +74,18 @@ class Components:
             return self._runtimes.get(program.kind)
         return self._own.get(program.hash)
 
-    async def load_ahead(self) -> None:
+    async def load_ahead(self, *, compiled: bool = False) -> None:
         """Reads the Python runtime if it has been compiled, while a server starts: the first
         program does not wait for it then. Until that program comes no instance is started for it.
 
-        Compiles it, too, by the fast compiler: the server is for a program that needs it then.
+        Compiles it if that is asked for, or by the fast compiler: the server is for a program that
+        needs it then.
         """
+        compiled = compiled or self._engine.config.baseline
         async with self._loading.setdefault("python", trio.Lock()):
-            found = await trio.to_thread.run_sync(self._find_runtime)
+            if "python" in self._ahead or "python" in self._runtimes:
+                return
+            found = await trio.to_thread.run_sync(self._find_runtime, compiled)
             if found is not None:
                 self._ahead["python"] = found
 
@@ -176,14 +180,16 @@ class Components:
         finally:
             self.doing.remove(text)
 
-    def _find_runtime(self) -> Component | None:
+    def _find_runtime(self, compiled: bool) -> Component | None:
         try:
             file: Path = RUNTIMES["python"].runtime_file(self._cache_folder)
+            if compiled and not file.is_file():
+                return self._read_runtime("python")
             with file.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as data:
                 component = self._engine.find(data, digest_of_file(file))
                 if component is not None:
                     component.written = WrittenPages(memory_instance(data))
-            if component is None and self._engine.config.baseline:
+            if component is None and compiled:
                 return self._read_runtime("python")
         except (OSError, ValueError, ApiError, ProgramRejected):  # a program says so, if it comes
             return None

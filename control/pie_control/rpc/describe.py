@@ -6,16 +6,19 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pie_control.api.session import READER
+from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.instances.log import LogLine
 from pie_control.models.model import ModelService
 from pie_control.models.served import ServedModels, runs_of
 from pie_control.programs.store import Program
+from pie_control.rpc.contexts import contexts
 from pie_py.wire.plan import ModelDescription
 
 ARGS_CHARS = 1024  # of an instance's arguments, about
+WHOLE_ARGS_CHARS = 32768  # of one that is looked at, which can be run again with these
 
 MOST_PAGES = 1024  # of one model that are listed
 MOST_SHARERS = 64
@@ -45,9 +48,9 @@ def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any
         "id": instance.id,
         "program": instance.program.name,
         "program_hash": instance.program.hash,
-        "args": _in_short(instance.args),
+        "args": in_short(instance.args),
         "user": instance.user,
-        "state": instance.state.value,
+        "state": "asleep" if _sleeps(instance) else instance.state.value,
         "reason": ended.text[:500] if ended is not None and ended.state.value != "finished" else "",
         "parent": instance.parent.id if instance.parent is not None else None,
         "created_ns": instance.created_ns,
@@ -65,10 +68,13 @@ def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any
     }
 
 
-def _in_short(args: list[str]) -> list[str]:
+def _sleeps(instance: Instance) -> bool:
+    return instance.ended is None and instance.durable is not None and instance.durable.asleep
+
+
+def in_short(args: list[str], left: int = ARGS_CHARS) -> list[str]:
     """The beginning of an instance's arguments, which are up to 1 MB: a user has many instances."""
     short: list[str] = []
-    left = ARGS_CHARS
     for arg in args:
         if left <= 0:
             return [*short, "..."]
@@ -103,15 +109,20 @@ def inspect(instance: Instance, models: ServedModels, scope: str | None) -> Any:
     """Facts about an instance, alive or ended, what it has sent last, its result or why it failed,
     and its pages, with the instances that share them: those of the user `scope`, or of all.
     """
+    args = in_short(instance.args, WHOLE_ARGS_CHARS)
     return {
         **describe_instance(instance, models),
+        "args": args,
+        "args_cut": args != instance.args,
         "sent": str(instance.sent),
         "sent_total": instance.sent.total,
         "end": None if instance.ended is None else instance.ended.text[:MOST_CHARACTERS],
         "open_futures": len(instance.futures),
         "queued_commands": instance.queued_commands,
         "blocked": bool(instance.turn.blockers),
-        "models": [_pages(instance, service, scope) for service in models.services.values()],
+        "models": [
+            _pages(instance, service, models, scope) for service in models.services.values()
+        ],
     }
 
 
@@ -121,16 +132,23 @@ def waits_of(instance: Instance) -> list[str]:
     if awaited is None:
         return []
     futures = (instance.futures.find(handle) for handle in awaited[:MOST_SHARERS])
-    return sorted({future.waits_for for future in futures if future is not None})
+    kinds = {future.waits_for for future in futures if future is not None}
+    if FutureKind.RUN_TEXT in kinds and not instance.outbox.has_room:
+        kinds.add(READER)  # the server sends that text for it
+    return sorted(kinds)
 
 
-def _pages(instance: Instance, service: ModelService, scope: str | None) -> dict[str, Any]:
+def _pages(
+    instance: Instance, service: ModelService, models: ServedModels, scope: str | None
+) -> dict[str, Any]:
     """The pages on the device, by address, and the instances that share them."""
     space = service.spaces.get(instance)
     name = service.description.name
+    codec = models.codec(name)
     if space is None:
-        nothing = {"pages": 0, "page_size": 0, "cached": [], "contexts": [], "sharers": []}
-        return {"model": name, **nothing}
+        left = contexts(instance, service, codec, np.empty(0, np.int64))
+        nothing = {"pages": 0, "page_size": 0, "cached": [], "sharers": []}
+        return {"model": name, **nothing, "contexts": left}
     addresses, held = space.pages.all_resident()
     shown = held[:MOST_PAGES]
     sharers: list[dict[str, Any]] = []
@@ -146,28 +164,6 @@ def _pages(instance: Instance, service: ModelService, scope: str | None) -> dict
         "pages": len(held),
         "page_size": space.page_pool.page_size,
         "cached": cached.tolist(),  # places whose pages the prefix cache holds, too
-        "contexts": _contexts(instance, service, addresses[:MOST_PAGES]),
+        "contexts": contexts(instance, service, codec, addresses[:MOST_PAGES]),
         "sharers": sharers,
     }
-
-
-def _contexts(
-    instance: Instance, service: ModelService, addresses: NDArray[np.int64]
-) -> list[dict[str, Any]]:
-    """Which of the pages each queue's newest forward or run sees and fills.
-
-    The SDKs have a queue for each context, so this shows forks: their first places are the same.
-    """
-    found: list[dict[str, Any]] = []
-    for number, queue in instance.queues.items():
-        if queue.model is not service or len(found) == MOST_SHARERS:
-            continue
-        seen = np.zeros(len(addresses), np.bool_)
-        for spans in queue.queue.sees:
-            for first, count in zip(spans[::2], spans[1::2], strict=True):
-                seen |= (addresses >= first) & (addresses < first + count)
-        for run in queue.runs.values():
-            seen |= np.isin(addresses, run.pages.addresses)
-        if seen.any():
-            found.append({"queue": number, "places": np.flatnonzero(seen).tolist()})
-    return found

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import trio
 
@@ -23,8 +23,10 @@ from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import ResultStore
 from pie_control.models.adapter_loading import AdapterLoader
+from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels, traits_of
 from pie_control.programs.store import Program, ProgramStore, is_hash
+from pie_control.rpc.contexts import tokens_of
 from pie_control.rpc.describe import (
     describe_instance,
     describe_log,
@@ -43,23 +45,11 @@ from pie_py import __version__
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
 from pie_py.config.shipped_files import contract_version
-from pie_py.config.turns import Turns
 from pie_py.wire import methods
 from pie_py.wire.rpc import PROTOCOL
 
+MOST_ASLEEP = 1000  # instances that are listed, the newest
 LOG_BYTES = 128 << 10  # of lines in an answer, about: others wait while it is made and encrypted
-
-
-class Recorded(Protocol):
-    """Launches in a database, because they outlive their node."""
-
-    async def launch(
-        self, program: Program, args: list[str], user: str, *, restart: int, keep: bool
-    ) -> Instance:
-        """Records a launch and starts its first run."""
-
-    async def launch_again(self, name: str, run: int) -> Instance:
-        """Starts the run that comes after one that is lost."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +61,7 @@ class Dependencies:
     programs: ProgramStore
     shares: Shares
     models: ServedModels
+    on_demand: OnDemandModels
     adapters: AdapterLoader
     mcp: McpRegistry
     confined: ConfinedPool
@@ -80,10 +71,10 @@ class Dependencies:
     clock_ns: Callable[[], int]  # the executor's
     epoch_ns: int  # the date at which that was 0
     doing: Callable[[], list[str]] = list  # what a launch waits for that is done once
-    turns: Turns | None = None  # of the event loop
+    # Turns over the budget, how many and the longest in seconds, by loop
+    turns: Callable[[], dict[str, tuple[int, float]]] = dict
     # In a cluster: has a program that is not here sent, by its hash and for a user.
     fetch: Callable[[str, str], Awaitable[None]] | None = None
-    recorded: Recorded | None = None  # in a cluster with a database
     methods: Mapping[str, Method] = field(default_factory=dict)  # the same: for its other nodes
 
 
@@ -124,11 +115,11 @@ class Requests:
             "uptime": self._deps.clock() - self._started,
             "endpoint": self._config.endpoint,
             "user": session.user,
-            "models": list(self._deps.models.services),
+            "models": self._deps.models.names,
             "instances": self._deps.registry.live_count,
             "max_instances": self._config.max_instances,
             "launched": self._deps.registry.launched,
-            **_told(self._deps.turns),
+            "long_turns": self._deps.turns(),
             "limits": self._config.limits.model_dump(mode="json"),
             "doing": self._deps.doing(),
             **(
@@ -139,21 +130,40 @@ class Requests:
         }
 
     def _models(self, session: Session, asked: methods.Models) -> Answer:
-        local = session.user == LOCAL_USER
-        services = self._deps.models.services.values()
-        return [
-            {
-                **describe_model(service.description, local=local),
-                "adapters": service.adapters.names,
-                "traits": traits_of(service.description),
-            }
-            for service in services
-        ]
+        local, models = session.user == LOCAL_USER, self._deps.models
+        by_request = self._deps.on_demand.describe()
+        found: list[dict[str, Any]] = []
+        if asked.unloaded and by_request and not models.resident:  # its worker is starting
+            coming = (model.called for model in self._config.models if not model.on_demand)
+            found = [{"name": name, "adapters": [], "state": "loading"} for name in coming]
+        for name in models.names:
+            service = models.services.get(name)
+            facts = models.seen.get(name) if service is None else service.description
+            if service is None and not asked.unloaded:
+                continue
+            known: dict[str, Any] = {"name": name}
+            if facts is not None:
+                known = {**describe_model(facts, local=local), "traits": traits_of(facts)}
+            adapters = [] if service is None else service.adapters.names
+            state = by_request.get(name, {"state": "loaded"})
+            found.append({**known, "adapters": adapters, **state})
+        return found
+
+    async def _load_model(self, session: Session, asked: methods.LoadModel) -> Answer:
+        if asked.keep is not None:
+            session.check_admin(self._config.admins)
+        self._deps.on_demand.keep(asked.model, asked.keep)
+        await self._deps.on_demand.load(asked.model)
+
+    async def _unload_model(self, session: Session, asked: methods.UnloadModel) -> Answer:
+        session.check_admin(self._config.admins)
+        await self._deps.on_demand.unload(asked.model)
 
     def _instances(self, session: Session, asked: methods.Instances) -> Answer:
+        scope = self._scope(session, asked.users)
         return [
             describe_instance(instance, self._deps.models)
-            for instance in self._deps.registry.instances(self._scope(session, asked.users))
+            for instance in self._deps.registry.instances(scope, MOST_ASLEEP)
             if asked.all or instance.state is InstanceState.RUNNING
         ]
 
@@ -234,19 +244,13 @@ class Requests:
     # Instances
 
     def _launch(self, session: Session, asked: methods.Launch) -> Answer | Awaitable[Answer]:
-        if (asked.restart or asked.keep) and self._deps.recorded is None:
-            raise ApiError(
-                "unsupported",
-                "restart and keep are for clusters with a database: set server.store.database in"
-                " cluster.toml",
-            )
         fetch = self._deps.fetch if is_hash(asked.program) else None
         if fetch is not None and not self._deps.programs.has(asked.program):
             return self._fetch_and_launch(fetch, session, asked)
         program = self._deps.programs.find(asked.program, session.user)
         check_arguments(asked.args)
         durable = self._is_durable(asked, program)
-        if asked.restart or asked.keep or durable or not self._deps.launcher.can_start(program):
+        if durable or not self._deps.launcher.can_start(program):
             return self._launch_later(session, program, asked)
         instance = self._deps.launcher.start(
             program, asked.args, session.user, detached=asked.detached
@@ -271,11 +275,7 @@ class Requests:
     async def _launch_later(
         self, session: Session, program: Program, asked: methods.Launch
     ) -> Answer:
-        if self._deps.recorded is not None and (asked.restart or asked.keep):
-            instance = await self._deps.recorded.launch(
-                program, asked.args, session.user, restart=asked.restart, keep=asked.keep
-            )
-        elif self._is_durable(asked, program):
+        if self._is_durable(asked, program):
             instance = await self._deps.durable.launch(program, asked.args, session.user)
         else:
             instance = await self._deps.launcher.launch(
@@ -288,28 +288,21 @@ class Requests:
             raise ApiError("cancelled", "the request was given up")
         return self._launched(session, instance, asked)
 
-    async def _launch_again(self, session: Session, asked: methods.LaunchAgain) -> Answer:
-        """On loopback every client is the operator, and may read and launch all."""
-        if session.user != LOCAL_USER or self._deps.recorded is None:
-            raise ApiError("permission-denied", "only a gateway of the cluster may ask for this")
-        instance = await self._deps.recorded.launch_again(asked.launch, asked.run)
-        self._sessions.stream_of(instance).lives_alone = True
-        return {"instance": instance.id}
-
     def _launched(self, session: Session, instance: Instance, asked: methods.Launch) -> Answer:
         stream = self._sessions.stream_of(instance)
-        lives_alone = asked.detached or asked.keep or asked.restart > 0
-        stream.lives_alone = lives_alone or instance.durable is not None
+        stream.lives_alone = asked.detached or instance.durable is not None
+        instance.keeps_newest = asked.keep_newest and instance.durable is None
         if asked.detached:
             self._deps.results.follow(instance)
         else:
             self._sessions.read(session, stream, asked.window, None)
         return _started(instance)
 
-    def _attach(self, session: Session, asked: methods.Attach) -> Answer:
-        if (stored := self._stored_result(session, asked.instance)) is not None:
-            return {"first": 0, **stored}
-        instance = self._find(session, asked.instance)
+    def _attach(self, session: Session, asked: methods.Attach) -> Answer | Awaitable[Answer]:
+        try:
+            instance = self._find(session, asked.instance)
+        except ApiError as error:
+            return self._attach_to_ended(session, asked.instance, error)
         stream = self._sessions.stream_of(instance)
         ended = instance.ended
         if stream.finished and ended is not None:
@@ -323,6 +316,9 @@ class Requests:
             "text": "",
             "durable": instance.durable is not None,
         }
+
+    async def _attach_to_ended(self, session: Session, instance: str, error: ApiError) -> Answer:
+        return {"first": 0, **await self._stored_result(session, instance, error)}
 
     async def _resume(self, session: Session, asked: methods.Resume) -> Answer:
         instance = await self._deps.durable.resume(asked.instance, session.scope)
@@ -373,31 +369,39 @@ class Requests:
         finally:
             self._sending.discard(key)
             take_off(self._waiting_bytes, user, size)
+        durable = instance.durable
+        if durable is not None:
+            durable.journal.check_here()
         if instance.state is not InstanceState.RUNNING:
             raise ApiError("cancelled", f"instance {instance.id} has ended; it receives nothing")
-        durable = instance.durable
         if durable is None or durable.receives(asked.id, message):
-            mailbox.put(message, size)
+            mailbox.put(message)
         if durable is not None:
+            durable.wake()
             await durable.journal.until_safe()
         return None
 
-    def _stored_result(self, session: Session, instance: str) -> dict[str, str] | None:
-        """How an instance has ended whose result alone is left, of this server or one before; None
-        if more is.
+    async def _stored_result(
+        self, session: Session, instance: str, error: ApiError
+    ) -> dict[str, str]:
+        """How an instance has ended whose result alone is left, of this server or one before.
+        Raises the error if that is not known.
         """
-        try:
-            self._find(session, instance)
-        except ApiError:
-            found = self._deps.results.find(instance, session.scope)
-            return None if found is None else {"state": found.state, "text": found.text}
-        return None
+        found = self._deps.results.find(instance, session.scope)
+        if found is None:
+            found = await self._deps.durable.shelf.result(instance, session.scope)
+        if found is None:
+            raise error
+        return {"state": found.state, "text": found.text}
 
     async def _result(self, session: Session, asked: methods.Result) -> Answer:
-        if (stored := self._stored_result(session, asked.instance)) is not None:
-            return stored
-        instance = self._find(session, asked.instance)
+        try:
+            instance = self._find(session, asked.instance)
+        except ApiError as error:
+            return await self._stored_result(session, asked.instance, error)
         await instance.ended_event.wait()
+        if instance.durable is not None:
+            instance.durable.journal.check_here()
         assert instance.ended is not None
         return {"state": instance.ended.state.value, "text": instance.ended.text}
 
@@ -411,7 +415,10 @@ class Requests:
 
     def _inspect(self, session: Session, asked: methods.Inspect) -> Answer:
         instance = self._find(session, asked.instance)
-        return inspect(instance, self._deps.models, session.scope)
+        found = inspect(instance, self._deps.models, session.scope)
+        if asked.context is not None:
+            found["context_tokens"] = tokens_of(instance, asked.context)
+        return found
 
     def _logs(self, session: Session, asked: methods.Logs) -> Answer:
         """Lines from number `after` on, as many as one answer has; `next` is the `after` of a later
@@ -473,7 +480,3 @@ async def _first(*waits: Callable[[], Awaitable[None]]) -> None:
 
         for wait in waits:
             nursery.start_soon(partial(one, wait))
-
-
-def _told(turns: Turns | None) -> dict[str, Any]:
-    return {} if turns is None else {"long_turns": turns.long, "longest_turn": turns.worst}

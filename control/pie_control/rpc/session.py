@@ -243,6 +243,7 @@ class ItemStream:
     def absent(self, now: float) -> None:
         """The reader has vanished, for now or for good."""
         self.instance.client.attached = False
+        self.instance.make_room()
         if not self.lives_alone and self.instance.parent is None:  # a child ends with its parent
             self.instance.client.left_at = now
 

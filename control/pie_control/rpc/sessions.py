@@ -314,8 +314,14 @@ class Sessions:
         return stream
 
     def forget_instance(self, instance: Instance) -> None:
-        """The record of an instance that has ended goes, and its stream with it."""
-        self._streams.pop(instance, None)
+        """The record of an instance that has ended goes, and its stream with it; or it goes on at
+        another node, where its reader finds it.
+        """
+        stream = self._streams.pop(instance, None)
+        reader = None if stream is None else stream.reader
+        if reader is not None and instance.durable is not None and instance.durable.journal.is_lost:
+            self.stop_reading(reader, instance.id)
+            self._out.post(reader, Closed(instance.id, "node-lost", "it goes on at another node"))
 
     def read(self, session: Session, stream: ItemStream, window: int, received: int | None) -> None:
         """Makes a session the reader of a stream, in place of the one that reads it now.

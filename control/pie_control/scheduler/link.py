@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
 
 import structlog
 import trio
@@ -20,7 +20,9 @@ from pie_py.wire.plan import (
     Doing,
     Failed,
     Hello,
+    ImageMeasured,
     LoadAdapter,
+    MeasureImage,
     Message,
     NoTokens,
     Plan,
@@ -33,6 +35,7 @@ from pie_py.wire.zmq_socket import Socket
 log = structlog.get_logger("pie.worker")
 
 
+Order: TypeAlias = Cut | NoTokens | LoadAdapter | UnloadAdapter | MeasureImage
 LOADING = "loading the models"
 
 
@@ -54,7 +57,7 @@ class Worker(Protocol):
     def send(self, plan: Plan) -> None:
         """Sends a plan."""
 
-    def order(self, message: Plan | Cut | NoTokens | LoadAdapter | UnloadAdapter) -> None:
+    def order(self, message: Plan | Order) -> None:
         """Sends a message, behind those before it."""
 
 
@@ -62,8 +65,9 @@ class WorkerLink:
     """Runs the worker process and exchanges messages with it.
 
     The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_results` for
-    the answers to plans that have come, `on_adapter` for that to each adapter, `on_lost` when a
-    worker that was ready has died, `on_doing` when one says what takes it long to start.
+    the answers to plans that have come, `on_adapter` for that to each adapter, `on_image` for that
+    to each measured image, `on_lost` when a worker that was ready has died, `on_doing` when one
+    says what takes it long to start.
     """
 
     def __init__(self, config: ServerConfig, first: WorkerProcess | None = None) -> None:
@@ -73,11 +77,13 @@ class WorkerLink:
         self._socket: Socket | None = None
         self.in_flight = 0  # plans sent that are not done
         self.ready = False
+        self.long_turns = (0, 0.0)  # of the worker: how many, and the longest in seconds
         self.pid: int | None = None
         self.restarts = 0
         self.on_hello: Callable[[Hello], None] = lambda hello: None
         self.on_results: Callable[[list[PlanResult]], None] = lambda results: None
         self.on_adapter: Callable[[AdapterDone], None] = lambda answer: None
+        self.on_image: Callable[[ImageMeasured], None] = lambda answer: None
         self.on_lost: Callable[[str], None] = lambda reason: None
         self.doing = LOADING  # for a person, until it is ready
         self.on_doing: Callable[[str], None] = lambda text: None
@@ -92,7 +98,7 @@ class WorkerLink:
         self.in_flight += 1
         self.order(plan)
 
-    def order(self, message: Plan | Cut | NoTokens | LoadAdapter | UnloadAdapter) -> None:
+    def order(self, message: Plan | Order) -> None:
         """Sends a message, behind those before it. Call it only while the worker is ready."""
         if self._socket is None:  # the worker has just died: `on_lost` comes in trio's next pass
             return
@@ -107,33 +113,58 @@ class WorkerLink:
         """
         backoff = Backoff(trio.current_time)
         started = False
+
+        async def serves(hello: Hello) -> None:
+            nonlocal started
+            self.begin(hello)
+            if not started:
+                started = True
+                task_status.started()
+
         while True:
-            reason = "it exited"
             try:
-                async with trio.open_nursery() as nursery:
-                    hello, worker = await nursery.start(self._start_process)
-                    self.pid = hello.pid
-                    self.ready = True
-                    self.on_hello(hello)
-                    if not started:
-                        started = True
-                        task_status.started()
-                    code = await worker.wait()
-                    reason = f"it exited with status {code}"
-                    nursery.cancel_scope.cancel()
-            except* WorkerFailed as group:
-                reason = str(first_error(group))
+                reason = await self.live(serves)
+            except WorkerFailed as error:
+                reason = str(error)
                 if not started:
-                    raise WorkerFailed(reason) from None
-            if self.ready:
-                self.ready = False
-                self.in_flight = 0
-                self.on_lost(f"the inference worker was lost: {reason}")
+                    raise
+            self.end(f"the inference worker was lost: {reason}")
             self.restarts += 1
             pause = backoff.pause()
             log.error("worker lost, starting another", reason=reason, seconds=pause)
             await trio.sleep(pause)
             backoff.start()
+
+    async def live(self, serves: Callable[[Hello], Awaitable[None]]) -> str:
+        """Runs one worker to its end, and returns why it has ended; `serves` is called once it is
+        ready, and calls `begin`.
+
+        Raises:
+            WorkerFailed: if it cannot start.
+        """
+        code = 0
+        try:
+            async with trio.open_nursery() as nursery:
+                hello, worker = await nursery.start(self._start_process)
+                await serves(hello)
+                code = await worker.wait()
+                nursery.cancel_scope.cancel()
+        except* WorkerFailed as group:
+            raise WorkerFailed(str(first_error(group))) from None
+        return f"it exited with status {code}"
+
+    def begin(self, hello: Hello) -> None:
+        """The worker takes plans from now on."""
+        self.pid = hello.pid
+        self.ready = True
+        self.on_hello(hello)
+
+    def end(self, reason: str) -> None:
+        """The worker is gone."""
+        if self.ready:
+            self.ready = False
+            self.in_flight = 0
+            self.on_lost(reason)
 
     async def _start_process(
         self, task_status: trio.TaskStatus[tuple[Hello, WorkerProcess]]
@@ -212,8 +243,11 @@ class WorkerLink:
             message = decode(frame)
             if isinstance(message, PlanResult):
                 self.in_flight -= message.last
+                self.long_turns = message.long_turns, message.longest_turn
                 results.append(message)
             elif isinstance(message, AdapterDone):
                 self.on_adapter(message)
+            elif isinstance(message, ImageMeasured):
+                self.on_image(message)
         if results:
             self.on_results(results)

@@ -47,9 +47,11 @@ def start_worker(config: Mapping[str, Any]) -> WorkerProcess | None:
     """Starts a worker of a server. Raises `OSError` if there is no room for a process.
 
     The configuration, as JSON has it, need not have been checked: the worker checks its part. If it
-    lacks something of that, no worker is started.
+    lacks something of that, or all models are loaded by request, no worker is started.
     """
     if not config.keys() >= {*_FIELDS, "worker_module"}:
+        return None
+    if not (settings := _settings(config))["models"]:
         return None
     folder = TemporaryFolder()
     try:
@@ -57,7 +59,7 @@ def start_worker(config: Mapping[str, Any]) -> WorkerProcess | None:
             python_command(
                 *("-m", config["worker_module"]),
                 *("--connect", _endpoint(folder.path)),
-                *("--config", json.dumps(_settings(config))),
+                *("--config", json.dumps(settings)),
             ),
             stdin=subprocess.PIPE,  # ends with this process, and the worker with it
             stdout=sys.stderr,  # standard output goes to the parent
@@ -74,4 +76,5 @@ def _endpoint(folder: Path) -> str:
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     settings = {name.removeprefix("worker_"): config[name] for name in _FIELDS}
+    settings["models"] = [model for model in config["models"] if not model.get("on_demand")]
     return settings | {"extension": (settings["extension"] or {}).get("settings", {})}

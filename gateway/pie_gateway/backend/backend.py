@@ -21,6 +21,7 @@ from pie_py.build.modules import read_program
 from pie_py.client import Client, ClientError, ClientKey, Instance, RpcError
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.gateway import GatewayConfig, Route
+from pie_py.config.server import ServerConfig
 from pie_py.config.shipped_files import shipped_folder
 
 # The library's programs: what each is called when it is uploaded, and its file.
@@ -35,16 +36,26 @@ _PROMPTS: dict[Route, str] = {
     "embeddings": "input",
 }
 IDLE_SECONDS = 600.0  # after which a user's connection is closed
+# That neither a cluster's gateway nor a node answers: this machine is cut off, and its streams end.
+CUT_SECONDS = 4.0
 MOST_TOKENS = 1 << 14  # of a prompt that is given as tokens, to tell where it goes
 
 
 class Backend:
     """The server, as a user's requests reach it."""
 
-    def __init__(self, client: Client, config: GatewayConfig, clock: Callable[[], float]) -> None:
-        """Takes a connected client, and the names of models and programs."""
+    def __init__(
+        self,
+        client: Client,
+        config: GatewayConfig,
+        clock: Callable[[], float],
+        load_seconds: float,
+    ) -> None:
+        """Takes a connected client, the names of models and programs, and how long requests wait
+        for a model to be loaded.
+        """
         self.client = client
-        self.catalog = Catalog(client, config.served_model_names, clock)
+        self.catalog = Catalog(client, config.served_model_names, clock, load_seconds)
         self.snapshots = Snapshots(client, clock)
         self.view: Any = None  # what its live pages show, made by the first of them
         self.requests = 0  # under way
@@ -77,29 +88,27 @@ class Backend:
         """An instance for a job, which `async with` launches."""
         field = _PROMPTS.get(route, "messages")
         launch = partial(self._launch, route, _beginning(job))
-        return Generation(launch, job, images, field)
+        is_pure = route != "async" and not self.is_own(route)
+        return Generation(launch, job, images, field, is_pure=is_pure)
 
     def is_own(self, route: Route) -> bool:
         """True if the operator has put a program in the library's place."""
         return route in self._programs
 
-    async def launch(
-        self, program: str, args: list[str], *, detached: bool = False, durable: bool = False
-    ) -> Instance:
+    async def launch(self, program: str, args: list[str], **how: Any) -> Instance:
         """Launches a program of the user; or one of the library, if they have none of that name.
-        Raises `Problem`: the server refuses, or there is none.
+        `how` is as of the client's `launch`. Raises `Problem`: the server refuses, or there is
+        none.
         """
         try:
-            return await asked(
-                self.client.launch(program, args, detached=detached, durable=durable)
-            )
+            return await asked(self.client.launch(program, args, **how))
         except Problem as problem:
             source = library_source(program)
             if problem.status != 404 or source is None:
                 raise
         data = await to_thread.run_sync(read_program, source)
         digest = await asked(self.client.upload(data, program))
-        return await asked(self.client.launch(digest, args, detached=detached, durable=durable))
+        return await asked(self.client.launch(digest, args, **how))
 
     async def _launch(self, route: Route, prompt: str, argument: str) -> Instance:
         """Launches the program of a route, where a cluster has what its prompt begins with. Raises
@@ -147,9 +156,10 @@ def _beginning(job: Job | EmbeddingJob) -> str:
 class Backends:
     """A backend per user. One task owns each: a client is left by the task that entered it."""
 
-    def __init__(self, endpoint: str, config: GatewayConfig, clock: Callable[[], float]) -> None:
-        self._endpoint = endpoint
-        self._config = config
+    def __init__(self, config: ServerConfig, clock: Callable[[], float]) -> None:
+        self._endpoint = config.endpoint
+        self._config = config.gateway
+        self._load_seconds = config.on_demand.wait_seconds
         self._clock = clock
         self._tasks: TaskGroup | None = None
         self._open: dict[ClientKey | None, Backend] = {}
@@ -184,8 +194,8 @@ class Backends:
 
     async def _keep(self, key: ClientKey | None, *, task_status: TaskStatus[None]) -> None:
         """Connects, and stays connected until it is not used, or lost for good."""
-        async with Client(self._endpoint, key) as client:
-            backend = Backend(client, self._config, self._clock)
+        async with Client(self._endpoint, key, cut_seconds=CUT_SECONDS) as client:
+            backend = Backend(client, self._config, self._clock, self._load_seconds)
             self._open[key] = backend
             task_status.started()
             try:

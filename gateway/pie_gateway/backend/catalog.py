@@ -30,23 +30,30 @@ class Catalog:
     """The served models, asked for every few seconds."""
 
     def __init__(
-        self, client: Client, aliases: Mapping[str, str], clock: Callable[[], float]
+        self,
+        client: Client,
+        aliases: Mapping[str, str],
+        clock: Callable[[], float],
+        wait_seconds: float,
     ) -> None:
+        """Takes further names, and how long a request waits for a model that is loaded for it."""
         self._client = client
+        self._wait_seconds = wait_seconds
         self._aliases = aliases
         self._clock = clock
         self._models: list[dict[str, Any]] = []
         self._read_at = float("-inf")
 
     async def models(self, age: float = FRESH_SECONDS) -> list[dict[str, Any]]:
-        """Descriptions of the models, the default first, at most so many seconds old. Raises
-        `Problem`: 503: the server does not answer, or still loads them.
+        """Descriptions of the models, the default first, at most so many seconds old; of one that
+        was never loaded little is known. Raises `Problem`: 503: the server does not answer, or
+        still loads them.
         """
         if not self._models or self._clock() - self._read_at > age:
-            self._models = await asked(self._client.models())
+            self._models = await asked(self._client.models(unloaded=True))
             self._read_at = self._clock()
         if not self._models:
-            raise Problem(503, "the server still loads its model", code="loading", retry_after=1.0)
+            raise _loading()
         return self._models
 
     async def names(self, age: float = FRESH_SECONDS) -> list[ModelName]:
@@ -66,9 +73,34 @@ class Catalog:
         return found
 
     async def find(self, name: str) -> ModelName:
-        """The model of a name, or the only one where a request names none. Raises `Problem`: 503
-        while models are loaded; 404; 400 without a name where there are several.
+        """The model of a name, or the only one where a request names none, once it is loaded.
+        Raises `Problem`: 503 while models are loaded; 404; 400 without a name where there are
+        several.
         """
+        found = await self.look_up(name)
+        await self.load(found)
+        return found
+
+    async def load(self, name: ModelName, keep: float | None = None) -> None:
+        """Has a model loaded that is loaded by request, and kept for so many seconds when it is not
+        used. Raises `Problem`: 503 if it takes too long.
+        """
+        described = await self.describe(name.model)
+        if not described.get("on_demand"):
+            if described["state"] == "loading":
+                raise _loading()
+            return
+        try:
+            with anyio.fail_after(self._wait_seconds):
+                await asked(self._client.load_model(name.model, keep))
+        except TimeoutError:
+            text = f"model {name.id!r} is still being loaded: ask again"
+            raise Problem(503, text, code="loading", retry_after=5.0) from None
+        if described["state"] != "loaded":
+            self._models = []  # more is known of it now
+
+    async def look_up(self, name: str) -> ModelName:
+        """As `find`, of a model that may not be loaded."""
         if not name:
             models = await self.models()
             if len(models) != 1:
@@ -85,6 +117,10 @@ class Catalog:
     async def describe(self, model: str) -> dict[str, Any]:
         """The description of a model that is served."""
         return next(each for each in await self.models() if each["name"] == model)
+
+
+def _loading() -> Problem:
+    return Problem(503, "the server still loads its model", code="loading", retry_after=1.0)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -26,6 +27,8 @@ from pie_py.client.errors import RequestTooLarge
 from pie_py.wire.rpc import MAX_ARGUMENT_BYTES
 
 EVENTS_AHEAD = 16  # of the reader of several generations
+TRIES = 3  # of a generation, each at another node of a cluster
+LOST = "node_lost"  # the code of a problem
 
 
 class Observer:
@@ -50,7 +53,9 @@ class Observer:
 class Generation:
     """An instance of the program that serves a request. It ends with `async with`, at the latest.
 
-    It is read no faster than its events are taken: the server then holds the instance up.
+    It is read no faster than its events are taken: the server then holds the instance up. One that
+    does not stream is read to its end before, so that nothing of it was sent if a cluster's node is
+    lost: then it is made once more at another node.
     """
 
     def __init__(
@@ -59,11 +64,16 @@ class Generation:
         job: Job | EmbeddingJob,
         images: Sequence[bytes],
         field: str = "messages",
+        *,
+        is_pure: bool = True,
     ) -> None:
-        """Takes what launches the program with an argument, what the instance is given, and the
-        request's field that has the prompt.
+        """Takes what launches the program with an argument, what the instance is given, the
+        request's field that has the prompt, and whether nothing but its answer is left of it.
         """
         self._launch, self._field = launch, field
+        self._is_whole = is_pure and not (isinstance(job, Job) and job.stream)
+        self._argument = ""
+        self._ahead: deque[Event] = deque()  # read and not taken yet
         self._job = job
         self._images = images
         self._instance: Instance | None = None
@@ -78,15 +88,18 @@ class Generation:
     async def __aenter__(self) -> Generation:
         """Launches the instance. Raises `Problem`: the server refuses."""
         try:
-            argument = await self.by_size(_argument, self._job)
-            self._instance = await self._launch(argument)
-            for observer in self.observers:
-                observer.launched(self._instance.id)
-            await self._send_images(self._instance)
+            self._argument = await self.by_size(_argument, self._job)
+            await self._begin()
         except ClientError as error:
             await self._end()
             raise of_client(error) from None
         return self
+
+    async def _begin(self) -> None:
+        self._instance = await self._launch(self._argument)
+        for observer in self.observers:
+            observer.launched(self._instance.id)
+        await self._send_images(self._instance)
 
     async def __aexit__(
         self,
@@ -96,17 +109,39 @@ class Generation:
     ) -> None:
         await self._end()
 
-    async def prompt(self) -> Prompt:
-        """The first event. Raises `Problem`: the instance has failed before."""
-        event = await self._next()
-        if not isinstance(event, Prompt):
-            raise _misspoken(f"it begins with {type(event).__name__}")
-        for observer in self.observers:
-            observer.prompt(event)
-        return event
+    async def prompt(self, *, alone: bool = False) -> Prompt:
+        """The first event; what follows is not read if it is wanted `alone`. Raises `Problem`: the
+        instance has failed before.
+        """
+        for left in reversed(range(TRIES)):
+            try:
+                event = await self._next()
+                if not isinstance(event, Prompt):
+                    raise _misspoken(f"it begins with {type(event).__name__}")
+                for observer in self.observers:
+                    observer.prompt(event)
+                if self._is_whole and not alone:
+                    self._ahead.extend([each async for each in self._rest()])
+                return event
+            except Problem as problem:
+                if problem.code != LOST or not left:
+                    raise
+            await self._end()
+            try:
+                await self._begin()
+            except ClientError as error:
+                raise of_client(error) from None
+        raise AssertionError("the last try returns or raises")
 
     async def events(self) -> AsyncIterator[Event]:
         """The events that follow. Raises `Problem`: the instance fails."""
+        while self._ahead:
+            yield self._ahead.popleft()
+        if not self._is_whole:
+            async for event in self._rest():
+                yield event
+
+    async def _rest(self) -> AsyncIterator[Event]:
         while (event := await self._next()) is not None:
             for observer in self.observers:
                 if isinstance(event, Piece):
@@ -120,7 +155,7 @@ class Generation:
             try:
                 await instance.send(image)
             except RpcError as error:
-                if error.code == "cancelled":
+                if error.code in ("cancelled", "node-lost"):
                     return  # it has ended, and its result says why
                 raise
 

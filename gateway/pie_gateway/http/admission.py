@@ -98,7 +98,7 @@ class Exchange:
             job.priority = min(job.priority, lowest)
         generation = self.backend.generation(route, job, images)
         generation.by_size = self.by_size
-        generation.observers.append(_Accounts(self))
+        generation.observers.append(_Accounts(self, job))
         if isinstance(job, Job) and job.clamp:
             longest = (await self.backend.catalog.describe(job.model))["max_position"]
             generation.observers.append(_Clamped(self, job.max_tokens or 0, longest))
@@ -121,9 +121,11 @@ class Exchange:
 class _Accounts(Observer):
     """Counts a generation's tokens for its user, and notes its instance."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, job: Job | EmbeddingJob) -> None:
         self._exchange = exchange
         self._limits = exchange.limits
+        self._job = job
+        self._inputs = self._outputs = 0
 
     def launched(self, instance: str) -> None:
         """Notes the instance."""
@@ -131,14 +133,19 @@ class _Accounts(Observer):
 
     def over(self, instance: str) -> None:
         """Notes its end."""
+        state = self._exchange.connection.state
+        if state.span is not None and isinstance(self._job, Job):
+            state.span.generation(state.path, self._job.model, self._inputs, self._outputs)
         self._exchange.instance_over(instance)
 
     def prompt(self, event: Prompt) -> None:
         """Counts the prompt."""
+        self._inputs += event.tokens
         self._limits.take_tokens(event.tokens)
 
     def piece(self, event: Piece) -> None:
         """Counts what is generated."""
+        self._outputs += event.tokens
         self._limits.take_tokens(event.tokens)
 
 

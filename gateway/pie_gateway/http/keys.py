@@ -15,6 +15,8 @@ from pie_py.config.keys import ClientKey, KeyStore, find_user
 # A key that was found is believed for so long; a removed one is refused after that.
 FRESH_SECONDS = 2.0
 CACHED_KEYS = 1024
+# Before the key among the protocols that a WebSocket offers: a browser's has no headers of its own.
+KEY_PROTOCOL = "pie-key."
 
 
 class Keys:
@@ -61,6 +63,9 @@ def _given(headers: Headers) -> str:
     kind, _, key = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
         return key.strip()
+    for offered in headers.get("sec-websocket-protocol", "").split(","):
+        if offered.strip().startswith(KEY_PROTOCOL):
+            return offered.strip().removeprefix(KEY_PROTOCOL)
     return headers.get("x-api-key", "")
 
 

@@ -42,7 +42,13 @@ async def launch(exchange: Exchange) -> Response:
     backend = exchange.backend
     instance = await while_asked(
         exchange,
-        lambda: backend.launch(wanted.program, wanted.args, detached=True, durable=wanted.durable),
+        lambda: backend.launch(
+            wanted.program,
+            wanted.args,
+            detached=True,
+            durable=wanted.durable,
+            keep_newest=wanted.keep_newest,
+        ),
     )
     exchange.instance_launched(instance.id)
     return json_response(Launched(instance.id), 201)

@@ -49,6 +49,13 @@ async def program(exchange: Exchange) -> Response:
     return json_response(await _card(exchange, exchange.request.path_params["program"]))
 
 
+async def make_current(exchange: Exchange) -> Response:
+    """Makes a former version of a program, by its hash, the one that its name stands for."""
+    found = await _card(exchange, exchange.request.path_params["program"])
+    await asked(exchange.backend.client.make_current(found.hash, found.name))
+    return json_response(await _card(exchange, found.hash))
+
+
 async def remove(exchange: Exchange) -> Response:
     """Removes programs of a name, former ones too, or of a hash; with `force=true` also while
     instances run, which are ended.

@@ -10,32 +10,17 @@ import anyio
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from pie_gateway.http.admission import Admission, Exchange
+from pie_gateway.http.admission import Exchange
 from pie_gateway.inferlets.running import events_of, launch_request, launched
 from pie_gateway.problems import Problem, asked
 from pie_gateway.schemas.inferlets import Blob
 from pie_py.client import Instance
 
 PATH = "/v1/inferlets/{program}/session"
-REFUSED, FAILED = 1008, 1011  # of RFC 6455
-REASON_BYTES = 120
 
 
-async def session(socket: WebSocket) -> None:
+async def session(socket: WebSocket, exchange: Exchange) -> None:
     """Serves one connection; the instance ends with it."""
-    admission: Admission = socket.app.state.admission
-    socket.state.path = PATH
-    try:
-        async with admission.exchange(socket) as exchange:
-            await socket.accept()
-            await _serve(socket, exchange)
-    except Problem as problem:
-        await socket.close(FAILED if problem.status >= 500 else REFUSED, _reason(problem))
-    except WebSocketDisconnect:
-        pass
-
-
-async def _serve(socket: WebSocket, exchange: Exchange) -> None:
     with anyio.move_on_after(exchange.config.body_seconds) as first:
         frame = await socket.receive()
     if first.cancelled_caught:
@@ -77,7 +62,3 @@ async def _receive(socket: WebSocket, instance: Instance, scope: anyio.CancelSco
             await asked(instance.send(frame["bytes"] if text is None else text))
         except Problem:
             return  # it has ended, and its last event says how
-
-
-def _reason(problem: Problem) -> str:
-    return problem.message.encode()[:REASON_BYTES].decode(errors="ignore")

@@ -75,7 +75,8 @@ class ServerCollector(Collector):
         most = info.get("max_instances", 0)
         yield GaugeMetricFamily("pie_max_instances", "Most instances alive at once", most)
         yield CounterMetricFamily("pie_launches", "Instances launched", info.get("launched", 0))
-        yield from long_turns("control", info.get("long_turns", 0), info.get("longest_turn", 0.0))
+        for loop, (count, worst) in info.get("long_turns", {}).items():
+            yield from long_turns(loop, count, worst)
 
     def _models(self) -> Iterable[Metric]:
         models = self._snapshot.stats.items()

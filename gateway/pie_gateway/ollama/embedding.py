@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response
+from pie_gateway.ollama.generating import keep
 from pie_gateway.openai.embeddings import embed as vectors_of
 from pie_gateway.openai.embeddings import unit
 from pie_gateway.problems import unsupported
@@ -29,9 +30,11 @@ async def embed(exchange: Exchange) -> Response:
         raise unsupported("input", f"{MAX_TEXTS} texts at most")
     if not any(texts):  # is how a model is loaded
         name = await exchange.backend.catalog.find(asked.model)
+        await keep(exchange, asked.model, asked.keep_alive)
         return json_response(OllamaEmbeddings(name.id, [], 0, 0, 0))
     most = None if asked.truncate is False else -1
     made = await vectors_of(exchange, asked.model, texts, most, asked.dimensions or None)
+    await keep(exchange, asked.model, asked.keep_alive)
     taken = time.perf_counter_ns() - begun
     said = made.name.id, unit(made.vectors).tolist(), taken, 0, made.usage.prompt_tokens
     return json_response(OllamaEmbeddings(*said, warning=made.warning))

@@ -17,30 +17,31 @@ from pie_gateway.dialects.splitter import Said, Thought, Words
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, stream_response, while_asked
 from pie_gateway.http.reading import encode
-from pie_gateway.ollama.requests import chat_request, generate_request
+from pie_gateway.ollama.models import NDJSON, problem_line
+from pie_gateway.ollama.requests import chat_request, generate_request, kept_seconds
 from pie_gateway.openai.infill import fill_in
 from pie_gateway.openai.talk import Talk, prepare
 from pie_gateway.problems import Problem
+from pie_gateway.problems import asked as asked_for
 from pie_gateway.schemas.ollama import (
     OllamaCall,
     OllamaChatRequest,
     OllamaChunk,
-    OllamaError,
     OllamaFunction,
     OllamaGenerateRequest,
     OllamaMessage,
+    OllamaRequest,
 )
-
-NDJSON = "application/x-ndjson"
 
 
 async def chat(exchange: Exchange) -> Response:
     """The next message of a conversation."""
     asked = await exchange.read(OllamaChatRequest)
     if not asked.messages:
-        return await _loaded(exchange, asked.model, OllamaMessage("assistant"))
+        return await _loaded(exchange, asked, OllamaMessage("assistant"))
     wanted = await exchange.by_size(chat_request, asked)
     talk = await prepare(exchange, wanted, effort_field="think", clamp=True)
+    await keep(exchange, asked.model, asked.keep_alive)
     return await _Answer(talk, is_chat=True).response(exchange)
 
 
@@ -48,9 +49,10 @@ async def generate(exchange: Exchange) -> Response:
     """The text that follows a prompt."""
     asked = await exchange.read(OllamaGenerateRequest)
     if not asked.prompt:
-        return await _loaded(exchange, asked.model, None)
+        return await _loaded(exchange, asked, None)
     wanted = generate_request(asked)
     talk = await prepare(exchange, wanted, effort_field="think", clamp=True)
+    await keep(exchange, asked.model, asked.keep_alive)
     if asked.raw or asked.suffix:
         if asked.system or asked.images or wanted.reasoning_effort not in (None, "none"):
             raise Problem(400, "`raw`, `suffix`: the prompt is taken as it is", param="raw")
@@ -62,10 +64,30 @@ async def generate(exchange: Exchange) -> Response:
     return await _Answer(talk, is_chat=False).response(exchange)
 
 
-async def _loaded(exchange: Exchange, model: str, message: OllamaMessage | None) -> Response:
-    """The answer to a request that only wants the model loaded, as every served one is."""
-    name = (await exchange.backend.catalog.find(model)).id
-    chunk = OllamaChunk(model=name, created_at=_now(), done=True, done_reason="load")
+async def keep(exchange: Exchange, model: str, keep_alive: str | float | None) -> None:
+    """Has a model, which may be loaded by request, stay so long after its last use; of others than
+    operators it has no effect.
+    """
+    if keep_alive is not None and exchange.is_operator:
+        catalog = exchange.backend.catalog
+        name, seconds = await catalog.look_up(model), kept_seconds(keep_alive)
+        await catalog.load(name, seconds)
+
+
+async def _loaded(
+    exchange: Exchange, asked: OllamaRequest, message: OllamaMessage | None
+) -> Response:
+    """The answer to a request that only wants the model loaded, or, kept for no time, unloaded."""
+    catalog, reason = exchange.backend.catalog, "load"
+    found = await catalog.look_up(asked.model)
+    if asked.keep_alive is not None and kept_seconds(asked.keep_alive) == 0.0:
+        reason = "unload"
+        if (await catalog.describe(found.model)).get("on_demand"):
+            await asked_for(exchange.backend.client.unload_model(found.model))
+    else:
+        await catalog.load(found)
+        await keep(exchange, asked.model, asked.keep_alive)
+    chunk = OllamaChunk(model=found.id, created_at=_now(), done=True, done_reason=reason)
     chunk.message, chunk.response = message, None if message is not None else ""
     return json_response(chunk)
 
@@ -84,7 +106,7 @@ class _Answer:
         """Lines of JSON, or all in one object."""
         if self._talk.job.stream:
             beat = _line(self._chunk(done=False))
-            answer = stream_response(exchange, self._lines(), _problem_line, beat)
+            answer = stream_response(exchange, self._lines(), problem_line, beat)
             answer.headers["content-type"] = NDJSON
             return answer
         return json_response(await while_asked(exchange, self._whole))
@@ -144,10 +166,6 @@ def _call(call: Call) -> OllamaCall:
 
 def _line(value: Any) -> bytes:
     return encode(value) + b"\n"
-
-
-def _problem_line(problem: Problem) -> bytes:
-    return _line(OllamaError(problem.message))
 
 
 def _now() -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from pie_gateway.http.reading import convert
+from pie_gateway.problems import Problem
 from pie_gateway.schemas.chat import ChatRequest, ServerTools, Tool
 from pie_gateway.schemas.messages import (
     AssistantMessage,
@@ -27,7 +30,24 @@ from pie_gateway.schemas.ollama import (
 )
 from pie_gateway.schemas.sampling import SAMPLER, JsonObject, JsonSchema, NamedSchema, same
 
+FOREVER = 1e9  # seconds
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
 _PNG = "iVBOR"  # how one begins in base64
+
+
+def kept_seconds(asked: str | float) -> float:
+    """Seconds of a `keep_alive`: a number, or text such as `1h30m`; a negative one is always.
+    Raises `Problem`: 400, it is neither.
+    """
+    text = str(asked).strip()
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|h|m|s)", text)
+    if re.fullmatch(r"-?\d+(\.\d+)?", text):
+        seconds = float(text)
+    elif parts and "".join(map("".join, parts)) == text.lstrip("-"):
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    else:
+        raise Problem(400, f"`keep_alive`: {text[:50]!r} is no time such as 5m", param="keep_alive")
+    return FOREVER if text.startswith("-") else min(seconds, FOREVER)
 
 
 def chat_request(asked: OllamaChatRequest) -> ChatRequest:

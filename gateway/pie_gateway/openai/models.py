@@ -12,9 +12,16 @@ from starlette.responses import Response
 from pie_gateway.backend.catalog import Catalog, ModelName
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response
+from pie_gateway.problems import asked
 
 STARTED = int(time.time())
 WHEN = datetime.fromtimestamp(STARTED, UTC).isoformat()
+
+
+class ModelState(msgspec.Struct):
+    """Whether a model is loaded, as llama.cpp's clients read it."""
+
+    value: Literal["loaded", "loading", "unloaded"]
 
 
 class ModelCard(msgspec.Struct):
@@ -24,10 +31,11 @@ class ModelCard(msgspec.Struct):
     created: int
     root: str  # the model itself
     parent: str | None  # the model that an adapter is for
-    max_model_len: int  # tokens
+    max_model_len: int | None  # tokens; not known before it was loaded once
     # Anthropic's clients read these.
     display_name: str
     created_at: str
+    status: ModelState
     object: Literal["model"] = "model"
     type: Literal["model"] = "model"
     owned_by: Literal["pie-py"] = "pie-py"
@@ -51,11 +59,38 @@ async def models(exchange: Exchange) -> Response:
 async def model(exchange: Exchange) -> Response:
     """One of them."""
     catalog = exchange.backend.catalog
-    name = await catalog.find(exchange.request.path_params["model"])
+    name = await catalog.look_up(exchange.request.path_params["model"])
     return json_response(await _card(catalog, name))
 
 
 async def _card(catalog: Catalog, name: ModelName) -> ModelCard:
-    longest = (await catalog.describe(name.model))["max_position"]
+    described = await catalog.describe(name.model)
+    longest, state = described.get("max_position"), ModelState(described["state"])
     parent = None if name.adapter is None else name.model
-    return ModelCard(name.id, STARTED, name.model, parent, longest, name.id, WHEN)
+    return ModelCard(name.id, STARTED, name.model, parent, longest, name.id, WHEN, state)
+
+
+class ModelRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Names a model."""
+
+    model: str
+
+
+class ModelDone(msgspec.Struct):
+    """What was asked for is done."""
+
+    success: bool = True
+
+
+async def load(exchange: Exchange) -> Response:
+    """Loads a model."""
+    await exchange.backend.catalog.find((await exchange.read(ModelRequest)).model)
+    return json_response(ModelDone())
+
+
+async def unload(exchange: Exchange) -> Response:
+    """Unloads a model that is not in use; for operators."""
+    backend = exchange.backend
+    name = await backend.catalog.look_up((await exchange.read(ModelRequest)).model)
+    await asked(backend.client.unload_model(name.model))
+    return json_response(ModelDone())

@@ -9,20 +9,27 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
+from anyio import to_thread
 from starlette.responses import Response
 
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import EVENT_END, EVENT_STREAM
 from pie_gateway.problems import Problem, unsupported
+from pie_py.config.whole_files import write_whole
 
 INCLUDED = "reasoning.encrypted_content"  # `reasoning` items have their thoughts in plain
 MOST_BYTES = 64 << 20  # of all of them
-BESIDE = 200  # bytes that an object takes beside its text
+BESIDE, NAME = 380, 85  # bytes that a response and a name take beside their text, about
+TELL_SECONDS = 1.0
+encode = msgspec.json.encode
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Stored:
     @property
     def size(self) -> int:
         """In bytes."""
-        names = sum(len(name) + BESIDE for name in self.names)
+        names = sum(len(name) + NAME for name in self.names)
         return len(self.answer) + len(self.items) + len(self.events) + names + BESIDE
 
 
@@ -65,9 +72,32 @@ class _Of:
 class Responses:
     """The latest responses of each user. Who has most makes room."""
 
-    def __init__(self) -> None:
-        """Keeps none yet."""
+    def __init__(self, told: Path) -> None:
+        """Keeps none yet. `told` is the file in which it says what each user has."""
         self._users: defaultdict[str, _Of] = defaultdict(_Of)
+        self._told = told
+
+    def bytes_of(self) -> dict[str, int]:
+        """Bytes that it keeps of each user."""
+        return {user: each.size for user, each in self._users.items() if each.size}
+
+    async def run(self) -> None:
+        """Tells the control process what each user has here, until cancelled."""
+        before: dict[str, int] = {}
+        self._forget_told()  # of a gateway that was killed
+        try:
+            while True:
+                if (sizes := self.bytes_of()) != before:
+                    before = sizes
+                    with suppress(OSError):  # a full disk: others say so
+                        await to_thread.run_sync(write_whole, self._told, encode(sizes))
+                await anyio.sleep(TELL_SECONDS)
+        finally:
+            self._forget_told()
+
+    def _forget_told(self) -> None:
+        with suppress(OSError):
+            self._told.unlink()
 
     def keep(self, user: str, name: str, stored: Stored) -> None:
         """Keeps a response; older ones make room for it."""
@@ -85,7 +115,10 @@ class Responses:
         """
         found = self._users[user].kept.get(name)
         if found is None:
-            text = f"no response {name[:100]!r} is kept: it was not stored, or made room for others"
+            text = (
+                f"no response {name[:100]!r} is kept here: it was not stored, made room for others,"
+                " or another gateway has it"
+            )
             raise Problem(404, text, param=param, code="response_not_found")
         return found
 
@@ -131,7 +164,7 @@ def with_items_of_responses(
     named = {at: item["id"] for at, item in enumerate(items) if _is_reference(item)}
     places = {name: f"input[{at}].id" for at, name in reversed(named.items())}
     found = _responses(exchange).find_items(exchange.user, places)
-    sizes = {name: len(msgspec.json.encode(item)) for name, item in found.items()}
+    sizes = {name: len(encode(item)) for name, item in found.items()}
     if sum(sizes[name] for name in named.values()) > exchange.config.body_bytes:
         text = f"the items that are named have more than {exchange.config.body_bytes} bytes"
         raise Problem(413, text, code="body_too_large")
@@ -144,7 +177,6 @@ def _is_reference(item: dict[str, Any]) -> bool:
 
 def keep(exchange: Exchange, name: str, answer: Any, items: Sequence[Any], events: bytes) -> None:
     """Keeps a response with its conversation, and its events as `zlib` has compressed them."""
-    encode = msgspec.json.encode
     ids = (each.get("id") if isinstance(each, dict) else each.id for each in items)
     names = tuple({each: None for each in ids if isinstance(each, str)})
     stored = Stored(encode(answer), encode(items), events, names)
@@ -202,7 +234,7 @@ def _page(stored: Stored, order: str, after: str | None, limit: int) -> Response
     page = items[begin : begin + limit]
     told = {"object": "list", "data": page, "has_more": begin + len(page) < len(items)}
     told |= {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {}
-    return Response(msgspec.json.encode(told), media_type="application/json")
+    return Response(encode(told), media_type="application/json")
 
 
 def _listed(item: dict[str, Any], at: int) -> dict[str, Any]:
@@ -219,7 +251,7 @@ async def forget_response(exchange: Exchange) -> Response:
     name = exchange.request.path_params["response"]
     _responses(exchange).forget(exchange.user, name)
     told = {"id": name, "object": "response", "deleted": True}
-    return Response(msgspec.json.encode(told), media_type="application/json")
+    return Response(encode(told), media_type="application/json")
 
 
 def _responses(exchange: Exchange) -> Responses:

@@ -51,7 +51,7 @@ class Talk:
     async def prompt(self) -> Prompt:
         """The prompt alone; what follows is given up. Raises `Problem`: the instance fails."""
         async with self.generation as generation:
-            return await generation.prompt()
+            return await generation.prompt(alone=True)
 
     async def parts(self) -> AsyncGenerator[Prompt | Part, None]:
         """The prompt, and the parts of all choices. Raises `Problem`: the instance fails."""
@@ -154,7 +154,7 @@ def _job(
     tools = [] if asked.tool_choice == "none" else [_described(tool) for tool in known]
     tells = "tools" in words.arguments
     messages, images = render(asked.messages)
-    if images and model["image_rule"] is None:
+    if images and model["image_place"] is None:
         raise Problem(400, f"`messages`: {name.model} reads no images", param="messages")
     arguments = template_arguments(asked, words.arguments, effort_field)
     form, continued = _grammar(asked, may_call), _continued(asked)

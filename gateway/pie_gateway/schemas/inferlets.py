@@ -90,6 +90,7 @@ class DetachedRequest(msgspec.Struct, forbid_unknown_fields=True):
     program: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]  # name or hash
     args: list[str] = []
     durable: bool = False  # true: it goes on after a crash of the server
+    keep_newest: bool = False  # true: unread messages give way to newer ones, and hold nothing up
 
 
 class Launched(msgspec.Struct):

@@ -73,7 +73,7 @@ class OllamaRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     format: Literal["json", ""] | dict[str, Any] | None = None  # or a JSON schema
     options: dict[str, Any] | None = None  # `OllamaOptions`
     think: bool | Effort | None = None
-    keep_alive: str | float | None = None  # what is served stays
+    keep_alive: str | float | None = None  # seconds, or such as "5m"; of a model by request
 
 
 class OllamaChatRequest(OllamaRequest, kw_only=True):
@@ -130,6 +130,7 @@ class OllamaModel(msgspec.Struct):
     size: int
     digest: str
     details: OllamaDetails
+    expires_at: str | msgspec.UnsetType = msgspec.UNSET  # when a loaded one goes
 
 
 class OllamaModels(msgspec.Struct):
@@ -190,6 +191,24 @@ class OllamaEmbedding(msgspec.Struct):
 
     embedding: list[float]
     warning: Warned = msgspec.UNSET
+
+
+class OllamaPullRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Asks for the files of a model."""
+
+    model: str = ""
+    name: str | None = None  # its older name
+    stream: bool = True
+    insecure: bool | None = None
+
+
+class OllamaPulling(msgspec.Struct, omit_defaults=True):
+    """How far it is."""
+
+    status: str
+    digest: str | None = None
+    total: int | None = None  # bytes
+    completed: int | None = None
 
 
 class OllamaError(msgspec.Struct):

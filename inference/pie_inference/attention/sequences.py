@@ -147,6 +147,31 @@ def describe(batch: Forward, positions: Int32, cache: KvCache) -> Sequences:
     )
 
 
+class PartOfImage(Exception):
+    """A forward has some inputs of an image, and others are missing that these would see."""
+
+
+def see_whole(sequences: Sequences, rows: Int64, places: Int64) -> None:
+    """Lets inputs of an image see each other, where no mask says what is seen: those at `rows`
+    `[k]`, with their places in an image and its inputs `[k, 3]`. Raises `PartOfImage` if one is
+    not there whole.
+    """
+    starts = sequences.input_starts
+    owners = np.searchsorted(starts, rows, side="right") - 1
+    for i in np.unique(owners).tolist():
+        if i in sequences.visible:
+            continue
+        count = int(starts[i + 1] - starts[i])
+        first = np.full(count, -1)
+        own = rows[owners == i] - starts[i]
+        at, size = places[owners == i, 0], places[owners == i, 1]
+        first[own] = own - at
+        if (own < at).any() or (own - at + size > count).any():
+            raise PartOfImage
+        together = (first[:, None] == first) & (first[:, None] >= 0)
+        sequences.visible[i] = np.tri(count, dtype=np.bool_) | together
+
+
 def _offsets(counts: NDArray[np.integer[Any]] | Bool) -> Int64:
     """Where runs of such lengths start, and where the last one ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

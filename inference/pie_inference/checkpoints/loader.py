@@ -78,16 +78,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     return _read_json(folder, "config.json")
 
 
-def read_preprocessing(folder: Path) -> dict[str, Any]:
-    """How the images of a model are prepared: its preprocessor_config.json or
-    processor_config.json. Raises `LoadError` if both lack, or one is no JSON object.
-    """
-    found = _read_json(folder, "processor_config.json", needed=False)
-    if "image_processor" in found:
-        return found
-    return _read_json(folder, "preprocessor_config.json")
-
-
 def stop_tokens(folder: Path, config: Mapping[str, Any]) -> list[int]:
     """Tokens that end a text, from generation_config.json if it names them, else config.json."""
     where, name = "config.json", "eos_token_id"

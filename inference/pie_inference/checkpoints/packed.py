@@ -66,6 +66,33 @@ def _from_blocks(weight: torch.Tensor, scales: torch.Tensor, *, block: list[int]
     return weight.float() * wide.repeat_interleave(block[1], 1)[:, :columns]
 
 
+def modelopt(table: Table, stored: Sources) -> Sources:
+    """What NVIDIA's ModelOpt writes: as `fp8`, or NVFP4: numbers of four bits, a factor of eight
+    for 16 of them, and one for all. Scales of activations, and of keys and values, are left out.
+    Raises `LoadError` for other algorithms.
+    """
+    algorithm = Fields(table, "quantization_config").text("quant_algo", "unnamed")
+    if algorithm not in ("FP8", "NVFP4", "MIXED_PRECISION"):
+        raise LoadError(
+            f"quantization_config: quant_algo {algorithm!r} of modelopt is not supported (FP8,"
+            " NVFP4)"
+        )
+    found = {n: s for n, s in stored.items() if not n.endswith((".k_scale", ".v_scale"))}
+    for name in stored:
+        whole, end, rest = name.partition("_scale_2")
+        if end and not rest:
+            parts = [_part(found, n) for n in (whole, f"{whole}_scale", name)]
+            rows, half = parts[0].shape
+            found[whole] = Made((rows, 2 * half), _from_nvfp4, *parts)
+    return fp8({}, found)
+
+
+def _from_nvfp4(pairs: torch.Tensor, scales: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """Of `[rows, columns / 2]` bytes, low half first, `[rows, columns]`."""
+    numbers = torch.tensor(FP4)[torch.stack([pairs & 15, pairs >> 4], -1).flatten(1).int()]
+    return numbers * (scales.float() * whole.float()).repeat_interleave(16, 1)
+
+
 def bitsandbytes(table: Table, stored: Sources) -> Sources:
     """Two numbers of four bits a byte, which a table of sixteen names, with a factor for each block
     (QLoRA, Dettmers et al. 2023); the factors may be 8 bits of another table themselves.

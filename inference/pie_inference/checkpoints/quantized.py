@@ -13,7 +13,15 @@ from typing import Any
 import torch
 
 from pie_inference.checkpoints.fields import Fields
-from pie_inference.checkpoints.packed import Table, awq, bitsandbytes, fp8, gptq, mxfp4
+from pie_inference.checkpoints.packed import (
+    Table,
+    awq,
+    bitsandbytes,
+    fp8,
+    gptq,
+    modelopt,
+    mxfp4,
+)
 from pie_inference.checkpoints.sources import Int8, Made, Shape, Source, Sources
 from pie_inference.errors import LoadError
 
@@ -127,5 +135,6 @@ METHODS: dict[str, Callable[[Table, Sources], Sources]] = {
     "compressed-tensors": compressed_tensors,
     "fp8": fp8,
     "gptq": gptq,
+    "modelopt": modelopt,
     "mxfp4": mxfp4,
 }

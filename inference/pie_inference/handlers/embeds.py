@@ -7,14 +7,21 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
 from pie_inference.device import DeviceFuture, completed, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths
 from pie_inference.vision.images import BadImage, decode_image
 from pie_py.wire.images import ImageSize
-from pie_py.wire.plan import BatchResult, CopyEmbed, EmbedImage, EmbedSampled, EmbedText
+from pie_py.wire.plan import (
+    BatchResult,
+    CopyEmbed,
+    EmbedImage,
+    EmbedSampled,
+    EmbedText,
+    ImageMeasured,
+    MeasureImage,
+)
 
 
 def embed_text(model: ServedModel, batch: EmbedText) -> None:
@@ -24,7 +31,7 @@ def embed_text(model: ServedModel, batch: EmbedText) -> None:
     require_below("embed_text: position", batch.positions, model.network.shape.max_position)
     require_below("embed_text: embed", batch.embeds, model.embeds.size)
     hidden = model.network.embed(upload_index(batch.tokens, model.device))
-    model.embeds.write(batch.embeds, hidden, batch.positions)
+    model.embeds.write(batch.embeds, hidden, batch.positions, batch.tokens)
 
 
 UNKNOWN = "the sampler's last sample failed, so there is no token to embed"
@@ -41,12 +48,13 @@ def embed_sampled(model: ServedModel, batch: EmbedSampled) -> DeviceFuture[Batch
     require_below("embed_sampled: embed", batch.embeds, model.embeds.size)
     tokens = model.samplers.tokens.index_select(0, upload_index(batch.samplers, model.device))
     # Not on a GPU: the host would wait for it.
-    if model.device.type == "cpu" and int(tokens.numpy().min(initial=0)) >= 0:
-        model.embeds.write(batch.embeds, model.network.embed(tokens), batch.positions)
+    known = tokens.numpy() if model.device.type == "cpu" else None
+    if known is not None and int(known.min(initial=0)) >= 0:
+        model.embeds.write(batch.embeds, model.network.embed(tokens), batch.positions, known)
         return completed(BatchResult(refused={}))
     hidden = model.network.embed(tokens.clamp(min=0))
     hidden.masked_fill_((tokens < 0)[:, None], 0.0)
-    model.embeds.write(batch.embeds, hidden, batch.positions)
+    model.embeds.write(batch.embeds, hidden, batch.positions, known)
 
     def answer(arrays: list[NDArray[Any]]) -> BatchResult:
         lacking = np.flatnonzero(arrays[0] < 0).tolist()
@@ -85,32 +93,41 @@ def embed_image(model: ServedModel, batch: EmbedImage) -> DeviceFuture[BatchResu
     if batch.sizes.size and int(batch.sizes.min()) < 1:
         raise BadBatch("embed_image: an image without pixels")
     sizes = [ImageSize(*size) for size in batch.sizes.tolist()]
-    counts = [encoder.rule.embeds(size) for size in sizes]
+    try:
+        counts = [encoder.measure(size).embeds for size in sizes]
+    except BadImage as error:
+        raise BadBatch(f"embed_image: {error}") from error
     if batch.embeds.size != sum(counts):
         raise BadBatch(f"embed_image: {batch.embeds.size} embeds for images of {sum(counts)}")
-    images: list[Image.Image] = []
-    decoded: list[int] = []
     refused: dict[int, str] = {}
+    ends = np.cumsum(counts).tolist()
     for i, (data, size) in enumerate(zip(_files(batch), sizes, strict=True)):
+        own = slice(ends[i] - counts[i], ends[i])
+        embeds, positions = batch.embeds[own], batch.positions[own]
         try:
-            images.append(decode_image(data, size))
-            decoded.append(i)
+            seen = encoder.encode(decode_image(data, size))
+            if len(seen.hidden) != counts[i]:
+                raise BadImage(f"it takes {len(seen.hidden)} embeds, and its size {counts[i]}")
+            model.embeds.write_image(embeds, seen, positions)
         except BadImage as error:
             refused[i] = str(error)
-    shape = model.network.shape
-    width = shape.hidden * (1 + (shape.image_layers or 0))
-    hidden = [model.embeds.hidden.new_zeros((rows, width)) for rows in counts]
-    if images:
-        for i, found in zip(decoded, encoder.encode(images), strict=True):
-            hidden[i] = found
-    if hidden and shape.image_layers is not None:
-        places = [np.indices(encoder.rule.grid(size)).reshape(2, -1).T for size in sizes]
-        model.embeds.write_image(
-            batch.embeds, torch.cat(hidden), batch.positions, np.concatenate(places)
-        )
-    elif hidden:
-        model.embeds.write(batch.embeds, torch.cat(hidden), batch.positions)
+            model.embeds.clear(embeds)
+            model.embeds.place(embeds, positions)
     return completed(BatchResult(refused=refused))
+
+
+def measure_image(model: ServedModel | None, order: MeasureImage) -> ImageMeasured:
+    """What an image of a size takes; the answer may say that the model reads none of it."""
+    asked = order.model, order.width, order.height
+    images = None if model is None else model.network.images
+    if images is None:
+        return ImageMeasured(*asked, 0, 0, f"{order.model} reads no images")
+    try:
+        with torch.inference_mode():
+            found = images.measure(ImageSize(order.width, order.height))
+    except BadImage as error:
+        return ImageMeasured(*asked, 0, 0, str(error))
+    return ImageMeasured(*asked, *found, None)
 
 
 def _files(batch: EmbedImage) -> list[bytes]:

@@ -14,7 +14,7 @@ from pie_inference.attention import PreparedAttention
 from pie_inference.attention.attended import AttendedAttention, AttendedRows
 from pie_inference.attention.observed import ObservedInputs, WatchedAttention
 from pie_inference.attention.paging import offsets, ranges
-from pie_inference.attention.sequences import Sequences, describe
+from pie_inference.attention.sequences import PartOfImage, Sequences, describe, see_whole
 from pie_inference.attention.told import ToldPrompts
 from pie_inference.device import DeviceFuture, Int32, Int64, completed, upload_index
 from pie_inference.errors import BadBatch
@@ -34,6 +34,10 @@ log = structlog.get_logger("pie.worker")
 TOO_LARGE = (
     "out of memory: this forward needs more than the device has left; run fewer inputs at once,"
     " with smaller masks, or observe less attention"
+)
+PART_OF_IMAGE = (
+    "inputs of an image see each other in this model, so one forward takes all of them (and"
+    " `max_batch_tokens` must not be less)"
 )
 
 Answer = tuple[DeviceFuture[Attention] | None, dict[int, str]]
@@ -57,15 +61,18 @@ def _in_parts(model: ServedModel, batch: Forward) -> Answer:
     except (torch.OutOfMemoryError, MemoryError):
         if model.ranks.size > 1:  # the others may have had enough
             raise
+        why = TOO_LARGE
+    except PartOfImage:
+        why = PART_OF_IMAGE
     # Outside the handler: there the error's frames would hold what the forward had taken.
     gc.collect()
     if model.device.type == "cuda":
         torch.cuda.empty_cache()
     count = batch.has_masked.size
-    log.warning("no memory for a forward", sequences=count, inputs=batch.inputs.size)
+    log.warning("a forward is halved", sequences=count, inputs=batch.inputs.size, why=why)
     if count == 1:
         clear(model, writes_outputs(model, batch))
-        return (completed(_nothing(1)) if batch.observed.any() else None), {0: TOO_LARGE}
+        return (completed(_nothing(1)) if batch.observed.any() else None), {0: why}
     half = count // 2
     first, refused = _in_parts(model, part(batch, np.arange(half)))
     second, more = _in_parts(model, part(batch, np.arange(half, count)))
@@ -143,6 +150,9 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
         return None
     positions = model.embeds.positions[batch.inputs]
     sequences = describe(batch, positions, model.cache)
+    images = model.embeds.images(batch.inputs)
+    if images is not None and model.network.images is not None and model.network.images.whole:
+        see_whole(sequences, images.rows.cpu().numpy(), images.places.cpu().numpy())
     if (cut := _first_of_another_kind(model, batch)) is not None:
         count = batch.has_masked.size
         first = forward(model, part(batch, np.arange(cut)))
@@ -150,13 +160,13 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
         return _joined(first, cut, second, count - cut)
     model.cache.positions[sequences.input_slots] = positions
     outputs = _output_rows(batch)
-    images = model.embeds.images(batch.inputs)
     steps = (model.graphs or model.fused_steps) if images is None else None
     attended, told = _programs(model, batch, sequences)
     watches = [each for each in (attended, told) if each is not None]
     if steps is not None and steps.run(batch, sequences, positions, watches):
         model.cache.masked[sequences.input_slots] = False
         model.embeds.place(batch.outputs, positions[outputs])
+        _note_owners(model, batch)
         return None
     observed = None
     if batch.observed.any():
@@ -183,8 +193,11 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
             places = np.empty(order.size, np.int32)
             places[order] = np.arange(order.size, dtype=np.int32)
             computed = places[computed]
+    given = model.embeds.read(inputs)
+    if owners is not None:
+        model.adapters.embed_(given, model.embeds.tokens[inputs], owners)
     hidden = model.network.forward(
-        model.embeds.read(inputs),
+        given,
         upload_index(positions, model.device),
         attention,
         None if every_row else upload_index(computed, model.device),
@@ -194,7 +207,15 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     model.cache.masked[sequences.input_slots] = False  # a new token is live
     if outputs.size:
         model.embeds.write(targets, hidden, positions if every_row else positions[computed])
+        _note_owners(model, batch)
     return None if observed is None else observed.result()
+
+
+def _note_owners(model: ServedModel, batch: Forward) -> None:
+    """The head may be another one for what an adapter was used for."""
+    if batch.adapters.size:
+        owners = np.repeat(batch.adapters, np.diff(batch.output_starts))
+        model.embeds.owners[batch.outputs] = owners
 
 
 def _programs(

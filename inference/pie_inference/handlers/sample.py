@@ -133,7 +133,7 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
     compiled = pool.device_programs.compiled
     if model.fused_sampling is not None and compiled.has[samplers].all():
         return _sample_fused(model, model.fused_sampling, batch, rows)
-    raw = model.network.logits(model.embeds.read(batch.embeds[rows]))
+    raw = logits_of(model, batch.embeds[rows])
     on_cpu = model.device.type == "cpu"
     masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
     is_plain = not (masked.size or batch.top[rows].any())
@@ -167,6 +167,12 @@ def _allowed(words: NDArray[np.uint32], pool: SamplerPool) -> torch.Tensor:
     return bits.flatten(1)[:, : pool.vocabulary].bool()
 
 
+def logits_of(model: ServedModel, embeds: Int32, *, every: bool = False) -> torch.Tensor:
+    """Logits after embeds, by the heads of the adapters that they were computed with."""
+    adapters = model.adapters.rows(model.embeds.owners[embeds])
+    return model.network.logits(model.embeds.read(embeds), every=every, adapters=adapters)
+
+
 def _possible(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     """Tokens `[n]`; -1 for one outside the vocabulary, or with a logit of minus infinity."""
     inside = tokens.clamp(0, logits.shape[1] - 1)
@@ -181,7 +187,9 @@ def _sample_fused(
     samplers = batch.samplers[rows]
     parameters = model.samplers.parameters(samplers, batch.steps[rows])
     table = fused.table(parameters, samplers, batch.embeds[rows], batch.masked[rows])
-    raw = model.network.logits(model.embeds.hidden.index_select(0, fused.embeds_of(table)))
+    hidden = model.embeds.hidden.index_select(0, fused.embeds_of(table))
+    owners = model.embeds.owners[batch.embeds[rows]]
+    raw = model.network.logits(hidden, adapters=model.adapters.rows(owners))
     chosen = fused.choose(raw, table, batch.masks)
     if not batch.top[rows].any():
         return [chosen]
@@ -278,7 +286,7 @@ def next_dist(model: ServedModel, batch: NextDist) -> DeviceFuture[BatchResult]:
         return completed(BatchResult(distributions=nothing))
     if int(batch.k.min()) < 1 or int(batch.k.max()) > vocabulary:
         raise BadBatch(f"next_dist: k is not in 1 .. {vocabulary}")
-    logits = model.network.logits(model.embeds.read(batch.embeds)).float()
+    logits = logits_of(model, batch.embeds).float()
     tokens = top_tokens(logits, int(batch.k.max()))
     probabilities = logits.softmax(1).gather(1, tokens)
     return DeviceFuture(
@@ -307,5 +315,5 @@ def keep_logits(model: ServedModel, batch: KeepLogits) -> None:
     require_lengths("keep_logits", batch.embeds, batch.rows)
     require_below("keep_logits: embed", batch.embeds, model.embeds.size)
     require_below("keep_logits: row", batch.rows, LOGIT_ROWS)
-    logits = model.network.logits(model.embeds.read(batch.embeds), every=True)
+    logits = logits_of(model, batch.embeds, every=True)
     model.saved_logits.put(upload_index(batch.rows, model.device), logits)

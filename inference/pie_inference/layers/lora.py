@@ -4,7 +4,7 @@ outputs get other magnitudes (DoRA, Liu et al. 2024).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,16 +41,31 @@ class Magnitude(NamedTuple):
     bias: torch.Tensor  # [out], float32, of the layer
 
 
+class TokenRows(NamedTuple):
+    """The addition to embeddings: `table[token] · up`."""
+
+    table: torch.Tensor  # [vocab, r]
+    up: torch.Tensor | None  # [r, hidden], the scale included; None: the table has whole rows
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Adapter:
     """The addition of one adapter."""
 
     layers: Mapping[Linear, LowRank]
+    embedding: Sequence[TokenRows] = ()
 
     @property
-    def has_magnitudes(self) -> bool:
-        """True if it is a DoRA."""
-        return any(added.magnitude is not None for added in self.layers.values())
+    def is_fused(self) -> bool:
+        """True if `step.c` computes it: it is no DoRA, and changes no embeddings."""
+        magnitudes = (added.magnitude for added in self.layers.values())
+        return not self.embedding and all(each is None for each in magnitudes)
+
+    def embed_(self, hidden: torch.Tensor, tokens: torch.Tensor) -> None:
+        """Adds to embeddings `[n, hidden]` of tokens `[n]`, in place."""
+        for table, up in self.embedding:
+            rows = table.index_select(0, tokens)
+            hidden.add_(rows if up is None else rows @ up)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +77,15 @@ class LinearSite:
     size: int
     inputs: int
     outputs: int  # columns of the whole result
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingSite:
+    """The embedding of a model."""
+
+    embed: Callable[[torch.Tensor], torch.Tensor]  # [n, hidden] of tokens [n]
+    tokens: int
+    hidden: int
 
 
 class AdapterRows:

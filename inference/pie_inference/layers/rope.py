@@ -73,17 +73,13 @@ class Rope:
         positions and the table.
         """
         if self._table is None:
-            return self.own_angles(torch.outer(positions.float(), self._frequencies))
+            table = self._tabulated(torch.outer(positions.float(), self._frequencies))
+            if self._kernel is not None:
+                return torch.arange(len(positions), device=self._device), table
+            return table.unbind(1)
         if self._kernel is not None:
             return positions, self._table
         return self._table.index_select(0, positions).unbind(1)
-
-    def own_angles(self, angles: torch.Tensor) -> Angles:
-        """As `angles`, of inputs that turn by angles `[t, planes]`, float32, wherever they are."""
-        table = self._tabulated(angles)
-        if self._kernel is not None:
-            return torch.arange(len(angles), device=self._device), table
-        return table.unbind(1)
 
     @staticmethod
     def turned(heads: torch.Tensor, angles: torch.Tensor, interleaved: bool) -> torch.Tensor:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from pathlib import Path
-
 from pie_inference.checkpoints.loader import stop_tokens
 from pie_inference.checkpoints.quantized import quantization
 from pie_inference.loading.network import LoadedNetwork
@@ -44,7 +41,7 @@ def describe_model(
     config, shape = loaded.config, loaded.network.shape
     bos, images = loaded.facts.get("bos_token_id"), loaded.network.images
     return ModelDescription(
-        name=config.name or Path(config.source).name,
+        name=config.called,
         architecture=loaded.architecture,
         folder=str(loaded.folder),
         page_size=config.page_size,
@@ -61,7 +58,8 @@ def describe_model(
         bos_token=bos if isinstance(bos, int) else None,
         dtype=str(loaded.dtype).removeprefix("torch."),
         traits=_traits(loaded),
-        image_rule=asdict(images.rule) if images else None,
+        image_place=images.place if images else None,
+        image_rows=images is not None and images.in_rows,
         samplers=samplers.size,
         count_rows=samplers.count_rows,
         host_pages=host.pages,
@@ -98,7 +96,7 @@ def no_attend(loaded: LoadedNetwork) -> str:
 def _no_adapters(loaded: LoadedNetwork) -> str:
     if loaded.ranks.size > 1:
         return "several ranks compute the model: adapters need tensor_parallel_size 1"
-    if isinstance(loaded.network, ByTransformers):
+    if not loaded.network.sites:
         return f"{loaded.architecture} runs as transformers' module, whose layers take none"
     if loaded.config.deterministic:
         return "the model is `deterministic`: an adapter's sums depend on the batch"
@@ -107,7 +105,7 @@ def _no_adapters(loaded: LoadedNetwork) -> str:
 
 def _traits(loaded: LoadedNetwork) -> list[str]:
     if isinstance(loaded.network, ByTransformers):
-        return [trait for trait in TRAITS if trait != "adapter"]
-    if loaded.network.images:
-        return [*TRAITS, "input-image"]
+        images = ["input-image"] if loaded.network.images else []
+        takes = [trait for trait in TRAITS if trait != "adapter" or loaded.network.sites]
+        return takes + images
     return TRAITS if loaded.ranks.size == 1 else SHARED_TRAITS

@@ -82,7 +82,7 @@ def _described(
     text, longest = settings.get_text_config(), _longest(folder, settings, encoder.first)
     labels = [str(settings.id2label[at]) for at in range(settings.num_labels)]
     return ModelDescription(
-        name=config.name or Path(config.source).name,
+        name=config.called,
         architecture=name,
         folder=str(folder),
         page_size=config.page_size,

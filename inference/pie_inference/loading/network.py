@@ -147,8 +147,7 @@ def _load_general(
     for wanted, what in (
         (ranks.size > 1, "tensor_parallel_size above 1"),
         (config.deterministic, "deterministic"),
-        (config.quantize, "quantize"),
-        (config.adapters, "adapters"),
+        (config.quantize and device.type != "cpu", "quantize on a GPU"),
     ):
         if wanted:
             raise LoadError(f"{name} runs as transformers' module: not with {what}")
@@ -157,12 +156,16 @@ def _load_general(
     facts |= {key: value for key, value in checkpoint.items() if key in WHOLE}
     dtype = choose_dtype(config.dtype, facts, device)
     random = config.load_format == "dummy"
-    network = load_general(name, checkpoint, None if random else folder, dtype, device)
+    source = None if random else folder
+    network = load_general(name, checkpoint, source, dtype, device, config.quantize)
     if config.max_length and config.max_length > network.shape.max_position:
         raise LoadError(
             f"max_length: {config.max_length} tokens, and the model serves"
             f" {network.shape.max_position} at most"
         )
+    adapters = AdapterTable(network.sites, str, dtype, device)
+    for slot, path in enumerate(config.adapters.values()):
+        adapters.load(slot, path.expanduser())
     return LoadedNetwork(
         config,
         name,
@@ -171,7 +174,7 @@ def _load_general(
         network,
         dtype,
         device,
-        AdapterTable(network.sites, str, dtype, device),
+        adapters,
         stored_dtype(config, dtype, device),
         flashinfer_for(config, network.shape, dtype, device),
         ranks,
@@ -208,8 +211,7 @@ def _network(
         tensors = random_tensors(expected, dtype, device, part)
     else:
         arrange = partial(arranged, architecture, checkpoint)
-        # Encoders of images take plain weights, and a part is cut out of those.
-        whole = architecture.decoder is not None and divided is None
+        whole = divided is None  # a part is cut out of plain weights
         int8 = whole and multiplies_int8(device)
         found = Tensors()
         possible = whole and device.type == "cpu"
@@ -227,7 +229,7 @@ def _network(
         if fixed is not None:
             return Decoder(fixed, tensors, dtype, device)
         if divided is None:
-            return architecture.build(checkpoint, tensors, dtype, device, folder)
+            return Decoder(architecture.decoder(checkpoint), tensors, dtype, device)
         return Decoder(sharded(divided, ranks.size), tensors, dtype, device, ranks)
 
 
@@ -241,18 +243,16 @@ def _fixed(
     """The decoder whose rows do not depend on each other. Raises `LoadError` if it has parts for
     which there is no such way; ask before the weights are read.
     """
-    spec = None if architecture.decoder is None else architecture.decoder(checkpoint)
+    spec = architecture.decoder(checkpoint)
     for there, what in (
         (device.type != "cpu", "a GPU: its kernels choose the order of sums by the batch"),
         (ranks.size > 1, "tensor_parallel_size above 1"),
         (bool(config.adapters), "adapters"),
-        (spec is None, "models that read images"),
-        (spec is not None and spec.shape.recurrent is not None, "layers with a state"),
-        (spec is not None and bool(spec.shape.latent), "attention to latents"),
+        (spec.shape.recurrent is not None, "layers with a state"),
+        (bool(spec.shape.latent), "attention to latents"),
     ):
         if there:
             raise LoadError(f"deterministic: not with {what}; leave it away")
-    assert spec is not None
     return replace(spec, fixed_rows=True)
 
 
@@ -276,8 +276,6 @@ def _divided(
     """The whole decoder that is to be divided among so many ranks. Raises `LoadError` if it cannot
     be divided.
     """
-    if architecture.decoder is None:
-        raise LoadError("tensor_parallel_size: models that read images run on one device")
     if config.adapters:
         raise LoadError("tensor_parallel_size: models with adapters run on one device")
     spec = architecture.decoder(checkpoint)

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pie_inference.device import Int32, upload_index, zeros
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInputs:
-    """Those of a forward's inputs that are parts of images in rows and columns."""
+    """Those of a forward's inputs that are parts of images with places."""
 
     rows: torch.Tensor  # [n] int64, which inputs
-    places: torch.Tensor  # [n, 2] int64, row and column of each within its image
+    places: torch.Tensor  # [n, 3] int64, see `Seen`
     features: torch.Tensor  # [n, layers, hidden], what is added after the first layers
+
+
+class Seen(NamedTuple):
+    """What a model reads of an image, ready to be inputs beside embedded tokens."""
+
+    hidden: torch.Tensor  # [n, hidden]
+    # `[n, 3]` int64, of models whose images have rows and columns how much further on each is in
+    # three directions; of models whose images are seen whole, its place among the inputs that see
+    # each other, how many they are, and 0.
+    places: torch.Tensor | None
+    features: torch.Tensor | None  # [n, layers, hidden], added after the first layers
 
 
 class EmbedPool:
     """Hidden states `[embeds + 1, hidden]` on the device, and the position of each on the host.
 
-    Of models whose images have rows and columns, an embed also has its place in an image, if it is
-    of one, and features that are added to the hidden states after the first layers.
+    Of models whose images have places, an embed also has its own, if it is of one, and features
+    that are added to the hidden states after the first layers.
     """
 
     def __init__(
@@ -35,15 +48,19 @@ class EmbedPool:
         layers: int | None = None,
     ) -> None:
         """Allocates the pool, zeroed, and one more row, `padding`: recorded steps write unused rows
-        there. Further features are added after so many layers; None if images have no rows and
-        columns.
+        there. Further features are added after so many layers; None if images have no
+        places.
         """
         self._device = device
         self.size = self.padding = embeds
         self.hidden = zeros((embeds + 1, hidden), dtype, device)
         self.positions: Int32 = np.zeros(embeds, np.int32)
+        # What an adapter may change: the token whose embedding an embed is, and the adapter that it
+        # was computed with; -1 for none.
+        self.tokens: Int32 = np.full(embeds, -1, np.int32)
+        self.owners: Int32 = np.full(embeds, -1, np.int32)
         # -1 is no part of an image.
-        self._places = None if layers is None else np.full((embeds, 2), -1, np.int32)
+        self._places = None if layers is None else np.full((embeds, 3), -1, np.int32)
         self._features = zeros((embeds, layers or 0, hidden), dtype, device)
 
     def read(self, embeds: Int32) -> torch.Tensor:
@@ -65,33 +82,37 @@ class EmbedPool:
             features,
         )
 
-    def write(self, embeds: Int32, hidden: torch.Tensor, positions: Int32) -> None:
-        """Sets hidden states and positions of embeds."""
-        self.hidden.index_copy_(0, upload_index(embeds, self._device), hidden)
-        self.place(embeds, positions)
-
-    def place(self, embeds: Int32, positions: Int32) -> None:
-        """Sets positions of embeds that are of no image."""
-        self.positions[embeds] = positions
-        if self._places is not None:
-            self._places[embeds] = -1
-
-    def write_image(
+    def write(
         self,
         embeds: Int32,
         hidden: torch.Tensor,
         positions: Int32,
-        places: Int32,
+        tokens: NDArray[np.integer[Any]] | None = None,
     ) -> None:
-        """Sets all that embeds of images in rows and columns have: hidden states, and behind each
-        its features `[n, (1 + layers) * hidden]`; positions `[n]`; row and column `[n, 2]`.
-        """
-        assert self._places is not None, "the pool is of a model with such images"
-        width = self.hidden.shape[1]
-        self.write(embeds, hidden[:, :width], positions)
-        self._places[embeds] = places
-        features = hidden[:, width:].reshape(len(embeds), *self._features.shape[1:])
-        self._features.index_copy_(0, upload_index(embeds, self._device), features)
+        """Sets hidden states and positions of embeds, and the tokens whose embeddings they are."""
+        self.hidden.index_copy_(0, upload_index(embeds, self._device), hidden)
+        self.place(embeds, positions)
+        if tokens is not None:
+            self.tokens[embeds] = tokens
+
+    def place(self, embeds: Int32, positions: Int32) -> None:
+        """Sets positions of embeds that are of no image."""
+        self.positions[embeds] = positions
+        self.tokens[embeds] = self.owners[embeds] = -1
+        if self._places is not None:
+            self._places[embeds] = -1
+
+    def write_image(self, embeds: Int32, seen: Seen, positions: Int32) -> None:
+        """Sets all that embeds of an image have, at positions `[n]`."""
+        self.write(embeds, seen.hidden, positions)
+        if self._places is None or seen.places is None:
+            return
+        self._places[embeds] = seen.places.cpu().numpy()
+        at = upload_index(embeds, self._device)
+        if seen.features is None:
+            self._features.index_fill_(0, at, 0)
+        else:
+            self._features.index_copy_(0, at, seen.features)
 
     def copy(
         self,
@@ -101,13 +122,15 @@ class EmbedPool:
     ) -> None:
         """Makes embeds copies of others, at positions `[n]`; all are read before any is written."""
         hidden = self.read(sources)
+        tokens, owners = self.tokens[sources], self.owners[sources]
         if self._places is None:
-            self.write(targets, hidden, positions)
+            self.write(targets, hidden, positions, tokens)
+            self.owners[targets] = owners
             return
-        features = self._features.index_select(0, upload_index(sources, self._device)).flatten(1)
-        self.write_image(
-            targets, torch.cat([hidden, features], 1), positions, self._places[sources]
-        )
+        features = self._features.index_select(0, upload_index(sources, self._device))
+        places = torch.from_numpy(self._places[sources])
+        self.write_image(targets, Seen(hidden, places, features), positions)
+        self.tokens[targets], self.owners[targets] = tokens, owners
 
     def clear(self, embeds: Int32) -> None:
         """Writes zeros, at position 0."""

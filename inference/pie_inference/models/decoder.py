@@ -12,7 +12,7 @@ from pie_inference.layers.experts import Experts, Router, Stacked, WithShared, g
 from pie_inference.layers.feed_forward import Clamp, FeedForward, GatedMlp
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
-from pie_inference.layers.lora import AdapterRows
+from pie_inference.layers.lora import AdapterRows, EmbeddingSite, LinearSite
 from pie_inference.layers.rope import Angles, Rope
 from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.delta_net import DeltaNet
@@ -83,7 +83,14 @@ class Decoder(Network):
         self._head = (head or embedding).product(taken.optional(f"{spec.head}.bias"))
         # Rounded to the dtype, as the checkpoint was trained with.
         self._embedding_scale = float(torch.tensor(spec.embedding_scale, dtype=dtype))
-        self.sites = taken.sites  # what adapters may change, by name in a checkpoint
+        vocabulary, hidden = self.shape.vocab_size, self.shape.hidden
+        # What adapters may change, by name in a checkpoint.
+        self.sites: dict[str, LinearSite | EmbeddingSite] = {**taken.sites}
+        self.sites[spec.head] = LinearSite(self._head, 0, vocabulary, hidden, vocabulary)
+        # On a GPU tokens are chosen that the host does not know yet.
+        if self._embedding_scale == 1.0 and device.type == "cpu":
+            name = f"{spec.prefix}embed_tokens"
+            self.sites[name] = EmbeddingSite(self.embed, vocabulary, hidden)
 
     def _take_layer(self, number: int, weights: Weights) -> Layer:
         spec = self.spec
@@ -218,8 +225,7 @@ class Decoder(Network):
         images: ImageInputs | None = None,
     ) -> torch.Tensor:
         """See `Network.forward`."""
-        angles = self.angles(positions, images)
-        deep = 0 if images is None else images.features.shape[1]
+        angles = self.angles(positions)
         scale = self.spec.residual_scale
         last = len(self.layers) - 1
         # On a CPU what the layers add to is not rounded, which would be most of the error.
@@ -242,19 +248,21 @@ class Decoder(Network):
             else:
                 y = layer.mlp(normed, adapters)
                 x = x + (y * scale if layer.mlp_outer_norm is None else layer.mlp_outer_norm(y))
-            if images is not None and i < deep:
-                x = x.index_add_(0, images.rows, images.features[:, i].to(x.dtype))
             if self.between_layers is not None:
                 self.between_layers()
         return self.norm(x)
 
-    def angles(self, positions: torch.Tensor, images: ImageInputs | None = None) -> list[Angles]:
+    def angles(self, positions: torch.Tensor) -> list[Angles]:
         """By what inputs at positions `[t]` turn, for each rope."""
         return [rope.angles(positions) for rope in self._ropes]
 
-    def logits(self, hidden: torch.Tensor, *, every: bool = False) -> torch.Tensor:
+    def logits(
+        self, hidden: torch.Tensor, *, every: bool = False, adapters: AdapterRows | None = None
+    ) -> torch.Tensor:
         """See `Network.logits`."""
         cap, found = self.spec.logit_softcap, self._head.widely(hidden)
+        if adapters is not None:
+            adapters.add_(found, hidden, self._head)
         if self._divided:
             found = self._ranks.joined(found)
         if self.spec.logit_scale != 1.0:

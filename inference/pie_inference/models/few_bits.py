@@ -15,7 +15,7 @@ from pie_inference.layers.native import library
 BITS = {"int8": 8, "int4": 4}
 # They choose experts, which rounding changes. What reads tokens or makes them gets 8 bits, as in
 # most GGUF.
-_ROUTERS = re.compile(r"\.(gate|router|layer|shared_expert_gate)\.weight$")
+ROUTERS = re.compile(r"\.(gate|router|layer|shared_expert_gate)\.weight$")
 _OUTER = re.compile(r"(embed_tokens|lm_head)\.weight$")
 
 
@@ -45,7 +45,7 @@ def keeper(
                 return False
             kept[name] = packed(*found)
             return True
-        if quantize is None or not fits(source.shape[1], GROUP) or _ROUTERS.search(name):
+        if quantize is None or not fits(source.shape[1], GROUP) or ROUTERS.search(name):
             return False
         tensor = source.read()
         if not tensor.sum(dtype=torch.float32).isfinite():

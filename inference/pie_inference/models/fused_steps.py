@@ -163,7 +163,7 @@ class FusedSteps:
         if batch.observed.size:
             able &= batch.observed == 0
         for slot in np.unique(batch.adapters[batch.adapters >= 0]).tolist():
-            if self._adapter_of(slot).has_magnitudes:
+            if not self._adapter_of(slot).is_fused:
                 able &= batch.adapters != slot
         return able
 

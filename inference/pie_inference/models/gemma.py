@@ -16,21 +16,8 @@ from pie_inference.models.spec import (
     decoder_spec,
     layer_windows,
 )
-from pie_inference.models.text_part import TEXT, text_name
 
 FULL, SLIDING = 0, 1  # indices of Gemma 3's ropes
-# What the larger Gemma 3s' `text_config` leaves out, for it is the default.
-_DEFAULTS: dict[str, object] = {
-    "vocab_size": 262_208,
-    "hidden_size": 2304,
-    "intermediate_size": 9216,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 131_072,
-    "bos_token_id": 2,
-    "eos_token_id": 1,
-}
 
 
 def gemma(config: Config) -> DecoderSpec:
@@ -75,25 +62,6 @@ def gemma3(config: Config) -> DecoderSpec:
         trained=spec.shape.max_position,
     )
     return replace(spec, ropes=(spec.ropes[0], local))
-
-
-def gemma3_text(config: Config) -> Config:
-    """The configuration of the language model within a Gemma 3 that reads images, too."""
-    return {**_DEFAULTS, **Fields(config).table("text_config")}
-
-
-def gemma3_within(config: Config) -> DecoderSpec:
-    """The language model of a Gemma 3 that reads images, too: of it, only text is served."""
-    spec = gemma3(gemma3_text(config))
-    return replace(spec, prefix=f"{TEXT}model.", head=f"{TEXT}lm_head")
-
-
-def gemma3_rename(name: str) -> str | None:
-    """The name here of a stored tensor, or None for those of images."""
-    name = name.removeprefix("model.")
-    if name.startswith(("vision_tower.", "multi_modal_projector.")):
-        return None
-    return text_name(name)
 
 
 def _gemma(config: Config, **more: Any) -> DecoderSpec:

@@ -10,7 +10,7 @@ import torch
 from pie_inference.attention import PreparedAttention
 from pie_inference.layers.feed_forward import Activation
 from pie_inference.layers.kernels import Kernels
-from pie_inference.layers.lora import AdapterRows, LinearSite
+from pie_inference.layers.lora import AdapterRows, EmbeddingSite, LinearSite
 from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.shape import ModelShape, Turn
 from pie_inference.vision.images import ImageEncoder
@@ -24,7 +24,9 @@ class Network(ABC):
     images: ImageEncoder | None = None  # None if it reads text only
     between_layers: Callable[[], None] | None = None  # called after each layer of a forward
     few_bits: Sequence[int] = ()  # of weights that are kept so
-    sites: Mapping[str, LinearSite] = {}  # what adapters may change, by name in a checkpoint
+    sites: Mapping[
+        str, LinearSite | EmbeddingSite
+    ] = {}  # what adapters may change, by name in a checkpoint
     no_tokens: torch.Tensor | None = None  # ids of padding, which are never chosen
     graphable = False  # see `Decoder.graphable`
 
@@ -66,8 +68,10 @@ class Network(ABC):
         """
 
     @abstractmethod
-    def logits(self, hidden: torch.Tensor, *, every: bool = False) -> torch.Tensor:
+    def logits(
+        self, hidden: torch.Tensor, *, every: bool = False, adapters: AdapterRows | None = None
+    ) -> torch.Tensor:
         """Logits `[n, vocab_size]` of hidden states that `forward` returned, in the model's dtype,
         or in float32 on a CPU and if they are capped; minus infinity in `no_tokens`, unless of
-        `every` row.
+        `every` row. Adapters may change the head.
         """

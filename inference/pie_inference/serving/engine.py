@@ -17,6 +17,7 @@ from pie_inference.device import DeviceFuture, completed, current
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.handlers import HANDLERS
 from pie_inference.handlers.base import Served, ServedEncoder, ServedModel
+from pie_inference.handlers.embeds import measure_image
 from pie_inference.handlers.pages import clear
 from pie_inference.loading.assembly import load_served
 from pie_inference.parallel.ranks import ALONE, Ranks
@@ -29,7 +30,9 @@ from pie_py.wire.plan import (
     BatchResult,
     Encode,
     Forward,
+    ImageMeasured,
     LoadAdapter,
+    MeasureImage,
     ModelDescription,
     NoTokens,
     Plan,
@@ -125,6 +128,11 @@ class Engine:
         """Forgets an adapter."""
         if isinstance(model := self._models.get(order.model), ServedModel):
             model.adapters.unload(order.slot)
+
+    def measure_image(self, order: MeasureImage) -> ImageMeasured:
+        """What an image of a size takes; the answer may say that the model reads none of it."""
+        model = self._models.get(order.model)
+        return measure_image(model if isinstance(model, ServedModel) else None, order)
 
     def served(self, name: str) -> ServedModel:
         """A model, to measure it."""

@@ -34,6 +34,7 @@ from pie_py.wire.plan import (
     Failed,
     Hello,
     LoadAdapter,
+    MeasureImage,
     Message,
     NoTokens,
     Plan,
@@ -237,9 +238,12 @@ def _serve(socket: zmq.Socket[bytes], engine: Engine, team: Team | None) -> None
     """Answers plans until `Stop`. One that has come while another ran has been read by its end; the
     next one of a GPU is prepared and handed over meanwhile.
     """
-    answer = partial(send, socket)
     flights: deque[Flight] = deque()
     inbox = _Inbox(socket, team)
+
+    def answer(part: PlanResult) -> None:
+        part.long_turns, part.longest_turn = engine.turns.long, engine.turns.worst
+        send(socket, part)
 
     def land(wait: bool = False) -> None:
         while flights and (part := flights[0].take(wait)):
@@ -295,6 +299,8 @@ def _obey(socket: zmq.Socket[bytes], engine: Engine, message: Message) -> None:
             send(socket, engine.load_adapter(order))
         case UnloadAdapter() as order:
             engine.unload_adapter(order)
+        case MeasureImage() as order:
+            send(socket, engine.measure_image(order))
         case other:
             log.error("a message that is not for workers", message=type(other).__name__)
 

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
-import torch
 from PIL import Image
 
+from pie_inference.memory.embeds import Seen
 from pie_py.wire.image_headers import read_header
-from pie_py.wire.images import FORMATS, ImageRule, ImageSize, upright_size
+from pie_py.wire.images import FORMATS, ImageSize, upright_size
 
 # By the orientations that Exif numbers.
 _TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), 2))
 
 
-@dataclass(frozen=True, slots=True)
-class ImageEncoder:
+class Measured(NamedTuple):
+    """What an image of a size takes."""
+
+    embeds: int
+    positions: int
+
+
+class ImageEncoder(ABC):
     """Turns images into embeds."""
 
-    rule: ImageRule  # how many embeds and positions an image takes
-    # Hidden states `[embeds, hidden]` of each image, ready to be inputs beside embedded tokens.
-    # Behind each is what is added after the model's first `image_layers` layers:
-    # `[embeds, (1 + image_layers) * hidden]`.
-    encode: Callable[[list[Image.Image]], list[torch.Tensor]]
+    place: str  # what a chat template writes where an image belongs
+    in_rows: bool  # images have rows and columns: their embeds stand at one position
+    whole: bool  # inputs of an image see each other, those behind them too
+
+    @abstractmethod
+    def measure(self, size: ImageSize) -> Measured:
+        """What an image takes. Raises `BadImage` for a size that the model does not read."""
+
+    @abstractmethod
+    def encode(self, image: Image.Image) -> Seen:
+        """What the model reads of an image. Raises `BadImage` if it reads none of that size."""
 
 
 class BadImage(Exception):

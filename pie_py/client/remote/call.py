@@ -21,6 +21,7 @@ from pie_py.client.remote.values import CannotTravel, loads
 from pie_py.config.printable import printable
 
 MARK = b"\0call "  # begins the messages of `guests/main.py`
+SENT = "function-"  # begins the names of their programs
 
 
 class Call:
@@ -192,7 +193,10 @@ class Sender:
         async with self._uploading:
             program = self.reach.program()  # has grown if the arguments have new types
             if self._uploaded[0] != program:
-                self._uploaded = program, await self._client.upload(program, name=self.reach.name)
+                self._uploaded = (
+                    program,
+                    await self._client.upload(program, name=f"{SENT}{self.reach.name}"[:64]),
+                )
         return await self._client.launch(self._uploaded[1], [request])
 
     async def result(self, args: Any, options: Any) -> Any:

@@ -62,15 +62,13 @@ async def edit(before: str, after: str, count: str) -> str:
     context.append(numbers(after))
     await context.flush()
     pages = -(-end // context.page_size) * context.page_size
-    forks = [context.fork() for _ in range(5)]
+    forks = [context.fork() for _ in range(4)]
     forks[0].drop(0, pages)
-    forks[1].drop(0, pages, close=True)
-    for fork in forks[:2]:
-        await fork.image(image)
-    forks[2].evict(range(start, end))
-    forks[3].truncate(start + 2)
-    forks[4].truncate(start)
-    for fork in forks[3:]:
+    await forks[0].image(image)
+    forks[1].evict(range(start, end))
+    forks[2].truncate(start + 2)
+    forks[3].truncate(start)
+    for fork in forks[2:]:
         fork.append(numbers(after))
     texts: list[str] = []
     for one in (context, *forks):

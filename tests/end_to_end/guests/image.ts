@@ -32,14 +32,13 @@ const commands: Record<string, (image: Uint8Array, ...args: string[]) => Promise
     const end = context.length;
     await context.append(numbers(after)).flush();
     const pages = Math.ceil(end / context.pageSize) * context.pageSize;
-    const forks = Array.from({ length: 5 }, () => context.fork());
+    const forks = Array.from({ length: 4 }, () => context.fork());
     forks[0].drop(0, pages);
-    forks[1].drop(0, pages, { close: true });
-    for (const fork of forks.slice(0, 2)) await fork.image(image);
-    forks[2].evict(Array.from({ length: end - start }, (_, i) => start + i));
-    forks[3].truncate(start + 2);
-    forks[4].truncate(start);
-    for (const fork of forks.slice(3)) fork.append(numbers(after));
+    await forks[0].image(image);
+    forks[1].evict(Array.from({ length: end - start }, (_, i) => start + i));
+    forks[2].truncate(start + 2);
+    forks[3].truncate(start);
+    for (const fork of forks.slice(2)) fork.append(numbers(after));
     const texts: string[] = [];
     for (const one of [context, ...forks]) {
       found.push(one.nextPosition);

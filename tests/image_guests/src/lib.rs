@@ -66,18 +66,15 @@ async fn edit(before: &str, after: &str, count: &str) -> Result<String> {
     let size = context.model().page_size() as usize;
     let pages = end.div_ceil(size) * size;
     let mut all = Vec::new();
-    for _ in 0..5 {
+    for _ in 0..4 {
         all.push(context.fork()?);
     }
     all[0].drop(0..pages, false)?;
-    all[1].drop(0..pages, true)?;
-    for fork in &mut all[..2] {
-        fork.image(&image).await?;
-    }
-    all[2].evict(&(start..end).collect::<Vec<_>>())?;
-    all[3].truncate(start + 2)?;
-    all[4].truncate(start)?;
-    for fork in &mut all[3..] {
+    all[0].image(&image).await?;
+    all[1].evict(&(start..end).collect::<Vec<_>>())?;
+    all[2].truncate(start + 2)?;
+    all[3].truncate(start)?;
+    for fork in &mut all[2..] {
         fork.append(&after)?;
     }
     all.insert(0, context);

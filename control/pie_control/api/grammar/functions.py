@@ -105,7 +105,7 @@ class GrammarCalls:
     def compile_grammar(self, instance: Instance, model: str, kind: str, text: str) -> int:
         """Compiles a grammar in a thread and opens a future of it."""
         grammars = self._grammars
-        description, codec = self._models.service(model).description, self._models.codec(model)
+        description, codec = self._models.description(model), self._models.codec(model)
         grammars.check(kind, text)
         future = instance.futures.create(FutureKind.GRAMMAR)
         compiled = grammars.compiled(model, kind, text, instance.user)

@@ -155,6 +155,10 @@ class HttpClient(Service):
         self._body(instance, body).close()
         del self._share(instance).bodies[body]
 
+    def is_busy(self, instance: Instance) -> bool:
+        """True if an instance has requests under way, or bodies that are not read to their end."""
+        return instance in self._shares and bool(self._shares[instance].running)
+
     def drop_instance(self, instance: Instance) -> None:
         """Closes all that an instance has open: it has ended."""
         share = self._shares.pop(instance, None)

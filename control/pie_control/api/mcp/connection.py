@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
@@ -44,9 +45,16 @@ class McpConnection:
     """From the start of the server, or the first request to it, until it is lost or dropped."""
 
     def __init__(
-        self, name: str, config: McpServerConfig, backend: AsyncNetworkBackend | None = None
+        self,
+        name: str,
+        config: McpServerConfig,
+        backend: AsyncNetworkBackend | None = None,
+        repeatable: set[str] | None = None,
     ) -> None:
-        """Takes what makes connections to a URL; None for the usual way."""
+        """Takes what makes connections to a URL, None for the usual way; and the names of tools
+        that may be called again, which lists of them change.
+        """
+        self._repeatable = set() if repeatable is None else repeatable
         self._name = name
         self._config = config
         self._backend = backend
@@ -126,6 +134,7 @@ class McpConnection:
             try:
                 page = await self._connected.list_tools(cursor=cursor)
                 tools += map(_described, page.tools)
+                self._note_hints(page.tools)
             except Exception as error:  # noqa: BLE001  whatever a server does is an error value
                 raise self._translated(error) from None
             size += sum(map(len, tools[len(tools) - len(page.tools) :]))
@@ -142,6 +151,14 @@ class McpConnection:
         raise ApiError(
             "limit-exceeded", f"{self._name} lists its tools on more than {MOST_PAGES} pages"
         )
+
+    def _note_hints(self, tools: Iterable[types.Tool]) -> None:
+        for tool in tools:
+            hints = tool.annotations
+            if hints is not None and (hints.read_only_hint or hints.idempotent_hint):
+                self._repeatable.add(tool.name)
+            else:
+                self._repeatable.discard(tool.name)
 
     async def call_tool(self, tool: str, arguments: dict[str, Any]) -> str:
         """A tool's answer, as JSON.

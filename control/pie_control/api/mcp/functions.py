@@ -91,6 +91,13 @@ class McpServers(Service):
             instance, found, tool, lambda connection: connection.call_tool(tool, parsed)
         )
 
+    def is_repeatable(self, instance: Instance, server: str, tool: str) -> bool:
+        """True if a tool has said, when the server's were listed, that a second call of it changes
+        nothing more.
+        """
+        found = self.registry.usable(instance.user).get(server)
+        return found is not None and tool in found.repeatable
+
     # Calls
 
     def _call(self, instance: Instance, server: McpServer, what: str, action: Action) -> int:

@@ -78,6 +78,10 @@ class McpRegistry:
             for name, server in self.usable(user).items()
         ]
 
+    def bytes_of(self, user: str) -> int:
+        """Bytes of the disk that a user's servers take. Reads the disk."""
+        return sum(self._settings.bytes_of(user, name) for name in [*self._clients.get(user, ())])
+
     def register(self, user: str, name: str, **fields: Any) -> None:
         """Registers a server for one user, whose instances alone may use it.
 

@@ -45,6 +45,7 @@ class McpServer:
         self._backend = backend
         self._closed: str | None = None
         self._connection: McpConnection | None = None
+        self.repeatable: set[str] = set()  # tools that may be called again, as they say
         self._failures = 0  # in a row
         self._not_before = 0.0
 
@@ -123,7 +124,9 @@ class McpServer:
     def _connect(self) -> McpConnection:
         from pie_control.api.mcp.connection import McpConnection
 
-        connection = self._connection = McpConnection(self.name, self.config, self._backend)
+        connection = self._connection = McpConnection(
+            self.name, self.config, self._backend, self.repeatable
+        )
         self._start(lambda: self._run(connection))
         return connection
 

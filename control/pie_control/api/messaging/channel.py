@@ -6,16 +6,21 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
+from pie_control.instances.mailbox import MessageBytes, kept_bytes
 
-# Bytes that a message counts in addition to its text: its memory, so that short ones are bounded,
-# too.
-OVERHEAD = 256
+if TYPE_CHECKING:
+    from pie_control.instances.instance import Instance
 
-Message: TypeAlias = tuple[int, str, int]  # number in its channel, text, bytes it counts
+OWN_BYTES = 900  # that a channel takes without a message, with its place in tables, about
+
+# An instance takes a text: called with it, if the text lies elsewhere, too.
+Taken: TypeAlias = Callable[["Instance"], None]
+# Number in its channel, text, bytes it counts.
+Message: TypeAlias = tuple[int, str, int, Taken | None]
 
 MAX_TOPIC_BYTES = 256
 
@@ -32,11 +37,24 @@ def check_topic(topic: str) -> None:
 class Budget:
     """Bytes that several channels hold together."""
 
-    __slots__ = ("limit", "used")
+    __slots__ = ("_of_user", "limit", "used")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, of_user: MessageBytes | None = None) -> None:
+        """Holds nothing yet. `of_user`: counts these bytes, and those of the user's mailboxes."""
         self.limit = limit
         self.used = 0
+        self._of_user = of_user
+
+    @property
+    def has_room(self) -> bool:
+        """True if a channel may take a message."""
+        return self.used < self.limit and (self._of_user is None or self._of_user.has_room)
+
+    def add(self, size: int) -> None:
+        """So many bytes are held more, or fewer."""
+        self.used += size
+        if self._of_user is not None:
+            self._of_user.remove(-size)
 
 
 class Channel:
@@ -58,7 +76,8 @@ class Channel:
         self._numbers = 0
         self._waiting: list[Message] = []  # a heap: what was given back is the oldest again
         self._waiting_bytes = 0
-        self._takers: OrderedDict[Future, None] = OrderedDict()  # none while a message waits
+        # None while a message waits.
+        self._takers: OrderedDict[Future, Instance] = OrderedDict()
         self._closed = False
         self.count = 0  # messages, those in futures not taken yet included
         self.bytes = 0  # of the same
@@ -66,11 +85,10 @@ class Channel:
     @property
     def has_room(self) -> bool:
         """True if `put` may be called. The message that fills the channel may go over the bytes."""
-        budget = self._budget
         return (
             self.count < self._max_messages
             and self.bytes < self._max_bytes
-            and budget.used < budget.limit
+            and self._budget.has_room
         )
 
     @property
@@ -78,19 +96,19 @@ class Channel:
         """True if it is empty and no puller waits for it."""
         return not self.count and not self._takers
 
-    def put(self, text: str, size: int) -> None:
-        """Appends a text of `size` bytes. The caller has looked at `has_room`."""
+    def put(self, text: str, taken: Taken | None = None) -> None:
+        """Appends a text. The caller has looked at `has_room`."""
         self._numbers += 1
-        size += OVERHEAD
+        size = kept_bytes(text)
         self.count += 1
         self.bytes += size
-        self._budget.used += size
-        self._wait((self._numbers, text, size))
+        self._budget.add(size)
+        self._wait((self._numbers, text, size, taken))
 
-    def take_by(self, future: Future) -> None:
-        """Gives the future the oldest text, at once or when there is one."""
+    def take_by(self, instance: Instance, future: Future) -> None:
+        """Gives an instance's future the oldest text, at once or when there is one."""
         future.on_cancel = partial(self._forget, future)
-        self._takers[future] = None
+        self._takers[future] = instance
         self._serve()
 
     def close(self, error: ApiError) -> None:
@@ -98,7 +116,7 @@ class Channel:
         self._closed = True
         self.count -= len(self._waiting)
         self.bytes -= self._waiting_bytes
-        self._budget.used -= self._waiting_bytes
+        self._budget.add(-self._waiting_bytes)
         self._waiting, self._waiting_bytes = [], 0
         takers, self._takers = self._takers, OrderedDict()
         for future in takers:
@@ -114,9 +132,9 @@ class Channel:
         while self._waiting and self._takers:
             message = heapq.heappop(self._waiting)
             self._waiting_bytes -= message[2]
-            future, _ = self._takers.popitem(last=False)
+            future, taker = self._takers.popitem(last=False)
             future.on_cancel = partial(self._give_back, message)
-            future.on_take = partial(self._release, message)
+            future.on_take = partial(self._is_taken, message, taker)
             future.resolve(message[1])
 
     def _forget(self, future: Future) -> None:
@@ -129,9 +147,14 @@ class Channel:
         else:
             self._wait(message)
 
+    def _is_taken(self, message: Message, taker: Instance) -> None:
+        if message[3] is not None:
+            message[3](taker)
+        self._release(message)
+
     def _release(self, message: Message) -> None:
         size = message[2]
         self.count -= 1
         self.bytes -= size
-        self._budget.used -= size
+        self._budget.add(-size)
         self._on_change()

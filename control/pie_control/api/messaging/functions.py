@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pie_control.api.messaging.channel import Budget, Channel, check_topic
+from pie_control.api.messaging.channel import OWN_BYTES, Budget, Channel, Taken, check_topic
 from pie_control.api.session import check_size
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind, wait_in
@@ -17,8 +17,10 @@ from pie_py.wire.rpc import size_of
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
+    from pie_control.instances.mailbox import MessageBytes
     from pie_py.config.services import MessagingConfig
 
+Origin: TypeAlias = tuple[str, int]  # a durable instance, and the number of its call
 IDLE_BYTES = 64 << 20  # in the work queues of all users without an instance
 
 
@@ -29,14 +31,36 @@ class _Subscription:
     instance: Instance
     topic: str
     box: Channel
+    key: int  # its number in the journal of a durable instance
+
+    def put(self, message: str, origin: Origin | None) -> None:
+        """Appends a message, unless the instance has it from a life of its sender before this."""
+        durable = self.instance.durable
+        if durable is None:
+            self.box.put(message)
+        elif durable.hears(self.key, message, origin):
+            self.box.put(message, self.taken)
+
+    def taken(self, instance: Instance) -> None:
+        """A durable instance takes a message: its journal says from where."""
+        if instance.durable is not None:
+            instance.durable.source = self.key
 
 
 class _Member:
     """The subscriptions of one instance."""
 
-    def __init__(self, bytes_limit: int) -> None:
+    def __init__(self, instance: Instance) -> None:
         self.subscriptions: Handles[_Subscription] = Handles()
-        self.budget = Budget(bytes_limit)
+        # Those of a life before, of which it has no handle yet, by key.
+        self.standing: dict[int, _Subscription] = {}
+        self.messages = instance.messages
+        self.budget = Budget(instance.limits.mailbox_bytes, self.messages)
+
+    @property
+    def all(self) -> list[_Subscription]:
+        """Its subscriptions, with those of a life before."""
+        return [*self.subscriptions.values(), *self.standing.values()]
 
 
 class _User:
@@ -51,9 +75,14 @@ class _User:
         self.broadcasters: dict[str, dict[Future, None]] = {}
         self.pushers: dict[str, dict[Future, None]] = {}
 
+    def wake_broadcasters(self) -> None:
+        """There may be room for messages again."""
+        _wake_where(self.broadcasters, list(self.broadcasters), partial(_all_have_room, self))
+
 
 class Bus:
-    """Messages between instances of one user, invisible to other users. They live in memory only.
+    """Messages between instances of one user, invisible to other users. They live in memory; those
+    that durable instances have to do with are in journals, too.
 
     Not for several threads: every call comes from the control thread, and none of them waits.
     """
@@ -68,8 +97,11 @@ class Bus:
         self._idle: OrderedDict[str, _User] = OrderedDict()
 
     def bytes_of(self, user: str) -> int:
-        """Bytes in a user's work queues."""
-        return self._users[user].budget.used if user in self._users else 0
+        """Bytes of a user's work queues."""
+        found = self._users.get(user)
+        if found is None:
+            return 0
+        return found.budget.used + sum(OWN_BYTES + len(topic) for topic in found.queues)
 
     # Instances come and go
 
@@ -85,23 +117,43 @@ class Bus:
         queues stay as far as `IDLE_BYTES` goes: those of the user that is idle longest go
         first.
         """
-        member = self._members.pop(instance, None)
+        lives_on = instance.durable is not None and instance.ended is None
+        member = self._members.get(instance)
         if member is not None:
-            for subscription in member.subscriptions.values():
-                self._drop(subscription)
-            _wake_broadcasters(self._user(instance), member)
-            member.subscriptions.clear()  # their boxes hold the member
+            if lives_on:
+                member.standing.update({one.key: one for one in member.subscriptions.values()})
+                member.subscriptions = Handles()
+            else:
+                self._close(instance, member)
         user = self._users.get(instance.user)
         if user is None:
             return
         user.live -= 1
-        if user.live > 0:
+        if user.live > 0 or lives_on:  # it joins at once
             return
         if user.queues:
             self._idle[instance.user] = user
             self._shrink_idle()
         else:
             self._forget(instance.user)
+
+    def stand(self, instance: Instance, topics: Mapping[int, tuple[str, list[str], Any]]) -> None:
+        """A durable instance comes from a server before this one: it has subscriptions, by their
+        keys, with messages that it has not taken. It joins later.
+        """
+        for key, (topic, waiting, _) in topics.items():
+            subscription = self._open_subscription(instance, topic, key)
+            self._members[instance].standing[key] = subscription
+            for message in waiting:
+                subscription.box.put(message, subscription.taken)
+
+    def _close(self, instance: Instance, member: _Member) -> None:
+        del self._members[instance]
+        for subscription in member.all:
+            self._drop(subscription)
+        _wake_broadcasters(self._user(instance), member)
+        member.subscriptions.clear()  # their boxes hold the member
+        member.standing.clear()
 
     # Topics
 
@@ -112,30 +164,40 @@ class Bus:
             ApiError: `invalid-argument`, `limit-exceeded`.
         """
         self._check(topic)
+        key = 0 if instance.durable is None else instance.durable.coming_key
         member = self._members.get(instance)
-        if member is None:
-            member = self._members[instance] = _Member(instance.limits.mailbox_bytes)
+        found = None if member is None else member.standing.pop(key, None)
+        if found is not None and member is not None:
+            return member.subscriptions.add(found)
         limit = self._config.subscriptions
-        if len(member.subscriptions) >= limit:
+        if member is not None and len(member.subscriptions) >= limit:
             raise ApiError(
                 "limit-exceeded", f"{limit} subscriptions are open; unsubscribe from some first"
             )
-        user = self._user(instance)
         most = self._config.subscribers
-        if len(user.topics.get(topic, ())) >= most:
+        if len(self._user(instance).topics.get(topic, ())) >= most:
             raise ApiError(
                 "limit-exceeded",
                 f"{topic!r} has {most} subscriptions, in all instances; use several topics",
             )
+        subscription = self._open_subscription(instance, topic, key)
+        return self._members[instance].subscriptions.add(subscription)
+
+    def _open_subscription(self, instance: Instance, topic: str, key: int) -> _Subscription:
+        member = self._members.get(instance)
+        if member is None:
+            member = self._members[instance] = _Member(instance)
+        user = self._user(instance)
         box = Channel(
             self._config.box_messages,
             instance.limits.mailbox_bytes,
             member.budget,
             partial(_wake_broadcasters, user, member),
         )
-        subscription = _Subscription(instance, topic, box)
+        subscription = _Subscription(instance, topic, box, key)
         user.topics.setdefault(topic, {})[subscription] = None
-        return member.subscriptions.add(subscription)
+        _charge(instance, OWN_BYTES + len(topic))
+        return subscription
 
     def unsubscribe(self, instance: Instance, subscription: int) -> None:
         """Closes a subscription: unread messages are dropped, open futures fail with `cancelled`.
@@ -147,6 +209,8 @@ class Bus:
         member = self._members[instance]
         del member.subscriptions[subscription]
         self._drop(closed)
+        if instance.durable is not None:
+            instance.durable.unsubscribes(closed.key)
         user = self._user(instance)
         _wake_where(user.broadcasters, (closed.topic,), partial(_all_have_room, user))
         _wake_broadcasters(user, member)
@@ -155,7 +219,7 @@ class Bus:
         """Opens a future of a subscription's next message. Raises ApiError `invalid-handle`."""
 
         def begin(future: Future) -> None:
-            self._subscription(instance, subscription).box.take_by(future)
+            self._subscription(instance, subscription).box.take_by(instance, future)
 
         return _open(instance, FutureKind.TEXT, begin)
 
@@ -166,8 +230,13 @@ class Bus:
             ApiError: `invalid-argument`; `limit-exceeded` if the message is too large;
                 `would-block` if a subscriber's box is full, naming it.
         """
-        size = size_of(message)
-        check_size(instance, size)
+        return self.broadcast_once(instance, topic, message, None)
+
+    def broadcast_once(
+        self, instance: Instance, topic: str, message: str, origin: Origin | None
+    ) -> int:
+        """As `broadcast`; durable instances that have heard of the origin before hear nothing."""
+        check_size(instance, size_of(message))
         self._check(topic)
         subscribers = self._user(instance).topics.get(topic, {})
         for subscriber in subscribers:
@@ -180,7 +249,7 @@ class Bus:
                     " when to try again",
                 )
         for subscriber in subscribers:
-            subscriber.box.put(message, size)
+            subscriber.put(message, origin)
         return len(subscribers)
 
     def broadcast_room(self, instance: Instance, topic: str) -> int:
@@ -190,6 +259,7 @@ class Bus:
             self._check(topic)
             user = self._user(instance)
             _wait_in(user.broadcasters, topic, future, partial(_all_have_room, user))
+            _wake_with_room(user, instance.messages)
 
         return _open(instance, FutureKind.DONE, begin)
 
@@ -202,8 +272,11 @@ class Bus:
             ApiError: `invalid-argument`; `would-block` if it is full; `limit-exceeded` if there are
                 too many queues, or the message is too large.
         """
-        size = size_of(message)
-        check_size(instance, size)
+        self.push_kept(instance, topic, message, None)
+
+    def push_kept(self, instance: Instance, topic: str, message: str, taken: Taken | None) -> None:
+        """As `push`, of a message that is kept elsewhere until it is taken."""
+        check_size(instance, size_of(message))
         self._check(topic)
         user = self._user(instance)
         queue = user.queues.get(topic)
@@ -222,7 +295,15 @@ class Bus:
                 f"{queue.count} messages ({queue.bytes} bytes) wait in {topic!r} already;"
                 " `push-room` tells when to try again",
             )
-        queue.put(message, size)
+        queue.put(message, taken)
+
+    def push_again(self, user: str, topic: str, message: str, taken: Taken) -> None:
+        """A message was kept by a server before this one."""
+        found = self._users.get(user)
+        if found is None:
+            found = self._users[user] = self._idle[user] = _User(self._config.user_bytes)
+        queue = found.queues.get(topic) or self._open_queue(found, topic)
+        queue.put(message, taken)
 
     def pull(self, instance: Instance, topic: str) -> int:
         """Opens a future of the oldest message of a work queue that no other has.
@@ -235,7 +316,7 @@ class Bus:
             self._check(topic)
             user = self._user(instance)
             queue = user.queues.get(topic) or self._open_queue(user, topic)
-            queue.take_by(future)
+            queue.take_by(instance, future)
 
         return _open(instance, FutureKind.TEXT, begin)
 
@@ -279,6 +360,7 @@ class Bus:
         return found
 
     def _drop(self, subscription: _Subscription) -> None:
+        _charge(subscription.instance, -OWN_BYTES - len(subscription.topic))
         user = self._user(subscription.instance)
         subscribers = user.topics[subscription.topic]
         del subscribers[subscription]
@@ -289,7 +371,7 @@ class Bus:
         )
 
     def _check_budget(self, user: _User) -> None:
-        if user.budget.used >= user.budget.limit:
+        if not user.budget.has_room:
             raise ApiError(
                 "would-block",
                 f"{user.budget.used} bytes wait in your queues, in {len(user.queues)} topics;"
@@ -310,7 +392,7 @@ class Bus:
         queue = user.queues.get(topic)
         if queue is not None and queue.is_idle:
             del user.queues[topic]
-        if user.pushers and user.budget.used < user.budget.limit:
+        if user.pushers and user.budget.has_room:
             _wake_where(user.pushers, list(user.pushers), partial(_has_room, user))
 
     def _shrink_idle(self) -> None:
@@ -324,6 +406,12 @@ class Bus:
         self._users.pop(user).queues.clear()  # which hold the user
 
 
+def _charge(instance: Instance, size: int) -> None:
+    """A subscription counts with its user's messages, or no more."""
+    if instance.messages is not None:
+        instance.messages.remove(-size)
+
+
 def _open(instance: Instance, kind: FutureKind, begin: Callable[[Future], None]) -> int:
     return instance.futures.open(kind, begin, f"messages of {instance.program.name}")
 
@@ -334,7 +422,7 @@ def _all_have_room(user: _User, topic: str) -> bool:
 
 def _has_room(user: _User, topic: str) -> bool:
     queue = user.queues.get(topic)
-    return user.budget.used < user.budget.limit if queue is None else queue.has_room
+    return user.budget.has_room if queue is None else queue.has_room
 
 
 def _wait_in(
@@ -351,9 +439,19 @@ def _wait_in(
 
 def _wake_broadcasters(user: _User, member: _Member) -> None:
     """Wakes the broadcasters that wait for the boxes of an instance, where there is room."""
-    if user.broadcasters and member.budget.used < member.budget.limit:
-        topics = {subscription.topic for subscription in member.subscriptions.values()}
+    if not user.broadcasters:
+        return
+    if not member.budget.has_room:  # the user's other messages may leave none
+        _wake_with_room(user, member.messages)
+    else:
+        topics = {subscription.topic for subscription in member.all}
         _wake_where(user.broadcasters, topics, partial(_all_have_room, user))
+
+
+def _wake_with_room(user: _User, messages: MessageBytes | None) -> None:
+    """Wakes broadcasters once a user's messages leave room, if they leave none now."""
+    if messages is not None and not messages.has_room:
+        messages.when_room(user.wake_broadcasters)
 
 
 def _wake_where(

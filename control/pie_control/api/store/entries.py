@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from pie_control.errors import ApiError
-from pie_control.instances.instance import Fence
 from pie_py.config.services import StoreConfig
 
+ON_DISK = 64  # bytes of the disk that a key takes in addition to its text and value, about
 OVERHEAD = 64  # bytes that a key takes in memory in addition to its text
 MOST_UNDER_WAY = 1 << 16  # numbers of an instance's calls, of which some may be done again
 READ_BYTES = 16 << 20  # results of one `run`; what is beyond comes with the next
@@ -47,12 +47,19 @@ class Commit:
     absent: tuple[str, ...]  # keys that must not exist
     writes: tuple[tuple[str, bytes], ...]
     deletes: tuple[str, ...]
-    fence: Fence | None = None  # of the run that it belongs to; only a database looks at it
+    lease: int | None = None  # of its node, which must hold it still; only a database looks at it
     once: tuple[str, int] | None = None  # a durable instance, and the number of its call
 
 
-Operation: TypeAlias = Get | ListKeys | Commit
-Result: TypeAlias = bytes | list[str] | ApiError | None
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Bytes of a user's keys and values, and of what the disk needs beside them."""
+
+    user: str
+
+
+Operation: TypeAlias = Get | ListKeys | Commit | Usage
+Result: TypeAlias = bytes | int | list[str] | ApiError | None
 
 
 def weight(result: Result) -> int:
@@ -126,6 +133,10 @@ class Entries(ABC):
                 return value
             case ListKeys():
                 return self._keys(operation)
+            case Usage(user):
+                statement = 'SELECT bytes + keys * ? FROM usage WHERE "user" = ?'
+                row = self.execute(statement, (ON_DISK, user)).fetchone()
+                return 0 if row is None else int(row[0])
         self.execute("SAVEPOINT one")
         result = None
         try:

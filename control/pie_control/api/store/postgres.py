@@ -29,13 +29,20 @@ PATIENCE_SECONDS = 10.0  # for a database that is away; then operations fail
 # A server that stops within a transaction holds locks of its users for so long at most; one that
 # is cut off is noticed as soon.
 STUCK_MS = 10_000
+_OF_THE_SERVER = {  # its end of a connection that is cut off goes as soon as ours
+    "idle_in_transaction_session_timeout": STUCK_MS,
+    "tcp_keepalives_idle": 5,
+    "tcp_keepalives_interval": 2,
+    "tcp_user_timeout": STUCK_MS,
+    "client_encoding": "UTF8",
+}
 OPTIONS: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "tcp_user_timeout": STUCK_MS,
     "application_name": "pie_py",
-    "options": f"-c idle_in_transaction_session_timeout={STUCK_MS} -c client_encoding=UTF8",
+    "options": " ".join(f"-c {name}={value}" for name, value in _OF_THE_SERVER.items()),
 }
 
 _SCHEMA = (
@@ -53,31 +60,40 @@ _SCHEMA = (
     "CREATE TABLE pie_py_store (format INTEGER NOT NULL)",
     f"INSERT INTO pie_py_store VALUES ({FORMAT})",
 )
-# Of `leases.py` and `launches.py`; they came later, so that a database may lack them.
-_SCHEMA_OF_LAUNCHES = (
+# Of nodes' leases, and of durable instances; they came later, so that a database may lack them.
+_SCHEMA_OF_LEASES = (
     """CREATE TABLE leases (
         number BIGSERIAL PRIMARY KEY,
         life TEXT NOT NULL,
         until TIMESTAMPTZ NOT NULL
     )""",
     "CREATE INDEX leases_until ON leases (until)",
-    """CREATE TABLE launches (
-        name TEXT PRIMARY KEY,  -- of the ids of its instances
+)
+_SCHEMA_OF_JOURNALS = (
+    "DROP TABLE IF EXISTS launches",  # of an earlier pie_py
+    """CREATE TABLE journals (
+        instance TEXT PRIMARY KEY,
         "user" TEXT NOT NULL,
-        program TEXT NOT NULL,  -- its hash
-        args TEXT NOT NULL,  -- JSON
-        runs INTEGER NOT NULL,  -- that it may have
-        run INTEGER NOT NULL,  -- that has begun
-        lease BIGINT REFERENCES leases ON DELETE SET NULL,
-        life TEXT NOT NULL,  -- of the last run's node
-        keep BOOLEAN NOT NULL,
+        lease BIGINT REFERENCES leases ON DELETE SET NULL,  -- of the node that has it
+        life TEXT NOT NULL,  -- of that node, or of the last one
+        ended TIMESTAMPTZ,
         state TEXT,  -- how it has ended
-        text BYTEA,
-        ended TIMESTAMPTZ
+        text BYTEA
     )""",
-    "CREATE INDEX launches_lease ON launches (lease) WHERE lease IS NOT NULL",
-    "CREATE INDEX launches_waiting ON launches (name) WHERE lease IS NULL AND state IS NULL",
-    'CREATE INDEX launches_kept ON launches ("user", ended) WHERE state IS NOT NULL',
+    "CREATE INDEX journals_lease ON journals (lease) WHERE lease IS NOT NULL",
+    "CREATE INDEX journals_free ON journals (instance) WHERE lease IS NULL AND state IS NULL",
+    "CREATE INDEX journals_ended ON journals (ended) WHERE ended IS NOT NULL",
+    """CREATE TABLE journal_parts (
+        instance TEXT NOT NULL REFERENCES journals ON DELETE CASCADE,
+        place BIGINT NOT NULL,  -- bytes of the journal before it
+        data BYTEA NOT NULL,
+        PRIMARY KEY (instance, place)
+    )""",
+    """CREATE TABLE done (  -- calls that have changed the store
+        instance TEXT NOT NULL REFERENCES journals ON DELETE CASCADE,
+        call BIGINT NOT NULL,
+        PRIMARY KEY (instance, call)
+    )""",
 )
 # Of topics in a cluster; as those.
 _SCHEMA_OF_TOPICS = Path(__file__).with_name("topics.sql")
@@ -131,8 +147,8 @@ class SharedDatabase(Entries):
             raise StoreUnusable(
                 f"store.database has format {known}; this pie_py knows {FORMAT}: use a newer one"
             )
-        if "launches" not in tables:
-            for statement in _SCHEMA_OF_LAUNCHES:
+        for table, schema in (("leases", _SCHEMA_OF_LEASES), ("journals", _SCHEMA_OF_JOURNALS)):
+            for statement in schema if table not in tables else ():
                 self.execute(statement)
         if "bus_users" not in tables:
             self._sql.execute(_SCHEMA_OF_TOPICS.read_bytes())
@@ -190,17 +206,14 @@ class SharedDatabase(Entries):
         return results
 
     def _check(self, commit: Commit) -> None:
-        fence = commit.fence
-        if fence is not None:
+        if commit.lease is not None:
             # The row is locked, so that a take-over comes after this transaction or before it.
             found = self.execute(
-                "SELECT 1 FROM launches WHERE name = ? AND run = ? AND lease = ? FOR SHARE", fence
+                "SELECT 1 FROM leases WHERE number = ? FOR KEY SHARE", (commit.lease,)
             )
             if found.fetchone() is None:
                 raise ApiError(
-                    "cancelled",
-                    f"run {fence.run} of {fence.launch} is over: its node has lost its lease, and"
-                    " nothing was changed",
+                    "cancelled", "its node has lost its lease in the database: nothing was changed"
                 )
         super()._check(commit)
 

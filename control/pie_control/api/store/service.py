@@ -19,6 +19,7 @@ from pie_control.api.store.entries import (
     Operation,
     Result,
     StoreUnusable,
+    Usage,
     weight,
 )
 from pie_control.errors import ApiError
@@ -66,6 +67,19 @@ class StoreService:
         self._held: dict[Instance, int] = {}  # bytes of requests and of results not yet taken
         self._waiting: dict[Instance, dict[Future, None]] = {}  # for room
         self._work = trio.Event()
+        self._database: Entries | None = None  # until it is opened
+        self._turn = trio.CapacityLimiter(1)
+
+    async def bytes_of(self, user: str) -> int:
+        """Bytes of a user's keys and values. Raises ApiError `internal`: the store has failed."""
+        if self._database is None:
+            return 0
+        run = partial(self._database.run, [Usage(user)])
+        [found] = await trio.to_thread.run_sync(run, limiter=self._turn)
+        if isinstance(found, ApiError):
+            raise found
+        assert isinstance(found, int)
+        return found
 
     def submit(self, instance: Instance, operation: Operation, future: Future) -> None:
         """Has the future resolved with the operation's result.
@@ -85,10 +99,10 @@ class StoreService:
             )
         if not self._has_room(instance):
             raise self._too_much(instance)
-        if isinstance(operation, Commit) and instance.fence is not None:
-            operation = replace(operation, fence=instance.fence)
         if isinstance(operation, Commit) and instance.durable is not None:
-            operation = replace(operation, once=(instance.id, instance.durable.coming_key))
+            durable = instance.durable
+            once, lease = (instance.id, durable.coming_key), durable.journal.lease
+            operation = replace(operation, once=once, lease=lease)
         request = _Request(instance, operation, future, 0)
         self._hold(request, _size(operation))
         future.on_cancel = partial(self._give_up, request)
@@ -109,8 +123,9 @@ class StoreService:
         Raises:
             StoreUnusable: if the file is damaged, or it or the database can't be opened.
         """
-        limiter = trio.CapacityLimiter(1)
+        limiter = self._turn
         database = await trio.to_thread.run_sync(_opened, self._path, self.config, limiter=limiter)
+        self._database = database
         task_status.started()
         try:
             while True:

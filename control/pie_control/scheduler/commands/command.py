@@ -25,7 +25,7 @@ from pie_py.wire.plan import Batch, BatchResult, Clear, Int32
 if TYPE_CHECKING:
     from pie_control.instances.futures import Future
     from pie_control.instances.timeline import Timeline
-    from pie_control.prefix.provenance import Provenance
+    from pie_control.prefix.provenance import Branch, Provenance
     from pie_py.config.limits import Limits
 
 # What a decode step has one or two of is in lists of Python numbers: a call of NumPy costs more
@@ -301,6 +301,7 @@ class CommandQueue:
         self.prompt_observer: int | None = None
         # Spans of the pages of its newest forward or run, for people who look at an instance.
         self.sees: tuple[list[int], ...] = ()
+        self.branch: Branch | None = None  # what it has run, likewise
 
     @property
     def priority(self) -> int:

@@ -316,6 +316,8 @@ class RunCommand(Command):
         """Records what its pages hold, as so many of its tokens stay in them."""
         if self.trail is not None and self.pages.untouched:
             provenance.ran(self.trail, self.pages.pages.tolist(), self.tokens[:tokens])
+            if self.queue.branch is not None and self.queue.branch.record is self.trail:
+                self.queue.branch.go_on(self.trail)
 
     def fail(self, error: ApiError) -> None:
         """Ends it. What comes after it in its queue does not fail with it."""

@@ -1,6 +1,10 @@
 // Requests to the gateway, with the user's key if one is needed.
 
 const KEY = "pie-key";
+const AGAIN = [502, 503, 504]; // statuses of a server that may answer soon
+
+export const key = () => localStorage.getItem(KEY);
+export const pause = (tries) => new Promise((resolve) => setTimeout(resolve, Math.min(5000, 500 * 2 ** tries)));
 
 async function askForKey() {
   const dialog = document.getElementById("key");
@@ -9,19 +13,22 @@ async function askForKey() {
   localStorage.setItem(KEY, dialog.querySelector("input").value.trim());
 }
 
-export async function request(path, options = {}) {
-  for (;;) {
+// An answer. What only reads is asked again until the server answers; the header says that it is lost.
+export async function request(path, { repeats, ...options } = {}) {
+  repeats ??= !options.method;
+  for (let tries = 0; ; tries++) {
     const headers = { ...options.headers };
-    const key = localStorage.getItem(KEY);
-    if (key) headers.authorization = `Bearer ${key}`;
-    const answer = await fetch(path, { ...options, headers });
-    if (answer.ok) return answer;
-    if (answer.status === 401) {
-      await askForKey();
-      continue;
+    if (key()) headers.authorization = `Bearer ${key()}`;
+    const answer = await fetch(path, { ...options, headers }).catch((error) => {
+      if (!repeats || error.name === "AbortError") throw error;
+    });
+    if (answer?.ok) return answer;
+    if (answer?.status === 401) await askForKey();
+    else if (!answer || (repeats && AGAIN.includes(answer.status))) await pause(tries);
+    else {
+      const body = await answer.json().catch(() => null);
+      throw new Error(body?.error?.message ?? `${answer.status} ${answer.statusText}`);
     }
-    const body = await answer.json().catch(() => null);
-    throw new Error(body?.error?.message ?? `${answer.status} ${answer.statusText}`);
   }
 }
 

@@ -19,6 +19,38 @@ function fill(element, attributes, children) {
   return element;
 }
 
+// A button that copies a text; without HTTPS a browser has the older way alone.
+export function copyButton(textOf, name = "Copy") {
+  const button = make("button", { type: "button", class: "plain small" }, name);
+  button.addEventListener("click", async () => {
+    const area = make("textarea", { class: "hidden" });
+    try {
+      if (navigator.clipboard) await navigator.clipboard.writeText(textOf());
+      else {
+        area.value = textOf();
+        document.body.append(area);
+        area.select();
+        document.execCommand("copy");
+      }
+      button.textContent = "Copied";
+    } catch (error) {
+      button.textContent = error.message;
+    }
+    area.remove();
+    setTimeout(() => (button.textContent = name), 1500);
+  });
+  return button;
+}
+
+// A button that saves a value as a file of JSON.
+export function saveButton(name, file, valueOf) {
+  return make("button", { type: "button", class: "plain small", onclick: async () => {
+    const address = URL.createObjectURL(new Blob([JSON.stringify(await valueOf(), null, 2)], { type: "application/json" }));
+    make("a", { href: address, download: file }).click();
+    URL.revokeObjectURL(address);
+  } }, name);
+}
+
 // A table whose columns are titles and their classes.
 export function table(columns, body, kind = null) {
   const head = Object.entries(columns).map(([name, kinds]) => make("th", { class: kinds }, name));

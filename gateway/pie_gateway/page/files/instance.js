@@ -1,11 +1,14 @@
 // One instance: what it does and says, what it is told, and which pages it shares.
 
 import { json, post } from "./api.js";
-import { age, make, number, svg } from "./dom.js";
+import { calls } from "./calls.js";
+import { age, make, number, saveButton, svg } from "./dom.js";
+import { Forks } from "./forks.js";
 import { pathOf, stopButton } from "./instances.js";
+import { watch } from "./live.js";
+import { launch } from "./programs.js";
 import { doing, Timeline } from "./timeline.js";
 
-const EVERY = 250; // milliseconds between two looks
 const RATE_SECONDS = 2; // over which tokens per second are counted
 const COLUMNS = 256;
 const ROWS = 15; // of each kind
@@ -15,7 +18,7 @@ const ROWS = 15; // of each kind
 function pages(id, told) {
   const columns = Math.min(COLUMNS, told.pages);
   const left = 150, size = Math.min(12, 768 / columns), gap = Math.min(2, size / 4);
-  const contexts = told.contexts.slice(0, ROWS).map(({ queue, places }) => ({ instance: `context ${queue}`, places }));
+  const contexts = told.contexts.filter((each) => each.places.length).slice(0, ROWS).map(({ queue, places }) => ({ instance: `context ${queue}`, places }));
   const rows = [{ instance: id, places: [...Array(told.pages).keys()] }, ...contexts, ...told.sharers.slice(0, ROWS)];
   const shared = new Set(told.sharers.flatMap((other) => other.places));
   const cached = new Set(told.cached);
@@ -67,15 +70,26 @@ export function instance(main, id) {
   const now = make("p", { class: "big", role: "status" }, "…"), list = make("dl"), map = make("div"), log = make("pre");
   const output = make("pre", { class: "output", "aria-live": "polite" }), end = make("p", { class: "end" });
   const text = make("input", { placeholder: "a message to the program; Enter sends it", "aria-label": "Message", required: true });
-  const form = make("form", { class: "row" }, text, make("button", {}, "Send"));
+  const form = make("form", { class: "row" }, text, make("button", {}, "Send")), fault = make("p", { class: "ill", role: "alert" });
   const logs = make("section", { class: "card", hidden: true }, make("h2", {}, "Log"), log);
   const kv = make("section", { class: "card", hidden: true }, make("h2", {}, "Pages"), map);
-  const path = pathOf(id), timeline = new Timeline(path), stop = stopButton(id);
+  const path = pathOf(id), timeline = new Timeline(), forks = new Forks(path), journal = calls(path), stop = stopButton(id);
+  const again = make("button", { class: "plain", hidden: true, onclick: () => launch(told.program_hash, told.args).catch((error) => (fault.textContent = error.message)) }, "Run again");
   const mine = [], seen = []; // messages; times and tokens
-  let after = 0, drawn = "", open = true, told = null;
+  let drawn = "", told = null;
+
+  function take(news) {
+    if (news.error) return (now.textContent = news.error);
+    told = news.told;
+    seen.push({ at: Date.now() / 1e3, tokens: told.generated_tokens });
+    show();
+    forks.take(told.models);
+    timeline.take(news.trace);
+    log.append(news.log.lines.map((line) => `${line.level} ${line.text}\n`).join(""));
+    logs.hidden = !log.textContent;
+  }
 
   function show() {
-    seen.push({ at: Date.now() / 1e3, tokens: told.generated_tokens });
     while (seen.length > 2 && seen.at(-1).at - seen[1].at > RATE_SECONDS) seen.shift();
     const runs = told.state === "running", [first, last] = [seen[0], seen.at(-1)];
     const rate = runs && last.at > first.at ? (last.tokens - first.tokens) / (last.at - first.at) : 0;
@@ -88,41 +102,39 @@ export function instance(main, id) {
     drawn = state;
     if (!runs) end.textContent = told.end || (told.sent_total ? "" : "It has sent nothing and returned nothing.");
     end.className = `end ${told.state}`;
-    form.hidden = stop.hidden = !runs;
+    form.hidden = stop.hidden = !runs && told.state !== "asleep";
+    journal.hidden = !told.durable;
+    again.hidden = told.args_cut;
     const filled = told.models.filter((model) => model.pages);
     kv.hidden = !filled.length;
     map.replaceChildren(...filled.map((model) => pages(id, model)));
   }
 
-  async function look() {
-    try {
-      told = await json(`${path}/inspect`);
-      show();
-      await timeline.look();
-      const lines = await json(`${path}/log?after=${after}`);
-      after = lines.next;
-      log.append(lines.lines.map((line) => `${line.level} ${line.text}\n`).join(""));
-      logs.hidden = !log.textContent;
-    } catch (error) {
-      now.textContent = error.message;
-      return;
-    }
-    if (open) setTimeout(look, told.state === "running" ? EVERY : 4 * EVERY); // its age goes on
+  // All that is known of it, its whole result, too.
+  async function whole() {
+    const { models, ...facts } = told, lines = (await json(`${path}/log`)).lines;
+    const result = facts.ended_ns === null ? null : (await json(`${path}/result`)).text;
+    return { ...facts, result, log: lines, contexts: models.flatMap(({ contexts }) => contexts) };
   }
 
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const said = text.value;
-    text.value = "";
-    mine.push({ after: told?.sent_total ?? 0, text: `${said}\n` });
-    await post(`${path}/messages`, { text: said }).catch((error) => mine.push({ after: told?.sent_total ?? 0, text: `not sent: ${error.message}\n` }));
+    const said = text.value, after = told?.sent_total ?? 0;
+    text.value = fault.textContent = "";
+    try {
+      await post(`${path}/messages`, { text: said });
+      mine.push({ after, text: `${said}\n` });
+    } catch (error) {
+      text.value ||= said; // to be sent again
+      fault.textContent = `not sent: ${error.message}`;
+    }
   });
   main.append(
     make("h1", { class: "id" }, id),
     make("div", { class: "sides" },
-      make("section", { class: "card" }, now, list, make("div", { class: "row" }, stop)),
-      make("section", { class: "card grow" }, make("h2", {}, "Output"), output, end, form)),
-    timeline.element, kv, logs);
-  look();
-  return { close: () => (open = false) };
+      make("section", { class: "card" }, now, list, make("div", { class: "row" }, stop, again, saveButton("Save as JSON", `${id}.json`, whole), saveButton("Save trace", `${id}.trace.json`, () => json(`${path}/trace`)))),
+      make("section", { class: "card grow" }, make("h2", {}, "Output"), output, end, form, fault)),
+    forks.element, journal, timeline.element, kv, logs);
+  const stopWatching = watch(id, take), aging = setInterval(() => told?.ended_ns && show(), 1000);
+  return { close: () => (stopWatching(), clearInterval(aging)) };
 }

@@ -11,7 +11,10 @@ export function stopButton(id) {
   const stop = make("button", { class: "bad", "aria-label": `Stop ${id}` }, "Stop");
   stop.addEventListener("click", async () => {
     stop.disabled = true;
-    await request(pathOf(id), { method: "DELETE" }).catch((error) => (stop.title = error.message));
+    await request(pathOf(id), { method: "DELETE", repeats: true }).catch((error) => {
+      stop.title = error.message;
+      stop.disabled = false;
+    });
   });
   return stop;
 }

@@ -1,6 +1,5 @@
 // An instance over time: its waits and its batches, as `pie-py trace` writes them.
 
-import { json } from "./api.js";
 import { make, seconds, svg } from "./dom.js";
 
 const KEPT = 20000; // spans
@@ -8,7 +7,7 @@ const WIDTH = 1000;
 const LANES = { wait: [4, 26], batch: [40, 22] }; // top and height of each
 const WINDOWS = [0.2, 1, 10, 60]; // seconds
 const MODEL = ["take-sample", "take-dist", "take-run-text", "take-attention"];
-const NAMES = { ...Object.fromEntries(MODEL.map((kind) => [kind, "the model"])), take: "its commands", "take-grammar": "a grammar", "take-text": "a message", "take-blob": "bytes" };
+const NAMES = { ...Object.fromEntries(MODEL.map((kind) => [kind, "the model"])), take: "its commands", reader: "its reader", "take-grammar": "a grammar", "take-text": "a message", "take-blob": "bytes" };
 
 const nameOf = (kind) => (kind.startsWith("client of ") ? "a message" : NAMES[kind] ?? kind);
 
@@ -26,10 +25,8 @@ function kindOf(span) {
 }
 
 export class Timeline {
-  constructor(path) {
-    this.path = path;
+  constructor() {
     this.spans = [];
-    this.next = 0;
     this.told = null;
     this.drawing = make("div");
     this.window = make("select", { "aria-label": "time shown", onchange: () => this.draw() },
@@ -41,10 +38,8 @@ export class Timeline {
       make("div", { class: "legend" }, legend.map(([name, kind]) => make("span", {}, make("i", { class: kind }), name))));
   }
 
-  async look() {
-    const told = await json(`${this.path}/trace?after=${this.next}`);
+  take(told) {
     this.told = told;
-    this.next = told.next;
     this.spans.push(...told.spans);
     if (this.spans.length > KEPT) this.spans.splice(0, this.spans.length - KEPT);
     this.draw();

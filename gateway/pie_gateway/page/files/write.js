@@ -14,6 +14,7 @@ async def write(fork: Context) -> None:
 
 async def main(args: list[str]) -> str:
     context = Context(Model.load()).fill(args[0])
+    await context.flush()
     forks = [context.fork() for _ in range(3)]  # they share the prompt's pages
     await gather(*map(write, forks))  # their steps are batched
     return "done"

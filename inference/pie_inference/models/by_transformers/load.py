@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import structlog
 import torch
 
 from pie_inference.checkpoints.loader import checked_number, stored_tensors
@@ -17,6 +18,8 @@ from pie_inference.errors import LoadError
 from pie_inference.models.by_transformers.interface import register
 from pie_inference.models.by_transformers.network import ByTransformers
 from pie_inference.models.spec import LONGEST, Config
+
+log = structlog.get_logger("pie.worker.load")
 
 LEAST = 5, 24  # of transformers, whose interfaces these are
 POSITIONS = (
@@ -56,7 +59,12 @@ def class_names() -> set[str]:
 
 
 def load(
-    name: str, checkpoint: Config, folder: Path | None, dtype: torch.dtype, device: torch.device
+    name: str,
+    checkpoint: Config,
+    folder: Path | None,
+    dtype: torch.dtype,
+    device: torch.device,
+    quantize: str | None = None,
 ) -> ByTransformers:
     """The network of a checkpoint, or with random weights, by transformers' class of that name.
     Raises `LoadError` if the checkpoint is not what it expects, or the class cannot be served.
@@ -68,10 +76,14 @@ def load(
     text = module.config.get_text_config(decoder=True)
     with torch.inference_mode():
         try:
-            return ByTransformers(module, positions_of(text, checkpoint), dtype)
+            positions = positions_of(text, checkpoint)
+            made = ByTransformers(module, positions, dtype, folder, quantize)
         except Exception as error:
             why = error if isinstance(error, LoadError) else f"{type(error).__name__}: {error}"
             raise LoadError(f"{kind.__name__} by transformers: {why}{_hint(text)}") from error
+    if made.no_images:
+        log.warning("a model reads text alone", model=name, why=made.no_images)
+    return made
 
 
 def check(name: str, checkpoint: Config, folder: Path) -> None:

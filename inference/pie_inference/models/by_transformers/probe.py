@@ -15,6 +15,7 @@ import torch
 from pie_inference.attention import Window
 from pie_inference.attention.scores import softmax_beside
 from pie_inference.errors import LoadError
+from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.by_transformers.interface import Asked, Attend, MaskFunction, Mixer
 from pie_inference.models.by_transformers.layers import Call, Layers, window_of
 from pie_inference.models.by_transformers.states import Remembered, StateSizes
@@ -28,8 +29,9 @@ Run = Callable[[torch.Tensor, torch.Tensor, Attend], torch.Tensor]
 class Whole(Attend):
     """Attention of one text, by its definition; notes what the layers ask."""
 
-    def __init__(self, positions: int) -> None:
-        """Takes how many positions the model has."""
+    def __init__(self, positions: int, images: ImageInputs | None = None) -> None:
+        """Takes how many positions the model has, and an image whose inputs see each other."""
+        self._images = images
         self.calls: list[Call] = []
         self.windows: list[Window | None] = []
         self.states: list[StateSizes] = []
@@ -41,6 +43,10 @@ class Whole(Attend):
         own = torch.arange(rows, device=device)
         none = torch.zeros(1, 1, 1, 1, dtype=torch.int64, device=device)
         made = seen(none, none, own.view(1, 1, -1, 1), own.view(1, 1, 1, -1)).contiguous()
+        if self._images is not None:
+            first = torch.full_like(own, -1)
+            first[self._images.rows] = self._images.rows - self._images.places[:, 0]
+            made = made | ((first[:, None] == first) & (first[:, None] >= 0))
         self._masks[made.data_ptr()] = made, lambda *at: seen(*(x.to(device) for x in at)).cpu()
         return made
 

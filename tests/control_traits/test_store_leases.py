@@ -1,4 +1,4 @@
-"""Leases and launches in a real PostgreSQL: who may run what, and whose commits count."""
+"""Leases and journals in a real PostgreSQL: who may write what, and whose commits count."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import psycopg
 import pytest
 from support.postgres import Postgres
 
 from pie_cluster.database.statements import Connection, DatabaseAway, Statements
-from pie_cluster.database.tables import Launch, Launches, Leases, Topics
+from pie_cluster.database.tables import Journals, Leases, Topics
 from pie_control.api.store.entries import Commit, Get
-from pie_control.api.store.postgres import SharedDatabase
+from pie_control.api.store.postgres import OPTIONS, SharedDatabase
 from pie_control.errors import ApiError
-from pie_control.instances.instance import Fence
 from pie_py.config.services import StoreConfig
 
-pytest.importorskip("psycopg")
+psycopg = pytest.importorskip("psycopg")
 
 
 @pytest.fixture
@@ -27,10 +25,6 @@ def address(postgres: Postgres) -> Iterator[str]:
     with postgres.database() as address:
         SharedDatabase(StoreConfig(database=address)).close()
         yield address
-
-
-def launch(name: str, lease: int, *, runs: int = 2, keep: bool = False) -> Launch:
-    return Launch(name, "ann", "0" * 64, ["a\0b", "é"], runs, 1, lease, "n1.1", keep)
 
 
 def end(table: Leases, lease: int) -> None:
@@ -49,9 +43,19 @@ def test_a_lease_that_is_renewed_cannot_be_taken(address: str) -> None:
     assert not table.take_over(lease, until)
     assert not table.expired()
     table.give_back(lease)
-    end(table, lease)
     assert not table.renew(lease)
     assert table.hold("n1.1") > lease  # the same life of another cluster is another lease
+
+
+def test_both_ends_of_a_connection_notice_that_it_is_cut_off(address: str) -> None:
+    """The server's end would stay for two hours, with its place among the connections."""
+    ask = "SELECT name, reset_val FROM pg_settings WHERE source = 'client' AND name LIKE 'tcp%'"
+    with psycopg.connect(address, **OPTIONS) as sql:
+        assert dict(sql.execute(ask).fetchall()) == {
+            "tcp_keepalives_idle": "5",
+            "tcp_keepalives_interval": "2",
+            "tcp_user_timeout": "10000",
+        }
 
 
 def test_topics_are_called_and_kept_with_a_lease_alone(address: str) -> None:
@@ -129,80 +133,60 @@ def rows(address: str, *tables: str) -> int:
     return sum(found._all(f"SELECT count(*) FROM bus_{name}", ())[0][0] for name in names)
 
 
-def test_a_launch_runs_once_more_and_its_former_run_changes_nothing(address: str) -> None:
-    table, leases = Launches(Connection(address)), Leases(Connection(address))
+def test_a_journal_is_written_under_the_present_lease_alone(address: str) -> None:
+    table, leases = Journals(Connection(address)), Leases(Connection(address))
     store = SharedDatabase(StoreConfig(database=address))
 
-    def commit(fence: Fence) -> object:
-        (result,) = store.run([Commit("ann", (), (), (("k", str(fence.run).encode()),), (), fence)])
+    def commit(lease: int, call: int, value: bytes) -> object:
+        writes = (("k", value),)
+        (result,) = store.run([Commit("ann", (), (), writes, (), lease, ("a-1@n1.1", call))])
         return result.code if isinstance(result, ApiError) else result
 
     first, other = leases.hold("n1.1"), leases.hold("n2.1")
-    assert table.record(launch("a-1", first))
-    assert not table.record(launch("a-1", other))
-    former = Fence("a-1", 1, first)
-    assert commit(former) is None
-    assert not table.claim("a-1", 1, other, "n2.1")  # it runs
+    for _ in range(2):  # as after a connection that was lost with the answer
+        assert table.create("a-1@n1.1", "ann", first, "n1.1", b"head")
+        assert table.append(first, [("a-1@n1.1", 4, b"one")])
+        assert commit(first, 1, b"1") is None
+    assert not table.claim(other, "n2.1", 9)  # it is held
     end(leases, first)
-    assert commit(former) == "cancelled"
-    assert not table.finish(former, "finished", "late")
-    (waits,) = table.waiting()
-    assert (waits.args, waits.run, waits.life) == (["a\0b", "é"], 1, "n1.1")
+    assert not table.append(first, [("a-1@n1.1", 7, b"late")])
+    assert not table.create("b-1@n1.1", "ann", first, "n1.1", b"head")
+    assert commit(first, 2, b"late") == "cancelled"
     claimed = threading.Barrier(4)
 
-    def claim(_: int) -> bool:
-        own = Launches(Connection(address))
+    def claim(_: int) -> list[str]:
+        own = Journals(Connection(address))
         claimed.wait()
-        return own.claim("a-1", 1, other, "n2.1")
+        return own.claim(other, "n2.1", 9)
 
     with ThreadPoolExecutor(4) as pool:
-        assert sorted(pool.map(claim, range(4))) == [False, False, False, True]
-    assert commit(former) == "cancelled"
-    assert commit(Fence("a-1", 2, other)) is None
-    assert store.run([Get("ann", "k")]) == [b"2"]
-    end(leases, other)
-    assert not table.waiting()  # both runs are lost
-    table.give_up()
-    assert table.find("a-1") is None
+        assert sorted(pool.map(claim, range(4))) == [[], [], [], ["a-1@n1.1"]]
+    assert table.append(other, [("a-1@n1.1", 7, b"two")])
+    assert table.read("a-1@n1.1") == b"headonetwo"
+    assert commit(other, 1, b"again") is None  # it was done
+    assert store.run([Get("ann", "k")]) == [b"1"]
     store.close()
 
 
-def test_a_run_that_has_not_begun_does_not_count(address: str) -> None:
-    table, leases = Launches(Connection(address)), Leases(Connection(address))
-    first, other = leases.hold("n1.1"), leases.hold("n2.1")
-    table.record(launch("a-1", first))
-    table.record(launch("b-1", first))
-    table.undo(Fence("b-1", 1, first))
-    assert table.find("b-1") is None
-    end(leases, first)
-    assert table.claim("a-1", 1, other, "n2.1")
-    table.undo(Fence("a-1", 2, other))
-    (waits,) = table.waiting()
-    assert (waits.name, waits.run) == ("a-1", 1)
-    with pytest.raises(DatabaseAway, match="foreign key"):
-        table.claim("a-1", 1, first, "n1.1")  # by a lease that is over
-
-
-def test_results_are_kept_if_they_are_to_be(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, leases = Launches(Connection(address)), Leases(Connection(address))
-    lease = leases.hold("n1.1")
-    for name, keep in (("gone-1", False), ("kept-1", True)):
-        table.record(launch(name, lease, runs=1, keep=keep))
-        for _ in range(2):  # as after a connection that was lost with the answer
-            assert table.finish(Fence(name, 1, lease), "finished", "a\0é")
-    assert table.find("gone-1") is None
-    found = table.find("kept-1")
-    assert found is not None
-    assert (found.state, found.text, found.lease) == ("finished", "a\0é", None)
-    table.record(launch("lost-1", lease, runs=1, keep=True))
-    end(leases, lease)
-    table.give_up()
-    lost = table.find("lost-1")
-    assert lost is not None
-    assert (lost.state, lost.text[:28]) == ("failed", "node-lost: node n1.1 has end")
-    monkeypatch.setattr("pie_cluster.database.tables.MOST_KEPT", 1)
-    lease = leases.hold("n1.2")
-    table.record(launch("new-1", lease, keep=True))
-    assert table.finish(Fence("new-1", 1, lease), "killed", "")
-    with psycopg.connect(address) as sql:
-        assert sql.execute("SELECT name FROM launches").fetchall() == [("new-1",)]
+def test_an_end_is_known_until_it_is_old(address: str) -> None:
+    table, leases = Journals(Connection(address)), Leases(Connection(address))
+    lease, other = leases.hold("n1.1"), leases.hold("n2.1")
+    table.create("a-1@n1.1", "ann", lease, "n1.1", b"head")
+    table.append(lease, [("a-1@n1.1", 4, b"end")])
+    table.end("a-1@n1.1", other, "failed", "not its own")
+    assert table.find("a-1@n1.1") == ("ann", "n1.1", True, None, "")
+    table.end("a-1@n1.1", lease, "finished", "a\0é")
+    leases.end("n1.1")
+    assert table.find("a-1@n1.1") == ("ann", "n1.1", False, "finished", "a\0é")
+    assert table.claim(other, "n2.1", 9) == ["a-1@n1.1"]  # its client may read yet
+    third = leases.hold("n3.1")
+    assert not table.rewind("a-1@n1.1", third, "n3.1", b"head")  # another node has it
+    assert table.rewind("a-1@n1.1", other, "n2.1", b"head")
+    assert table.read("a-1@n1.1") == b"head"
+    assert table.find("a-1@n1.1") == ("ann", "n2.1", True, None, "a\0é")
+    table.end("a-1@n1.1", other, "finished", "b")
+    table.drop_old(60.0)
+    assert table.find("a-1@n1.1") is not None
+    table.drop_old(-1.0)
+    assert table.find("a-1@n1.1") is None
+    assert table.read("a-1@n1.1") is None

@@ -1,0 +1,123 @@
+"""Durable instances and others over a crash: messages, children, saved contexts."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from support.durable import MODELS
+from support.servers import Server
+
+CHILD = """\
+from inferlet import session
+
+async def main(word: str) -> str:
+    return word + await session.receive()
+"""
+
+# With no crash the client sends `go` at once.
+PARENT = """\
+import asyncio
+from inferlet import Context, Model, PieError, Sampler, messaging, runtime, session
+
+async def main(child: str, story: str) -> str:
+    model = Model.load()
+    saved = Context(model).fill("Once upon a time there was a dog")
+    await saved.flush()
+    saved.save(story)
+    heard = messaging.subscribe("news")
+    first = await heard.receive()
+    for word in ("one", "two", "three"):
+        await messaging.push("work", word)
+    got = [await messaging.pull("work")]
+    grown = asyncio.ensure_future(runtime.launch(child, "--word", "grown "))
+    opened = Context.open(model, story).fill(" that")
+    drafter = Context(model).fill("Once upon a time there was a dog that")
+    generation = opened.generate(Sampler(seed=3), max_tokens=8, speculate=4, drafter=drafter)
+    session.send(await generation.collect_text())
+    line = await session.receive()
+    got += [await messaging.pull("work"), await messaging.pull("work")]
+    rest = await heard.receive()
+    count = await messaging.broadcast("others", "hear")
+    try:
+        saved.save(story)
+        again = "saved"
+    except PieError as error:
+        again = error.code
+    return f"{first} {rest} {got} {line} {await grown} {count} {again}"
+"""
+
+TELL = """\
+from inferlet import messaging, session
+
+async def main() -> str:
+    heard = []
+    while (word := await session.receive()) != "end":
+        heard.append(await messaging.broadcast("news", word))
+        session.send(str(heard[-1]))
+    return str(heard)
+"""
+
+RESULT = "a b ['one', 'two', 'three'] go grown up 0 already-exists"
+
+
+def child_of(client: Any, parent: str) -> str:
+    while True:
+        for one in client.instances(ended=True):
+            if one["parent"] == parent:
+                found: str = one["id"]
+                return found
+        time.sleep(0.05)
+
+
+def begin(client: Any, story: str = "a") -> tuple[str, str, str]:
+    """A parent that waits for its client, its child, and one that tells it news."""
+    child = client.upload(CHILD.encode(), "child")
+    program = client.upload(PARENT.encode(), "parent")
+    parent = client.launch(program, ["--child", child, "--story", story], durable=True)
+    tell = client.launch(client.upload(TELL.encode(), "tell"), durable=True)
+    while True:
+        tell.send("a")
+        if tell.receive() == "1":
+            break
+    assert parent.receive() is not None, parent.result()
+    return parent.id, child_of(client, parent.id), tell.id
+
+
+def finish(client: Any, parent: str, child: str, tell: str) -> None:
+    client.send(tell, "b")
+    assert client.attach(tell).receive() in "01"
+    client.send(tell, "end")
+    assert client.result(tell).endswith("1, 1]")
+    client.send(child, "up")
+    client.send(parent, "go")
+    assert client.result(parent) == RESULT
+    assert client.result(child) == "grown up"
+
+
+def test_over_a_crash_of_server_and_worker() -> None:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        server = Server(folder, models=MODELS).__enter__()
+        with server.client() as client:
+            ids = begin(client)
+        server.process.kill()
+        server.process.wait()
+        with Server(folder, models=MODELS) as server, server.client() as client:
+            finish(client, *ids)
+            ids = begin(client, "b")
+            server.worker.kill()
+            finish(client, *ids)
+
+
+def test_asleep() -> None:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        settings = {"models": MODELS, "durable": {"idle_seconds": 0.3}}
+        with Server(folder, **settings) as server, server.client() as client:
+            ids = begin(client)
+            while any(one["state"] != "asleep" for one in client.instances()):
+                time.sleep(0.05)
+            finish(client, *ids)

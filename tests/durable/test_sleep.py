@@ -1,0 +1,107 @@
+"""Durable instances that wait are put away, and come back when something comes."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.durable import journal_of
+from support.servers import Server
+
+from pie_control.journal.file import framed, read_entries
+from pie_py.client import InferletFailed
+
+IDLE = {"durable": {"idle_seconds": 0.3}}
+
+AGENT = """\
+import asyncio
+from inferlet import Context, Model, Sampler, runtime, session, store
+
+async def main(seconds: int = 0) -> str:
+    context = Context(Model.load()).fill("Once upon a time")
+    text = await context.generate(Sampler(seed=1), max_tokens=12).collect_text()
+    count = await store.update("count", lambda old: str(int(old or b"0") + 1))
+    session.send(text)
+    if seconds:
+        await runtime.sleep(seconds)
+        return "the time has come"
+    line = await session.receive()
+    session.send(line)
+    line += await session.receive()
+    context.fill(line)
+    more = await context.generate(Sampler(seed=2), max_tokens=12).collect_text()
+    return f"{count.decode()}:{line}:{more}"
+"""
+
+
+def state_of(client: Any, instance: str) -> dict[str, Any]:
+    return next(one for one in client.instances(ended=True) if one["id"] == instance)
+
+
+def until_asleep(client: Any, *instances: str) -> None:
+    while any(state_of(client, one)["state"] != "asleep" for one in instances):
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        yield Path(name)
+
+
+def test_one_that_sleeps_comes_back(folder: Path) -> None:
+    with Server(folder) as server, server.client() as client:
+        program = client.upload(AGENT.encode(), "agent")
+        plain = client.launch(program)
+        begun = plain.receive()
+        plain.send("a")
+        plain.send("b")
+        rest = plain.result().partition(":")[2]
+    with Server(folder, **IDLE) as server, server.client() as client:
+        first = client.launch(program, durable=True)
+        other = client.launch(program, durable=True, detached=True)
+        assert first.receive() == begun
+        until_asleep(client, first.id, other.id)
+        found = state_of(client, first.id)
+        assert (found["pages"], found["cpu_ms"], found["waits"]) == (0, 0.0, [])
+        first.send("a")
+        assert first.receive() == "a"
+        until_asleep(client, first.id)
+        first.send("b")
+        assert first.result().partition(":")[2] == rest
+        client.kill(other.id)
+        with pytest.raises(InferletFailed, match="killed"):
+            client.attach(other.id).result()
+
+
+def test_sleepers_sleep_on_over_a_restart(folder: Path) -> None:
+    server = Server(folder, **IDLE).__enter__()
+    with server.client() as client:
+        program = client.upload(AGENT.encode(), "agent")
+        first = client.launch(program, durable=True, detached=True)
+        late = client.launch(program, ["--seconds", "9999"], durable=True, detached=True)
+        until_asleep(client, first.id, late.id)
+    server.process.kill()
+    server.process.wait()
+    path = journal_of(folder / "data", late.id)
+    entries, _ = read_entries(path.read_bytes())
+    (place,) = (n for n, entry in enumerate(entries[1:], 1) if entry[0] == "due")
+    entries[place][2] = entries[-1][1] = time.time_ns()  # the time has come meanwhile
+    assert entries[-1][0] == "asleep"
+    path.write_bytes(b"".join(map(framed, entries)))
+    with Server(folder, durable={"idle_seconds": 60}) as server, server.client() as client:
+        assert state_of(client, first.id)["state"] == "asleep"
+        assert client.result(late.id) == "the time has come"
+        attached = client.attach(first.id)
+        begun = attached.receive()
+        assert state_of(client, first.id)["state"] == "asleep"
+        attached.send("a")
+        assert attached.receive() == "a"
+        assert state_of(client, first.id)["state"] == "running"
+        attached.send("b")
+        assert attached.result().startswith("2:ab:")
+        assert begun

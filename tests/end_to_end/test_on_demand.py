@@ -1,0 +1,175 @@
+"""Models that are loaded when they are first asked for, by workers of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.child_processes import command_line
+from support.servers import Server
+
+from pie_py.client import InferletFailed, RpcError
+from pie_py.client.sync import Client
+
+EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
+ANSWER = """
+from inferlet import Context, Model, Sampler
+
+async def main(args):
+    context = Context(Model.load(args[0]))
+    context.append([5, 6, 7])
+    generator = context.generate(Sampler.argmax(), max_tokens=4, stop=[])
+    return str(await generator.collect_tokens())
+"""
+HOLDER = """
+from inferlet import Context, Model, Sampler, session
+
+async def main(args):
+    context = Context(Model.load(args[0]))
+    context.append([5, 6, 7])
+    await context.flush()
+    session.send("holds")
+    await session.receive()
+    generator = context.generate(Sampler.argmax(), max_tokens=4, stop=[])
+    return str(await generator.collect_tokens())
+"""
+
+
+def checkpoint(folder: Path, name: str) -> dict[str, Any]:
+    shutil.copytree(EMBEDDED, folder / name)
+    return {"source": str(folder / name), "on_demand": True, "kv_pages": 256, "host_pages": 0}
+
+
+@pytest.fixture
+def server(short_folder: Path) -> Iterator[Server]:
+    """With room for one of two models, and a third that is damaged."""
+    models = [checkpoint(short_folder, name) for name in ("one", "two", "damaged")]
+    (short_folder / "damaged" / "config.json").write_text("{")
+    with Server(short_folder, models=models, on_demand={"most": 1, "wait_seconds": 4}) as server:
+        yield server
+
+
+def workers(server: Server) -> list[psutil.Process]:
+    children = psutil.Process(server.process.pid).children(recursive=True)
+    return [child for child in children if "pie_inference" in command_line(child)]
+
+
+def states(client: Client) -> dict[str, str]:
+    return {each["name"]: each["state"] for each in client.models(unloaded=True)}
+
+
+def until(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + 300
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_each_is_loaded_when_a_program_asks_and_the_other_goes(server: Server) -> None:
+    with server.client() as client:
+        assert client.models() == []
+        assert states(client) == {"one": "unloaded", "two": "unloaded", "damaged": "unloaded"}
+        assert not workers(server)
+        program = client.upload(ANSWER.encode(), "answer")
+        asked = client.launch(program, ["one"])
+        text = asked.result()
+        assert "waits for the model one" in str(client.logs(asked.id)["lines"])
+        assert states(client)["one"] == "loaded"
+        assert client.launch(program, ["two"]).result() == text
+        assert (states(client)["one"], states(client)["two"]) == ("unloaded", "loaded")
+        assert len(workers(server)) == 1
+        assert client.launch(program, ["one"]).result() == text
+
+
+def test_a_program_that_holds_pages_keeps_its_model(server: Server) -> None:
+    with server.client() as client, server.client() as other:
+        program, holder = (client.upload(c.encode(), "p") for c in (ANSWER, HOLDER))
+        held = client.launch(holder, ["one"])
+        assert held.receive() == "holds"
+        with pytest.raises(RpcError, match="busy: model 'one' is in use"):
+            client.unload_model("one")
+        waits = other.launch(program, ["two"])
+        until(lambda: any("waits for memory" in text for text in client.server_info()["doing"]))
+        assert states(client)["one"] == "loaded"
+        held.send("go on")
+        assert held.result()
+        assert waits.result()
+        assert states(client)["one"] == "unloaded"
+
+
+def test_a_damaged_one_fails_for_who_asked_alone(server: Server) -> None:
+    with server.client() as client:
+        program, holder = (client.upload(c.encode(), "p") for c in (ANSWER, HOLDER))
+        failed = client.launch(program, ["damaged"])
+        with pytest.raises(InferletFailed, match=r"failed-dependency: model 'damaged' cannot be"):
+            failed.result()
+        held = client.launch(holder, ["one"])
+        assert held.receive() == "holds"
+        with pytest.raises(RpcError, match=r"out-of-resources: .*1 are loaded.*in use are one"):
+            client.load_model("damaged")
+        held.send("go on")
+        assert held.result()
+        with pytest.raises(RpcError, match=r"failed-dependency: .*config\.json"):
+            client.load_model("damaged")
+        assert client.launch(program, ["one"]).result()
+
+
+def test_a_worker_that_is_killed_as_it_loads_or_serves(server: Server) -> None:
+    with server.client() as client, server.client() as other:
+        program, holder = (client.upload(c.encode(), "p") for c in (ANSWER, HOLDER))
+        asked = client.launch(program, ["one"])
+        until(lambda: workers(server))
+        os.kill(workers(server)[0].pid, signal.SIGKILL)
+        with pytest.raises(InferletFailed, match=r"failed-dependency: .*status -9 before"):
+            asked.result()
+        held = client.launch(holder, ["one"])
+        assert held.receive() == "holds"
+        os.kill(workers(server)[0].pid, signal.SIGKILL)
+        with pytest.raises(InferletFailed, match="worker-lost: the inference worker of one"):
+            held.result()
+        assert other.launch(program, ["one"]).result()
+
+
+def test_an_idle_one_goes_and_operators_say_when(short_folder: Path) -> None:
+    models = [{"source": "pie-tiny"}, checkpoint(short_folder, "one")]
+    with (
+        Server(short_folder, models=models, on_demand={"idle_seconds": 0.3}) as server,
+        server.client() as client,
+    ):
+        client.load_model("one", keep=1e6)
+        assert [each["name"] for each in client.models()] == ["pie-tiny", "one"]
+        program = client.upload(ANSWER.encode(), "p")
+        assert client.launch(program, ["one"]).result()
+        assert len(workers(server)) == 2
+        client.unload_model("one")
+        assert len(workers(server)) == 1
+        client.load_model("one")
+        until(lambda: states(client)["one"] == "unloaded")
+        # The model that serves from the start is nobody's to unload.
+        with pytest.raises(RpcError, match="unknown-model"):
+            client.unload_model("pie-tiny")
+        assert client.launch(program, ["pie-tiny"]).result()
+
+
+def test_memory_is_a_bound(short_folder: Path) -> None:
+    models = [checkpoint(short_folder, name) for name in ("one", "two")]
+    with (
+        Server(short_folder, models=models, on_demand={"memory": 500 << 20}) as server,
+        server.client() as client,
+    ):
+        client.load_model("one")
+        client.load_model("two")
+        assert (states(client)["one"], states(client)["two"]) == ("unloaded", "loaded")
+    with (
+        Server(short_folder, models=models, on_demand={"memory": 50 << 20}) as server,
+        server.client() as client,
+        pytest.raises(RpcError, match=r"out-of-resources: .* of on_demand\.memory's 52,428,800"),
+    ):
+        client.load_model("one")
