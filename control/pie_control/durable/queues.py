@@ -44,7 +44,7 @@ class Queues:
         except DamagedJournal as error:
             log.error("messages of work queues are lost", reason=str(error))
             path.rename(path.with_name(path.name + ".damaged"))
-            entries = error.entries
+            entries = list(error.entries)
         for kind, *rest in entries:
             if kind == "push":
                 user, topic, sender, number, message = rest
