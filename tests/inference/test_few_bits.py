@@ -239,7 +239,8 @@ def test_a_plain_checkpoint_is_rounded_on_request(quantize: str, tmp_path: Path)
         outer = name.startswith(("lm_head", "model.embed_tokens"))
         tensors[name] = rounded(tensors[name], 8 if outer else int(quantize[3:])).rows()
     as_rounded = plain_copy(folder, tmp_path / "rounded", tensors)
-    torch.testing.assert_close(logits(rig), logits(Rig(as_rounded)), rtol=1e-4, atol=1e-4)
+    near = 2e-3 if multiplies_integers() else 1e-4
+    torch.testing.assert_close(logits(rig), logits(Rig(as_rounded)), rtol=near, atol=near)
 
 
 def test_rounding_needs_a_compiler(

@@ -119,19 +119,23 @@ def decoded(rig: Rig, change: Change = lambda steps: steps) -> torch.Tensor:
 
 
 def assert_as_by_layers(
-    folder: Path, change: Change = lambda steps: steps, integers: bool = False, **config: Any
+    folder: Path,
+    change: Change = lambda steps: steps,
+    read: Callable[[Rig, Change], torch.Tensor] = decoded,
+    integers: bool = False,
+    **config: Any,
 ) -> None:
     """In float32 but for the order of sums, or a fiftieth of what bfloat16 loses where kernels
     multiply `integers`; in bfloat16 no further from that than by layers.
     """
-    exact = decoded(by_layers(served(folder, **config)), change)
-    found = decoded(served(folder, **config), change)
-    error = (decoded(by_layers(served(folder, "bfloat16", **config)), change) - exact).norm()
+    exact = read(by_layers(served(folder, **config)), change)
+    found = read(served(folder, **config), change)
+    error = (read(by_layers(served(folder, "bfloat16", **config)), change) - exact).norm()
     if integers or multiplies_integers():
         assert (found - exact).norm() < error / 50
     else:
         torch.testing.assert_close(found, exact, rtol=1e-4, atol=5e-4)
-    assert (decoded(served(folder, "bfloat16", **config), change) - exact).norm() < 1.25 * error
+    assert (read(served(folder, "bfloat16", **config), change) - exact).norm() < 1.25 * error
 
 
 def test_steps_are_those_of_the_layers(folder: Path) -> None:
@@ -168,7 +172,7 @@ def forks(rig: Rig) -> list[Stream]:
     return found
 
 
-def forked(rig: Rig) -> torch.Tensor:
+def forked(rig: Rig, _: Change) -> torch.Tensor:
     """Logits of some steps of these, with guesses, a mask, and a prompt that attends in tiles."""
     sequences = forks(rig)
     found = []
@@ -204,21 +208,18 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
 
 def test_rows_attend_together_to_what_they_share(folder: Path, groups: list[list[int]]) -> None:
-    exact = forked(by_layers(served(folder)))
-    torch.testing.assert_close(forked(served(folder)), exact, rtol=1e-4, atol=5e-4)
+    assert_as_by_layers(folder, read=forked)
     first, masked, prompt = groups[-3:]
     # Two rows are the third fork's, five the sixth's; three that share 128 keys are too few.
     assert first == [0, 256, 128, 0, 0, 256, 128, *[256] * 5, 128, 0, 256, 128]
     assert masked == [*first[:5], 0, *first[6:]]
     assert prompt[-60:] == [0] * 60
-    error = (forked(by_layers(served(folder, "bfloat16"))) - exact).norm()
-    assert (forked(served(folder, "bfloat16")) - exact).norm() < 1.25 * error
 
 
 def test_rows_of_a_deterministic_model_attend_alone(
     tmp_path: Path, groups: list[list[int]]
 ) -> None:
-    forked(served(make("groups of 3", tmp_path), deterministic=True))
+    forked(served(make("groups of 3", tmp_path), deterministic=True), list)
     assert not groups
 
 
