@@ -183,7 +183,7 @@ class Behaviours:
 
     condemn = kill
 
-    def instances(self, user: str | None = None, asleep: int | None = None) -> list[Instance]:
+    def instances(self, user: str | None = None) -> list[Instance]:
         return [i for i in self._all.values() if user in (None, i.user)]
 
     def find(self, instance_id: str, user: str | None) -> Instance:

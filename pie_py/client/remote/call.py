@@ -21,7 +21,6 @@ from pie_py.client.remote.values import CannotTravel, loads
 from pie_py.config.printable import printable
 
 MARK = b"\0call "  # begins the messages of `guests/main.py`
-SENT = "function-"  # begins the names of their programs
 
 
 class Call:
@@ -195,7 +194,7 @@ class Sender:
             if self._uploaded[0] != program:
                 self._uploaded = (
                     program,
-                    await self._client.upload(program, name=f"{SENT}{self.reach.name}"[:64]),
+                    await self._client.upload(program, name=self.reach.program_name),
                 )
         return await self._client.launch(self._uploaded[1], [request])
 

@@ -105,6 +105,7 @@ class Reach:
         self._named = named
         self._home = target.__module__
         self.name = re.sub(r"\W", "", target.__name__)[:64]
+        self.program_name = f"function-{self.name}"[:64]
         self.module = _module_name(self._home)
         self.types: dict[str, type] = {}
         self._bound: dict[str, Any] = {}  # global names in the inferlet, and what they mean here
@@ -158,7 +159,7 @@ class Reach:
 
         Only files that were sent are named: lines of one are shown, whatever an inferlet says.
         """
-        path = file.removeprefix(f"{self.name}/")
+        path = file.removeprefix(f"{self.program_name}/")
         here = dict(zip(self._pieces(), self._excerpts, strict=True))
         sent = here.get(path) or self._files.get(path)
         return f"<inferlet {printable(path)}>" if sent is None else str(sent)
