@@ -13,7 +13,6 @@ import pytest
 import torch
 from inference.test_few_bits import (
     assert_multiplies,
-    multiplies_integers,
     test_the_largest_sums,
     weight,
 )
@@ -24,7 +23,15 @@ from safetensors.torch import load_file
 from support.checkpoints import make_adapter
 from support.compilers import KEEPING_CC, on_the_stack, product_loops
 from support.families import make_family
-from support.model_rig import Rig, Step, Stream, causal, runs_of, tokens_of
+from support.model_rig import (
+    Rig,
+    Step,
+    Stream,
+    causal,
+    multiplies_integers,
+    runs_of,
+    tokens_of,
+)
 
 from pie_inference.layers import native
 from pie_inference.layers.grouped import multiplies_bfloat16

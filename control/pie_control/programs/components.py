@@ -78,10 +78,9 @@ class Components:
         """Reads the Python runtime if it has been compiled, while a server starts: the first
         program does not wait for it then. Until that program comes no instance is started for it.
 
-        Compiles it if that is asked for, or by the fast compiler: the server is for a program that
-        needs it then.
+        Builds and compiles it if that is asked for. By the fast compiler it compiles one that is
+        there: the server is for a program that needs it then, or for one in another language.
         """
-        compiled = compiled or self._engine.config.baseline
         async with self._loading.setdefault("python", trio.Lock()):
             if "python" in self._ahead or "python" in self._runtimes:
                 return
@@ -189,7 +188,7 @@ class Components:
                 component = self._engine.find(data, digest_of_file(file))
                 if component is not None:
                     component.written = WrittenPages(memory_instance(data))
-            if component is None and compiled:
+            if component is None and (compiled or self._engine.config.baseline):
                 return self._read_runtime("python")
         except (OSError, ValueError, ApiError, ProgramRejected):  # a program says so, if it comes
             return None
