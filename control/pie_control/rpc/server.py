@@ -197,7 +197,7 @@ class RpcServer:
         if not may_speak:
             return InboundMessage(user, peer, None, size)
         try:
-            return InboundMessage(user, peer, decode(frame.buffer), size)
+            return InboundMessage(user, peer, decode(frame.buffer, at_server=True), size)
         except NotAMessage as error:
             log.debug("no message", reason=str(error))
             return InboundMessage(user, peer, error, size)
