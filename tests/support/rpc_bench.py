@@ -18,6 +18,7 @@ from typing import Any
 import trio
 
 from pie_control.confined.pool import ConfinedPool
+from pie_control.durable.shelf import Shelf
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
@@ -183,7 +184,7 @@ class Behaviours:
 
     condemn = kill
 
-    def instances(self, user: str | None = None) -> list[Instance]:
+    def instances(self, user: str | None = None, asleep: int = 0) -> list[Instance]:
         return [i for i in self._all.values() if user in (None, i.user)]
 
     def find(self, instance_id: str, user: str | None) -> Instance:
@@ -266,11 +267,12 @@ class Bench:
         none: Any = None
         confined = ConfinedPool(self.config.confined)
         clock = trio.current_time
+        shelf = Shelf(Path(), lambda journal: None, time.time_ns)  # of no durable instance
+        durable: Any = SimpleNamespace(wants=lambda program: False, shelf=shelf)
         results = ResultStore(self.config.data_folder / "results", 0.0, time.time_ns)
         return Dependencies(
             *(behaviours, behaviours, programs, self.shares, models, none, none),
-            *(none, confined, results),
-            SimpleNamespace(wants=lambda program: False),  # type: ignore[arg-type]
+            *(none, confined, results, durable),
             *(clock, time.time_ns, 0),
         )
 
