@@ -100,7 +100,7 @@ def _cell(key: str, value: Any) -> str:
             return "-"
         case "hash", str():
             return printable(value, 12).removesuffix("…")
-        case (("created_ns" | "ended_ns" | "uploaded_ns"), int()):
+        case (("created_ns" | "ended_ns" | "uploaded_ns" | "used_ns"), int()):
             return _ago(value)
         case "size", int():
             return _bytes(value)

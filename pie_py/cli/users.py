@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -16,6 +17,7 @@ from pie_py.cli.server_config import server_config
 from pie_py.client import sync
 from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
 
+DAY = 24 * 3600.0  # in seconds
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
@@ -35,6 +37,10 @@ def in_data_folder(function: _Command) -> _Command:
 
 
 _OF_A_KEY = click.argument("user")
+_KEYS_NAME = click.option("--name", default="", help="The key's, one of several of this user.")
+_DAYS = click.option(
+    "--days", type=click.FloatRange(min=0, min_open=True), help="After which the key is refused."
+)
 _OUTPUT = click.option(
     "--output",
     "-o",
@@ -53,31 +59,46 @@ def keys() -> None:
 
 @keys.command("add")
 @_OF_A_KEY
+@_KEYS_NAME
+@_DAYS
 @_OUTPUT
 @in_data_folder
-def add(user: str, output: Path | None, data_folder: Path | None, file: Path | None) -> None:
-    """Make a key for USER and print its file, which is all that the user needs."""
-    _hand_over(user, output, _store(data_folder, file), rotate=False)
+def add(**given: Any) -> None:
+    """Make a key for USER and print its file, which is all that the user needs.
+
+    A further key of the same user wants a --name.
+    """
+    _hand_over(**given, rotate=False)
 
 
 @keys.command("rotate")
 @_OF_A_KEY
+@_KEYS_NAME
+@_DAYS
 @_OUTPUT
 @in_data_folder
-def rotate(user: str, output: Path | None, data_folder: Path | None, file: Path | None) -> None:
+def rotate(**given: Any) -> None:
     """Give USER another key, in the place of the one that there is, and print its file.
 
     Connections with the old one end within seconds; what the user has on the server stays.
     """
-    _hand_over(user, output, _store(data_folder, file), rotate=True)
+    _hand_over(**given, rotate=True)
 
 
-def _hand_over(user: str, output: Path | None, store: KeyStore, *, rotate: bool) -> None:
-    output = output or Path(f"{user}.key.json")
+def _hand_over(
+    user: str,
+    name: str,
+    days: float | None,
+    output: Path | None,
+    data_folder: Path | None,
+    file: Path | None,
+    rotate: bool,
+) -> None:
+    output = output or Path(f"{user}{name and '.'}{name}.key.json")
     with _problems_shown():
         if output.exists():
             raise KeyProblem(f"{output} exists already; choose another with --output")
-        _make_key(store, user, output, rotate=rotate)
+        _make_key(_store(data_folder, file), user, name, days, output, rotate=rotate)
     say(f"give {output} to {user}, over a safe channel, and to no one else:")
     say(f"    pie-py ps --endpoint tcp://HOST:PORT --key {output}")
     say(f"`pie-py keys http {output}` prints the user's API key for HTTP")
@@ -95,23 +116,35 @@ def http(file: Path) -> None:
 
 
 @keys.command("remove")
-@click.argument("user")
+@_OF_A_KEY
+@click.option("--name", help="Of the key, if others of this user stay.")
 @in_data_folder
-def remove(user: str, data_folder: Path | None, file: Path | None) -> None:
-    """Forget USER's key. Connections with it end within seconds."""
+def remove(user: str, name: str | None, data_folder: Path | None, file: Path | None) -> None:
+    """Forget USER's keys. Connections with them end within seconds."""
     with _problems_shown():
-        _store(data_folder, file).remove(user)
+        _store(data_folder, file).remove(user, name)
+
+
+KEY_COLUMNS = {"user": "USER", "name": "NAME", "until": "UNTIL", "used_ns": "LAST USE"}
 
 
 @keys.command("list")
 @in_data_folder
 @json_option
 def list_users(data_folder: Path | None, file: Path | None, as_json: bool) -> None:
-    """Print the users who have a key."""
+    """Print the users' keys, until when each lets them in, and when it last did."""
     with _problems_shown():
-        users = sorted(_store(data_folder, file).users().values())
-    for line in [json.dumps(users)] if as_json else users:
-        click.echo(line)
+        store = _store(data_folder, file)
+        rows = [
+            {
+                "user": key.user,
+                "name": key.name or None,
+                "until": key.date or None,
+                "used_ns": store.last_use(key.public),
+            }
+            for key in store.admitted()
+        ]
+    table(rows, KEY_COLUMNS, as_json)
 
 
 def data_folder_of(data_folder: Path | None, file: Path | None) -> Path:
@@ -123,14 +156,16 @@ def _store(data_folder: Path | None, file: Path | None) -> KeyStore:
     return KeyStore(data_folder_of(data_folder, file))
 
 
-def _make_key(store: KeyStore, user: str, output: Path, *, rotate: bool) -> None:
+def _make_key(
+    store: KeyStore, user: str, name: str, days: float | None, output: Path, *, rotate: bool
+) -> None:
     """Makes a key and its file, or neither: a key whose file is nowhere is of no use, and in the
     way.
 
     Raises:
         KeyProblem: for a bad name, one that has a key already, or a file that cannot be written.
     """
-    key = store.make(user, rotate=rotate)
+    key = store.make(user, name, rotate=rotate)
     try:
         key.write(output)
     except OSError as error:
@@ -139,7 +174,7 @@ def _make_key(store: KeyStore, user: str, output: Path, *, rotate: bool) -> None
             " another file with --output"
         ) from None
     try:
-        store.admit(key)
+        store.admit(key, name, math.inf if days is None else time.time() + days * DAY)
     except OSError:
         output.unlink()
         raise

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import logging
+import math
 import re
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +29,14 @@ from pie_py.config.whole_files import write_whole
 log = logging.getLogger("pie.keys")
 
 LOCAL_USER = "local"  # the user of clients that connect without a key
-_USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_USER = re.compile(_NAME)
+_FILE = re.compile(rf"({_NAME})(?:@({_NAME}))?")  # of a user's key, and of one with a name
 _KEY_CHARACTERS = 40  # of Z85
 SETTLED_NS = 1_000_000_000  # a folder that has not changed for so long is not read again
 PREFIX = "pie-"  # of keys for HTTP
 _SECRET_BYTES = 32
-_NO_KEY = "no user {user!r} has a key; `pie-py keys list` shows them"
+_NO_KEY = "no user {user!r} has {what}; `pie-py keys list` shows them"
 FORMAT = 1  # of the files with key pairs; those without a number are of the first
 
 
@@ -77,11 +82,34 @@ class ClientKey:
         _write_private(path, asdict(self))
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The public key of a user who is let in with it; one of several has a `name`."""
+
+    user: str
+    name: str
+    public: str
+    until: float = math.inf  # seconds since the epoch
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.user}{self.name and '@'}{self.name}.pub"
+
+    @property
+    def date(self) -> str:
+        """Until when, as ISO 8601 has it; nothing if without end."""
+        if self.until == math.inf:
+            return ""
+        return datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
+
+
 class KeyStore:
     """The keys of one server, in its data folder."""
 
     def __init__(self, data_folder: Path) -> None:
         self._folder = data_folder / "keys"
+        self._users = self._folder / "users"
 
     def server_pair(self) -> KeyPair:
         """The server's key pair, made the first time."""
@@ -98,93 +126,125 @@ class KeyStore:
                 f"{path} is damaged; restore it, or delete it and give every user a new key"
             ) from None
 
-    def users(self) -> dict[str, str]:
-        """User names by public key."""
-        folder = self._folder / "users"
-        if not folder.is_dir():
-            return {}
-        users = {}
-        for file in sorted(folder.glob("*.pub")):
+    def admitted(self) -> list[Admitted]:
+        """The keys of all users, also those whose time is over."""
+        if not self._users.is_dir():
+            return []
+        found = []
+        for file in sorted(self._users.glob("*.pub")):
             try:
-                if not _is_name(file.stem):
-                    raise ValueError("its name is no user's")
-                users[file.read_text(encoding="ascii").strip()] = file.stem
+                found.append(_read_admitted(file))
             except (OSError, ValueError) as error:  # no text, a folder, or removed meanwhile
                 log.warning("%a holds no key of a user: %s", str(file), error)
-        return users
+        return found
+
+    def users(self) -> dict[str, str]:
+        """User names by public key, of those that are let in now."""
+        now = time.time()
+        return {key.public: key.user for key in self.admitted() if now < key.until}
 
     def stamp(self) -> int:
         """When a user's key was added or removed last, by the file system's clock in nanoseconds; 0
         if none ever was.
         """
         try:
-            return (self._folder / "users").stat().st_mtime_ns
+            return self._users.stat().st_mtime_ns
         except FileNotFoundError:
             return 0
 
-    def add(self, user: str) -> ClientKey:
+    def add(self, user: str, name: str = "") -> ClientKey:
         """Makes a key for a user and admits it. Raises KeyProblem as `make`."""
-        key = self.make(user)
-        self.admit(key)
+        key = self.make(user, name)
+        self.admit(key, name)
         return key
 
-    def make(self, user: str, *, rotate: bool = False) -> ClientKey:
+    def make(self, user: str, name: str = "", *, rotate: bool = False) -> ClientKey:
         """A new key of a user, which is not admitted yet; to `rotate` is to take the place of the
         one that there is.
 
         Raises:
             KeyProblem: for a bad name, one that has a key already, or none to rotate.
         """
-        if not _is_name(user):
+        for what in (user, name) if name else (user,):
+            if not _is_name(what):
+                raise KeyProblem(
+                    f"{what!r} cannot name a user or a key: take 1 to 64 letters, digits, '.', '_'"
+                    f" or '-', beginning with a letter or digit, and not {LOCAL_USER!r}"
+                )
+        is_there = (self._users / Admitted(user, name, "").file).exists()
+        if is_there and not rotate:
             raise KeyProblem(
-                f"{user!r} cannot name a user: take 1 to 64 letters, digits, '.', '_' or '-',"
-                f" beginning with a letter or digit, and not {LOCAL_USER!r}"
+                f"user {user} has a key already{name and f', {name}'};"
+                f" `pie-py keys rotate {user}{name and f' --name {name}'}` makes another in its"
+                " place, `keys add` with --name one beside it"
             )
-        path = self._path(user)
-        if path.exists() and not rotate:
-            raise KeyProblem(f"user {user} has a key already; `pie-py keys rotate {user}`")
-        if rotate and not path.exists():
-            raise KeyProblem(_NO_KEY.format(user=user))
+        if rotate and not is_there:
+            raise _no_key(user, name)
         server = self.server_pair()  # fails on a damaged pair before the user gets a key
         public, secret = zmq.curve_keypair()
         return ClientKey(user, public.decode(), secret.decode(), server.public)
 
-    def admit(self, key: ClientKey) -> None:
-        """Lets a user in with a key, and with no other one."""
-        write_whole(self._path(key.user), f"{key.public}\n".encode(), mode=0o644)
+    def admit(self, key: ClientKey, name: str = "", until: float = math.inf) -> None:
+        """Lets a user in with a key, until a time, and no more with the former one of its name."""
+        self._write(Admitted(key.user, name, key.public, until))
 
-    def remove(self, user: str) -> None:
-        """Forgets a user's key: new connections with it are refused.
+    def _write(self, key: Admitted) -> None:
+        text = f"{key.public}\n{key.date}".rstrip() + "\n"
+        write_whole(self._users / key.file, text.encode(), mode=0o644)
+
+    def remove(self, user: str, name: str | None = None) -> None:
+        """Forgets a user's keys, or the one of a name: new connections with them are refused.
 
         Raises:
             KeyProblem: if the user has none.
         """
-        if not _USER.fullmatch(user) or not self._path(user).exists():
-            raise KeyProblem(_NO_KEY.format(user=user))
-        self._path(user).unlink()
+        gone = [key for key in self.admitted() if key.user == user and name in (None, key.name)]
+        if not gone:
+            raise _no_key(user, name)
+        for key in gone:
+            (self._users / key.file).unlink()
+            self._used(key.public).unlink(missing_ok=True)
+
+    def note_use(self, public: str) -> None:
+        """A user has come in with a key, now."""
+        path = self._used(public)
+        with suppress(OSError):  # of a folder that is only read; nothing depends on it
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+
+    def last_use(self, public: str) -> int | None:
+        """When a user came in with a key, in nanoseconds since the epoch; None if that is not
+        known.
+        """
+        try:
+            return self._used(public).stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def _used(self, public: str) -> Path:
+        """A file whose date is that of the key's last use."""
+        return self._folder / "used" / _digest(public)
 
     def become(self, users: dict[str, str]) -> None:
         """Has these users alone from now on, by their public keys: a copy of another store."""
-        (self._folder / "users").mkdir(parents=True, exist_ok=True)
-        former = self.users()
+        self._users.mkdir(parents=True, exist_ok=True)
+        former = {key.public: key for key in self.admitted()}
         for public, user in users.items():
-            if former.get(public) != user:
-                write_whole(self._path(user), f"{public}\n".encode(), mode=0o644)
-        for user in set(former.values()) - set(users.values()):
-            self._path(user).unlink(missing_ok=True)
-
-    def _path(self, user: str) -> Path:
-        return self._folder / "users" / f"{user}.pub"
+            if public not in former:
+                self._write(Admitted(user, _digest(public), public))
+        for public in former.keys() - users.keys():
+            (self._users / former[public].file).unlink(missing_ok=True)
 
 
 class KnownUsers:
-    """A store's users, read again when it has changed."""
+    """A store's users, read again when it has changed, or a key's time is over."""
 
     def __init__(self, store: KeyStore) -> None:
         """Reads nothing yet."""
         self.changes = 0  # another number whenever users may have changed
         self._store = store
         self._stamp: int | None = None
+        self._until = math.inf  # when the first key of `_users` goes
         self._users: dict[str, str] = {}
 
     def look(self) -> dict[str, str]:
@@ -193,9 +253,11 @@ class KnownUsers:
         Raises:
             OSError: if the folder cannot be looked at.
         """
-        stamp = self._store.stamp()
-        if stamp != self._stamp:
-            users = self._store.users()
+        stamp, now = self._store.stamp(), time.time()
+        if stamp != self._stamp or now >= self._until:
+            keys = [key for key in self._store.admitted() if now < key.until]
+            users = {key.public: key.user for key in keys}
+            self._until = min((key.until for key in keys), default=math.inf)
             if users != self._users:
                 self._users = users
                 self.changes += 1
@@ -203,6 +265,26 @@ class KnownUsers:
             is_settled = time.time_ns() - stamp > SETTLED_NS
             self._stamp = stamp if is_settled else None
         return self._users
+
+
+def _read_admitted(file: Path) -> Admitted:
+    """The key of a file. Raises OSError and ValueError: there is none."""
+    named = _FILE.fullmatch(file.stem)
+    if named is None or not _is_name(named[1]):
+        raise ValueError("its name is no user's")
+    public, *until = file.read_text(encoding="ascii").split()
+    if not until:
+        return Admitted(named[1], named[2] or "", public)
+    return Admitted(named[1], named[2] or "", public, datetime.fromisoformat(until[0]).timestamp())
+
+
+def _digest(public: str) -> str:
+    """A public key as part of a file's name."""
+    return hashlib.sha256(public.encode()).hexdigest()[:32]
+
+
+def _no_key(user: str, name: str | None) -> KeyProblem:
+    return KeyProblem(_NO_KEY.format(user=user, what=f"a key {name!r}" if name else "a key"))
 
 
 def _is_name(user: str) -> bool:
@@ -245,6 +327,7 @@ def find_user(text: str, keys: KeyStore) -> ClientKey | None:
     user = keys.users().get(public)
     if user is None:
         return None
+    keys.note_use(public)
     return ClientKey(user, public, secret, keys.server_pair().public)
 
 

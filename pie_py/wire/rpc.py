@@ -184,9 +184,9 @@ Message: TypeAlias = ToServer | ToClient
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(
-    Hello | ReadRequest | Ack | Resume | Ping | Probed | ToClient
-)
+_Read: TypeAlias = Hello | ReadRequest | Ack | Resume | Ping | Probed | Bye
+_at_server: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(_Read)
+_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(_Read | ToClient)
 
 
 def encode(message: Message) -> bytes:
@@ -206,15 +206,15 @@ class NotAMessage(ValueError):
         self.request = request  # number of the request that it was to be, if that can be read
 
 
-def decode(frame: bytes | memoryview) -> Message:
-    """Reads a message back.
+def decode(frame: bytes | memoryview, *, at_server: bool = False) -> Message:
+    """Reads a message back; a server reads none that are for clients, which would take it long.
 
     Raises:
         NotAMessage: if the bytes are not a message of this protocol. Nothing else, whatever they
             are.
     """
     try:
-        return _decoder.decode(frame)
+        return (_at_server if at_server else _decoder).decode(frame)
     except msgspec.ValidationError as error:
         text = f"not a message of protocol {PROTOCOL}: {_short(error)}"
     except Exception as error:  # noqa: BLE001  nesting, UTF-8, its end, or others

@@ -9,9 +9,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx2
+import msgspec
 import pytest
 import websockets
 import websockets.sync.client
@@ -23,7 +24,7 @@ from support.servers import Server
 from pie_gateway.operations import OPERATIONS
 from pie_gateway.schemas.inferlets import LaunchRequest
 from pie_py.wire import javascript, methods, modules, samplers
-from pie_py.wire.rpc import PROTOCOL, Ack, Hello, Message, Request, Resume, encode
+from pie_py.wire.rpc import PROTOCOL, Failure, Hello, Message, Request, Response, decode, encode
 
 JSON = {"content-type": "application/json"}
 
@@ -147,28 +148,31 @@ def test_no_frame_holds_a_loop(both: tuple[Server, Gateway]) -> None:
     socket.connect(both[0].endpoint)
     numbers = itertools.count(1)
 
-    def ask(message: Message) -> None:
-        socket.send(encode(message))
-        assert socket.poll(60_000), (repr(message)[:200], both[0].log[-3000:])
-        socket.recv()
-
-    def ask_for(method: str, params: dict[str, Any]) -> None:
+    def ask_for(method: str, params: dict[str, Any], frame: bytes = b"") -> None:
+        """Sends a frame, says hello, and waits for the answer to a request."""
         for _ in range(3):  # a busy machine has long turns of its own
-            ask(Request(next(numbers), 0, method, params))
+            number, answer = next(numbers), None
+            hello = encode(Hello(PROTOCOL, bytes(16), "x" * 2_000_000))
+            for each in (frame, hello, encode(Request(number, 0, method, params))):
+                if each:
+                    socket.send(each)
+            while not (isinstance(answer, Response | Failure) and answer.number == number):
+                assert socket.poll(60_000), (method, frame[:50], both[0].log[-3000:])
+                answer = decode(socket.recv())
             if not (more := watched.more()):
                 return
-        watched.found.append((method, [*params], more))
+        watched.found.append((method, [*params], frame[:50], more))
 
     try:
-        ask(Hello(PROTOCOL, bytes(16), "x" * 2_000_000))
+        for kind in get_args(Message):
+            for _, fields in bodies(kind, long=2_000_000, many=1_000_000):
+                frame = msgspec.msgpack.encode([kind.__struct_config__.tag, *fields.values()])
+                ask_for("has", {"hash": ""}, frame)
         for method in (*methods.OF_ALL_NODES, *methods.OF_INSTANCES):
             name = methods.name_of(method)
             for _, params in bodies(method, long=2_000_000, many=200_000):
                 ask_for(name, params)
             ask_for(name, {"x": [[]] * 2_000_000})
-        for message in (Ack("x" * 2_000_000, 1), Resume("x" * 2_000_000, 1, 1)):
-            socket.send(encode(message))
-            ask_for("has", {"hash": ""})
     finally:
         context.destroy(linger=0)
     watched.check()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pie_py.cli.names import find_name
 from pie_py.cli.server_config import server_config
 from pie_py.cli.target import BadTarget, find_target
 from pie_py.config.endpoint import DEFAULT_ENDPOINT
-from pie_py.config.keys import KeyStore
+from pie_py.config.keys import ClientKey, KeyStore, api_key, find_user
 
 ROOT = Path(__file__).parents[2]
 
@@ -219,6 +220,11 @@ def test_configuration_comes_from_defaults_file_environment_options(
         server_config(**{**NONE, "file": file})
 
 
+def listed(*options: str) -> list[tuple[Any, ...]]:
+    rows = json.loads(invoke("keys", "list", "--json", *options).stdout)
+    return [tuple(row.values()) for row in rows]
+
+
 def test_keys(tmp_path: Path) -> None:
     data = ("--data-folder", str(tmp_path))
     file = tmp_path / "ann.json"
@@ -227,13 +233,21 @@ def test_keys(tmp_path: Path) -> None:
     assert result.stdout == f"{file}\n"
     assert json.loads(file.read_text())["user"] == "ann"
     assert file.stat().st_mode & 0o077 == 0
-    assert invoke("keys", "list", *data).stdout == "ann\n"
+    assert listed(*data) == [("ann", None, None, None)]
     config = tmp_path / "pie.toml"  # as the operators' guide does it
     config.write_text(f'data_folder = "{data[1]}"\n')
-    assert invoke("keys", "list", "--config", str(config)).stdout == "ann\n"
+    assert listed("--config", str(config)) == listed(*data)
     again = invoke("keys", "add", "ann", "--output", str(tmp_path / "x"), *data)
     assert again.exit_code == 1
     assert "has a key already" in again.stderr
+    phone = ("--name", "phone", "--days", "2", "--output", str(tmp_path / "phone"))
+    assert invoke("keys", "add", "ann", *phone, *data).exit_code == 0
+    [_, (*named, until, used)] = listed(*data)
+    assert (named, used) == (["ann", "phone"], None)
+    assert 1 < (datetime.fromisoformat(until) - datetime.now(UTC)) / timedelta(days=1) < 2
+    assert find_user(api_key(ClientKey.read(tmp_path / "phone")), KeyStore(tmp_path))
+    assert listed(*data)[1][3] > 0
+    assert invoke("keys", "remove", "ann", "--name", "phone", *data).exit_code == 0
     rotated = invoke("keys", "rotate", "ann", "--output", str(tmp_path / "new"), *data)
     assert rotated.exit_code == 0, rotated.output
     (admitted,) = KeyStore(Path(data[1])).users()
@@ -244,7 +258,7 @@ def test_keys(tmp_path: Path) -> None:
     assert [*KeyStore(Path(data[1])).users()] == [admitted]
     assert "no user 'bob'" in invoke("keys", "rotate", "bob", "--output", "y", *data).stderr
     assert invoke("keys", "remove", "ann", *data).exit_code == 0
-    assert invoke("keys", "list", *data).stdout == ""
+    assert listed(*data) == []
 
 
 def test_options_of_http_and_mcp(tmp_path: Path) -> None:

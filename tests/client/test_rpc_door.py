@@ -28,7 +28,7 @@ from pie_control.rpc.endpoint import EndpointRefused
 from pie_control.rpc.sessions import MAX_SESSIONS
 from pie_py.client import RpcError, ServerUnreachable
 from pie_py.client.sync import Client
-from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
+from pie_py.config.keys import Admitted, ClientKey, KeyProblem, KeyStore
 from pie_py.wire.rpc import (
     PROTOCOL,
     Ack,
@@ -399,6 +399,23 @@ def test_connections_end_when_their_key_is_removed(
         assert bob.instances() == []
 
 
+def test_a_key_whose_time_is_over_ends_its_connections_alone(
+    secure: tuple[Bench, KeyStore], tmp_path: Path
+) -> None:
+    bench, keys = secure
+    endpoint, file = reached(bench), tmp_path / "phone.json"
+    key = keys.make("ann", "phone")
+    key.write(file)
+    keys.admit(key, "phone", time.time() + 2)
+    with Client(endpoint, file) as phone, Client(endpoint, tmp_path / "ann.json") as ann:
+        instance = phone.launch("sleep")
+        with pytest.raises(ServerUnreachable, match="refuses: this key was removed"):
+            instance.result()
+        assert [one["id"] for one in ann.instances()] == [instance.id]
+    assert "does not accept this key" in refusal(endpoint, file)
+    assert keys.last_use(key.public)
+
+
 class Claimer(Raw):
     """Encrypts with a user's key, and may claim a routing id."""
 
@@ -531,11 +548,11 @@ def test_a_connection_whose_key_cannot_be_looked_up_is_refused(
 ) -> None:
     bench, _ = secure
 
-    def fail(keys: KeyStore) -> dict[str, str]:
+    def fail(keys: KeyStore) -> list[Admitted]:
         raise PermissionError("the folder may not be read")
 
     with monkeypatch.context() as patched:
-        patched.setattr(KeyStore, "users", fail)
+        patched.setattr(KeyStore, "admitted", fail)
         assert "does not accept this key" in refusal(reached(bench), tmp_path / "ann.json")
     with Client(reached(bench), tmp_path / "ann.json") as ann:
         assert ann.launch("count", ["0"]).result() == "counted"

@@ -64,8 +64,12 @@ class FolderUsers:
 class Authenticator:
     """Maps a client's public key to its user; ZeroMQ has proved that it holds the secret."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], users: Users) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], users: Users, keys: KeyStore
+    ) -> None:
+        """Lets in `users`; `keys` is where the last use of each key is kept."""
         self._users = users
+        self._keys = keys
         self._let_in: dict[str, str] = {}  # users by key
         self._removed: set[str] = set()  # keys that were let in
         router = context.socket(zmq.ROUTER)  # one answer need not wait for another
@@ -108,6 +112,7 @@ class Authenticator:
         else:
             self._let_in[key] = user
             self._removed.discard(key)
+            self._keys.note_use(key)
             answer = [b"200", b"OK", f"{user} {key}".encode(), b""]
         self._socket.send(*route, ZAP_VERSION, number, *answer)
 

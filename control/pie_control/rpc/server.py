@@ -38,7 +38,10 @@ from pie_py.wire.zmq_socket import Socket, new_router
 
 log = structlog.get_logger("pie.rpc")
 
-REMOVED = "this key was removed; `pie-py keys add USER` on the server's machine makes another one"
+REMOVED = (
+    "this key was removed, or its time is over; `pie-py keys add USER` on the server's machine"
+    " makes another one"
+)
 TURN_NS = 2_000_000  # of messages handled before the guests of this process have their turn
 RECEIVE_NS = 500_000  # in which messages are taken from ZeroMQ at once
 
@@ -124,7 +127,7 @@ class RpcServer:
                     " make one with `pie-py keys add USER`, or listen on tcp://127.0.0.1:PORT"
                 )
             self._users = FolderUsers(keys)
-        self._authenticator = Authenticator(self._context, self._users)
+        self._authenticator = Authenticator(self._context, self._users, keys)
         encrypt(self._router, keys.server_pair())
 
     def _facts(self) -> dict[str, Any]:
@@ -194,7 +197,7 @@ class RpcServer:
         if not may_speak:
             return InboundMessage(user, peer, None, size)
         try:
-            return InboundMessage(user, peer, decode(frame.buffer), size)
+            return InboundMessage(user, peer, decode(frame.buffer, at_server=True), size)
         except NotAMessage as error:
             log.debug("no message", reason=str(error))
             return InboundMessage(user, peer, error, size)

@@ -50,7 +50,7 @@ class Keys:
             return known
         found = find_user(given, self._store)
         if found is None:
-            raise _refused("this API key belongs to no user of this server")
+            raise _refused("this API key belongs to no user of this server, or its time is over")
         self._known[given] = found
         return found
 

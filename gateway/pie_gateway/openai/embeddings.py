@@ -6,7 +6,7 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,30 +17,29 @@ from pie_gateway.backend.catalog import ModelName
 from pie_gateway.backend.job import EmbeddingJob, Piece
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, while_asked
-from pie_gateway.openai.completions import prompts_of
+from pie_gateway.openai.completions import Prompt, prompts_of
 from pie_gateway.problems import unsupported
 from pie_gateway.schemas.embeddings import (
     MAX_TEXTS,
     Classified,
-    ClassifiedAnswer,
     DocumentText,
     Embedding,
     EmbeddingsAnswer,
     EmbeddingsRequest,
     EmbeddingsUsage,
+    Listed,
     Pooled,
-    PooledAnswer,
     Ranked,
     RerankAnswer,
     RerankRequest,
     Score,
-    ScoreAnswer,
     ScoreRequest,
     TextsRequest,
     Warned,
 )
 
 Vectors = NDArray[np.float32]
+Asked = TypeVar("Asked", bound=TextsRequest)
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,7 @@ class Found:
 
 async def embeddings(exchange: Exchange) -> Response:
     """The embeddings of texts."""
-    asked = await exchange.read(EmbeddingsRequest)
-    texts = await exchange.by_size(prompts_of, asked.input, "input", MAX_TEXTS)
+    asked, texts = await _read(exchange, EmbeddingsRequest)
     most = asked.truncate_prompt_tokens
     found = await embed(exchange, asked.model, texts, most, asked.dimensions)
     coded = asked.encoding_format == "base64"
@@ -79,8 +77,7 @@ async def score(exchange: Exchange) -> Response:
     most = asked.truncate_prompt_tokens
     found, values = await compare(exchange, asked.model, first, second, most)
     scores = [Score(at, value) for at, value in enumerate(values.tolist())]
-    said = f"score-{exchange.id}", int(time.time()), found.name.id, scores, found.usage
-    return json_response(ScoreAnswer(*said, warning=found.warning))
+    return _listed(exchange, "score", found, scores)
 
 
 async def rerank(exchange: Exchange) -> Response:
@@ -101,19 +98,16 @@ async def rerank(exchange: Exchange) -> Response:
 
 async def pooling(exchange: Exchange) -> Response:
     """Vectors that are not normalized; of a model with a head, its numbers."""
-    asked = await exchange.read(TextsRequest)
-    texts = await exchange.by_size(prompts_of, asked.input, "input", MAX_TEXTS)
+    asked, texts = await _read(exchange, TextsRequest)
     task, most = await _task(exchange, asked.model), asked.truncate_prompt_tokens
     found = await embed(exchange, asked.model, texts, most, task=task, raw=True)
     data = [Pooled(at, row) for at, row in enumerate(found.vectors.tolist())]
-    said = f"pool-{exchange.id}", int(time.time()), found.name.id, data, found.usage
-    return json_response(PooledAnswer(*said, warning=found.warning))
+    return _listed(exchange, "pool", found, data)
 
 
 async def classify(exchange: Exchange) -> Response:
     """Probabilities of the labels of a model's head."""
-    asked = await exchange.read(TextsRequest)
-    texts = await exchange.by_size(prompts_of, asked.input, "input", MAX_TEXTS)
+    asked, texts = await _read(exchange, TextsRequest)
     most = asked.truncate_prompt_tokens
     found = await embed(exchange, asked.model, texts, most, task="classify")
     labels = (await exchange.backend.catalog.describe(found.name.model))["labels"]
@@ -121,8 +115,18 @@ async def classify(exchange: Exchange) -> Response:
         Classified(at, labels[int(row.argmax())], row.tolist(), len(labels))
         for at, row in enumerate(found.vectors)
     ]
-    said = f"classify-{exchange.id}", int(time.time()), found.name.id, data, found.usage
-    return json_response(ClassifiedAnswer(*said))
+    return _listed(exchange, "classify", found, data)
+
+
+async def _read(exchange: Exchange, kind: type[Asked]) -> tuple[Asked, list[Prompt]]:
+    """A request, and its texts."""
+    asked = await exchange.read(kind)
+    return asked, await exchange.by_size(prompts_of, asked.input, "input", MAX_TEXTS)
+
+
+def _listed(exchange: Exchange, kind: str, found: Found, data: list[Any]) -> Response:
+    said = f"{kind}-{exchange.id}", int(time.time()), found.name.id, data, found.usage
+    return json_response(Listed(*said, warning=found.warning))
 
 
 async def compare(

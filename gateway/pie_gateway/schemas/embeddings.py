@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from pie_gateway.schemas.sampling import ModelName, TokenId
 
+Item = TypeVar("Item")
 MAX_TEXTS = 2048  # of a request, as OpenAI has it
 Most: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 Texts: TypeAlias = Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_TEXTS)]
@@ -84,18 +85,6 @@ class Score(msgspec.Struct):
     object: Literal["score"] = "score"
 
 
-class ScoreAnswer(msgspec.Struct):
-    """The scores of pairs, in their order."""
-
-    id: str
-    created: int
-    model: str
-    data: list[Score]
-    usage: EmbeddingsUsage
-    object: Literal["list"] = "list"
-    warning: Warned = msgspec.UNSET
-
-
 class DocumentText(msgspec.Struct):
     """A document."""
 
@@ -150,24 +139,17 @@ class Classified(msgspec.Struct):
     num_classes: int
 
 
-class PooledAnswer(msgspec.Struct):
-    """The vectors of texts, in their order."""
+class Listed(msgspec.Struct, Generic[Item]):
+    """What a model says of texts or pairs of them, in their order."""
 
     id: str
     created: int
     model: str
-    data: list[Pooled]
+    data: list[Item]
     usage: EmbeddingsUsage
     object: Literal["list"] = "list"
     warning: Warned = msgspec.UNSET
 
 
-class ClassifiedAnswer(msgspec.Struct):
-    """The labels of texts, in their order."""
-
-    id: str
-    created: int
-    model: str
-    data: list[Classified]
-    usage: EmbeddingsUsage
-    object: Literal["list"] = "list"
+ScoreAnswer, PooledAnswer = Listed[Score], Listed[Pooled]
+ClassifiedAnswer = Listed[Classified]
