@@ -19,15 +19,22 @@ from pie_py.client import Client
 ROUNDS, COUNTERS = 12, 4
 
 COUNT = """\
-from inferlet import Context, Model, Sampler, session, store
+import json
+from inferlet import Context, Model, Sampler, runtime, session, store
 
-async def main(name: str, rounds: int) -> str:
-    context = Context(Model.load()).fill("Once upon a time")
-    for number in range(rounds):
-        before = await store.update(name, lambda old: str(int(old or b"0") + 1))
-        text = await context.generate(Sampler(seed=number), max_tokens=8).collect_text()
-        session.send(f"{number} {int(before)} {text}")
-        context.fill(await session.receive())
+async def main(name: str, rounds: int, anew: int = 0) -> str:
+    number, text = json.loads(runtime.last_checkpoint() or '[0, "Once upon a time"]')
+    while number < rounds:
+        context = Context(Model.load()).fill(text)
+        for number in range(number, number + 3):
+            before = await store.update(name, lambda old: str(int(old or b"0") + 1))
+            said = await context.generate(Sampler(seed=number), max_tokens=8).collect_text()
+            session.send(f"{number} {int(before)} {said}")
+            context.fill(answer := await session.receive())
+            text += said + answer
+        number += 1
+        if anew:
+            runtime.checkpoint(json.dumps([number, text]).encode())
     return (await store.get(name)).decode()
 """
 
@@ -51,6 +58,7 @@ class Game:
         endpoint, program, name, durable = self._game
         async with Client(endpoint) as client:
             args = ["--name", f"{name}{number}", "--rounds", str(ROUNDS)]
+            args += ["--anew", str(int(durable))]
             instance = await client.launch(program, args, durable=durable)
             self.begun.release()
             heard = []

@@ -58,6 +58,7 @@ class Durable:
     def __post_init__(self) -> None:
         self.items = self._safe_items = self.past.acked + len(self.past.outbox)
         self.past.outbox = []
+        self._keys, self.clock_ns = self.past.keys, self.past.clock_ns
         self._known = {run: len(tokens) for run, tokens in self.past.tokens.items()}
 
     # Its calls

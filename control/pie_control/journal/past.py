@@ -19,6 +19,9 @@ Kinds of entries, by their first item:
 - `child`, key, id; `grown`, key, state, text: a child that a call has launched, and its end.
 - `asleep`, date, facts: from then on it waits, for a client, a topic or a date in nanoseconds, if
   it is not null. `FACTS` are known by then.
+- `checkpoint`, state, key, clock, facts: the first entry behind the head, if the program has said
+  its state. Keys go on behind this one, so that none is used twice, and so does the clock; `FACTS`
+  are known, and the models that it uses.
 - `end`, state, text, time.
 """
 
@@ -89,6 +92,9 @@ class Past:
     # Their ids, and once they have ended their states and results, by the launch's key.
     children: dict[int, list[str]] = field(default_factory=dict)
     asleep: tuple[int | None] | None = None  # it sleeps, until a date
+    state: bytes = b""  # that its last checkpoint has
+    keys: int = 0  # that were used before this
+    clock_ns: int = 0  # that its program had seen then
     end: tuple[str, str, int] | None = None
     _tokens_taken: dict[int, int] = field(default_factory=dict)
 
@@ -115,6 +121,11 @@ class Past:
     def facts(self) -> dict[str, Any]:
         """What an entry `asleep` has."""
         return {name: getattr(self, name) for name in FACTS}
+
+    def cut(self, state: bytes, keys: int, clock_ns: int) -> list[Any]:
+        """The entries of the journal of an instance that begins anew with a state."""
+        facts = self.facts() | {"children": {}, "models": self.models}
+        return [self.head, ["checkpoint", state, keys, clock_ns, facts]]
 
     def _take(self, kind: str, *rest: Any) -> None:
         if kind != "acked":
@@ -156,13 +167,19 @@ class Past:
                 self.children.setdefault(rest[0], []).extend(rest[1:])
             case "asleep":
                 self.asleep = (rest[0],)
-                vars(self).update(rest[1])
-                self.received = set(self.received)
-                self.topics = {key: Topic(*topic) for key, topic in self.topics.items()}
+                self._knows(rest[1])
+            case "checkpoint":
+                self.state, self.keys, self.clock_ns, facts = rest
+                self._knows(facts)
             case "end":
                 self.end = (rest[0], rest[1], rest[2])
             case _:
                 raise DamagedJournal(f"an entry is of the unknown kind {kind!r}")
+
+    def _knows(self, facts: dict[str, Any]) -> None:
+        vars(self).update(facts)
+        self.received = set(self.received)
+        self.topics = {key: Topic(*topic) for key, topic in self.topics.items()}
 
     def _called(self, call: Call) -> None:
         self.calls.append(call)
@@ -211,6 +228,12 @@ def up_to(entries: list[Any], call: int) -> list[Any]:
     taken = [e[4] for e in found if e[0] == "call" and e[1] in RECEIVES and e[3]]
     kept = []
     for entry in found:
+        if entry[0] == "checkpoint":
+            facts = entry[-1]
+            waiting = {name: [m for m in facts[name] if m in taken] for name in ("texts", "blobs")}
+            entry = [*entry[:-1], facts | waiting]
+            for message in (*waiting["texts"], *waiting["blobs"]):
+                taken.remove(message)
         if entry[0] == "sent":
             if entry[2] not in taken:
                 continue
