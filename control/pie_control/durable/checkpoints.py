@@ -1,4 +1,4 @@
-"""Checkpoints of durable instances: the program says its state, and begins anew with it.
+"""Checkpoints of durable instances: the program says its state, and begins again with it.
 
 So a journal is no longer than what an instance has done since then. There is one way to go on from
 a state, at once and after a crash: the program's start.

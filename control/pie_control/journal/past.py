@@ -123,7 +123,7 @@ class Past:
         return {name: getattr(self, name) for name in FACTS}
 
     def cut(self, state: bytes, keys: int, clock_ns: int) -> list[Any]:
-        """The entries of the journal of an instance that begins anew with a state."""
+        """The entries of the journal of an instance that begins again with a state."""
         facts = self.facts() | {"children": {}, "models": self.models}
         return [self.head, ["checkpoint", state, keys, clock_ns, facts]]
 
