@@ -1,4 +1,4 @@
-"""A program says its state, and begins anew with it: the journal before that may go."""
+"""A program says its state, and begins again with it: the journal before that may go."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def sent_by(entries: list[Any]) -> list[str]:
 
 
 def until(client: Any, journal: Path, waiting: str) -> None:
-    """Until an instance has begun anew, and waits for a message."""
+    """Until an instance has begun again, and waits for a message."""
     while b"checkpoint" not in journal.read_bytes() or client.instances()[0]["state"] != waiting:
         time.sleep(0.05)
 
@@ -91,7 +91,7 @@ def test_cut_anywhere_before_and_behind() -> None:
     assert {name: run for name, run in found.items() if run != wanted[name]} == {}
 
 
-def test_one_that_has_begun_anew_sleeps_is_resumed_and_branched() -> None:
+def test_one_that_has_begun_again_sleeps_is_resumed_and_branched() -> None:
     idle = {"durable": {"idle_seconds": 0.3}}
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
         folder = Path(name)
