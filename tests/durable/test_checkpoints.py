@@ -57,7 +57,7 @@ async def main() -> str:
 
 
 def sent_by(entries: list[Any]) -> list[str]:
-    return [entry[4] for entry in entries if entry[:2] == ["call", "session.send"]]
+    return [entry[4] for entry in entries[1:] if entry[:2] == ["call", "session.send"]]
 
 
 def until(client: Any, journal: Path, waiting: str) -> None:
@@ -78,7 +78,7 @@ def test_cut_anywhere_before_and_behind() -> None:
             os.link(journal, before := journal_of(folder / "data", "before"))
             whole = anyio.run(follow, server.endpoint, instance, MESSAGES)
         old, new = (read_entries(path.read_bytes())[0] for path in (before, journal))
-        said = sent_by([*old, *new])
+        said = sent_by(old) + sent_by(new)
         assert whole.said == "".join(said)
         assert whole.result.startswith("4")
         assert (new[1][0], len(sent_by(old)), len(sent_by(new))) == ("checkpoint", 2, 2)
@@ -110,7 +110,7 @@ def test_one_that_has_begun_again_sleeps_is_resumed_and_branched() -> None:
             for one in (client.attach(instance.id), branch):
                 for message in MESSAGES[2:]:
                     one.send(message)
-                [last] = list(one)
+                *_, last = one  # who attaches may get again what was not acknowledged
                 told = [
                     f"{text}{line}" for text, line in zip([*heard, last], MESSAGES, strict=True)
                 ]
