@@ -11,32 +11,12 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from support.durable import MODELS
+from support.durable import COUNT, MODELS
 from support.servers import Server
 
 from pie_py.client import Client
 
 ROUNDS, COUNTERS = 12, 4
-
-COUNT = """\
-import json
-from inferlet import Context, Model, Sampler, runtime, session, store
-
-async def main(name: str, rounds: int, anew: int = 0) -> str:
-    number, text = json.loads(runtime.last_checkpoint() or '[0, "Once upon a time"]')
-    while number < rounds:
-        context = Context(Model.load()).fill(text)
-        for number in range(number, number + 3):
-            before = await store.update(name, lambda old: str(int(old or b"0") + 1))
-            said = await context.generate(Sampler(seed=number), max_tokens=8).collect_text()
-            session.send(f"{number} {int(before)} {said}")
-            context.fill(answer := await session.receive())
-            text += said + answer
-        number += 1
-        if anew:
-            runtime.checkpoint(json.dumps([number, text]).encode())
-    return (await store.get(name)).decode()
-"""
 
 
 class Game:

@@ -17,6 +17,27 @@ from pie_py.wire import methods
 # A text depends on nothing else then: the cuts of a journal run together, and it ran alone.
 MODELS = [{"deterministic": True}]
 
+# Counts and writes; with `anew` it says its state after every third round.
+COUNT = """\
+import json
+from inferlet import Context, Model, Sampler, runtime, session, store
+
+async def main(name: str, rounds: int, anew: int = 0) -> str:
+    number, text = json.loads(runtime.last_checkpoint() or '[0, "Once upon a time"]')
+    while number < rounds:
+        context = Context(Model.load()).fill(text)
+        for number in range(number, min(number + 3, rounds)):
+            before = await store.update(name, lambda old: str(int(old or b"0") + 1))
+            said = await context.generate(Sampler(seed=number), max_tokens=8).collect_text()
+            session.send(f"{number} {int(before)} {said}")
+            context.fill(answer := await session.receive())
+            text += said + answer
+        number += 1
+        if anew and number < rounds:
+            runtime.checkpoint(json.dumps([number, text]).encode())
+    return (await store.get(name)).decode()
+"""
+
 
 class Run(NamedTuple):
     """What a client saw of an instance: all messages, joined, and its result."""
