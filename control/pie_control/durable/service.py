@@ -28,7 +28,7 @@ from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import ResultStore, StoredResult
 from pie_control.instances.turns import Executor
 from pie_control.journal.file import FORMAT, DamagedJournal, Journal, JournalLost, framed
-from pie_control.journal.past import Past, head_of, up_to
+from pie_control.journal.past import MOST_RECEIVED, Past, head_of, up_to
 from pie_control.programs.store import Program, is_hash
 from pie_control.shares import Shares
 from pie_control.tasks import Service
@@ -540,7 +540,8 @@ class DurableInstances(Service):
         past = await self._own_past(instance)
         if past is None:
             return
-        past.received = before.past.received  # others may send meanwhile
+        # Others may send meanwhile.
+        past.received |= dict.fromkeys(list(before.past.received)[-MOST_RECEIVED:])
         past.topics = before.past.topics
         past.children = before.past.children
         instance.durable = self._durable(instance, before.journal, past)

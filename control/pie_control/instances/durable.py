@@ -240,7 +240,7 @@ class Durable:
         """True if a message of a client is a new one, which is in the journal then."""
         if message_id and message_id in self.past.received:
             return False
-        self.past.received.add(message_id)
+        self.past.received[message_id] = None
         self.journal.append("sent", message_id, message)
         return True
 

@@ -37,6 +37,7 @@ from pie_control.journal.file import FORMAT, DamagedJournal, read_ends
 SENDS = ("session.send", "session.send-blob")
 RECEIVES = ("session.receive", "session.receive-blob")
 TOKENS = ("sample.take-tokens", "sample.next-tokens")
+MOST_RECEIVED = 4096  # ids that a checkpoint has: clients send again what was not acknowledged
 NEXT_MESSAGE, PULL = "messaging.next-message", "messaging.pull"
 # What others have told an instance, or are told by it, beside its calls.
 FACTS = ("acked", "outbox", "received", "texts", "blobs", "topics", "children")
@@ -84,7 +85,7 @@ class Past:
     said: dict[int, int] = field(default_factory=dict)  # characters, by the key of the text
     acked: int = 0
     outbox: list[str | bytes] = field(default_factory=list)  # that it has not
-    received: set[bytes] = field(default_factory=set)  # ids of the client's messages
+    received: dict[bytes, None] = field(default_factory=dict)  # ids of clients' messages, in order
     texts: list[str] = field(default_factory=list)  # of these, that were not taken
     blobs: list[bytes] = field(default_factory=list)
     topics: dict[int, Topic] = field(default_factory=dict)  # by the subscription's key
@@ -120,11 +121,12 @@ class Past:
 
     def facts(self) -> dict[str, Any]:
         """What an entry `asleep` has."""
-        return {name: getattr(self, name) for name in FACTS}
+        return {name: getattr(self, name) for name in FACTS} | {"received": list(self.received)}
 
     def cut(self, state: bytes, keys: int, clock_ns: int) -> list[Any]:
         """The entries of the journal of an instance that begins again with a state."""
-        facts = self.facts() | {"children": {}, "models": self.models}
+        received = list(self.received)[-MOST_RECEIVED:]
+        facts = self.facts() | {"children": {}, "models": self.models, "received": received}
         return [self.head, ["checkpoint", state, keys, clock_ns, facts]]
 
     def _take(self, kind: str, *rest: Any) -> None:
@@ -148,7 +150,7 @@ class Past:
                 if text:
                     self.outbox.append(text)
             case "sent":
-                self.received.add(rest[0])
+                self.received[rest[0]] = None
                 (self.texts if isinstance(rest[1], str) else self.blobs).append(rest[1])
             case "acked":
                 del self.outbox[: rest[0] - self.acked]
@@ -178,7 +180,7 @@ class Past:
 
     def _knows(self, facts: dict[str, Any]) -> None:
         vars(self).update(facts)
-        self.received = set(self.received)
+        self.received = dict.fromkeys(self.received)
         self.topics = {key: Topic(*topic) for key, topic in self.topics.items()}
 
     def _called(self, call: Call) -> None:
