@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class DurableInstances(Service):
         """
         self._config = config
         self._enabled = folder is not None
-        self._cache_folder = cache_folder
+        self._runtime = cache(partial(_runtime, cache_folder))  # by many files' content
         self._registry = registry
         self._launcher = launcher
         self._results = results
@@ -281,15 +281,11 @@ class DurableInstances(Service):
             "user": user,
             "program": program.name,
             "hash": program.hash,
-            "runtime": self._runtime(program),
+            "runtime": self._runtime(program.kind),
             "args": args,
             "secret": secrets.token_hex(16),  # seeds of samplers come from it
             "created_ns": self._date_ns(),
         }
-
-    def _runtime(self, program: Program) -> str:
-        found = RUNTIMES.get(program.kind)
-        return "" if found is None else found.runtime_file(self._cache_folder).name
 
     # Go on
 
@@ -449,7 +445,7 @@ class DurableInstances(Service):
                 f" {contract_version()}; a `branch` may go on",
             )
         program = self._launcher.find(head["hash"], head["user"])
-        if head["runtime"] != self._runtime(program):
+        if head["runtime"] != self._runtime(program.kind):
             raise ApiError(
                 "unsupported",
                 f"it began with the runtime {head['runtime']} of pie_py {head['pie_py']}, and this"
@@ -583,3 +579,9 @@ class DurableInstances(Service):
         log.error("a durable instance does not go on", instance=instance, reason=text)
         failed = InstanceState.FAILED.value
         self._results.keep(StoredResult(instance, user, failed, text, self._date_ns()))
+
+
+def _runtime(cache_folder: Path, kind: str) -> str:
+    """The name of what runs programs of a kind; empty for components."""
+    found = RUNTIMES.get(kind)
+    return "" if found is None else found.runtime_file(cache_folder).name
