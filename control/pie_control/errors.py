@@ -60,10 +60,6 @@ class Shortage(ApiError):
         super().__init__(code, message + LATER)
 
 
-class NoRoom(Shortage):
-    """This server runs as many instances as it may, of all users or of one."""
-
-
 class ProgramRejected(Exception):
     """An uploaded program that cannot run here; the text says why and how to mend it."""
 

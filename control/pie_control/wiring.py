@@ -326,7 +326,8 @@ class Wiring:
         outside = OutsideCalls(self.http, self.mcp, self.executor, date_ns, retry)
         exports = ExportCalls(self.executor, self.timers)
         messages = self.durable.message_calls(self.executor) if self._alone else None
-        return DurableCalls(outside, RunCalls(self.models), exports, messages).tap(made)
+        runs, checkpoints = RunCalls(self.models), self.durable.checkpoints()
+        return DurableCalls(outside, runs, exports, checkpoints, messages).tap(made)
 
     def rpc_dependencies(self) -> Dependencies:
         """The parts that clients' requests act on."""

@@ -195,21 +195,13 @@ def test_near_an_instance_or_an_export() -> None:
     refused("not-found", lambda: some.place(PlacementRequest("ann", "x", near="chat@n5.1"), 5.0))
 
 
-def test_children_stay_with_their_parent_while_there_is_room() -> None:
-    some = directory(*(f"n{i}" for i in range(20)))
-    child = PlacementRequest("ann", "x", parent="chat-1a2b3c4d@n5.1")
-    nodes = [some.place(child, 0.0).life.node for _ in range(11)]
-    assert nodes[:10] == ["n5"] * 10
-    assert nodes[10] != "n5"
-
-
 def test_a_node_with_room_is_found_beside_full_ones_and_one_to_avoid() -> None:
     some = directory(*(f"n{i}" for i in range(40)))
     for i in range(2, 40):
         some.report(report(1, f"n{i}", instances=10), KEY, 0.0)
-    child = PlacementRequest("ann", "x", parent="chat-1a2b3c4d@n0.1", avoid=["n0.1"])
-    assert [some.place(child, 3.0).life.node for _ in range(10)] == ["n1"] * 10
-    assert "beside n0.1 have no room" in refused("busy", lambda: some.place(child, 3.0))
+    launch = PlacementRequest("ann", "x", avoid=["n0.1"])
+    assert [some.place(launch, 3.0).life.node for _ in range(10)] == ["n1"] * 10
+    assert "beside n0.1 have no room" in refused("busy", lambda: some.place(launch, 3.0))
 
 
 def test_a_directory_that_stood_still_does_not_blame_the_nodes() -> None:

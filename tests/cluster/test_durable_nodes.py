@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 import pytest
 from support.clusters import Wire, wait_for
+from support.durable import COUNT
 from support.nodes import PATIENCE_SECONDS, Nodes
 from support.postgres import Postgres
 
@@ -28,19 +29,6 @@ from pie_py.config.gateway import GatewayConfig
 
 pytest.importorskip("psycopg")
 pytestmark = pytest.mark.slow
-
-COUNT = b"""\
-from inferlet import Context, Model, Sampler, session, store
-
-async def main(name: str, rounds: int) -> str:
-    context = Context(Model.load()).fill("Once upon a time")
-    for number in range(rounds):
-        before = await store.update(name, lambda old: str(int(old or b"0") + 1))
-        text = await context.generate(Sampler(seed=number), max_tokens=8).collect_text()
-        session.send(f"{number} {int(before)} {text}")
-        context.fill(await session.receive())
-    return (await store.get(name)).decode()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +51,12 @@ def nodes(postgres: Postgres) -> Iterator[Nodes]:
 @pytest.fixture
 def client(nodes: Nodes) -> Iterator[Client]:
     with Client(nodes.gateway, key=nodes.key("ann"), patience=PATIENCE_SECONDS) as client:
-        client.upload(COUNT, name="count")
+        client.upload(COUNT.encode(), name="count")
         yield client
 
 
 def launched(client: Client, name: str, rounds: int) -> Instance:
-    args = ["--name", name, "--rounds", str(rounds)]
+    args = ["--name", name, "--rounds", str(rounds), "--anew", "1"]
     return client.launch("count", args, durable=True)
 
 
@@ -108,7 +96,9 @@ def test_an_instance_goes_on_when_its_node_is_killed_or_drained(
     nodes.start(third.partition(".")[0])
     assert client.result(instance.id) == "6"
     assert client.attach(instance.id).result() == "6"
-    assert [call["call"] for call in client.calls(instance.id)].count("session.send") == 6
+    assert [call["call"] for call in client.calls(instance.id)].count(
+        "session.send"
+    ) == 3  # since its checkpoint
     branch = client.branch(instance.id, at=3)
     assert branch.node not in (None, third)
     branch.cancel()
@@ -211,7 +201,7 @@ class Game:
 
     async def _count(self, number: int) -> None:
         program, name, rounds = self._game
-        args = ["--name", f"{name}{number}", "--rounds", str(rounds)]
+        args = ["--name", f"{name}{number}", "--rounds", str(rounds), "--anew", "1"]
         nodes = self._nodes
         key = nodes.key("ann")
         async with AsyncClient(nodes.gateway, key=key, patience=PATIENCE_SECONDS) as client:
@@ -230,7 +220,7 @@ def test_nothing_is_lost_or_doubled_by_nodes_that_are_killed(
     nodes: Nodes, client: Client, postgres: Postgres
 ) -> None:
     chance, counters, rounds = random.Random(0), 6, 120
-    game = Game(nodes, client.upload(COUNT, name="count"), "game", counters, rounds)
+    game = Game(nodes, client.upload(COUNT.encode(), name="count"), "game", counters, rounds)
     for _ in range(counters):
         assert game.begun.acquire(timeout=60)
     kills = 0
@@ -285,6 +275,6 @@ def test_one_without_a_database_refuses_by_name() -> None:
     ):
         nodes.start("n1")
         with Client(nodes.gateway, key=nodes.key("ann"), patience=PATIENCE_SECONDS) as client:
-            client.upload(COUNT, name="count")
+            client.upload(COUNT.encode(), name="count")
             with pytest.raises(RpcError, match=r"server\.store\.database in cluster\.toml"):
                 launched(client, "none", 1)

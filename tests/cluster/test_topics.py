@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import run_state_machine_as_test
 from support import bus_rules
@@ -28,7 +27,6 @@ from support.nodes import Node, Nodes
 from support.postgres import Postgres
 from support.puppets_of_nodes import InstanceLost, Puppet, WorldOfNodes
 
-from pie_cluster.wire.requests import connected
 from pie_control.errors import ApiError
 from pie_py.client.errors import RpcError
 from pie_py.client.sync import Client
@@ -42,10 +40,8 @@ FEW = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-CHILD = Path(__file__).parent / "guests/child.py"
-LIMITS = {"mailbox_bytes": MAILBOX_BYTES, "children": 4, "child_depth": 3}
+LIMITS = {"mailbox_bytes": MAILBOX_BYTES}
 USERS = ("ann", "bob", "cem", "dan", "eve", "fay")
-NUMBERS = count()
 AFTER = 100  # messages that are pushed after a fault
 
 
@@ -87,7 +83,6 @@ def started(nodes: Nodes, ways: tuple[Wire, Wire]) -> dict[str, Node]:
     lives: dict[str, dict[str, Any]] = {
         "n1": {},
         "n2": {},
-        "full": {"server": {"max_instances": 1}},
         "killed": {},
         "stopped": {"directory": way.endpoint},
         "cut": {"directory": way.endpoint, "database": data},
@@ -189,96 +184,6 @@ def _is_launched(client: Client) -> bool:
         return False
 
 
-# Strangers
-
-
-def test_a_user_is_no_node(nodes: Nodes, two: list[Node]) -> None:
-    async def ask() -> list[str]:
-        told = []
-        async with connected(two[0].endpoint, nodes.key("bob")) as connection:
-            launch: dict[str, Any] = {
-                "user": "ann",
-                "program": "0" * 64,
-                "args": [],
-                "generations": 1,
-            }
-            with pytest.raises(RpcError) as refused:
-                await connection.request("child-launch", **launch)
-            told.append(refused.value.code)
-        return told
-
-    assert trio.run(ask) == ["permission-denied"]
-
-
-# Children
-
-
-class Parent:
-    """An instance that fills its node, so that its children run on others."""
-
-    def __init__(self, world: WorldOfNodes, started: dict[str, Node]) -> None:
-        self._world, self._started = world, started
-        self.puppet = world.puppet(started["full"], "ann")
-        self._other = world.puppet(started["n1"], "ann")
-        self._upload()
-
-    def _upload(self, more: str = "") -> None:
-        client = self._world.client(self._started["full"], "ann")
-        client.upload(CHILD.read_bytes() + more.encode(), name="child")
-
-    def launch(self, *args: str) -> int:
-        future: int = self.puppet.call("launch", "child", list(args))
-        return future
-
-    def launched(self, *args: str) -> tuple[int, str]:
-        """A child that tells where it runs."""
-        future = self.launch(*args)
-        return future, take(self._world, self._other, self._other.call("pull", "born"))
-
-    def launched_on(self, node: Node) -> tuple[int, str]:
-        for _ in range(100):  # programs that no node has: launches follow what is cached
-            self._upload(f"# {next(NUMBERS)}")
-            future, child = self.launched("nothing")
-            if child.endswith(f"@{node.life}"):
-                return future, child
-            self.puppet.call("cancel", future)
-        raise AssertionError(f"no child went to {node.life}")
-
-    def lives(self, child: str) -> bool:
-        node = next(n for n in self._started.values() if child.endswith(f"@{n.life}"))
-        return child in {one["id"] for one in self._world.client(node, "ann").instances()}
-
-
-@pytest.mark.nightly
-def test_children_of_a_full_node_run_on_others(
-    world: WorldOfNodes, started: dict[str, Node]
-) -> None:
-    parent = Parent(world, started)
-    future, child = parent.launched("work")
-    assert parent.lives(child)
-    parent.puppet.call("push", "work", "result")
-    assert take(world, parent.puppet, future) == "result"
-    wait_for(lambda: not parent.lives(child))
-    with failure("failed-dependency", "failed as told"):
-        take(world, parent.puppet, parent.launch("fail"))
-    future, child = parent.launched("deeper", "deeper", "work")
-    parent.puppet.call("push", "work", "from below")
-    assert take(world, parent.puppet, future) == "from below"
-    with failure("failed-dependency", "the last that is allowed"):
-        take(world, parent.puppet, parent.launch(*["deeper"] * (LIMITS["child_depth"] + 1)))
-    future, child = parent.launched("nothing")
-    parent.puppet.call("cancel", future)
-    wait_for(lambda: not parent.lives(child), 5)
-    futures = [parent.launched("nothing")[0] for _ in range(LIMITS["children"])]
-    with failure("limit-exceeded", "children are alive"):
-        parent.launch("nothing")
-    for future in futures:
-        parent.puppet.call("cancel", future)
-    _, child = parent.launched("nothing")
-    parent.puppet.end()
-    wait_for(lambda: not parent.lives(child), 5)
-
-
 # Faults: what an instance had not taken goes back, and nothing is ever in two places
 
 
@@ -292,20 +197,17 @@ def test_faults(
         _Fault(world, two, user, started[name])
         for user, name in (("bob", "killed"), ("cem", "stopped"), ("dan", "cut"))
     )
-    parent = Parent(world, started)
-    future, _ = parent.launched_on(started["killed"])
     load = _Load(world, "eve", two)
     load.also_pull(started["killed"])
     started["killed"].process.kill()
     started["stopped"].process.send_signal(signal.SIGSTOP)
     for way in ways:
         way.cut()
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(3) as pool:
         ends: list[Future[Any]] = [
             pool.submit(killed.has_ended),
             pool.submit(stopped.has_ended),
             pool.submit(cut.knows_before_it_has_ended, ways[1]),
-            pool.submit(_lose, parent, future, started, nodes),
         ]
     for end in ends:
         end.result()
@@ -404,18 +306,6 @@ class _Load:
                     self._codes.add(error.code)
                     self.unknown_takes += 1
                 future = who.call("pull", "load")
-
-
-def _lose(parent: Parent, future: int, started: dict[str, Node], nodes: Nodes) -> None:
-    """A child's node is lost, then its parent's."""
-    assert parent.puppet.call("ready", [future], 20) == [future]
-    with failure("failed-dependency", f"node-lost: node {started['killed'].life}"):
-        parent.puppet.call("take_text", future)
-    # Until the directory knows that they are silent, a child may go to one of the others.
-    wait_for(lambda: not {"killed", "stopped", "cut"} & nodes.ready(), 15)
-    _, child = parent.launched_on(started["n2"])
-    started["full"].process.kill()
-    wait_for(lambda: not parent.lives(child), 15)
 
 
 class _Fault:

@@ -105,7 +105,6 @@ async def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(no
     [
         ("begin", {"node": "n1"}),
         ("allot", {"count": 1, "models": ""}),
-        ("place-child", {"user": "bob", "program": "", "parent": "", "avoid": []}),
         ("user-of", {"key": ""}),
         ("users", {"changes": 0}),
         ("settings", {}),

@@ -20,10 +20,14 @@ FUNCTIONS: dict[str, Function] = {
 CASES = load()
 
 
+NEVER_RETURN = {"checkpoint"}  # if they succeed
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_is_held_by_a_success_and_an_error(name: str) -> None:
     steps = [step for case in CASES for step in case.steps if step.function == name]
-    assert any(step.error is None for step in steps), "no case calls it with success"
+    if name not in NEVER_RETURN:
+        assert any(step.error is None for step in steps), "no case calls it with success"
     result = FUNCTIONS[name].result
     if result is not None and result.name == "result":
         assert any(step.error is not None for step in steps), "no case makes it fail"

@@ -11,25 +11,12 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from support.durable import MODELS
+from support.durable import COUNT, MODELS
 from support.servers import Server
 
 from pie_py.client import Client
 
 ROUNDS, COUNTERS = 12, 4
-
-COUNT = """\
-from inferlet import Context, Model, Sampler, session, store
-
-async def main(name: str, rounds: int) -> str:
-    context = Context(Model.load()).fill("Once upon a time")
-    for number in range(rounds):
-        before = await store.update(name, lambda old: str(int(old or b"0") + 1))
-        text = await context.generate(Sampler(seed=number), max_tokens=8).collect_text()
-        session.send(f"{number} {int(before)} {text}")
-        context.fill(await session.receive())
-    return (await store.get(name)).decode()
-"""
 
 
 class Game:
@@ -51,6 +38,7 @@ class Game:
         endpoint, program, name, durable = self._game
         async with Client(endpoint) as client:
             args = ["--name", f"{name}{number}", "--rounds", str(ROUNDS)]
+            args += ["--anew", str(int(durable))]
             instance = await client.launch(program, args, durable=durable)
             self.begun.release()
             heard = []

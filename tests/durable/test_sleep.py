@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from support.durable import journal_of
 from support.servers import Server
@@ -83,8 +84,9 @@ def test_sleepers_sleep_on_over_a_restart(folder: Path) -> None:
     with server.client() as client:
         program = client.upload(AGENT.encode(), "agent")
         first = client.launch(program, durable=True, detached=True)
+        until_asleep(client, first.id)  # it has counted first
         late = client.launch(program, ["--seconds", "9999"], durable=True, detached=True)
-        until_asleep(client, first.id, late.id)
+        until_asleep(client, late.id)
     server.process.kill()
     server.process.wait()
     path = journal_of(folder / "data", late.id)
@@ -103,5 +105,32 @@ def test_sleepers_sleep_on_over_a_restart(folder: Path) -> None:
         assert attached.receive() == "a"
         assert state_of(client, first.id)["state"] == "running"
         attached.send("b")
-        assert attached.result().startswith("2:ab:")
+        assert attached.result().startswith("1:ab:")
         assert begun
+
+
+@pytest.mark.nightly
+def test_many_that_sleep_take_little(folder: Path) -> None:
+    """`benchmarks durable` has 10 000 of them, in a gigabyte."""
+    count, most = 1000, 100_000  # bytes of each
+    with Server(folder, **IDLE) as server, server.client() as client:
+        program = client.upload(AGENT.encode(), "agent")
+        first = client.launch(program, durable=True, detached=True)
+        until_asleep(client, first.id)
+    journal = journal_of(folder / "data", first.id)
+    with Server(folder) as server:
+        alone = psutil.Process(server.process.pid).memory_info().rss
+    names = [f"agent-{number:05}" for number in range(count)]
+    for name in names:
+        journal.with_name(f"{name}.journal").write_bytes(journal.read_bytes())
+    with Server(folder) as server, server.client() as client:
+        assert {one["state"] for one in client.instances()} == {"asleep"}
+        together = psutil.Process(server.process.pid).memory_info().rss
+        assert together - alone < count * most
+        for name in names[::100]:
+            agent = client.attach(name)
+            begun = agent.receive()
+            agent.send("a")
+            assert agent.receive() == "a", begun
+            agent.send("b")
+            assert agent.result().startswith("1:ab:")

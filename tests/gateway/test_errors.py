@@ -15,7 +15,7 @@ import pytest
 from support.gateways import Gateway
 from support.servers import Server
 
-from pie_control.errors import NoRoom, Shortage
+from pie_control.errors import Shortage
 from pie_gateway.http.answers import EventStream
 from pie_gateway.http.reading import parse
 from pie_gateway.ollama.requests import chat_request
@@ -427,7 +427,7 @@ def test_only_what_passes_is_a_reason_to_try_again() -> None:
         ("worker-lost: it has ended", 503, True),
         ("limit-exceeded: 60 s of CPU time are used up: a loop", 400, False),
         ("limit-exceeded: the grammar: too large", 400, False),
-        (str(NoRoom("9 instances are alive")), 503, True),
+        (str(Shortage("9 instances are alive")), 503, True),
         (str(Shortage("all samplers are in use", "out-of-resources")), 503, True),
         ("out-of-resources: 9 pages asked for, and the model has 8 in all", 503, False),
     ],

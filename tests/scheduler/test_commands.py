@@ -9,7 +9,7 @@ from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate, forward, text
-from pie_control.errors import NoRoom
+from pie_control.errors import Shortage
 from pie_control.instances.instance import InstanceState
 from pie_control.scheduler.commands import forward as forwards
 from pie_py.config.limits import Quota
@@ -285,7 +285,7 @@ def test_what_an_ended_instance_has_not_given_back_yet_is_free(what: str, user: 
 def test_an_ended_instance_makes_room_for_a_new_one() -> None:
     server = Server(quota=Quota(share=0.002, launches=math.inf))
     one, _ = server.launch(), server.launch()
-    with pytest.raises(NoRoom):
+    with pytest.raises(Shortage):
         server.launch()
     server.registry.condemn(one, "test")
     assert server.registry.users.alive("ann") == 2

@@ -17,6 +17,27 @@ from pie_py.wire import methods
 # A text depends on nothing else then: the cuts of a journal run together, and it ran alone.
 MODELS = [{"deterministic": True}]
 
+# Counts and writes; with `anew` it says its state after every third round.
+COUNT = """\
+import json
+from inferlet import Context, Model, Sampler, runtime, session, store
+
+async def main(name: str, rounds: int, anew: int = 0) -> str:
+    number, text = json.loads(runtime.last_checkpoint() or '[0, "Once upon a time"]')
+    while number < rounds:
+        context = Context(Model.load()).fill(text)
+        for number in range(number, min(number + 3, rounds)):
+            before = await store.update(name, lambda old: str(int(old or b"0") + 1))
+            said = await context.generate(Sampler(seed=number), max_tokens=8).collect_text()
+            session.send(f"{number} {int(before)} {said}")
+            context.fill(answer := await session.receive())
+            text += said + answer
+        number += 1
+        if anew and number < rounds:
+            runtime.checkpoint(json.dumps([number, text]).encode())
+    return (await store.get(name)).decode()
+"""
+
 
 class Run(NamedTuple):
     """What a client saw of an instance: all messages, joined, and its result."""
@@ -61,11 +82,13 @@ def journal_of(data: Path, instance: str) -> Path:
     return data / "journals" / f"{instance}.journal"
 
 
-def cut_everywhere(data: Path, instance: str, counter: str = "count") -> list[str]:
+def cut_everywhere(
+    data: Path, instance: str, counter: str = "count", counted: int = 0
+) -> list[str]:
     """Makes journals of new instances of a server that does not run: that of an instance cut within
     each entry behind the head. What the others have is on disk, and so is what the store was asked
-    of before: programs add 1 to the counter. Of what it was asked last every second one has the
-    answer not yet.
+    of before: programs add 1 to the counter, which has `counted` when the journal begins. Of what
+    it was asked last every second one has the answer not yet. A checkpoint is never cut.
     """
     path = journal_of(data, instance)
     entries, _ = read_entries(path.read_bytes())
@@ -73,13 +96,14 @@ def cut_everywhere(data: Path, instance: str, counter: str = "count") -> list[st
     body = [entry for entry in entries[1:] if entry[0] != "acked"]
     made = []
     with sqlite3.connect(data / "store.sqlite3") as store:
-        for place in range(len(body)):
+        for place in range(body[0][0] == "checkpoint", len(body)):
             name = f"{instance}-{place:05}"
             begun, rest = body[:place], body[place:]
             data_of_cut = b"".join(map(framed, [{**entries[0], "user": name}, *begun]))
             next_one = framed(rest[0])
             journal_of(data, name).write_bytes(data_of_cut + next_one[: len(next_one) // 2])
-            _fill_store(store, (name, counter.encode()), begun, rest, is_done=place % 2 == 0)
+            key, is_done = (name, counter.encode()), place % 2 == 0
+            _fill_store(store, key, counted, begun, rest, is_done=is_done)
             made.append(name)
     return made
 
@@ -87,13 +111,14 @@ def cut_everywhere(data: Path, instance: str, counter: str = "count") -> list[st
 def _fill_store(
     store: sqlite3.Connection,
     key: tuple[str, bytes],
+    count: int,
     begun: list[Any],
     rest: list[Any],
     *,
     is_done: bool,
 ) -> None:
     """Counts the commits that were answered, and perhaps the one that was under way."""
-    count = sum(entry[:2] == ["call", "store.store-commit"] for entry in begun)
+    count += sum(entry[:2] == ["call", "store.store-commit"] for entry in begun)
     following = next((e for e in rest if e[0] == "call" and e[1].startswith("store.")), None)
     if is_done and following is not None and following[1] == "store.store-commit":
         count += 1

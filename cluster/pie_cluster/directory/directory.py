@@ -46,7 +46,6 @@ class PlacementRequest(NamedTuple):
 
     Attributes:
         near: the id of an instance of the cluster, or the name of an export of the user.
-        parent: the id of the instance that launches it.
         avoid: lives where it may not go, because an id is of one run there, or they refused it.
         prefixes: hashes of its prompt's beginnings, as `pie_py.wire.prefixes` makes them.
     """
@@ -54,7 +53,6 @@ class PlacementRequest(NamedTuple):
     user: str
     program: str
     near: str | None = None
-    parent: str | None = None
     avoid: Sequence[str] = ()
     prefixes: Sequence[str] = ()
 
@@ -309,7 +307,7 @@ class Directory:
         return [(key, FIRST_TOKENS << doublings) for doublings, key in enumerate(keys)][::-1]
 
     def _beside(self, request: PlacementRequest, now: float) -> Sequence[Node]:
-        """The nodes that a launch asks for, or that of its parent."""
+        """The nodes that a launch asks for."""
         if request.near is not None and "@" in request.near:
             try:
                 return (self._node_of(request.near, now),)
@@ -329,10 +327,6 @@ class Directory:
                     " launch without near, and export it again",
                 )
             return nodes
-        if request.parent is not None:
-            life = life_of(request.parent)
-            parent = self._table.find(life.node)
-            return () if parent is None or parent.life != life else (parent,)
         return ()
 
     def _node_of(self, asked: str, now: float) -> Node:

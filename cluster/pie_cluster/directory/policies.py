@@ -24,7 +24,7 @@ class Launch(NamedTuple):
         keys: of what it may find cached, with about the tokens of each, most first: of the
             beginnings of its prompt, or of its user and program where the program makes the prompt.
         now: by the directory's clock.
-        beside: where its parent is, or what it asks to be near to.
+        beside: where what it asks to be near to is.
     """
 
     keys: Sequence[tuple[int, int]]

@@ -22,7 +22,6 @@ from pie_cluster.directory.lives import Lives, LivesUnusable
 from pie_cluster.directory.node import Life
 from pie_cluster.directory.policies import load_policy
 from pie_cluster.wire.messages import (
-    MOST_AVOIDED,
     Fenced,
     Name,
     NodeFacts,
@@ -67,15 +66,6 @@ class AllotParams(msgspec.Struct):
 
     count: Annotated[int, msgspec.Meta(ge=1, le=1024)]
     models: Text  # a hash of what the machine would serve, which all nodes serve
-
-
-class PlaceChildParams(msgspec.Struct):
-    """Of `place-child`: where a launch of an instance may go."""
-
-    user: Text
-    program: Text  # its hash
-    parent: Text
-    avoid: Annotated[list[Text], msgspec.Meta(max_length=MOST_AVOIDED)]
 
 
 class UserOfParams(msgspec.Struct):
@@ -124,7 +114,6 @@ class DirectoryServer:
             "begin": (BeginParams, self._begin),
             "allot": (AllotParams, self._allot),
             "forget": (ForgetParams, self._forget),
-            "place-child": (PlaceChildParams, self._place_child),
             "user-of": (UserOfParams, self._user_of),
             "users": (UsersParams, self._all_users),
         }
@@ -268,11 +257,6 @@ class DirectoryServer:
     def _forget(self, session: Session, asked: ForgetParams) -> None:
         check_member(session)
         self._directory.forget(asked.node)
-
-    async def _place_child(self, session: Session, asked: PlaceChildParams) -> Any:
-        check_member(session)
-        request = PlacementRequest(asked.user, asked.program, None, asked.parent, asked.avoid)
-        return (await self.place(request)).described()
 
     def _user_of(self, session: Session, asked: UserOfParams) -> str:
         return self._users_now(session).get(asked.key, "")

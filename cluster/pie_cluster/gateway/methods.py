@@ -100,7 +100,7 @@ class GatewayMethods:
     async def _place(self, session: Session, asked: methods.Place) -> Any:
         program = self._programs.find(asked.program, session.user)
         request = PlacementRequest(
-            session.user, program.hash, asked.near, None, asked.avoid, asked.prefixes
+            session.user, program.hash, asked.near, asked.avoid, asked.prefixes
         )
         there = await self._directory.place(request)
         return {**there.described(), "hash": program.hash, "program": program.name}

@@ -129,18 +129,15 @@ class ClusterNode(Role):
         if config.store.database:
             from pie_cluster.node.shared import Shared  # needs psycopg
 
-            self.shared = Shared(config, member, wiring, programs, self.fetch, self._gateway)
+            self.shared = Shared(config, member, wiring, self.fetch)
 
     def functions(self, of_one_server: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
         """The functions of the contract as a node has them."""
         return of_one_server if self.shared is None else self.shared.topics.replace(of_one_server)
 
     def dependencies(self, of_one_server: Dependencies) -> Dependencies:
-        """What clients' requests, and those of other nodes, act on."""
-        deps = dataclasses.replace(of_one_server, fetch=self.fetch)
-        if self.shared is None:
-            return deps
-        return dataclasses.replace(deps, methods=self.shared.methods)
+        """What clients' requests act on."""
+        return dataclasses.replace(of_one_server, fetch=self.fetch)
 
     def end_instances(self) -> None:
         """Ends the instances that are left: the node ends."""

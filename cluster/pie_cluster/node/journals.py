@@ -125,24 +125,30 @@ class SharedShelf(Shelf):
 
     async def _write(self, group: Group) -> list[OSError | JournalLost | None]:
         """Writes until it is done, or the lease is lost."""
-        parts = [
-            (journal.instance, self._places[journal], data)
-            for journal, data, _ in group
-            if journal in self._places
-        ]
+        here = [(journal, data) for journal, data, _ in group if journal in self._places]
         lease = next((journal.lease for journal, _, _ in group), None)
-        while parts and lease is not None and lease == self._lease.number:
+        while here and lease is not None and lease == self._lease.number:
             try:
-                if await self._in_database(partial(self._table.append, lease, parts)):
-                    for journal, data, _ in group:
-                        if journal in self._places:
-                            self._places[journal] += len(data)
+                if await self._in_database(partial(self._put, lease, here)):
+                    for journal, data in here:
+                        before = 0 if journal.is_replaced else self._places[journal]
+                        self._places[journal] = before + len(data)
                     return [None] * len(group)
                 break
             except DatabaseAway as error:
                 log.warning("journals wait for the database", reason=str(error))
                 await trio.sleep(AGAIN_SECONDS)
         return [JournalLost("the node has lost its lease") for _ in group]
+
+    def _put(self, lease: int, group: list[tuple[Journal, bytes]]) -> bool:
+        """Writes a group, for a thread; False if the lease is over. To do it again does no harm."""
+        for journal, data in group:
+            if journal.is_replaced and not self._table.rewind(
+                journal.instance, lease, self._life, data
+            ):
+                return False
+        parts = [(j.instance, self._places[j], data) for j, data in group if not j.is_replaced]
+        return not parts or self._table.append(lease, parts)
 
     async def _read(self, instance: str) -> bytes:
         data = await self._ask(partial(self._table.read, instance))

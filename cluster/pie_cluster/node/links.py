@@ -23,14 +23,9 @@ AGAIN_SECONDS = 0.1  # before the gateway is asked again
 class NodeLinks:
     """Connections to nodes: made when they are needed, kept while the node lives."""
 
-    def __init__(
-        self, key: Callable[[str], ClientKey | None], patience: float = PATIENCE_SECONDS
-    ) -> None:
-        """Has none yet. `key` gives that for a node of a public key; a node that is lost is looked
-        for so many seconds.
-        """
+    def __init__(self, key: Callable[[str], ClientKey | None]) -> None:
+        """Has none yet. `key` gives that for a node of a public key."""
         self._key = key
-        self._patience = patience
         self._links: dict[str, Connection] = {}  # by endpoint
         self._scopes: dict[str, trio.CancelScope] = {}
         self._nursery: trio.Nursery | None = None
@@ -46,23 +41,15 @@ class NodeLinks:
         for endpoint in self._links.keys() - endpoints:
             self._drop(endpoint)
 
-    async def ask(
-        self,
-        endpoint: str,
-        public_key: str,
-        method: str,
-        *,
-        on_late: Callable[[Any], None] | None = None,
-        **params: Any,
-    ) -> Any:
-        """One request to a node. Cancelled, it may be done or not; `on_late` gets its answer then.
-        Raises `ClientError` if it refuses, or does not answer.
+    async def ask(self, endpoint: str, public_key: str, method: str, **params: Any) -> Any:
+        """One request to a node. Cancelled, it may be done or not. Raises `ClientError` if it
+        refuses, or does not answer.
         """
         connection = await self.reach(endpoint, public_key)
         problem = await connection.ready()
         if problem is not None:
             raise problem
-        return await connection.request(method, on_late=on_late, **params)
+        return await connection.request(method, **params)
 
     async def ask_each(
         self, nodes: Collection[NodeFacts], seconds: float, method: str, **params: Any
@@ -92,7 +79,9 @@ class NodeLinks:
             self._drop(endpoint)
             connection = None
         if connection is None:
-            connection = Connection(parse_endpoint(endpoint), self._key(public_key), self._patience)
+            connection = Connection(
+                parse_endpoint(endpoint), self._key(public_key), PATIENCE_SECONDS
+            )
             self._links[endpoint] = connection
             with trio.CancelScope(shield=True):  # it is there for others, too
                 await self._nursery.start(self._keep, endpoint, connection)

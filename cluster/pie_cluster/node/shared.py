@@ -1,22 +1,17 @@
-"""A node's share in the database: its lease, durable instances, topics, children."""
+"""A node's share in the database: its lease, durable instances, topics."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import trio
 
 from pie_cluster.config import MemberConfig
 from pie_cluster.database.statements import Connection
-from pie_cluster.node.children import ChildHost, ChildrenElsewhere
 from pie_cluster.node.journals import SharedShelf
 from pie_cluster.node.lease import NodeLease
-from pie_cluster.node.links import GatewayLink, NodeLinks
 from pie_cluster.node.topics import ClusterTopics
-from pie_cluster.wire.requests import member_key
-from pie_control.programs.store import ProgramStore
 from pie_control.wiring import Wiring
 from pie_py.config.server import ServerConfig
 
@@ -29,9 +24,7 @@ class Shared:
         config: ServerConfig,
         member: MemberConfig,
         wiring: Wiring,
-        programs: ProgramStore,
         fetch: Callable[[str, str], Awaitable[None]],
-        gateway: GatewayLink,
     ) -> None:
         """Nothing is sent before `run`."""
         connection = Connection(config.store.database, channel=member.life)
@@ -48,26 +41,14 @@ class Shared:
         self._durable = wiring.durable
         self._durable.share(self._journals, fetch)
         self._lease.on_lost.append(self._durable.lose)
-        self._children = ChildHost(wiring.registry, wiring.launcher, programs, fetch, wiring.clock)
-        # One that cannot be reached has no second life.
-        self._links = NodeLinks(partial(member_key, member), 3.0)
-        self._elsewhere = ChildrenElsewhere(member.life, gateway, self._links)
-        wiring.launcher.launch_remotely = self._elsewhere.launch
-        self.methods = self._children.methods
         self.topics = ClusterTopics(connection, self._lease, wiring.answers, config.messaging)
         wiring.registry.on_end.append(self.topics.leave)
 
     async def run(self) -> None:
         """Holds the lease, and serves, until cancelled."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._links.run)
-            for forever in (
-                self._lease.run,
-                self._journals.change,
-                self._children.run,
-                self._elsewhere.run,
-            ):
-                nursery.start_soon(forever)
+            nursery.start_soon(self._lease.run)
+            nursery.start_soon(self._journals.change)
             await self.topics.run()
 
     def leave(self, reason: str) -> None:

@@ -23,7 +23,6 @@ from pie_cluster.config import NODE_NAME
 
 CLUSTER_PROTOCOL = 4  # grows with every incompatible change
 ACCEPTED_PROTOCOLS = (4,)  # of nodes, so that a cluster can be upgraded node by node
-MOST_AVOIDED = 8  # lives where one launch may not go
 NO_WORKER = 1 << 53  # `used_tokens` of a node whose worker is away: it has no room
 WAITS = "waits for "  # begins the reason of a node that needs other machines
 MOST_HINTS = 512  # keys that one message names, and that the directory keeps of one node

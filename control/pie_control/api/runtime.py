@@ -276,6 +276,16 @@ def random_bytes(instance: Instance, count: int) -> bytes:
     return os.urandom(count)
 
 
+def last_checkpoint(instance: Instance) -> bytes:
+    """That of a durable instance, which has functions of its own; of others none."""
+    return b""
+
+
+def checkpoint(instance: Instance, state: bytes) -> None:
+    """As `durable.checkpoints`."""
+    raise ApiError("unsupported", "this instance is not durable: launch it with `durable`")
+
+
 def log(instance: Instance, level: str, message: str) -> None:
     """Writes a line to the instance's log."""
     instance.log.add(level, message)

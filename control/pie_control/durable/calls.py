@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
+from pie_control.durable.checkpoints import Checkpoints
 from pie_control.durable.exports import ExportCalls
 from pie_control.durable.kinds import ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES, TAKES
 from pie_control.durable.messages import MessageCalls
@@ -37,6 +38,7 @@ class DurableCalls:
         outside: OutsideCalls,
         runs: RunCalls,
         exports: ExportCalls,
+        checkpoints: Checkpoints,
         messages: MessageCalls | None,
     ) -> None:
         """Takes None where what is told to others is not kept."""
@@ -49,6 +51,7 @@ class DurableCalls:
             "prefix-cache.match-prefix": _match_prefix,
             **runs.taps(quiet),
             **exports.taps(),
+            **checkpoints.taps(quiet),
             **({} if messages is None else messages.taps(quiet)),
         }
 

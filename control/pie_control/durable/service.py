@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ import structlog
 import trio
 
 from pie_control.api.messaging.functions import Bus
+from pie_control.durable.checkpoints import Checkpoints
 from pie_control.durable.children import Children
 from pie_control.durable.messages import MessageCalls
 from pie_control.durable.queues import Queues
 from pie_control.durable.shelf import Ended, Shelf
 from pie_control.durable.sleeping import Sleepers
+from pie_control.durable.waits import durable_of
 from pie_control.errors import ApiError, ProgramRejected, Refusal, Shortage
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
@@ -26,7 +28,7 @@ from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import ResultStore, StoredResult
 from pie_control.instances.turns import Executor
 from pie_control.journal.file import FORMAT, DamagedJournal, Journal, JournalLost, framed
-from pie_control.journal.past import Past, head_of, up_to
+from pie_control.journal.past import MOST_RECEIVED, Past, head_of, up_to
 from pie_control.programs.store import Program, is_hash
 from pie_control.shares import Shares
 from pie_control.tasks import Service
@@ -66,7 +68,7 @@ class DurableInstances(Service):
         """
         self._config = config
         self._enabled = folder is not None
-        self._cache_folder = cache_folder
+        self._runtime = cache(partial(_runtime, cache_folder))  # by many files' content
         self._registry = registry
         self._launcher = launcher
         self._results = results
@@ -129,6 +131,10 @@ class DurableInstances(Service):
     def message_calls(self, executor: Executor) -> MessageCalls:
         """The functions about topics and work queues."""
         return MessageCalls(self._bus, self._queues, executor, self.shelf.writer)
+
+    def checkpoints(self) -> Checkpoints:
+        """The functions about checkpoints."""
+        return Checkpoints(partial(self._start_task, self._cut))
 
     async def _look(self) -> None:
         while True:
@@ -275,15 +281,11 @@ class DurableInstances(Service):
             "user": user,
             "program": program.name,
             "hash": program.hash,
-            "runtime": self._runtime(program),
+            "runtime": self._runtime(program.kind),
             "args": args,
             "secret": secrets.token_hex(16),  # seeds of samplers come from it
             "created_ns": self._date_ns(),
         }
-
-    def _runtime(self, program: Program) -> str:
-        found = RUNTIMES.get(program.kind)
-        return "" if found is None else found.runtime_file(self._cache_folder).name
 
     # Go on
 
@@ -312,15 +314,18 @@ class DurableInstances(Service):
     async def _find(self, instance: str) -> None:
         """An instance of another node."""
         try:
-            while True:
-                with suppress(ApiError):  # a database may be away
-                    past = await self.shelf.past(instance)
-                    break
-                await trio.sleep(RETRY_SECONDS)
+            past = await self._past(instance)
         except (DamagedJournal, OSError) as error:
             self._cannot_read(instance, error)
         else:
             self._start_task(self._until_alive, instance, past)
+
+    async def _past(self, instance: str) -> Past:
+        """As `Shelf.past`, once a database answers that was away."""
+        while True:
+            with suppress(ApiError):
+                return await self.shelf.past(instance)
+            await trio.sleep(RETRY_SECONDS)
 
     def _cannot_read(self, instance: str, error: DamagedJournal | OSError) -> None:
         self._coming.discard(instance)
@@ -440,7 +445,7 @@ class DurableInstances(Service):
                 f" {contract_version()}; a `branch` may go on",
             )
         program = self._launcher.find(head["hash"], head["user"])
-        if head["runtime"] != self._runtime(program):
+        if head["runtime"] != self._runtime(program.kind):
             raise ApiError(
                 "unsupported",
                 f"it began with the runtime {head['runtime']} of pie_py {head['pie_py']}, and this"
@@ -496,19 +501,46 @@ class DurableInstances(Service):
                 self._registry.begin_again(instance)
                 self._start_task(self._begin_again, instance)
 
-    async def _begin_again(self, instance: Instance) -> None:
-        before = instance.durable
-        assert before is not None
-        journal = before.journal
+    async def _cut(self, instance: Instance, state: bytes) -> None:
+        """Has one that waits for that begin another life, with a state in place of its journal."""
+        durable, guest = durable_of(instance), instance.guest
+        journal = durable.journal
+        while True:
+            past = await self._own_past(instance)
+            # What it has taken of others is known elsewhere too then: it says so no more.
+            await self.shelf.writer.settled()
+            if past is None or instance.ended is not None or instance.guest is not guest:
+                return
+            if journal.is_safe and journal.size == past.size:  # nothing has come meanwhile
+                break
+        journal.replace(past.cut(state, durable.coming_key - 1, durable.clock_ns))
+        self._registry.begin_again(instance)
+        await self._begin_again(instance)
+
+    async def _own_past(self, instance: Instance) -> Past | None:
+        """What the journal of one that is alive says; None if it has ended, or ends for that."""
+        journal = durable_of(instance).journal
         with suppress(JournalLost):
             await journal.until_safe()
         if instance.state is not InstanceState.RUNNING or journal.problem is not None:
+            return None
+        try:
+            past = await self._past(instance.id)
+        except (DamagedJournal, OSError) as error:
+            self._registry.fail(instance, f"internal: its journal cannot be read: {error}")
+            return None
+        return past if instance.state is InstanceState.RUNNING else None
+
+    async def _begin_again(self, instance: Instance) -> None:
+        before = durable_of(instance)
+        past = await self._own_past(instance)
+        if past is None:
             return
-        past = await self.shelf.past(instance.id)
-        past.received = before.past.received  # others may send meanwhile
+        # Others may send meanwhile.
+        past.received |= dict.fromkeys(list(before.past.received)[-MOST_RECEIVED:])
         past.topics = before.past.topics
         past.children = before.past.children
-        instance.durable = self._durable(instance, journal, past)
+        instance.durable = self._durable(instance, before.journal, past)
         await self._begin_life(instance)
 
     async def _begin_life(self, instance: Instance) -> None:
@@ -547,3 +579,9 @@ class DurableInstances(Service):
         log.error("a durable instance does not go on", instance=instance, reason=text)
         failed = InstanceState.FAILED.value
         self._results.keep(StoredResult(instance, user, failed, text, self._date_ns()))
+
+
+def _runtime(cache_folder: Path, kind: str) -> str:
+    """The name of what runs programs of a kind; empty for components."""
+    found = RUNTIMES.get(kind)
+    return "" if found is None else found.runtime_file(cache_folder).name

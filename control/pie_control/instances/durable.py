@@ -58,6 +58,7 @@ class Durable:
     def __post_init__(self) -> None:
         self.items = self._safe_items = self.past.acked + len(self.past.outbox)
         self.past.outbox = []
+        self._keys, self.clock_ns = self.past.keys, self.past.clock_ns
         self._known = {run: len(tokens) for run, tokens in self.past.tokens.items()}
 
     # Its calls
@@ -239,7 +240,7 @@ class Durable:
         """True if a message of a client is a new one, which is in the journal then."""
         if message_id and message_id in self.past.received:
             return False
-        self.past.received.add(message_id)
+        self.past.received[message_id] = None
         self.journal.append("sent", message_id, message)
         return True
 

@@ -224,7 +224,6 @@ class Instance:
         self.durable: Durable | None = None
         self.first_item = 0  # number of the first item of its outbox
         self.keeps_newest = parent is not None  # of its messages; a child has no client
-        self.generations = 0  # above it on other nodes of the cluster
 
         self.guest: Guest | None = None  # from its launch to its end
         self.turn = TurnState()
@@ -282,7 +281,7 @@ class Instance:
     @property
     def depth(self) -> int:
         """Generations above it: 0 for an instance that a client launched."""
-        return self.generations if self.parent is None else self.parent.depth + 1
+        return 0 if self.parent is None else self.parent.depth + 1
 
     @property
     def cpu_ns(self) -> int:

@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 import structlog
 import trio
 
-from pie_control.errors import ApiError, NoRoom, ProgramRejected, Shortage
+from pie_control.errors import ApiError, ProgramRejected, Shortage
 from pie_control.instances.instance import (
     ARGUMENT_OVERHEAD,
     Instance,
@@ -50,21 +50,6 @@ class GuestMaker(Protocol):
         """Keeps warm guests ready."""
 
 
-class Child(Protocol):
-    """A child that runs, here or on another node."""
-
-    async def end(self) -> InstanceEnded | ApiError:
-        """Waits for its end; an error if it is lost with its node."""
-
-    def kill(self) -> None:
-        """Ends it, because its parent gave it up."""
-
-
-# Launches a child on another node, when there is no room here; raises ApiError, or what it is given
-# if there is room nowhere.
-RemoteLaunch: TypeAlias = Callable[[Instance, Program, list[str], NoRoom], Awaitable[Child]]
-
-
 Done: TypeAlias = Callable[[InstanceEnded | ApiError], None]
 DurableLaunch: TypeAlias = Callable[[Instance, Program, list[str], Done], Callable[[], None]]
 
@@ -84,7 +69,6 @@ class Launcher(Service):
         self.models_ready = trio.Event()  # set as long as there are models
         self.codes = CodeCache()
         self.prepare = guests.prepare
-        self.launch_remotely: RemoteLaunch | None = None  # in a cluster
         self.launch_durably: DurableLaunch | None = None  # children of durable instances
         self._registry = registry
         self._executor = executor
@@ -265,11 +249,6 @@ class Launcher(Service):
         parent = child.parent
         try:
             instance = self.start(child.program, child.args, parent.user, parent=parent)
-        except NoRoom as error:
-            if self.launch_remotely is None:
-                self._over(child, error)
-            else:
-                self._wait_for(child, partial(self._launch_remotely, self.launch_remotely, error))
         except Exception as error:  # noqa: BLE001  a child's end, whatever it is
             self._over(child, _refusal(child, error))
         else:
@@ -292,23 +271,11 @@ class Launcher(Service):
         await self.until_can_start(child.program)
         self._make_later(child)
 
-    async def _launch_remotely(self, launch: RemoteLaunch, full: NoRoom, child: _Child) -> None:
-        child.remote = await launch(child.parent, child.program, child.args, full)
-        self._runs_or_will_not(child)
-        if child.scope.cancel_called:  # while it was started, which nothing interrupts
-            child.remote.kill()
-        self._over(child, await child.remote.end())
-
     def _is_started(self, child: _Child) -> None:
         """A child counts among the instances of this node, or does not run."""
         if child.is_starting:
             child.is_starting = False
             take_off(self._starting, child.parent)
-        self._runs_or_will_not(child)
-
-    def _runs_or_will_not(self, child: _Child) -> None:
-        if child.is_waiting:
-            child.is_waiting = False
             take_off(self._waiting, child.parent.user)
 
     def _over(self, child: _Child, end: InstanceEnded | ApiError) -> None:
@@ -322,8 +289,6 @@ class Launcher(Service):
         self._is_started(child)
         if child.instance is not None:
             self._registry.kill(child.instance, "its parent gave it up")
-        if child.remote is not None:
-            child.remote.kill()
 
 
 class _Child:
@@ -341,10 +306,8 @@ class _Child:
         self.args = args
         self.done: Done | None = done  # None once it is of no use
         self.is_starting = True  # does not count among the instances of this node yet
-        self.is_waiting = True  # runs nowhere yet
         self.scope = trio.CancelScope()  # of the task that waits for it, where there is one
-        self.instance: Instance | None = None  # that it is here
-        self.remote: Child | None = None
+        self.instance: Instance | None = None  # that it is
 
     def finish(self, end: InstanceEnded | ApiError) -> None:
         """Gives its parent its end, unless it was given up."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 import trio
 
-from pie_control.errors import ApiError, NoRoom, Shortage
+from pie_control.errors import ApiError, Shortage
 from pie_control.fairness import Owner, Work
 from pie_control.instances.ended import EndedInstances, PendingCleanup, loggable
 from pie_control.instances.futures import FutureCount, FutureTable
@@ -117,7 +117,7 @@ class Registry:
         before.
 
         Raises:
-            NoRoom: if too many are alive.
+            Shortage: if too many are alive.
             ApiError: `limit-exceeded` if the user launches too many a second; `cancelled` if the
                 parent has ended; `busy` if the server stops.
         """
@@ -148,10 +148,10 @@ class Registry:
             raise ApiError("busy", "the server is stopping and starts no more instances")
         self._cleanup.free_until(lambda: len(self._live) < self.most)
         if len(self._live) >= self.most:
-            raise NoRoom(f"{self.most} instances are alive, the most this server runs")
+            raise Shortage(f"{self.most} instances are alive, the most this server runs")
         self._cleanup.free_until(lambda: not self._alive_share.is_full(user), user)
         if self._alive_share.is_full(user):
-            raise NoRoom(
+            raise Shortage(
                 f"you have {self._alive_share.most(user)} instances alive, the most that one user"
                 " may have here"
             )

@@ -133,6 +133,8 @@ class Journal:
         self._changed = changed
         self._waiting: list[bytes] = []
         self._appended = self._safe = 0  # entries since it was opened, and those on disk
+        self._replaces = False  # what waits is all from then on
+        self.is_replaced = False  # so is what was taken to be written
         self._callbacks: list[tuple[int, Callable[[], None]]] = []
 
     def append(self, *entry: Any) -> None:
@@ -141,6 +143,14 @@ class Journal:
         self.size += len(data)
         self._waiting.append(data)
         self._appended += 1
+        self._changed(self)
+
+    def replace(self, entries: Sequence[Any]) -> None:
+        """Has it consist of these entries alone, soon."""
+        self._waiting = [*map(framed, entries)]
+        self.size = sum(map(len, self._waiting))
+        self._appended += 1
+        self._replaces = True
         self._changed(self)
 
     @property
@@ -177,6 +187,7 @@ class Journal:
     def take(self) -> tuple[bytes, int]:
         """What waits to be written, and how many entries there are with it."""
         data, self._waiting = b"".join(self._waiting), []
+        self.is_replaced, self._replaces = self._replaces, False
         return data, self._appended
 
     def wrote(self, entries: int, problem: OSError | JournalLost | None) -> None:
@@ -212,20 +223,6 @@ class JournalFile(Journal):
         self.path = path
         self._stands: int | None = size  # bytes of the file, until it was opened
         self._file = -1
-        self._replaces = self._replacing = False  # what waits, or is written, is all from then on
-
-    def replace(self, entries: Sequence[Any]) -> None:
-        """Has it consist of these entries alone, soon."""
-        self._waiting = [*map(framed, entries)]
-        self.size = sum(map(len, self._waiting))
-        self._appended += 1
-        self._replaces = True
-        self._changed(self)
-
-    def take(self) -> tuple[bytes, int]:
-        """As `Journal.take`."""
-        self._replacing, self._replaces = self._replaces, False
-        return super().take()
 
     def write(self, data: bytes) -> None:
         """Brings bytes to the disk, in a thread.
@@ -233,7 +230,7 @@ class JournalFile(Journal):
         Raises:
             OSError: it does not take them.
         """
-        if self._replacing:
+        if self.is_replaced:
             write_whole(self.path, data, durable=True)
             sync_folder(self.path.parent)
             self.close()

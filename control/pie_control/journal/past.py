@@ -19,6 +19,9 @@ Kinds of entries, by their first item:
 - `child`, key, id; `grown`, key, state, text: a child that a call has launched, and its end.
 - `asleep`, date, facts: from then on it waits, for a client, a topic or a date in nanoseconds, if
   it is not null. `FACTS` are known by then.
+- `checkpoint`, state, key, clock, facts: the first entry behind the head, if the program has said
+  its state. Keys go on behind this one, so that none is used twice, and so does the clock; `FACTS`
+  are known, and the models that it uses.
 - `end`, state, text, time.
 """
 
@@ -34,6 +37,7 @@ from pie_control.journal.file import FORMAT, DamagedJournal, read_ends
 SENDS = ("session.send", "session.send-blob")
 RECEIVES = ("session.receive", "session.receive-blob")
 TOKENS = ("sample.take-tokens", "sample.next-tokens")
+MOST_RECEIVED = 4096  # ids that a checkpoint has: clients send again what was not acknowledged
 NEXT_MESSAGE, PULL = "messaging.next-message", "messaging.pull"
 # What others have told an instance, or are told by it, beside its calls.
 FACTS = ("acked", "outbox", "received", "texts", "blobs", "topics", "children")
@@ -81,7 +85,7 @@ class Past:
     said: dict[int, int] = field(default_factory=dict)  # characters, by the key of the text
     acked: int = 0
     outbox: list[str | bytes] = field(default_factory=list)  # that it has not
-    received: set[bytes] = field(default_factory=set)  # ids of the client's messages
+    received: dict[bytes, None] = field(default_factory=dict)  # ids of clients' messages, in order
     texts: list[str] = field(default_factory=list)  # of these, that were not taken
     blobs: list[bytes] = field(default_factory=list)
     topics: dict[int, Topic] = field(default_factory=dict)  # by the subscription's key
@@ -89,6 +93,9 @@ class Past:
     # Their ids, and once they have ended their states and results, by the launch's key.
     children: dict[int, list[str]] = field(default_factory=dict)
     asleep: tuple[int | None] | None = None  # it sleeps, until a date
+    state: bytes = b""  # that its last checkpoint has
+    keys: int = 0  # that were used before this
+    clock_ns: int = 0  # that its program had seen then
     end: tuple[str, str, int] | None = None
     _tokens_taken: dict[int, int] = field(default_factory=dict)
 
@@ -114,7 +121,13 @@ class Past:
 
     def facts(self) -> dict[str, Any]:
         """What an entry `asleep` has."""
-        return {name: getattr(self, name) for name in FACTS}
+        return {name: getattr(self, name) for name in FACTS} | {"received": list(self.received)}
+
+    def cut(self, state: bytes, keys: int, clock_ns: int) -> list[Any]:
+        """The entries of the journal of an instance that begins again with a state."""
+        received = list(self.received)[-MOST_RECEIVED:]
+        facts = self.facts() | {"children": {}, "models": self.models, "received": received}
+        return [self.head, ["checkpoint", state, keys, clock_ns, facts]]
 
     def _take(self, kind: str, *rest: Any) -> None:
         if kind != "acked":
@@ -137,7 +150,7 @@ class Past:
                 if text:
                     self.outbox.append(text)
             case "sent":
-                self.received.add(rest[0])
+                self.received[rest[0]] = None
                 (self.texts if isinstance(rest[1], str) else self.blobs).append(rest[1])
             case "acked":
                 del self.outbox[: rest[0] - self.acked]
@@ -156,13 +169,19 @@ class Past:
                 self.children.setdefault(rest[0], []).extend(rest[1:])
             case "asleep":
                 self.asleep = (rest[0],)
-                vars(self).update(rest[1])
-                self.received = set(self.received)
-                self.topics = {key: Topic(*topic) for key, topic in self.topics.items()}
+                self._knows(rest[1])
+            case "checkpoint":
+                self.state, self.keys, self.clock_ns, facts = rest
+                self._knows(facts)
             case "end":
                 self.end = (rest[0], rest[1], rest[2])
             case _:
                 raise DamagedJournal(f"an entry is of the unknown kind {kind!r}")
+
+    def _knows(self, facts: dict[str, Any]) -> None:
+        vars(self).update(facts)
+        self.received = dict.fromkeys(self.received)
+        self.topics = {key: Topic(*topic) for key, topic in self.topics.items()}
 
     def _called(self, call: Call) -> None:
         self.calls.append(call)
@@ -211,6 +230,12 @@ def up_to(entries: list[Any], call: int) -> list[Any]:
     taken = [e[4] for e in found if e[0] == "call" and e[1] in RECEIVES and e[3]]
     kept = []
     for entry in found:
+        if entry[0] == "checkpoint":
+            facts = entry[-1]
+            waiting = {name: [m for m in facts[name] if m in taken] for name in ("texts", "blobs")}
+            entry = [*entry[:-1], facts | waiting]
+            for message in (*waiting["texts"], *waiting["blobs"]):
+                taken.remove(message)
         if entry[0] == "sent":
             if entry[2] not in taken:
                 continue

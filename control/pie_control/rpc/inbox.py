@@ -16,7 +16,7 @@ from pie_py.wire.rpc import Message, NotAMessage, Request
 
 MOST_MESSAGES = 1000  # of a user
 MOST_BYTES = 16 << 20  # the same
-_MAY_BRING_COMMANDS = frozenset({"launch", "child-launch", "send"})
+_MAY_BRING_COMMANDS = frozenset({"launch", "send"})
 
 Content: TypeAlias = Message | NotAMessage | None  # None: its connection's key was removed
 

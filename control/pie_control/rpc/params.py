@@ -21,7 +21,7 @@ Params = TypeVar("Params", bound=msgspec.Struct)
 class Handlers:
     """Answers requests by the method of an object that has the name of what is asked for."""
 
-    def __init__(self, methods: Methods, *objects: object, more: Mapping[str, Method]) -> None:
+    def __init__(self, methods: Methods, *objects: object, more: Mapping[str, Method] = {}) -> None:
         """Takes the first of the objects whose class has a method that clients may call, with `_`
         before its name or not; and more methods, which no list for clients names.
         """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from pie_control.rpc.describe import (
     inspect,
     waits_of,
 )
-from pie_control.rpc.params import Answer, Handlers, Method, text_or_bytes
+from pie_control.rpc.params import Answer, Handlers, text_or_bytes
 from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
@@ -75,7 +75,6 @@ class Dependencies:
     turns: Callable[[], dict[str, tuple[int, float]]] = dict
     # In a cluster: has a program that is not here sent, by its hash and for a user.
     fetch: Callable[[str, str], Awaitable[None]] | None = None
-    methods: Mapping[str, Method] = field(default_factory=dict)  # the same: for its other nodes
 
 
 class Requests:
@@ -98,7 +97,7 @@ class Requests:
         self._waiting_bytes: Counter[str] = Counter()  # of those messages, by user
         self._started = deps.clock()
         known = methods.OF_ALL_NODES + methods.OF_INSTANCES
-        self.answer = Handlers(known, self._programs, self, more=deps.methods).answer
+        self.answer = Handlers(known, self._programs, self).answer
 
     def forget(self, session: Session) -> None:
         """A session has ended: what it has begun and not finished goes."""

@@ -5,8 +5,10 @@ import * as raw from "./raw.ts";
 
 export {
   availableModels as models,
+  checkpoint,
   getArg as args,
   instanceId,
+  lastCheckpoint,
   user as username,
   version,
 } from "./raw.ts";

@@ -5,16 +5,18 @@ from __future__ import annotations
 from inferlet import raw
 from inferlet._generated import awaited
 from inferlet.model import Model
-from inferlet.raw import LogLevel, instance_id, version
+from inferlet.raw import LogLevel, checkpoint, instance_id, last_checkpoint, version
 from inferlet.raw import available_models as models
 from inferlet.raw import get_arg as arguments
 from inferlet.raw import user as username
 
 __all__ = [
     "arguments",
+    "checkpoint",
     "get_auto_model",
     "get_model",
     "instance_id",
+    "last_checkpoint",
     "launch",
     "log",
     "models",
