@@ -378,7 +378,7 @@ def test_what_no_step_is_runs_by_layers(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("family", "more"),
-    [("gemma2", {}), ("qwen3-moe", {}), ("olmo2", {}), ("llama", {"kv_dtype": "fp8"})],
+    [("gemma2", {}), ("qwen3-moe", {}), ("granite", {}), ("llama", {"kv_dtype": "fp8"})],
 )
 def test_models_of_other_kinds_run_by_layers(
     family: str, more: dict[str, Any], tmp_path: Path
