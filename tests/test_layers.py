@@ -379,7 +379,7 @@ def test_one_file_calls_the_generators() -> None:
         for file in files_of("pie_py")
         if any(name.startswith("codegen") for name in imports_of(file))
     ]
-    assert callers == ["pie_py/build/sdk.py"]
+    assert callers == ["pie_py/build/__init__.py"]
 
 
 def test_all_python_children_are_started_by_one_function() -> None:

@@ -54,7 +54,7 @@ def throughput_command(
     model: str, at_once: tuple[int, ...], prompt: int, tokens: int, as_json: bool
 ) -> None:
     """Tokens per second, and milliseconds between tokens, of programs that run together."""
-    from pie_py.bench.throughput import throughput
+    from pie_py.bench.decoding import throughput
     from pie_py.client.errors import ClientError
     from pie_py.config.child import first_error
     from pie_py.config.server_process import ServerFailed

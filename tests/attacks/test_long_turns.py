@@ -22,7 +22,7 @@ from support.servers import Server
 
 from pie_gateway.operations import OPERATIONS
 from pie_gateway.schemas.inferlets import LaunchRequest
-from pie_py.wire import javascript, methods, modules, samplers
+from pie_py.wire import javascript, methods, modules
 from pie_py.wire.rpc import PROTOCOL, Ack, Hello, Message, Request, Resume, encode
 
 JSON = {"content-type": "application/json"}
@@ -108,7 +108,7 @@ def test_no_program_holds_a_loop(both: tuple[Server, Gateway]) -> None:
         "one line": b"x = [" + b"1," * 1_000_000 + b"]\n",
         "modules": modules.MARK + b"\x93" * size,
         "JavaScript": javascript.MARK + b"[" * size,
-        "sampler": samplers.MARK + b"x\n" * (size // 2),
+        "sampler": modules.SAMPLER + b"x\n" * (size // 2),
     }
     with both[1].http() as http:
         for name, data in programs.items():

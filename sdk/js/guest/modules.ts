@@ -2,7 +2,7 @@
 
 import { transform } from "sucrase";
 import * as sdk from "../src/index.ts";
-import { didYouMean } from "../src/near.ts";
+import { didYouMean } from "../src/errors.ts";
 
 /** Paths and texts, the main module first. */
 export type Modules = Map<string, string>;

@@ -1,8 +1,7 @@
 /** Runs a program, and turns what becomes of it into a result or an error text. */
 
 import { drive } from "../src/loop.ts";
-import { Exit, describe } from "./describe.ts";
-import { begin } from "./globals.ts";
+import { begin, describe, Exit } from "./globals.ts";
 import { evaluate, type Modules } from "./modules.ts";
 
 /**

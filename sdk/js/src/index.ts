@@ -15,7 +15,6 @@
  */
 
 export * as attention from "./attention.ts";
-export { gather, race } from "./branches.ts";
 export {
   Context,
   type ContextOptions,
@@ -30,7 +29,7 @@ export { Grammar, Matcher, type SchemaOptions } from "./grammar.ts";
 export * as http from "./http.ts";
 export * as images from "./images.ts";
 export * as introspect from "./introspect.ts";
-export { ready } from "./loop.ts";
+export { gather, race, ready } from "./loop.ts";
 export * as mcp from "./mcp.ts";
 export * as messaging from "./messaging.ts";
 export { type Message, Model, Tokenizer } from "./model.ts";
