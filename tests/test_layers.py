@@ -52,8 +52,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         # The roof.
         "client": "pie_py build config wire",
         "testing": "config wire build client",
-        "bench": "pie_py config wire build models client",
-        "cli": "pie_py config wire build models client bench",
+        "cli": "pie_py config wire build models client",
         "__main__": "cli",
     },
     "pie_control": {
