@@ -15,8 +15,9 @@ SOURCE = Path(__file__).parents[2] / "sdk" / "js" / "src"
 # Of texts, which the server reads.
 WORDS = ("inferlet._generated.device_words", "inferlet._generated.sampler_rules")
 MEMBER = r"^  (?:static |async |override |get |readonly |\*)*(\w+)[(<:;?! ]"
-# For programs that keep their own buffers, for waits, and for analyses: of Python alone.
-PYTHONS = re.compile(r"(chat|interception|watermark)\.")
+# For programs that keep their own buffers, for waits, and for analyses; and what JavaScript has by
+# its name in the library: of Python alone.
+PYTHONS = re.compile(r"(attention|chat|interception|samplers|watermark)\.")
 # What JavaScript calls otherwise, or has no use for.
 OTHERWISE = {
     "TextDecoder.waiting": None,

@@ -68,7 +68,7 @@ export interface GenerateOptions {
    * the step before. That is for models that were trained for it, and leaves off where it does not
    * pay. */
   drafter?: "jacobi";
-  /** A program for what layers read of the context, of `attention` or `device.attend`, beginning
+  /** A program for what layers read of the context, of `device.attend` or of the library,, beginning
    * with the first generated token. It follows the tokens that the server chooses, so not with `choose`
    * or `accept`; and no token is `forced`, for each one is read by itself. */
   attend?: Attend;
@@ -299,7 +299,7 @@ export class Context {
     let chosen = sampler ?? Sampler.argmax();
     if (seed !== undefined) chosen = chosen.seeded(seed);
     if (attend !== undefined && !(attend instanceof Attend)) {
-      throw new TypeError("`attend` is a program with its state, as attention.quest(64) gives it");
+      throw new TypeError("`attend` is a program with its state, as `device.attend(text)()` gives it");
     }
     if (attend && choose) throw new TypeError(ATTEND_AND_CHOOSE);
     if (!(Number.isInteger(speculate) && speculate >= 0 && speculate <= MOST_GUESSES)) {

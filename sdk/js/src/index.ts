@@ -14,7 +14,6 @@
  * arguments are an object at the end. `raw` is the server's contract itself.
  */
 
-export * as attention from "./attention.ts";
 export {
   Context,
   type ContextOptions,
@@ -39,7 +38,6 @@ export * as raw from "./raw.ts";
 export * as runtime from "./runtime.ts";
 export { Distribution, Sampler } from "./sample.ts";
 export type { SamplerParameters } from "./sampler_parameters.ts";
-export * as samplers from "./samplers.ts";
 export * as session from "./session.ts";
 export * as store from "./store.ts";
 export { TextDecoder } from "./stream.ts";

@@ -22,7 +22,6 @@
 
 mod abi;
 mod args;
-pub mod attention;
 pub mod chat;
 mod choice;
 mod context;
