@@ -17,7 +17,6 @@
 export {
   Context,
   type ContextOptions,
-  type ForwardOptions,
   type GenerateOptions,
   type OpenOptions,
 } from "./context.ts";
@@ -27,12 +26,10 @@ export { Generator, GenStep, Output } from "./generation.ts";
 export { Grammar, Matcher, type SchemaOptions } from "./grammar.ts";
 export * as http from "./http.ts";
 export * as images from "./images.ts";
-export * as introspect from "./introspect.ts";
 export { gather, race, ready } from "./loop.ts";
 export * as mcp from "./mcp.ts";
 export * as messaging from "./messaging.ts";
 export { type Message, Model, Tokenizer } from "./model.ts";
-export * as offload from "./offload.ts";
 export { type Option, parseArgs } from "./options.ts";
 export * as raw from "./raw.ts";
 export * as runtime from "./runtime.ts";
