@@ -48,7 +48,7 @@ COMMANDS = {
     "branch": "pie_py.cli.durable:branch",
     "calls": "pie_py.cli.durable:calls",
     "trace": "pie_py.cli.trace:command",
-    "replay": "pie_py.cli.replay:command",
+    "replay": "pie_py.cli.projects:replay",
     "top": "pie_py.cli.top:command",
     "pull": "pie_py.cli.pull:command",
     "rm": "pie_py.cli.pull:rm",
