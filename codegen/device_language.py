@@ -159,7 +159,7 @@ def render_rules() -> str:
 
 def _rules() -> list[ast.FunctionDef]:
     """The rules of the library, but for those that are steps of a sampler's fields."""
-    texts = [(_RULES / f"{name}.py").read_text() for name in ("likelihood", "text", "contexts")]
+    texts = [(_RULES / f"{name}.py").read_text() for name in ("likelihood", "text")]
     nodes = [node for text in texts for node in ast.parse(text).body]
     rules = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     return [node for node in rules if not node.name.startswith("by_")]

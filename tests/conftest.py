@@ -75,7 +75,6 @@ LONGEST = (
     "inference/test_families.py",
     "end_to_end/test_replay.py",
     "end_to_end/test_store.py",
-    "end_to_end/test_bench_papers.py",
     "cluster/test_shares.py",
     "end_to_end/test_constrained.py",
     "testing/test_mistakes.py",

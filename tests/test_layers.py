@@ -52,8 +52,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         # The roof.
         "client": "pie_py build config wire",
         "testing": "config wire build client",
-        "bench": "pie_py config wire build models client",
-        "cli": "pie_py config wire build models client bench",
+        "cli": "pie_py config wire build models client",
         "__main__": "cli",
     },
     "pie_control": {
@@ -379,7 +378,7 @@ def test_one_file_calls_the_generators() -> None:
         for file in files_of("pie_py")
         if any(name.startswith("codegen") for name in imports_of(file))
     ]
-    assert callers == ["pie_py/build/sdk.py"]
+    assert callers == ["pie_py/build/__init__.py"]
 
 
 def test_all_python_children_are_started_by_one_function() -> None:

@@ -71,3 +71,22 @@ class Refusal(Exception):
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
+
+
+# Thousands of values are read in a millisecond; a million takes a second. Long texts do not matter.
+MOST_VALUES = 20_000
+
+
+def check_values(text: str, what: str, code: Code = "limit-exceeded") -> None:
+    """Refuses a JSON text that may hold very many values: nothing else runs while one is read.
+
+    Raises:
+        ApiError: of this code.
+    """
+    values = sum(map(text.count, ",[{"))
+    if values > MOST_VALUES:
+        raise ApiError(
+            code,
+            f"{what} with {values} commas and opening brackets; {MOST_VALUES} at most: give large"
+            " data in fewer values, or in parts",
+        )

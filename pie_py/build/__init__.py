@@ -1,8 +1,11 @@
-"""From a program's source to a component."""
+"""From a program's source to a component, with the SDKs of guests."""
 
+import importlib.util
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+from pie_py.config.shipped_files import shipped_folder
 
 
 class BuildError(Exception):
@@ -23,3 +26,29 @@ def run_tool(
         timeout=600.0,
         check=False,
     )
+
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def sdk_folder(language: str) -> Path:
+    """The folder of the SDK for `python`, `js` or `rust`.
+
+    A wheel has the generated files; those of a checkout are made first, unless they are up to date.
+
+    Raises:
+        BuildError: if there is no package `inferlet`.
+    """
+    folder = _python() if language == "python" else shipped_folder(language)
+    if folder.is_relative_to(_CHECKOUT / "sdk"):
+        from codegen import ensure
+
+        ensure()
+    return folder
+
+
+def _python() -> Path:
+    spec = importlib.util.find_spec("inferlet")
+    if spec is None or spec.origin is None:
+        raise BuildError("the inferlet package is not installed beside pie_py; reinstall pie-py")
+    return Path(spec.origin).resolve().parent

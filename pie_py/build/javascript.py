@@ -22,10 +22,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pie_py.build import BuildError, run_tool
+from pie_py.build import BuildError, run_tool, sdk_folder
 from pie_py.build.device_texts import check_javascript
 from pie_py.build.javascript_modules import read_javascript
-from pie_py.build.sdk import sdk_folder
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.config.temporary import TemporaryFolder
 from pie_py.config.whole_files import locked, put_in_place

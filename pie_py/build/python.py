@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-from pie_py.build import BuildError, run_tool
+from pie_py.build import BuildError, run_tool, sdk_folder
 from pie_py.build.image import make_immortal
 from pie_py.build.modules import read_modules, read_program
-from pie_py.build.sdk import sdk_folder
 from pie_py.config.kept_files import used
 from pie_py.config.processes import python_command
 from pie_py.config.shipped_files import shipped_folder

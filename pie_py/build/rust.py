@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pie_py.build import BuildError
+from pie_py.build import BuildError, sdk_folder
 from pie_py.build.component import ComponentError, make_component, without_lines
 from pie_py.build.device_texts import check_rust
-from pie_py.build.sdk import sdk_folder
 from pie_py.config.kept_files import cache_folder
 from pie_py.config.shipped_files import shipped_folder
 

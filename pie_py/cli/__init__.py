@@ -48,7 +48,7 @@ COMMANDS = {
     "branch": "pie_py.cli.durable:branch",
     "calls": "pie_py.cli.durable:calls",
     "trace": "pie_py.cli.trace:command",
-    "replay": "pie_py.cli.replay:command",
+    "replay": "pie_py.cli.projects:replay",
     "top": "pie_py.cli.top:command",
     "pull": "pie_py.cli.pull:command",
     "rm": "pie_py.cli.pull:rm",
@@ -64,7 +64,6 @@ COMMANDS = {
     "check-config": "pie_py.cli.serve:check_config",
     "doctor": "pie_py.cli.doctor:command",
     "version": "pie_py.cli:version",
-    "bench": "pie_py.bench.command:command",
 }
 # What users of other programs type, and what they mean.
 MEANT = {

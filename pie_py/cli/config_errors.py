@@ -65,15 +65,10 @@ def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> st
 
 
 def _unknown(loc: tuple[int | str, ...]) -> str:
-    """The hint for an unknown setting: what holds in place of one that was removed, the nearest
-    one, or all of its section.
-    """
-    from pie_py.config.removed import removed
+    """The hint for an unknown setting: the nearest one, or all of its section."""
     from pie_py.config.section import section_of
     from pie_py.config.server import ServerConfig
 
-    if told := removed(loc):
-        return told
     section: Any = ServerConfig
     for part in loc[:-1]:
         field = section.model_fields.get(part)  # no field is a place in a list, or a name
@@ -84,18 +79,13 @@ def _unknown(loc: tuple[int | str, ...]) -> str:
 
 
 def refuse_misspelt_variables() -> None:
-    """Raises `click.UsageError` if the environment has a variable that is nearly a setting's, or
-    of one that was removed.
-    """
-    from pie_py.config.removed import removed
+    """Raises `click.UsageError` if the environment has a variable that is nearly a setting's."""
     from pie_py.config.server import ServerConfig
 
     known = {name.upper() for name in ServerConfig.model_fields} | _OTHERS
     for variable in sorted(os.environ):
         name = variable.upper().removeprefix(_PREFIX).partition("__")[0]
         if variable.upper().startswith(_PREFIX) and name not in known:
-            if told := removed([name.lower()]):
-                raise click.UsageError(f"{variable} in the environment: {told}")
             for near in get_close_matches(name, known, 1, 0.75):
                 raise click.UsageError(
                     f"{variable} in the environment: no such setting; did you mean {_PREFIX}{near}?"

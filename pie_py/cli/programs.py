@@ -10,7 +10,7 @@ from pie_py.cli.connect import At, errors_shown, fail, json_option, server_optio
 from pie_py.cli.console import print_text, say, table
 from pie_py.cli.target import find_target, program_bytes, target_bytes
 from pie_py.client import sync
-from pie_py.wire import samplers
+from pie_py.wire.modules import SAMPLER
 
 COLUMNS = {
     "name": "NAME",
@@ -62,7 +62,7 @@ def upload(client: sync.Client, file: Path, name: str | None, sampler: bool) -> 
     target = find_target(str(file)) if file.is_dir() and not sampler else None
     try:
         if sampler:
-            program = program_bytes(file, lambda path: samplers.pack(path.read_bytes()))
+            program = program_bytes(file, lambda path: SAMPLER + path.read_bytes())
         else:
             program = program_bytes(file) if target is None else target_bytes(target)
     except BuildError as error:

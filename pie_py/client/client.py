@@ -29,8 +29,9 @@ from pie_py.client.routes import Redirected, Route
 from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey, KeyProblem
-from pie_py.wire import methods, samplers
+from pie_py.wire import methods
 from pie_py.wire.methods import Value
+from pie_py.wire.modules import SAMPLER
 from pie_py.wire.rpc import CHUNK_BYTES
 
 
@@ -364,7 +365,7 @@ class Client:
             read = Path.read_bytes if sampler else read_program
             data = await anyio.to_thread.run_sync(read, Path(program))
             name = name or Path(program).absolute().stem  # noqa: ASYNC240  it looks at no file
-        data = samplers.pack(data) if sampler else data
+        data = SAMPLER + data if sampler else data
         limit = connection.session.facts["program_bytes"]
         if len(data) > limit:
             raise RpcError(

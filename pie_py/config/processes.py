@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -247,3 +247,25 @@ class Supervisor(Generic[AnyChild]):
                 self._attend(child)
             self.child = None
             return child.stop() if self._stopping.is_set() else child.kill()
+
+
+class GroupTime:
+    """The CPU time of the processes of a group, by /proc: what limits count on a busy machine."""
+
+    def __init__(self, group: int) -> None:
+        """Takes the group's number."""
+        self._group = group
+        self._ticks = os.sysconf("SC_CLK_TCK")
+        self.used = 0.0  # seconds of the CPU, at the last look
+
+    def goes_on(self) -> bool:
+        """True if the group has used a CPU since the last look, or waits for one or for a disk."""
+        used, waits = 0.0, False
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has ended meanwhile
+                state, _, group, *rest = file.read_text().rpartition(")")[2].split()
+                if int(group) == self._group:
+                    used += sum(map(int, rest[8:12])) / self._ticks
+                    waits = waits or state in "RDTt"
+        before, self.used = self.used, used
+        return waits or used > before

@@ -1,4 +1,4 @@
-"""The fields of a sampler: parameters as data, which `rules/sampler.py` gives their meaning.
+"""The fields of a sampler: parameters as data, which `rules/programs.py` gives their meaning.
 
 A field that is declared here and has a line there is in the SDKs' `Sampler` (`python -m
 codegen`), in the contract, and in the HTTP API under its name.

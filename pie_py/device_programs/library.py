@@ -21,7 +21,7 @@ _ASIDE = ("Tensor", "State", "Value", "program", "attend")  # of annotations and
 def programs() -> Mapping[str, Text]:
     """The programs of the library, by name."""
     found = {}
-    for name in ("programs", "sampler", "attention"):
+    for name in ("programs", "attention"):
         source = (_RULES / f"{name}.py").read_text()
         for node in ast.parse(source).body:
             if isinstance(node, ast.FunctionDef):

@@ -6,7 +6,7 @@ that it chooses for. Operations on few elements are all of the first kind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -88,3 +88,23 @@ def _each(costs: NDArray[Any]) -> NDArray[np.int64]:
     firsts = np.unique(programs, return_index=True)[1]
     own[firsts] += once[firsts]
     return own
+
+
+def fitting(users: Sequence[str], costs: NDArray[Any], room: int) -> NDArray[np.bool_]:
+    """Which choices of users fit into a step, `[n]`: of each user earlier ones before later ones,
+    and each user's go as far as another's: who asks for little is not behind who asks for much.
+    The costs are int32 `[3, n]`, a `StepCost` in each column. If `room`, what they may cost, is
+    above 0, one fits always.
+    """
+    if room <= 0:
+        free: NDArray[np.bool_] = costs[2] == 0
+        return free
+    had: dict[str, int] = {}
+    before = []
+    for user, own in zip(users, costs[2].tolist(), strict=True):
+        before.append(had.get(user, 0))
+        had[user] = before[-1] + own
+    order = np.argsort(before, kind="stable")
+    fits = np.empty(len(users), np.bool_)
+    fits[order] = affordable(costs[:, order], room)
+    return fits

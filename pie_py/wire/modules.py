@@ -20,6 +20,7 @@ from itertools import chain
 from pie_py.config.printable import HIDDEN
 
 MARK = b"\0modules"
+SAMPLER = b"\0sampler\0"  # the mark of a sampler, with its program's text in UTF-8 after it
 MOST_MODULES = 256
 MOST_BYTES = 4 << 20  # of all sources together
 LONGEST_PATH = 200  # characters

@@ -12,7 +12,7 @@ swapped pages; an *embed* is a row of the embed pool `[embeds, hidden]`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -313,32 +313,7 @@ Batch: TypeAlias = (
     | SwapIn
     | Clear
 )
-BATCH_TYPES: dict[str, type[Any]] = {
-    t.kind: t
-    for t in (
-        EmbedText,
-        EmbedImage,
-        CopyEmbed,
-        Forward,
-        CopyKv,
-        MaskKv,
-        ShiftKv,
-        NextDist,
-        ReadHidden,
-        Encode,
-        ReadState,
-        WriteState,
-        SetSampler,
-        FeedSampler,
-        KeepLogits,
-        Sample,
-        EmbedSampled,
-        Again,
-        SwapOut,
-        SwapIn,
-        Clear,
-    )
-}
+BATCH_TYPES: dict[str, type[Any]] = {kind.kind: kind for kind in get_args(Batch)}
 
 
 @dataclass(slots=True)

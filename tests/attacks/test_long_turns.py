@@ -109,7 +109,7 @@ def test_no_program_holds_a_loop(both: tuple[Server, Gateway]) -> None:
         "one line": b"x = [" + b"1," * 1_000_000 + b"]\n",
         "modules": modules.MARK + b"\x93" * size,
         "JavaScript": javascript.MARK + b"[" * size,
-        "sampler": samplers.MARK + b"x\n" * (size // 2),
+        "sampler": modules.SAMPLER + b"x\n" * (size // 2),
     }
     with both[1].http() as http:
         for name, data in programs.items():

@@ -28,7 +28,7 @@ from pie_control.errors import ApiError, ProgramRejected
 from pie_control.fairness import Owner
 from pie_control.models.tokenizer import TextCodec, encode
 from pie_control.programs.source_check import check_file
-from pie_py.config.cpu_time import GroupTime
+from pie_py.config.processes import GroupTime
 from pie_py.config.services import ConfinedConfig, GrammarConfig
 from pie_py.wire.images import ImageSize, image_size
 from pie_py.wire.plan import ModelDescription

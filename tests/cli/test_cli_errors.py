@@ -22,9 +22,6 @@ from pie_py.cli.target import BadTarget, find_target
 from pie_py.client import RpcError, ServerUnreachable, sync
 from pie_py.config.http import HttpConfig
 from pie_py.config.keys import ClientKey, KeyStore
-from pie_py.config.removed import REMOVED
-from pie_py.config.section import section_of
-from pie_py.config.server import ServerConfig
 
 
 def invoke(*args: str | Path, **environment: str) -> Result:
@@ -95,25 +92,6 @@ def test_wrong_fields_are_told_with_their_file(tmp_path: Path) -> None:
     assert "mcp.servers.x.comand: no such setting; did you mean `command`?" in told
     told = refused(invoke("serve", PIE_PY_MAX_INSTANCE="3"), 2)
     assert "PIE_PY_MAX_INSTANCE in the environment: no such setting; did you mean" in told
-
-
-def test_a_removed_setting_is_told_with_what_holds_instead(tmp_path: Path) -> None:
-    file = tmp_path / "pie.toml"
-    file.write_text("futures = 9\n[[models]]\nflashinfer.workspace = 1\n[http]\nredirects = 2\n")
-    told = refused(invoke("serve", "--config", file), 2)
-    assert f"{file}: futures: no such setting any more; 131072 may be open at once" in told
-    assert f"{file}: models.0.flashinfer.workspace: no such setting any more; it is" in told
-    assert f"{file}: http.redirects: no such setting any more; 5 are followed" in told
-    for name in ("PIE_PY_FUTURES", "PIE_PY_HTTP__REDIRECTS"):
-        told = refused(invoke("serve", **{name: "9"}), 2)
-        assert name in told
-        assert "no such setting any more" in told
-    for place in REMOVED:
-        section: Any = ServerConfig
-        *sections, name = place.split(".")
-        for each in sections:
-            section = section_of(section.model_fields[each].annotation)
-        assert name not in section.model_fields, "it is there again"
 
 
 @pytest.mark.parametrize("command", ["run", "build"])

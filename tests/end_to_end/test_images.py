@@ -229,6 +229,8 @@ def test_images_in_rows_and_columns(language: str, grid: tuple[Server, Path]) ->
             args = text_of(BEFORE), text_of(after), "12"
             found = ask(client, language, as_file(image), "describe", *args)
             assert found == f"{wanted}; {wanted}"
+            if language == "javascript":  # whose contexts are cut, and not edited
+                continue
             found = ask(client, language, as_file(image), "edit", *args)
             places, whole, _, _, _, bare = found.split("; ")
             start = len(BEFORE)

@@ -34,9 +34,7 @@ def expected_texts(checkpoint: Path) -> list[str]:
     ("source", "count"),
     [
         ("rust", 896),
-        ("python raw", 100),
-        pytest.param("rust raw", 100, marks=pytest.mark.nightly),
-        pytest.param("python", 224, marks=pytest.mark.nightly),
+        ("python", 100),
     ],
 )
 def test_completions_launched_at_once(
@@ -44,9 +42,7 @@ def test_completions_launched_at_once(
 ) -> None:
     programs = {
         "rust": lambda: rust_component("text_completion"),
-        "rust raw": lambda: rust_component("text_completion_raw"),
         "python": lambda: REPOSITORY / "inferlets/text_completion/main.py",
-        "python raw": lambda: REPOSITORY / "inferlets/text_completion/raw.py",
     }
     answers: dict[int, str] = {}
 

@@ -1,4 +1,4 @@
-"""Offload, adapters and introspect through the whole system, in both languages."""
+"""Offload and adapters through the whole system, in both languages; introspect in Python."""
 
 from __future__ import annotations
 
@@ -217,21 +217,19 @@ def test_the_command_line_loads_and_lists(
     assert "c" not in call("list").split()
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize(("observed", "first"), [(1, 0), (7, 0), (7, 50)])
 @pytest.mark.parametrize("adapter", [None, "b"])
 def test_attention(
     run: Callable[..., Any],
     checkpoint: Path,
     adapters: dict[str, Path],
-    language: str,
     observed: int,
     first: int,
     adapter: str | None,
 ) -> None:
     """Whatever the position of the first token: the distances are the same."""
     given = {"adapter": adapter} if adapter else {}
-    found = run(language, "attention", tokens=PROMPT, observed=observed, first=first, **given)
+    found = run("python", "attention", tokens=PROMPT, observed=observed, first=first, **given)
     model = AutoModelForCausalLM.from_pretrained(
         checkpoint, dtype=torch.float32, attn_implementation="eager"
     )

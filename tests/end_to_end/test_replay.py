@@ -158,7 +158,7 @@ def test_a_killed_run_comes_again_as_far_as_it_went(server: Server, folder: Path
         "beam_search",
         *(
             pytest.param(name, marks=pytest.mark.nightly)
-            for name in ("code_act", "custom_samplers", "jacobi_decoding")
+            for name in ("code_act", "jacobi_decoding")
         ),
     ],
 )

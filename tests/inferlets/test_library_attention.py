@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from support import reference
@@ -182,25 +181,3 @@ def test_answers_are_validated_by_their_probabilities(library: Library) -> None:
         "output_validation", prompt="Her name is", options=[" Rena", " Anna"], threshold=1
     )
     assert unsure["answer"] is None
-
-
-def test_samplers_of_the_programs_own(library: Library) -> None:
-    def run(**options: object) -> dict[str, Any]:
-        common: dict[str, object] = {"max_tokens": 40, "temperature": 0, "dry_multiplier": 0}
-        answer: dict[str, Any] = library.run("custom_samplers", **{**common, **options})
-        return answer
-
-    def repeated(tokens: list[int]) -> int:
-        return max(
-            sum(tokens[i : i + 3] == tokens[j : j + 3] for i in range(38)) for j in range(38)
-        )
-
-    loop: dict[str, object] = {"prompt": "abcabcabcabcabc", "model_name": "pie-tiny"}
-    plain = run(**loop)
-    assert repeated(run(dry_multiplier=2, **loop)["tokens"]) < repeated(plain["tokens"])
-    clipped = run(xtc_probability=1, xtc_threshold=0.15, order=["xtc", "temperature"])
-    assert all(rank == max(likely - 1, 0) for _, rank, likely in clipped["told"])
-    assert any(rank for _, rank, _ in clipped["told"])
-    first = ["eta_cutoff", "temperature"]
-    likely = run(eta_epsilon=0.3, temperature=2, order=first)["told"]
-    assert min(p for p, *_ in likely) > 4 * min(p for p, *_ in run(temperature=2)["told"])

@@ -99,22 +99,6 @@ def test_a_text_of_no_tokens_is_empty(library: Library) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "most"),
-    [
-        ("tree_speculation", {"drafter": "pie-tiny-draft"}, 0.55),
-        ("tree_speculation", {}, 0.3),  # drafts of its own
-    ],
-)
-def test_speculation_changes_nothing_but_the_number_of_forwards(
-    library: Library, name: str, options: dict[str, str], most: float
-) -> None:
-    tokens = 40
-    found = library.run(name, prompt=STORY, max_tokens=tokens, **options)
-    assert found["text"] == library.complete(STORY, tokens)
-    assert found["forwards"] <= most * tokens
-
-
-@pytest.mark.parametrize(
     ("name", "prompt", "tokens", "most"),
     [
         ("jacobi_decoding", "aaaaaaaaaaaaaaaaaaa", 48, 0.5),
@@ -161,48 +145,6 @@ def test_a_small_model_drafts(library: Library) -> None:
 def test_prompt_lookup_changes_no_text(library: Library) -> None:
     found = library.run("speculative_decoding", prompt=STORY, max_tokens=40)
     assert found["text"] == library.complete(STORY, 40)
-
-
-@pytest.mark.parametrize("scale", [0.0, 1.0, 2.5])
-def test_guidance(library: Library, scale: float) -> None:
-    found = library.run(
-        "guidance", prompt="The quick", other="A dog", scale=scale, max_tokens=6, model_name="test"
-    )
-    wanted, beside = library.encode("The quick"), library.encode("A dog")
-    assert len(found["tokens"]) == 6
-    for token in found["tokens"]:
-        logits = [
-            reference.probabilities(library.checkpoint, tokens).log() for tokens in (wanted, beside)
-        ]
-        guided = logits[1] + scale * (logits[0] - logits[1])
-        assert guided[token] == pytest.approx(guided.max().item(), abs=1e-4)
-        wanted.append(token)
-        beside.append(token)
-
-
-@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (0.1, 1.0), (0.3, 0.5)])
-def test_contrastive_decoding(library: Library, alpha: float, beta: float) -> None:
-    """Each token is the best of those that both models' full distributions leave."""
-    found = library.run(
-        "contrastive_decoding",
-        prompt="The quick",
-        alpha=alpha,
-        beta=beta,
-        max_tokens=10,
-        model_name="test",
-        amateur="small",
-    )
-    tokens, differ = library.encode("The quick"), 0
-    assert len(found["tokens"]) == 10
-    for token in found["tokens"]:
-        expert = reference.probabilities(library.checkpoint, tokens).log()
-        amateur = reference.probabilities(library.small, tokens).log()
-        scores = expert - beta * amateur
-        scores[expert < expert.max() + math.log(alpha)] = -math.inf
-        assert scores[token] == pytest.approx(scores.max().item(), abs=1e-4)
-        differ += token != expert.argmax()
-        tokens.append(token)
-    assert (differ > 0) == (alpha < 1)
 
 
 def test_watermark_is_detected(library: Library) -> None:

@@ -64,8 +64,6 @@ PROGRAMS: list[tuple[str, list[str], Check | str]] = [
         ["--request", "Please paint it green."],
         lambda f: f["call"]["arguments"] == {"colour": "green"},
     ),
-    ("contrastive_decoding", SHORT, keys("text")),
-    ("custom_samplers", SHORT, keys("text")),
     ("evaluation", [], lambda found: found["accuracy"] >= 0.5),
     (
         "grammar_aligned_decoding",
@@ -73,7 +71,6 @@ PROGRAMS: list[tuple[str, list[str], Check | str]] = [
         lambda f: f["texts"] and all(len(text) == 4 and 0 < f["share"] <= 1 for text in f["texts"]),
     ),
     ("graph_of_thought", ["--numbers", "17", "25"], lambda f: isinstance(f["answer"], int)),
-    ("guidance", SHORT, keys("text")),
     (
         "hierarchical_attention",
         ["--parts", "Rena is old. ", "Kurt is young. ", "--prompt", "Rena is", *SHORT],
@@ -137,7 +134,6 @@ PROGRAMS: list[tuple[str, list[str], Check | str]] = [
         ["--question", "What is 5 + 3?", "--branches", "2"],
         lambda found: found["answer"].startswith("Answer: ") and found["value"] >= 1,
     ),
-    ("tree_speculation", SHORT, keys("text")),
     ("watermarking", SHORT, keys("text")),
     ("windowed_attention", SHORT, keys("text")),
 ]

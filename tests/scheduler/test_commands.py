@@ -8,7 +8,7 @@ import pytest
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
-from pie_control.api import allocate, forward, text
+from pie_control.api import forward, text
 from pie_control.errors import Shortage
 from pie_control.instances.instance import InstanceState
 from pie_control.scheduler.commands import forward as forwards
@@ -134,21 +134,6 @@ def test_cancelled_marks_and_distributions_leave_nothing_behind(
     assert server.worker.sizes[-1] == ("embed_text", 1, 1)
 
 
-def test_freed_pages_return_once_the_commands_that_name_them_are_sent() -> None:
-    server = Server()
-    guest = Guest(server)
-    pages = guest.filled(8)
-    other = runtime.create_queue(guest.instance, "symbolic")
-    free = server.service.pages.free
-    allocate.dealloc_kvpage(guest.instance, other, pages)  # another queue than the one that writes
-    with refused("invalid-handle"):
-        guest.used(pages)
-    assert server.service.pages.free == free
-    server.step()
-    assert server.service.pages.free == free + 1
-    assert server.service.embeds.free == server.facts.embeds
-
-
 def test_a_failed_batch_fails_what_depends_on_it_and_no_more(server: Server) -> None:
     hit, spared = Guest(server), Guest(server)
     embed, other = hit.embeds(2), spared.embeds(1)
@@ -198,50 +183,6 @@ def test_commands_after_a_failure_fail_until_a_synchronize(server: Server, guest
     good = guest.dist(embed[0])
     server.drain()
     assert len(guest.take(good)) == 3
-
-
-def test_a_lost_worker_fails_everything(server: Server, guest: Guest) -> None:
-    embed = guest.embeds(1)
-    guest.embed([1], 0, embed)
-    flying = guest.dist(embed[0])
-    server.send()
-    guest.embed([2], 0, embed)
-    queued = guest.dist(embed[0])
-    mark = guest.sync()
-    server.scheduler.fail_all("gone")
-    late = guest.dist(embed[0])
-    for future in (flying, queued, late):
-        with refused("worker-lost"):
-            text.take_dist(guest.instance, future)
-    with refused("worker-lost"):
-        runtime.take(guest.instance, mark)
-    assert guest.instance.queued_commands == 0
-    server.deliver()  # an answer that was on the way
-    assert not server.send()
-
-
-def test_a_killed_instance_frees_all_at_once_and_disturbs_nobody(server: Server) -> None:
-    victim, other = Guest(server), Guest(server)
-    victim.filled(20)
-    server.send()
-    victim.filled(20)
-    kept = other.filled(20)
-    server.registry.kill(victim.instance, "test")
-    server.registry.kill(victim.instance, "twice")
-    server.service.drop_instance(victim.instance)
-    assert server.service.pages.free == server.facts.kv_pages - 3
-    server.drain()
-    embed = other.embeds(1)
-    other.embed([1], 20, embed)
-    other.forward(kept, embed, kept, embed)
-    future = other.dist(embed[0])
-    server.drain()
-    assert len(other.take(future)) == 3
-    assert victim.instance.queued_commands == 0
-    server.registry.kill(other.instance, "test")
-    assert server.service.pages.free == server.facts.kv_pages
-    assert server.service.embeds.free == server.facts.embeds
-    assert server.service.stats()["queues"] == 0
 
 
 @pytest.mark.parametrize("what", ["pages", "embeds"])

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from support.programs_read import text_of
 
 from inferlet import device
-from pie_control.scheduler.program_time import fitting
 from pie_py.device_programs.program import read_program
 from pie_py.device_programs.step_cost import (
     FREE,
     OF_A_STEP,
     StepCost,
     affordable,
+    fitting,
     step_cost,
     whole_cost,
 )

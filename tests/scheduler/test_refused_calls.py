@@ -6,7 +6,6 @@ those errors that no program on that server can have.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -245,24 +244,6 @@ def test_exports_of_other_users_and_of_too_many_pages(server: Server, guest: Gue
     limited = Guest(server, kv_pages=1)
     with refused("limit-exceeded"):
         allocate.import_kvpage(limited.instance, limited.queue, "prompt")
-
-
-def test_pool_stats(server: Server, guest: Guest) -> None:
-    guest.pages(3)
-    guest.embeds(4)
-    Guest(server).pages(5)
-    assert json.loads(allocate.pool_stats(guest.instance, guest.queue)) == {
-        "kv_pages": 48,
-        "kv_pages_free": 40,
-        "kv_pages_cached": 0,
-        "host_pages": 12,
-        "host_pages_free": 12,
-        "embeds": 96,
-        "embeds_free": 92,
-        "kv_pages_mine": 3,
-        "embeds_mine": 4,
-        "host_pages_mine": 0,
-    }
 
 
 def test_a_forward_in_place_names_no_embed_twice(server: Server, guest: Guest) -> None:

@@ -11,9 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPLETION = ROOT / "inferlets" / "text_completion"
 
 
-@pytest.mark.parametrize("file", ["main.py", "raw.py"])
-def test_text_completion(rig: Rig, file: str) -> None:
-    source = (COMPLETION / file).read_text()
+def test_text_completion(rig: Rig) -> None:
+    source = (COMPLETION / "main.py").read_text()
     outcome = rig.run(source, "--prompt", "The capital of", "--max-tokens", "30")
     assert outcome.ok, outcome.text
     assert outcome.text == ""
@@ -31,9 +30,8 @@ def test_text_completion_answers_in_the_chat_format(rig: Rig) -> None:
     assert "".join(map(str, outcome.sent)) == bytes(expected).decode()
 
 
-@pytest.mark.parametrize("file", ["main.py", "raw.py"])
-def test_text_completion_is_repeatable_by_its_seed(rig: Rig, file: str) -> None:
-    source = (COMPLETION / file).read_text()
+def test_text_completion_is_repeatable_by_its_seed(rig: Rig) -> None:
+    source = (COMPLETION / "main.py").read_text()
     options = ["--prompt", "x", "--max-tokens", "20", "--temperature", "0.9", "--seed"]
     outcomes = rig.run_all([(source, [*options, seed]) for seed in "112"])
     # A message has as many tokens as were there.
@@ -42,17 +40,15 @@ def test_text_completion_is_repeatable_by_its_seed(rig: Rig, file: str) -> None:
     assert one != two
 
 
-@pytest.mark.parametrize("file", ["main.py", "raw.py"])
-def test_a_prompt_may_begin_with_a_dash(rig: Rig, file: str) -> None:
-    outcome = rig.run((COMPLETION / file).read_text(), "--prompt", "-oh", "--max-tokens", "9")
+def test_a_prompt_may_begin_with_a_dash(rig: Rig) -> None:
+    outcome = rig.run((COMPLETION / "main.py").read_text(), "--prompt", "-oh", "--max-tokens", "9")
     assert outcome.ok, outcome.text
     expected = continuation([BOS, *b"-oh"], 9)
     assert "".join(map(str, outcome.sent)) == bytes(expected).decode()
 
 
-@pytest.mark.parametrize("file", ["main.py", "raw.py"])
-def test_text_completion_wants_a_prompt(rig: Rig, file: str) -> None:
-    outcome = rig.run((COMPLETION / file).read_text())
+def test_text_completion_wants_a_prompt(rig: Rig) -> None:
+    outcome = rig.run((COMPLETION / "main.py").read_text())
     assert not outcome.ok
     assert outcome.text.startswith("usage: ")
     assert "--prompt" in outcome.text

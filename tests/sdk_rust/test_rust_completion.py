@@ -1,4 +1,4 @@
-"""Text completion in Rust, with the SDK and from the raw API."""
+"""Text completion in Rust."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pie_py.client.errors import ClientError
 
 PROMPT = "The quick brown fox"
-CRATES = ("text_completion", "text_completion_raw")
 
 
 @pytest.mark.parametrize("prompt", ["a", PROMPT, PROMPT * 8])
@@ -31,33 +30,22 @@ def test_greedy_tokens_are_those_of_transformers(run: Run, checkpoint: Path, pro
     assert answer["tokens"] == out[0, asked.shape[1] :].tolist()
 
 
-@pytest.mark.parametrize(("prompt", "count"), [("a", "40"), (PROMPT, "9999"), (PROMPT * 8, "40")])
-def test_sdk_and_raw_api_give_the_same_text(run: Run, prompt: str, count: str) -> None:
-    texts = [run(name, "--prompt", prompt, "--max-tokens", count) for name in CRATES]
-    assert texts[0] == texts[1]
-    assert texts[0][0]
-    assert texts[0][1] == ""  # the text has been streamed, and is not said twice
-
-
-@pytest.mark.parametrize("name", CRATES)
-def test_seed_makes_sampling_repeatable(run: Run, name: str) -> None:
+def test_seed_makes_sampling_repeatable(run: Run) -> None:
     options = ("-p", PROMPT, "-n", "30", "--temperature", "0.8", "--seed")
-    texts = [run(name, *options, seed)[0] for seed in ("1", "1", "2")]
+    texts = [run("text_completion", *options, seed)[0] for seed in ("1", "1", "2")]
     assert texts[0] == texts[1]
     assert texts[0] != texts[2]
-    assert run(name, "-p", PROMPT, "-n", "5", "-t", "0.8")[0]
+    assert run("text_completion", "-p", PROMPT, "-n", "5", "-t", "0.8")[0]
 
 
-@pytest.mark.parametrize("name", CRATES)
 @pytest.mark.parametrize(("wanted", "length"), [("0", 0), ("1", 1), ("4294967295", 200)])
-def test_number_of_tokens(run: Run, name: str, wanted: str, length: int) -> None:
+def test_number_of_tokens(run: Run, wanted: str, length: int) -> None:
     """None, one, and as many as the model's context takes."""
-    text = run(name, "--prompt", PROMPT, "--max-tokens", wanted)[0]
+    text = run("text_completion", "--prompt", PROMPT, "--max-tokens", wanted)[0]
     assert bool(text) == bool(length)
     assert len(text.encode()) >= length
 
 
-@pytest.mark.parametrize("name", CRATES)
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -69,6 +57,6 @@ def test_number_of_tokens(run: Run, name: str, wanted: str, length: int) -> None
         (("--prompt", "x", "--loud"), "unknown argument --loud"),
     ],
 )
-def test_wrong_usage(run: Run, name: str, arguments: tuple[str, ...], reason: str) -> None:
+def test_wrong_usage(run: Run, arguments: tuple[str, ...], reason: str) -> None:
     with pytest.raises(ClientError, match=f"usage: {reason}"):
-        run(name, *arguments)
+        run("text_completion", *arguments)

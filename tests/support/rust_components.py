@@ -26,7 +26,6 @@ CRATES = {
     "memory_guests": REPOSITORY / "tests" / "memory_guests",
     "sample_guests": REPOSITORY / "tests" / "sample_guests",
     "text_completion": REPOSITORY / "inferlets" / "text_completion" / "rust",
-    "text_completion_raw": REPOSITORY / "inferlets" / "text_completion" / "rust_raw",
     "react": REPOSITORY / "inferlets" / "react" / "rust",
 }
 # A fixture that runs a component by its name here: its messages joined, and its result.
@@ -36,7 +35,7 @@ TOOLCHAIN = "RUSTC", "PATH", "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER"
 
 @cache
 def rust_component(name: str) -> Path:
-    """The component of a crate, `guests`, `text_completion` or `text_completion_raw`.
+    """The component of a crate.
 
     It is kept by a hash of all that goes into it, so that a second run builds nothing.
     """

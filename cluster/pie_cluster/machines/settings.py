@@ -31,7 +31,6 @@ from pie_cluster.wire.requests import MEMBER
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.keys import ClientKey
 from pie_py.config.plugins import UnknownPolicy
-from pie_py.config.removed import removed
 from pie_py.config.server import ServerConfig
 from pie_py.config.whole_files import write_whole
 
@@ -241,7 +240,7 @@ def _first(path: Path | None, error: ValidationError, within: tuple[str, ...]) -
     """What is wrong first, and where."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in (*within, *first["loc"]))
-    return f"{path}: {where}: {removed(first['loc']) or first['msg']}"
+    return f"{path}: {where}: {first['msg']}"
 
 
 def write_private(path: Path, text: str) -> None:

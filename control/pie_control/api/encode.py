@@ -10,9 +10,8 @@ import numpy as np
 from pie_control.api.binder import queue_of
 from pie_control.api.tokenize import INLINE_CHARACTERS, MAX_CHARACTERS
 from pie_control.confined.pool import ConfinedPool
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, check_values
 from pie_control.fairness import Owner
-from pie_control.guest_json import check_values
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.instances.slow_calls import SlowCalls

@@ -13,9 +13,8 @@ import numpy as np
 import trio
 
 from pie_control.confined.pool import ConfinedPool
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, check_values
 from pie_control.fairness import Owner
-from pie_control.guest_json import check_values
 from pie_control.instances.instance import Instance
 from pie_control.instances.slow_calls import SlowCalls
 from pie_control.models.chat_template import INLINE_SECONDS

@@ -19,8 +19,7 @@ import trio
 from pie_control.confined.process import LENGTH_BYTES
 from pie_control.errors import ApiError, ProgramRejected, Shortage
 from pie_control.fairness import FairQueue, Owner
-from pie_py.config.cpu_time import GroupTime
-from pie_py.config.processes import python_command
+from pie_py.config.processes import GroupTime, python_command
 from pie_py.config.services import ConfinedConfig
 
 log = structlog.get_logger("pie.confined")

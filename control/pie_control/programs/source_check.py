@@ -14,7 +14,7 @@ from pie_control.errors import ProgramRejected
 from pie_py.device_programs.program import ProgramFault
 from pie_py.device_programs.reader import check_text
 from pie_py.device_programs.scope import Text
-from pie_py.wire import javascript, modules, samplers
+from pie_py.wire import javascript, modules
 
 MAX_SOURCE_BYTES = 1 << 20
 _CONTROL = re.compile(rb"[^\t\n\f\r\x20-\x7e\x80-\xff]")  # what no text file has
@@ -38,8 +38,8 @@ def check_program(data: bytes, name: str) -> None:
     if data.startswith(javascript.MARK):
         _check_javascript(data, name)
         return
-    if data.startswith(samplers.MARK):
-        _check_sampler(data.removeprefix(samplers.MARK), f"{name}.py")
+    if data.startswith(modules.SAMPLER):
+        _check_sampler(data.removeprefix(modules.SAMPLER), f"{name}.py")
         return
     if not data.startswith(modules.MARK):
         check_source(data, f"{name}.py")

@@ -23,8 +23,8 @@ from pie_control.programs.index import Index, Row
 from pie_py.config.keys import LOCAL_USER
 from pie_py.device_programs.library import programs as library
 from pie_py.device_programs.scope import Text
-from pie_py.wire import javascript, samplers
-from pie_py.wire.modules import LONGEST_NAME, NAME
+from pie_py.wire import javascript
+from pie_py.wire.modules import LONGEST_NAME, NAME, SAMPLER
 
 log = structlog.get_logger("pie.programs")
 
@@ -203,7 +203,7 @@ class ProgramStore:
             raise ApiError("invalid-argument", f"{name} is a program and no sampler{meant}")
         self.used(found)
         file, text = self.source(found)
-        return Text(file, 1, text.removeprefix(samplers.MARK.decode()))
+        return Text(file, 1, text.removeprefix(SAMPLER.decode()))
 
     def _text(self, program: Program) -> str:
         text: str | None = self._texts.get(program.hash)
@@ -360,7 +360,7 @@ def kind_of(head: bytes) -> ProgramKind:
     """Kind of a program by its first bytes: Wasm's magic number, a mark, else Python."""
     if head.startswith(b"\0asm"):
         return "component"
-    if head.startswith(samplers.MARK):
+    if head.startswith(SAMPLER):
         return "sampler"
     return "javascript" if head.startswith(javascript.MARK) else "python"
 

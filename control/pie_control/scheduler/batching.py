@@ -8,8 +8,7 @@ from itertools import islice
 from typing import TypeVar
 
 from pie_control.scheduler.commands.command import BatchLimits, Command, CommandQueue, Touched
-from pie_control.scheduler.program_time import fitting
-from pie_py.device_programs.step_cost import whole_cost
+from pie_py.device_programs.step_cost import fitting, whole_cost
 from pie_py.wire.plan import Int32
 
 C = TypeVar("C", bound=Command)

@@ -24,10 +24,9 @@ from pie_control.scheduler.commands.run import MOST_STOPS, RunCommand
 from pie_control.scheduler.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.scheduler.guesses import Guessed, Guesses
 from pie_control.scheduler.known_tokens import Known, masks_of
-from pie_control.scheduler.program_time import fitting
 from pie_control.scheduler.run_table import NO_TOKEN, Chosen, Facts, Rows, RunTable
 from pie_control.scheduler.speculation import Guesser
-from pie_py.device_programs.step_cost import OF_A_STEP, whole_cost
+from pie_py.device_programs.step_cost import OF_A_STEP, fitting, whole_cost
 from pie_py.wire.plan import (
     Again,
     BatchResult,

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from PIL import Image
 
 from pie_inference.memory.embeds import Seen
-from pie_py.wire.image_headers import read_header
-from pie_py.wire.images import FORMATS, ImageSize, upright_size
+from pie_py.wire.images import FORMATS, ImageSize, read_header, upright_size
 
 # By the orientations that Exif numbers.
 _TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), 2))

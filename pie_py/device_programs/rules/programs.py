@@ -1,4 +1,5 @@
-# Whole programs, which return the token.
+# Whole programs, which return the token; the last is what the fields of a sampler mean, in the
+# order of their steps, that of `transformers`.
 
 
 def tempered(logits, state):
@@ -54,3 +55,12 @@ def synthid(logits, state):
         bits = ((words >> i) & 1).to_float()
         chances = chances * (bits + 1.0 - (chances * bits).sum())
     return draw(chances.log())
+
+
+def sampler(logits, state, *, fields, greedy, no_repeat_ngram_size_of=0, top_k_of=0):
+    """A token, each step over what those before have left; -1 where nothing is left."""
+    logits = by_text(logits, state, fields, no_repeat_ngram_size_of)
+    if not greedy:
+        logits = by_likelihood(logits, state, fields, top_k_of)
+    token = logits.argmax() if greedy else draw(logits)
+    return where(logits.max() > -inf, token, -1)

@@ -1,4 +1,5 @@
-# Rules that look at the text so far, and at what is asked for by token.
+# Rules that look at the text so far, at what is asked for by token, and at what a context beside
+# says as well, `beside(0)`.
 
 
 def repetition_penalty(logits, factor):
@@ -102,3 +103,21 @@ def by_text(logits, state, fields, size):
         base, allowed = state.dry_base, state.dry_allowed_length
         logits = dry(logits, state.dry_multiplier, base, allowed, breakers)
     return logits
+
+
+def guidance(logits, other, scale):
+    """So many times as far from a text without the prompt (Sanchez et al. 2023)."""
+    without = other.log_softmax()
+    return without + (logits.log_softmax() - without) * scale
+
+
+def contrastive(logits, other, share=0.1):
+    """What a weaker model finds unlikely, of tokens with a share of the likeliest's probability (Li
+    et al. 2023).
+    """
+    return min_p(logits, share) - other.log_softmax()
+
+
+def context_aware(logits, other, alpha):
+    """What a document makes likelier than the same text without it says (Shi et al. 2024)."""
+    return logits * (alpha + 1.0) - other * alpha

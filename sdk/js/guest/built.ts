@@ -1,7 +1,7 @@
 /** The entry of a component that `pie-py build` has made. */
 
 import { install } from "./globals.ts";
-import { runProgram } from "./program.ts";
+import { runProgram } from "./modules.ts";
 
 install();
 

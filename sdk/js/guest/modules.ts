@@ -1,8 +1,10 @@
-/** A program's modules: how they become code, and how they import each other. */
+/** A program's modules: how they become code, import each other, and run. */
 
 import { transform } from "sucrase";
 import * as sdk from "../src/index.ts";
-import { didYouMean } from "../src/near.ts";
+import { didYouMean } from "../src/errors.ts";
+import { drive } from "../src/loop.ts";
+import { begin, describe, Exit } from "./globals.ts";
 
 /** Paths and texts, the main module first. */
 export type Modules = Map<string, string>;
@@ -107,4 +109,37 @@ function unknownModule(name: string): string {
     `there is no package ${name} in an inferlet that runs from its source, but for "inferlet";` +
     " `pie-py build` puts packages in"
   );
+}
+
+/**
+ * Evaluates a program's modules and calls its `main` with the arguments.
+ *
+ * @throws a text: what `run` of the contract fails with.
+ */
+export async function runProgram(load: () => [Modules, string[]]): Promise<string> {
+  try {
+    begin();
+    return asText(await drive(start(...load())));
+  } catch (error) {
+    throw describe(error).toWellFormed();
+  }
+}
+
+async function start(modules: Modules, args: string[]): Promise<unknown> {
+  const exports = await evaluate(modules);
+  const main = exports.main ?? exports.default;
+  if (typeof main !== "function") {
+    const [file] = modules.keys();
+    throw new Exit(`${file} exports no function \`main\`; write \`export async function main(args) {\``);
+  }
+  return main(args);
+}
+
+/** A result as text: nothing, a string as it is, anything else as JSON. */
+function asText(value: unknown): string {
+  if (value === undefined || value === null) return "";
+  if (typeof value === "string") return value.toWellFormed();
+  const text = JSON.stringify(value);
+  if (text === undefined) throw new Exit(`main returned a ${typeof value}, which is neither text nor JSON`);
+  return text;
 }

@@ -2,8 +2,7 @@
 
 import { keep, read } from "pie:inferlet/source@0.1.0";
 import { install } from "./globals.ts";
-import { compile, unpack, type Modules } from "./modules.ts";
-import { runProgram } from "./program.ts";
+import { compile, type Modules, runProgram, unpack } from "./modules.ts";
 
 install();
 

@@ -3,17 +3,15 @@
 import { Conversation } from "./chat.ts";
 import { ATTEND_AND_CHOOSE, CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
 import { Attend, ProgramSampler } from "./device.ts";
-import * as edit from "./edit.ts";
-import { isPieError } from "./errors.ts";
+import { checkOptions, isPieError } from "./errors.ts";
 import { Generator, type Stops } from "./generation.ts";
 import type { Grammar } from "./grammar.ts";
 import { appendImage } from "./images.ts";
 import type { Message, Model } from "./model.ts";
-import { checkOptions } from "./near.ts";
 import * as raw from "./raw.ts";
 import { DISTRIBUTION_SIZE, type Distribution, Sampler } from "./sample.ts";
 import { Sequence } from "./sequence.ts";
-import { distributions, type Layout, logProbabilities, type Ranges, SCORED_AT_ONCE, tree } from "./several.ts";
+import { distributions, logProbabilities, SCORED_AT_ONCE } from "./several.ts";
 
 /** Options of a context. */
 export interface ContextOptions {
@@ -69,7 +67,7 @@ export interface GenerateOptions {
    * the step before. That is for models that were trained for it, and leaves off where it does not
    * pay. */
   drafter?: "jacobi";
-  /** A program for what layers read of the context, of `attention` or `device.attend`, beginning
+  /** A program for what layers read of the context, of `device.attend` or of the library, beginning
    * with the first generated token. It follows the tokens that the server chooses, so not with `choose`
    * or `accept`; and no token is `forced`, for each one is read by itself. */
   attend?: Attend;
@@ -90,18 +88,6 @@ const GENERATE_OPTIONS: (keyof GenerateOptions)[] = [
   "drafter",
   "attend",
 ];
-
-/** Options of `Context.forward`. */
-export interface ForwardOptions {
-  /** Makes a tree of the tokens: for each the number of the one that it follows; -1 for one that
-   * follows the context. `keep` makes text of one of its paths. */
-  parents?: number[];
-  /** For each token the stretches of the context that it attends to, `[from, up to]`, its own place
-   * included; by default all before and itself. */
-  mask?: Ranges[];
-  /** Of the tokens; by default one after the other, in a tree by depth. */
-  positions?: number[];
-}
 
 /** Options of `Context.open`. */
 export interface OpenOptions {
@@ -300,7 +286,7 @@ export class Context {
     let chosen = sampler ?? Sampler.argmax();
     if (seed !== undefined) chosen = chosen.seeded(seed);
     if (attend !== undefined && !(attend instanceof Attend)) {
-      throw new TypeError("`attend` is a program with its state, as attention.quest(64) gives it");
+      throw new TypeError("`attend` is a program with its state, as `device.attend(text)()` gives it");
     }
     if (attend && choose) throw new TypeError(ATTEND_AND_CHOOSE);
     if (!(Number.isInteger(speculate) && speculate >= 0 && speculate <= MOST_GUESSES)) {
@@ -342,26 +328,13 @@ export class Context {
    * Runs tokens at once, and returns what may follow each: the `k` most likely tokens. They join the
    * context, behind what is filled in; `truncate` takes back those that turn out wrong.
    *
-   * @param tokens what follows; as many as the model takes in one forward (`maxBatchTokens`) where it
-   *   is no plain text.
-   * @throws RangeError for arguments that disagree in length, or a tree that is none.
+   * @param tokens what follows.
    */
-  async forward(
-    tokens: Iterable<number>,
-    k = DISTRIBUTION_SIZE,
-    { parents, mask, positions }: ForwardOptions = {},
-  ): Promise<Distribution[]> {
+  async forward(tokens: Iterable<number>, k = DISTRIBUTION_SIZE): Promise<Distribution[]> {
     this.#render();
     const list = [...tokens];
-    let layout: Layout = { mask, positions };
-    if (parents) layout = tree(parents, this.sequence.length, this.sequence.shift);
-    for (const part of [parents, layout.mask, layout.positions]) {
-      if (part && part.length !== list.length) {
-        throw new RangeError(`parents, mask and positions are each for all of ${list.length} tokens`);
-      }
-    }
     this.#chat.unanswered = false;
-    return list.length ? distributions(this.sequence, list, k, layout) : [];
+    return list.length ? distributions(this.sequence, list, k) : [];
   }
 
   /**
@@ -461,63 +434,6 @@ export class Context {
     }
     this.#chat = new Conversation(this.model, this.#chat.more);
     this.sequence.truncate(length);
-    return this;
-  }
-
-  // Changing what later tokens attend to
-
-  /**
-   * Keeps the first tokens and one path of the tree behind them; nothing runs again.
-   *
-   * @param first how many tokens were there before the tree.
-   * @param path numbers of the tree's tokens that stay, as `parents` counts them, rising.
-   * @throws RangeError if the path does not rise, or leads out of the tree.
-   */
-  keep(first: number, path: number[]): this {
-    edit.keep(this.sequence, first, path.map((number) => first + number));
-    return this;
-  }
-
-  /**
-   * Gives the pages of the tokens from `first` up to `last` back, whole pages of them.
-   *
-   * Nothing attends to them any more. The tokens behind them move up in `tokens`, and keep their
-   * positions; or, with `close`, get those that they have in `tokens` now. So a text without an end
-   * stays within the model's context (StreamingLLM).
-   *
-   * @throws RangeError if these are no whole pages of what has run; with `close` also if they begin or
-   *   end within an image. PieError with `close`: `unsupported` by models whose keys can't be turned to
-   *   other positions, `out-of-resources`.
-   */
-  drop(first: number, last: number, { close = false }: { close?: boolean } = {}): this {
-    edit.drop(this.sequence, first, last, close);
-    return this;
-  }
-
-  /**
-   * Gives up the tokens at some places, wherever they are, and the memory that they took. The others
-   * are copied together, and keep their positions.
-   *
-   * @throws RangeError if a place is not among what has run; PieError `out-of-resources`.
-   */
-  evict(places: Iterable<number>): this {
-    edit.evict(this.sequence, places);
-    return this;
-  }
-
-  /**
-   * Lets later tokens not attend to those from `first` up to `last`, which stay.
-   *
-   * @throws RangeError if these have not run yet; PieError `out-of-resources`.
-   */
-  hide(first: number, last: number): this {
-    edit.hide(this.sequence, first, last, true);
-    return this;
-  }
-
-  /** Takes `hide` back. Throws as it does. */
-  show(first: number, last: number): this {
-    edit.hide(this.sequence, first, last, false);
     return this;
   }
 

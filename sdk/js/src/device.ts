@@ -90,7 +90,11 @@ export function named(program: string | ProgramText): DeviceProgram {
 
 // The stage `attend`
 
-/** A program of the stage `attend` with what it was given: `context.generate(rule, { attend })`. */
+/**
+ * A program of the stage `attend` with what it was given: `context.generate(rule, { attend })`. Of the
+ * library: `new Attend("sinks", { first: 4, window: 1020 })`, by the names and constants of
+ * `pie_py/device_programs/rules/attention.py`.
+ */
 export class Attend {
   constructor(
     readonly program: string | ProgramText,

@@ -1,4 +1,4 @@
-/** Errors that the server answers with, and that of wrong arguments. */
+/** Errors that the server answers with, that of wrong arguments, and names that were misspelt. */
 
 /**
  * An error that the server answered, `code: message`.
@@ -27,4 +27,40 @@ export function isPieError(error: unknown, ...codes: string[]): error is PieErro
 /** Arguments that make no sense: ends the program with `usage: MESSAGE`. */
 export class UsageError extends Error {
   override name = "UsageError";
+}
+
+/** `; did you mean X?` for the nearest of the names that are there, or nothing. */
+export function didYouMean(name: string, names: Iterable<string>): string {
+  const most = Math.max(1, Math.floor(name.length / 3));
+  const found = [...new Set(names)]
+    .map((each) => ({ each, far: distance(name.toLowerCase(), each.toLowerCase()) }))
+    .filter(({ far }) => far <= most)
+    .sort((one, other) => one.far - other.far);
+  return found.length ? `; did you mean ${found[0].each}?` : "";
+}
+
+/**
+ * Refuses options that there are not: JavaScript passes over them.
+ *
+ * @throws TypeError that names the one that may have been meant.
+ */
+export function checkOptions(what: string, given: object, names: readonly string[]): void {
+  for (const name of Object.keys(given)) {
+    if (names.includes(name)) continue;
+    throw new TypeError(`${what} has no option ${name}${didYouMean(name, names)}`);
+  }
+}
+
+/** Levenshtein's: letters to put in, take out or replace. */
+function distance(one: string, other: string): number {
+  let above = Array.from({ length: other.length + 1 }, (_, column) => column);
+  for (let row = 1; row <= one.length; row++) {
+    const line = [row];
+    for (let column = 1; column <= other.length; column++) {
+      const same = one[row - 1] === other[column - 1] ? 0 : 1;
+      line.push(Math.min(above[column] + 1, line[column - 1] + 1, above[column - 1] + same));
+    }
+    above = line;
+  }
+  return above[other.length];
 }

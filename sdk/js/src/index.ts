@@ -14,12 +14,9 @@
  * arguments are an object at the end. `raw` is the server's contract itself.
  */
 
-export * as attention from "./attention.ts";
-export { gather, race } from "./branches.ts";
 export {
   Context,
   type ContextOptions,
-  type ForwardOptions,
   type GenerateOptions,
   type OpenOptions,
 } from "./context.ts";
@@ -29,18 +26,15 @@ export { Generator, GenStep, Output } from "./generation.ts";
 export { Grammar, Matcher, type SchemaOptions } from "./grammar.ts";
 export * as http from "./http.ts";
 export * as images from "./images.ts";
-export * as introspect from "./introspect.ts";
-export { ready } from "./loop.ts";
+export { gather, race, ready } from "./loop.ts";
 export * as mcp from "./mcp.ts";
 export * as messaging from "./messaging.ts";
 export { type Message, Model, Tokenizer } from "./model.ts";
-export * as offload from "./offload.ts";
 export { type Option, parseArgs } from "./options.ts";
 export * as raw from "./raw.ts";
 export * as runtime from "./runtime.ts";
 export { Distribution, Sampler } from "./sample.ts";
 export type { SamplerParameters } from "./sampler_parameters.ts";
-export * as samplers from "./samplers.ts";
 export * as session from "./session.ts";
 export * as store from "./store.ts";
 export { TextDecoder } from "./stream.ts";

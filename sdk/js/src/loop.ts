@@ -62,3 +62,25 @@ export async function drive<T>(main: Promise<T>): Promise<T> {
 async function idle(): Promise<void> {
   await new Blob(["."]).stream().getReader().read();
 }
+
+/** The results of all branches, in their order: promises, mostly of generations on forks. */
+export function gather<T>(...branches: Promise<T>[]): Promise<T[]> {
+  return Promise.all(branches);
+}
+
+/**
+ * The first good result; null if none was good. The other branches go on, unless their contexts are
+ * released.
+ *
+ * @param good whether a result will do.
+ */
+export function race<T>(branches: Promise<T>[], good: (result: T) => boolean = () => true): Promise<T | null> {
+  return new Promise((resolve, reject) => {
+    const all = branches.map((branch) =>
+      branch.then((result) => {
+        if (good(result)) resolve(result);
+      }),
+    );
+    Promise.all(all).then(() => resolve(null), reject);
+  });
+}

@@ -1,7 +1,6 @@
 /** The options of a program, from its arguments. */
 
-import { UsageError } from "./errors.ts";
-import { didYouMean } from "./near.ts";
+import { didYouMean, UsageError } from "./errors.ts";
 
 /** An option's type, and its value if it is not given. */
 export interface Option<T> {

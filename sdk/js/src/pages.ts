@@ -126,37 +126,6 @@ export class Pages {
     }
   }
 
-  /** Gives the pages from `first` up to `last` back; what follows moves up. */
-  remove(first: number, last: number): void {
-    const cut = this.addresses.splice(first, last - first);
-    this.readOnly -= Math.max(0, Math.min(last, this.readOnly) - first);
-    this.#giveBack(cut);
-  }
-
-  /**
-   * The address of a page that only this sequence holds: a copy where others read it.
-   *
-   * @param index of the page, among the sequence's.
-   * @param used its filled slots.
-   */
-  makeWritable(index: number, used: number): number {
-    const page = this.addresses[index];
-    const shared = this.#shared.has(page) || this.#frozen.has(page);
-    if (shared || (index < this.readOnly && !this.#own.has(page))) {
-      const copy = raw.allocKvpage(this.#queue, 1);
-      raw.copyKvpage(this.#queue, page, 0, copy, 0, used);
-      this.#giveBack([page]);
-      this.addresses[index] = copy;
-      this.#own.add(copy);
-    }
-    return this.addresses[index];
-  }
-
-  /** The pages that no other context of this inferlet holds. */
-  unshared(): number[] {
-    return this.addresses.filter((page) => !this.#shared.has(page));
-  }
-
   /** Gives a fork, which has none, the same pages. Both copy what they write to. */
   shareWith(other: Pages): void {
     for (const page of this.addresses) this.#shared.set(page, (this.#shared.get(page) ?? 1) + 1);

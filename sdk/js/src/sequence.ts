@@ -45,8 +45,6 @@ export class Sequence {
   choosing = false;
   /** How far the next token's position lies behind its place among `tokens`. */
   shift = 0;
-  /** Places of the tokens that no other token attends to any more. */
-  hidden = new Set<number>();
   /** Images that take fewer positions than tokens. */
   images: Image[] = [];
   #offered = 0; // how many of the first pages the prefix cache has been offered
@@ -76,7 +74,7 @@ export class Sequence {
     if (told > this.pending.length) this.#runAgain(Math.max(0, this.length - told));
     if (!this.pending.length && !this.hasHidden) this.rerunLast(this.tokens.length);
     if (this.pending.length === 1) {
-      this.forward(this.pending, true, undefined, [], [], reader);
+      this.forward(this.pending, true, undefined, [], reader);
       this.pending = []; // only now: if that fails, the token still waits
     } else {
       await this.submit(told);
@@ -137,7 +135,6 @@ export class Sequence {
    *
    * @param output whether the last one's hidden state is wanted.
    * @param given span of embeds that hold them already.
-   * @param mask what they attend to, as the server wants it.
    * @param others spans of embeds for the hidden states after tokens before the last.
    * @param reader the sampler whose program of layers chooses what the only token reads, of which the
    *   hidden state is wanted and nothing else.
@@ -146,7 +143,6 @@ export class Sequence {
     tokens: number[],
     output: boolean,
     given?: number[],
-    mask: number[] = [],
     others: number[] = [],
     reader?: number,
   ): void {
@@ -170,9 +166,9 @@ export class Sequence {
       if (reader !== undefined) {
         raw.attend(queue, reader, embeds[0], inputs, pages.addresses[first], this.adapter ?? "");
       } else if (this.adapter === null) {
-        raw.forward(queue, inputs, embeds, targets, outputs, mask);
+        raw.forward(queue, inputs, embeds, targets, outputs, []);
       } else {
-        raw.forwardWithAdapter(queue, this.adapter, inputs, embeds, targets, outputs, mask);
+        raw.forwardWithAdapter(queue, this.adapter, inputs, embeds, targets, outputs, []);
       }
     } finally {
       if (count > 1 && !given) raw.deallocEmb(queue, embeds);
@@ -304,7 +300,6 @@ export class Sequence {
     other.pending = this.pending.slice();
     other.#offered = this.#offered;
     other.shift = this.shift;
-    other.hidden = new Set(this.hidden);
     other.images = this.images.slice();
     return other;
   }
@@ -319,17 +314,6 @@ export class Sequence {
     this.retract();
     this.setLength(length);
     this.pending = [];
-  }
-
-  /** Gives the pages up: all tokens are pending again. Throws RangeError if some are not known. */
-  discard(): void {
-    if (this.tokens.includes(UNKNOWN)) {
-      throw new RangeError("a context whose tokens are not known can't be computed again");
-    }
-    this.retract();
-    const pending = [...this.tokens, ...this.pending];
-    this.setLength(0);
-    this.pending = pending;
   }
 
   /** Says what the pages of a part of the tokens are worth. Throws as `Context.retain`. */
@@ -376,12 +360,11 @@ export class Sequence {
   /** Has the tokens in the pages from place `first` on run again. */
   #runAgain(first: number): void {
     const again = this.tokens.slice(first);
-    const moved = this.shift !== 0 || [...this.hidden].some((place) => place >= first);
-    if (again.includes(UNKNOWN) || (again.length > 1 && moved)) {
+    if (again.includes(UNKNOWN) || (again.length > 1 && this.shift !== 0)) {
       throw new RangeError(
         `\`attend\` is told what the last tokens of the context attend to, ${again.length} of them` +
           " have run before, and they can't run again: there is an image among them, or a part that was" +
-          " opened, hidden or given up; generate before that",
+          " opened; generate before that",
       );
     }
     if (!again.length) return;
@@ -395,7 +378,6 @@ export class Sequence {
     this.tokens.length = length;
     this.confirmed = Math.min(this.confirmed, length);
     this.#offered = Math.min(this.#offered, Math.floor(length / this.pages.size));
-    this.hidden = new Set([...this.hidden].filter((place) => place < length));
     this.hasHidden = false;
     for (let last; (last = this.images.at(-1)) !== undefined && last[1] > length; ) {
       this.images.pop();
@@ -411,18 +393,6 @@ export class Sequence {
     if (first >= end || positions === end - first) return;
     this.images.push([first, end, positions]);
     this.shift += positions - (end - first);
-  }
-
-  /** Position of the token at a place. Throws RangeError within an image of fewer positions. */
-  position(place: number): number {
-    let { shift } = this;
-    for (const [first, end, positions] of this.images) {
-      if (first < place && place < end) {
-        throw new RangeError(`token ${place} is within an image, ${first} to ${end}`);
-      }
-      if (place < end) shift -= positions - (end - first);
-    }
-    return place + shift;
   }
 
   /** Gives everything back; a second call does nothing. It can't be used any more. */

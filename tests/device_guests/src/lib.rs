@@ -1,8 +1,10 @@
 //! Device programs of Rust: texts, mistakes, and what they choose; the argument says which.
 
-use inferlet::device::{self, per_token, Attend, DeviceProgram, Values};
+use inferlet::device::{
+    self, named_attend, per_token, per_token_by_head, Attend, DeviceProgram, Values,
+};
 use inferlet::json::quote;
-use inferlet::{attention, Context, Error, Grammar, Model, Result, Rule, Sampler};
+use inferlet::{Context, Error, Grammar, Model, Result, Rule, Sampler};
 
 #[inferlet::main]
 async fn main(arguments: Vec<String>) -> Result<String> {
@@ -231,14 +233,30 @@ async fn attending() -> Result<String> {
             return (scores > -inf).transpose().any() | state.kept.any()
         ",
     );
+    let quest = |pages, full_layers| {
+        let program = named_attend("quest").constant("pages", pages);
+        program.constant("full_layers", full_layers).constant("together", false).with(())
+    };
     let policies: [Option<Attend>; 7] = [
         None,
-        Some(attention::quest(512, 0)),
+        Some(quest(512, 0)),
         Some(all.constant("least", 0).with([("kept", per_token(true))])),
-        Some(attention::quest(2, 1)),
-        Some(attention::sinks(4, 12)),
-        Some(attention::h2o(6, 4, false)),
-        Some(attention::snapkv(5, 3, 7)),
+        Some(quest(2, 1)),
+        Some(named_attend("sinks").constant("first", 4).constant("window", 12).with(())),
+        Some(
+            named_attend("h2o")
+                .constant("heavy", 6)
+                .constant("recent", 4)
+                .constant("together", false)
+                .with([("sums", per_token_by_head(0.0))]),
+        ),
+        Some(
+            named_attend("snapkv")
+                .constant("budget", 5)
+                .constant("window", 3)
+                .constant("kernel", 7)
+                .with(()),
+        ),
     ];
     let mut found = Vec::new();
     for policy in &policies {
@@ -256,7 +274,8 @@ async fn attending() -> Result<String> {
     }
     let mut context = Context::new(&model)?;
     context.fill("Once")?;
-    let mut generation = context.generate(Sampler::greedy()).attend(&attention::tova(9));
+    let tova = named_attend("tova").constant("budget", 9).with(());
+    let mut generation = context.generate(Sampler::greedy()).attend(&tova);
     generation.distribution(1).await?;
     let refused = told(generation.accept(5));
     Ok(format!(r#"{{"tokens":{found:?},"ways":{ways:?},"refused":{refused}}}"#))

@@ -1,11 +1,11 @@
-//! Pages that leave and come back, adapters, attention: what tests launch; the first argument says which,
+//! Pages that leave and come back, adapters: what tests launch; the first argument says which,
 //! the second is JSON.
 //!
 //! `tests/end_to_end/guests/memory.py` does the same in Python.
 
 use inferlet::json::{parse, quote, Value};
 use inferlet::{adapter, allocate, join_all};
-use inferlet::{Context, Detail, Error, Model, Result, Sampler};
+use inferlet::{Context, Error, Model, Result, Sampler};
 
 #[inferlet::main]
 async fn main(arguments: Vec<String>) -> Result<String> {
@@ -16,7 +16,6 @@ async fn main(arguments: Vec<String>) -> Result<String> {
         "moves" => moves(&model, &given).await,
         "adapters" => adapters(&model, &given).await,
         "names" => Ok(texts(&adapter::available_adapters(model.name())?)),
-        "attention" => attention(&model, &given).await,
         _ => Err(Error::usage(format!("no guest is called {mode}"))),
     }
 }
@@ -81,22 +80,4 @@ async fn adapters(model: &Model, given: &Value) -> Result<String> {
     let found: Vec<Result<Vec<u32>>> = join_all(names.iter().map(one)).await;
     let found: Vec<Vec<u32>> = found.into_iter().collect::<Result<_>>()?;
     Ok(format!("{found:?}"))
-}
-
-async fn attention(model: &Model, given: &Value) -> Result<String> {
-    let number = |name| given.get(name).and_then(Value::as_u32).unwrap_or(0) as usize;
-    let (observed, first) = (number("observed"), number("first"));
-    let mut context = match given.get("adapter").and_then(Value::as_str) {
-        Some(name) => Context::with_adapter(model, name)?,
-        None => Context::new(model)?,
-    }
-    .at_position(first);
-    context.append(&numbers(given, "tokens")?)?;
-    let mut out = Vec::new();
-    for detail in [Detail::Total, Detail::Layers, Detail::Heads] {
-        let found = context.attention(observed, detail).await?;
-        let rows: Vec<&[f32]> = (0..found.rows as usize).map(|i| found.row(i)).collect();
-        out.push(format!("{rows:?}"));
-    }
-    Ok(format!("[{}]", out.join(",")))
 }

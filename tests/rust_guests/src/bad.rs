@@ -1,9 +1,9 @@
 //! Programs that do wrong. Each returns, where it gets so far, the error that it was answered with.
 
-use inferlet::allocate::{alloc_emb, alloc_kvpage, dealloc_kvpage, kvpage_used, pool_stats};
-use inferlet::runtime::{available_models, create_queue, synchronize};
+use inferlet::allocate::{alloc_emb, alloc_kvpage, pool_stats};
+use inferlet::runtime::{create_queue, synchronize};
 use inferlet::text::embed_txt;
-use inferlet::{runtime, session, Error, ErrorCode, Model, Result};
+use inferlet::{runtime, session, Model, Result};
 
 pub fn trap() -> ! {
     std::process::abort()
@@ -62,32 +62,6 @@ pub async fn leak(pages: u32) -> Result<String> {
     synchronize(queue).await?;
     let _forgotten = runtime::sleep(std::time::Duration::from_secs(1000)).into_handle()?;
     Ok(pool_stats(queue)?)
-}
-
-/// Guesses handles of other instances: no number outside its own may be taken.
-pub fn foreign_handle() -> Result<String> {
-    let queue = create_queue(&available_models()[0])?;
-    let own = alloc_kvpage(queue, 1)?;
-    for page in (0..5000).chain([1 << 20, 1 << 31, u32::MAX]).filter(|page| *page != own) {
-        expect_invalid(kvpage_used(queue, &[page, 1]).map(drop))?;
-        expect_invalid(dealloc_kvpage(queue, &[page, 1]))?;
-        if page != queue {
-            expect_invalid(alloc_kvpage(page, 1).map(drop))?;
-            expect_invalid(runtime::set_queue_priority(page, 1))?;
-        }
-        expect_invalid(runtime::take(page))?;
-        expect_invalid(runtime::cancel(page))?;
-        expect_invalid(runtime::wait(&[page]).map(drop))?;
-    }
-    Ok("every guess was refused".to_owned())
-}
-
-fn expect_invalid(answered: Result) -> Result {
-    match answered {
-        Err(error) if error.code == ErrorCode::InvalidHandle => Ok(()),
-        Err(error) => Err(error),
-        Ok(()) => Err(Error::other("a guessed handle was taken")),
-    }
 }
 
 pub fn panic() -> ! {

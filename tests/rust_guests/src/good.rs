@@ -6,40 +6,8 @@ use inferlet::allocate::{alloc_kvpage, kvpage_used};
 use inferlet::runtime::create_queue;
 use inferlet::{runtime, session, Context, Model, Result, Sampler};
 
-/// Sends back every text until an empty one comes.
-pub async fn echo() -> Result<String> {
-    let mut count = 0;
-    loop {
-        let message = session::receive().await?;
-        if message.is_empty() {
-            return Ok(format!("{count} messages"));
-        }
-        session::stream(&message).await?;
-        count += 1;
-    }
-}
-
-/// Sends back every blob until an empty one comes.
-pub async fn echo_blobs() -> Result<String> {
-    let mut count = 0;
-    loop {
-        let blob = session::receive_blob().await?;
-        if blob.is_empty() {
-            return Ok(format!("{count} blobs"));
-        }
-        session::stream_blob(&blob).await?;
-        count += 1;
-    }
-}
-
 pub async fn sleep(milliseconds: u64) -> Result<String> {
     runtime::sleep(Duration::from_millis(milliseconds)).await?;
-    Ok(String::new())
-}
-
-/// The least a program can do that a client notices.
-pub fn first_message() -> Result<String> {
-    session::send("here")?;
     Ok(String::new())
 }
 

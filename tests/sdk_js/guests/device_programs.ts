@@ -1,5 +1,5 @@
 // Device programs of JavaScript: texts, mistakes, and what they choose.
-import { attention, Context, device, Grammar, Model, Sampler, samplers } from "inferlet";
+import { Context, device, Grammar, Model, Sampler } from "inferlet";
 
 const guided = device.program("def f(x, s): return guidance(x, beside(0), s.scale).argmax()");
 const told = device.program(`
@@ -34,15 +34,23 @@ const all = device.attend(
   `,
   { least: 0 },
 );
+const quest = (pages: number, full_layers: number) =>
+  new device.Attend("quest", { pages, full_layers, together: false });
+const h2o = new device.Attend(
+  "h2o",
+  { heavy: 6, recent: 4, together: false },
+  { sums: device.perToken(0, { byHead: true }) },
+);
+const tova = new device.Attend("tova", { budget: 9 });
 const policies: Record<string, device.Attend | undefined> = {
   whole: undefined,
   "all of a text": all({ kept: device.perToken(true) }),
-  "all pages": attention.quest(512, 0),
-  quest: attention.quest(2, 1),
-  sinks: attention.sinks(4, 12),
-  h2o: attention.h2o(6, 4),
-  snapkv: attention.snapkv(5, 3),
-  tova: attention.tova(9),
+  "all pages": quest(512, 0),
+  quest: quest(2, 1),
+  sinks: new device.Attend("sinks", { first: 4, window: 12 }),
+  h2o,
+  snapkv: new device.Attend("snapkv", { budget: 5, window: 3, kernel: 7 }),
+  tova,
 };
 const mistakes: Record<string, [string, device.State]> = {
   kinds: ["\n  def f(logits):\n      return (logits +  step()).argmax()", {}],
@@ -203,7 +211,7 @@ export async function main(): Promise<string> {
   const shown = (value: unknown): string => (Array.isArray(value) ? value.map(shown).join(" ") : String(value));
   const states = [state, await later.state()].map((one) => [one.x, one.y, one.table, one.low].map(shown));
   const marked = new Context(Model.load()).fill("The weather today");
-  const keyed = samplers.synthid({ temperature: 1, key: 42n }, { seed: 4 });
+  const keyed = device.named("synthid")({ temperature: 1, key: 42n }, { seed: 4 });
   const watermarked = await marked.generate(keyed, { maxTokens: 160, stop: [] }).collectTokens();
   const guessed: number[][] = [];
   for (const speculate of [0, 8]) {
@@ -224,7 +232,7 @@ export async function main(): Promise<string> {
     mistake(() => plain.generate(undefined, { speculate: 17 })),
     mistake(() => plain.generate(undefined, { drafter: "jacobi" })),
   ];
-  const attend = attention.tova(9);
+  const attend = tova;
   const found: Record<string, string> = {};
   for (const [name, [text, given]] of Object.entries(mistakes)) {
     found[name] = await refused(device.program(text)(given));
@@ -240,7 +248,7 @@ export async function main(): Promise<string> {
     const generation = plain.generate(undefined, { attend, maxTokens: 3 });
     for await (const step of generation) generation.accept((await step.distribution(1)).tokens);
   });
-  const mirostat = samplers.mirostat({ mu: 10, tau: 5, rate: 0.1 }, { seed: 3 });
+  const mirostat = device.named("mirostat")({ mu: 10, tau: 5, rate: 0.1 }, { seed: 3 });
   return JSON.stringify({
     tokens,
     more,
@@ -253,7 +261,7 @@ export async function main(): Promise<string> {
     put: await put(),
     beside: await contextsBeside(),
     attended: await attending(),
-    attendedWays: [await attendedWays(attention.h2o(6, 4)), await attendedWays(attention.quest(2, 1))],
+    attendedWays: [await attendedWays(h2o), await attendedWays(quest(2, 1))],
     mistakes: found,
   });
 }

@@ -19,8 +19,7 @@ import trio
 from pie_control.api.mcp.registry import McpRegistry
 from pie_control.api.mcp.server import Action, McpServer
 from pie_control.data_folder import SettingsFolder
-from pie_control.errors import ApiError
-from pie_control.guest_json import check_values
+from pie_control.errors import ApiError, check_values
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.tasks import Service, take_off
 from pie_py.config.http import HttpConfig

@@ -302,8 +302,9 @@ pub fn attend(text: &str) -> AttendProgram {
     AttendProgram(Source::of_text(text))
 }
 
-/// The program of a name in the server's library.
-pub(crate) fn named_attend(name: &str) -> AttendProgram {
+/// The policy of a name in the server's library, as `sinks`, with its constants, as `first` and
+/// `window`: `pie_py/device_programs/rules/attention.py` has their texts.
+pub fn named_attend(name: &str) -> AttendProgram {
     AttendProgram(Source::of_name(name))
 }
 

@@ -112,7 +112,7 @@ impl<'a> Generator<'a> {
         self
     }
 
-    /// Sets what layers read of the context, as [`attention`](crate::attention) and
+    /// Sets what layers read of the context, as [`device::named_attend`](crate::device::named_attend) and
     /// [`device::attend`](crate::device::attend) give it, beginning with the first generated token. It
     /// follows the tokens that the server chooses, so not with [`accept`](Generator::accept); and no
     /// token is [`forced`](Generator::forced), for each one is read by itself.

@@ -22,7 +22,6 @@
 
 mod abi;
 mod args;
-pub mod attention;
 pub mod chat;
 mod choice;
 mod context;
@@ -36,21 +35,16 @@ pub mod grammar;
 mod host;
 pub mod http;
 pub mod images;
-pub mod introspect;
 pub mod json;
-mod log;
 pub mod mcp;
 pub mod messaging;
 mod model;
 pub mod offload;
-mod random;
 pub mod sample;
 mod sampler;
-pub mod session;
 pub mod store;
 pub mod stream;
 pub mod task;
-pub mod text;
 
 pub use args::{Args, Keys};
 pub use choice::Rule;
@@ -59,12 +53,82 @@ pub use error::{Error, ErrorCode, Result};
 pub use future::HostFuture;
 pub use generation::Generator;
 pub use grammar::{Grammar, Matcher};
-pub use host::{adapter, allocate, forward, prefix_cache, runtime};
+pub use host::{adapter, allocate, forward, introspect, prefix_cache, runtime};
 pub use inferlet_macros::main;
 pub use introspect::{Attention, Detail};
 pub use model::{Model, Tokenizer};
-pub use random::Random;
 pub use sample::Sampled;
 pub use sampler::{Sampler, DISTRIBUTION_SIZE};
 pub use task::{gather, join, join_all, race, timeout};
 pub use text::Distribution;
+
+pub mod session {
+    //! Messages between the instance and the client that launched it.
+    //!
+    //! One function for each of the contract's interface `session`, and [`stream`] for what is sent
+    //! piece by piece.
+
+    use std::future::ready;
+
+    use crate::error::Result;
+    use crate::future::when_room;
+
+    pub use crate::host::session::*;
+
+    /// Sends text to the client, waiting while it has no room.
+    pub async fn stream(message: &str) -> Result {
+        when_room(|| ready(send(message)), writable).await
+    }
+
+    /// Sends bytes to the client, waiting while it has no room.
+    pub async fn stream_blob(data: &[u8]) -> Result {
+        when_room(|| ready(send_blob(data)), writable).await
+    }
+}
+
+pub mod text {
+    //! Text into tokens and embeds, output embeds into distributions: the contract's interfaces
+    //! `input-text`, `tokenize`, `encode` and `output-text`.
+
+    pub use crate::host::encode::*;
+    pub use crate::host::input_text::*;
+    pub use crate::host::output_text::*;
+    pub use crate::host::tokenize::*;
+
+    impl Distribution {
+        /// The likeliest token.
+        pub fn max_index(&self) -> u32 {
+            self.tokens[0]
+        }
+
+        /// A token's log-probability; minus infinity if it is not among these.
+        pub fn logprob(&self, token: u32) -> f32 {
+            let found = self.tokens.iter().position(|&other| other == token);
+            found.map_or(f32::NEG_INFINITY, |at| self.probabilities[at].ln())
+        }
+    }
+}
+
+/// Logs a line for the author of the inferlet.
+#[macro_export]
+macro_rules! debug {
+    ($($part:tt)*) => { $crate::runtime::log($crate::runtime::LogLevel::Debug, &::std::format!($($part)*)) };
+}
+
+/// Logs a line for the operator of the inferlet.
+#[macro_export]
+macro_rules! info {
+    ($($part:tt)*) => { $crate::runtime::log($crate::runtime::LogLevel::Info, &::std::format!($($part)*)) };
+}
+
+/// Logs that something is odd.
+#[macro_export]
+macro_rules! warning {
+    ($($part:tt)*) => { $crate::runtime::log($crate::runtime::LogLevel::Warning, &::std::format!($($part)*)) };
+}
+
+/// Logs that something failed.
+#[macro_export]
+macro_rules! error {
+    ($($part:tt)*) => { $crate::runtime::log($crate::runtime::LogLevel::Error, &::std::format!($($part)*)) };
+}

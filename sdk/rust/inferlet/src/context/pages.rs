@@ -111,11 +111,6 @@ impl Context {
         Ok(())
     }
 
-    /// Spans of the pages that hold tokens.
-    pub(crate) fn filled_pages(&self) -> Vec<u32> {
-        spans(&self.pages[..self.tokens.len().div_ceil(self.page_size())])
-    }
-
     /// Gives those pages back that no other context holds.
     pub(super) fn release(&mut self, pages: Vec<Rc<u32>>) -> Result {
         let free: Vec<Rc<u32>> =
