@@ -23,7 +23,7 @@ from support.servers import Server
 
 from pie_gateway.operations import OPERATIONS
 from pie_gateway.schemas.inferlets import LaunchRequest
-from pie_py.wire import javascript, methods, modules, samplers
+from pie_py.wire import javascript, methods, modules
 from pie_py.wire.rpc import PROTOCOL, Failure, Hello, Message, Request, Response, decode, encode
 
 JSON = {"content-type": "application/json"}

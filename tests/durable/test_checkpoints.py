@@ -112,7 +112,7 @@ def test_one_that_has_begun_again_sleeps_is_resumed_and_branched() -> None:
                     one.send(message)
                 *_, last = one  # who attaches may get again what was not acknowledged
                 told = [
-                    f"{text}{line}" for text, line in zip([*heard, last], MESSAGES, strict=True)
+                    str(text) + line for text, line in zip([*heard, last], MESSAGES, strict=True)
                 ]
                 assert one.result()[1:] == "".join(told)
 

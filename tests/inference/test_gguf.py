@@ -201,7 +201,7 @@ def test_factors_of_frequencies_are_kept(tmp_path: Path) -> None:
     )
 
 
-WIDE_ENOUGH = {
+WIDE_ENOUGH: dict[str, dict[str, Any]] = {
     "qwen3-moe": {"mlp_only_layers": [], "moe_intermediate_size": 64},
     "qwen3_5": {**HYBRID, "linear_key_head_dim": 32, "linear_value_head_dim": 32},
     "qwen3next": {
