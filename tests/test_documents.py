@@ -142,7 +142,6 @@ class Page:
 
 # Blocks that are parts of something, by page and a text of theirs: what to do with them.
 OTHERWISE: tuple[tuple[str, str, Callable[[Page, Block], object]], ...] = (
-    ("README.md", "with Client", Page.script),
     ("docs/functions.md", "Client.local", Page.script),
     ("docs/http.md", "OpenAI(", Page.script),
     ("docs/http.md", "json.loads(args", partial(Page.program, args=(REQUEST,))),

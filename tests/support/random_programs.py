@@ -182,7 +182,10 @@ class Programs(RuleBasedStateMachine):
     @rule(which=st.integers(0, 10))
     def kill(self, which: int) -> None:
         if len(self.lanes) > 3:
-            self.server.registry.kill(self.lanes[which % len(self.lanes)].instance, "test")
+            killed = self.lanes[which % len(self.lanes)].instance
+            self.server.registry.kill(killed, "test")
+            heads = self.server.scheduler._backlog.heads.values()
+            assert not any(queue.owner is killed for queues in heads for queue in queues)
             self._forget_ended()
 
     def _forget_ended(self) -> None:
