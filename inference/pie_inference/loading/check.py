@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack
 from functools import partial
 
 from pie_inference.checkpoints.loader import checked_sources, checkpoint_folder, read_config
@@ -32,8 +31,7 @@ def check(source: str) -> None:
         check_general(name, checkpoint, folder)
         return
     arrange = partial(arranged, architecture, checkpoint)
-    with ExitStack() as opened:
-        checked_sources(folder, architecture.tensors(checkpoint), arrange, opened)
+    checked_sources(folder, architecture.tensors(checkpoint), arrange)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,10 +138,7 @@ def _module(
     for layers in ("num_hidden_layers", "n_layers"):
         Fields(checkpoint).count(layers, 1)
     unused = () if name.endswith(HEAD) else ("pooler.",)
-    with ExitStack() as opened:
-        return module_of(
-            *(kind, checkpoint, folder, dtype, device, opened), attention=None, unused=unused
-        )
+    return module_of(kind, checkpoint, folder, dtype, device, attention=None, unused=unused)
 
 
 def _finish(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,8 +76,7 @@ def load(
         with torch.device("meta"):
             empty = kind._from_config(_config(kind, checkpoint), attn_implementation="eager")
             kept = Kept(empty)
-    with ExitStack() as opened:
-        module = module_of(kind, checkpoint, folder, dtype, device, opened, kept=kept)
+    module = module_of(kind, checkpoint, folder, dtype, device, kept=kept)
     text = module.config.get_text_config(decoder=True)
     with torch.inference_mode():
         try:
@@ -98,8 +96,7 @@ def load(
 
 def check(name: str, checkpoint: Config, folder: Path) -> None:
     """Raises `LoadError` if a class expects other tensors than a checkpoint has, by their heads."""
-    with ExitStack() as opened:
-        module_of(class_of(name), checkpoint, folder, torch.float32, torch.device("meta"), opened)
+    module_of(class_of(name), checkpoint, folder, torch.float32, torch.device("meta"))
 
 
 def module_of(
@@ -108,7 +105,6 @@ def module_of(
     folder: Path | None,
     dtype: torch.dtype,
     device: torch.device,
-    opened: ExitStack,
     *,
     attention: str | None = "eager",
     unused: tuple[str, ...] | None = None,
@@ -127,7 +123,7 @@ def module_of(
     if folder is None:
         torch.manual_seed(0)
         return kind._from_config(made.pop("config"), **made).to(device).eval()
-    sources = dequantized(checkpoint, stored_tensors(folder, dtype, opened))
+    sources = dequantized(checkpoint, stored_tensors(folder, dtype))
     meta = device.type == "meta"
 
     def read(name: str, source: Source) -> torch.Tensor:
