@@ -23,8 +23,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bars
 
 from benchmarks.options import click_options
-from benchmarks.report import Report
 from pie_py import __version__
+from pie_py.bench.report import Report
 from pie_py.build import BuildError
 from pie_py.client.errors import ClientError
 from pie_py.config.child import first_error

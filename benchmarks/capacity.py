@@ -16,10 +16,11 @@ import anyio
 
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
-from benchmarks.decoding import AT_ONCE, LOOKING, STEP_BY_STEP, cpu_seconds, decode_together
+from benchmarks.decoding import AT_ONCE, LOOKING, STEP_BY_STEP, cpu_seconds
 from benchmarks.programs import bench_programs
-from benchmarks.report import Goal, Report
-from benchmarks.server import BenchServer, bench_server
+from pie_py.bench.decoding import decode_together
+from pie_py.bench.report import Goal, Report
+from pie_py.bench.server import BenchServer, bench_server
 from pie_py.client import Client
 from pie_py.config.model import ModelConfig
 

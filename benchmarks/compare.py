@@ -26,10 +26,11 @@ import anyio
 from benchmarks import options
 from benchmarks import peers as peer_processes
 from benchmarks.benchmark import Benchmark, Progress
-from benchmarks.decoding import WARM_TOKENS, complete_all, decode_together, rest
+from benchmarks.decoding import complete_all, rest
 from benchmarks.programs import bench_programs
-from benchmarks.report import Goal, Report
-from benchmarks.server import bench_server, with_room
+from pie_py.bench.decoding import WARM_TOKENS, decode_together
+from pie_py.bench.report import Goal, Report
+from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client
 from pie_py.config.model import ModelConfig
 

@@ -20,13 +20,13 @@ import torch
 
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
-from benchmarks.report import Goal, Report
 from inferlet import Sampler, device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_control.api.device_programs import bound_program, read_parameters
 from pie_control.device_programs.reading import read
 from pie_inference.handlers.base import ServedModel
 from pie_inference.serving.engine import Engine
+from pie_py.bench.report import Goal, Report
 from pie_py.config.model import ModelConfig
 from pie_py.device_programs.bound import Bound
 from pie_py.device_programs.recording import Recorded

@@ -20,8 +20,8 @@ import psutil
 
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
-from benchmarks.report import Goal, Report
-from benchmarks.server import BenchServer, bench_server, with_room
+from pie_py.bench.report import Goal, Report
+from pie_py.bench.server import BenchServer, bench_server, with_room
 from pie_py.client import Client
 from pie_py.config.model import ModelConfig
 

@@ -17,12 +17,12 @@ import torch
 
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
-from benchmarks.report import Goal, Report
 from pie_control.models.tokenizer import TextCodec
 from pie_inference.handlers.base import ServedEncoder
 from pie_inference.handlers.encode import encode
 from pie_inference.loading.assembly import load_served
 from pie_inference.serving.engine import encoder_threads
+from pie_py.bench.report import Goal, Report
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Encode
 

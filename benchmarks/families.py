@@ -23,11 +23,11 @@ from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.image_families import SIZES as IMAGE_SIZES
 from benchmarks.image_families import save_processor, tell_tokens
-from benchmarks.report import Report
 from pie_inference import handlers
 from pie_inference.errors import LoadError
 from pie_inference.loading.assembly import load_models
 from pie_inference.models.by_transformers.network import ByTransformers
+from pie_py.bench.report import Report
 from pie_py.config.model import ModelConfig
 from pie_py.wire.images import ImageSize
 from pie_py.wire.plan import EmbedImage, EmbedText, Forward

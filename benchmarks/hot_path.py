@@ -20,10 +20,10 @@ import anyio
 
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
-from benchmarks.decoding import decode_in
 from benchmarks.programs import bench_programs
-from benchmarks.report import Goal, Report
-from benchmarks.server import bench_server, with_room
+from pie_py.bench.decoding import decode_in
+from pie_py.bench.report import Goal, Report
+from pie_py.bench.server import bench_server, with_room
 from pie_py.config.model import EMBEDDED_MODEL, ModelConfig
 from pie_py.config.plugins import ObserverConfig
 

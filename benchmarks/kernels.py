@@ -16,12 +16,12 @@ import torch
 
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
-from benchmarks.report import Goal, Report
 from pie_inference import handlers
 from pie_inference.handlers.base import ServedModel
 from pie_inference.layers import native
 from pie_inference.layers.variants import VARIANTS, variant_flags
 from pie_inference.loading.assembly import load_models
+from pie_py.bench.report import Goal, Report
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import EmbedText, Forward
 

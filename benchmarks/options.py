@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from pie_py.bench.command import positive
 from pie_py.config.model import EMBEDDED_MODEL, ModelConfig
 
-Number = TypeVar("Number", int, float)
 LANGUAGES = ("rust", "python")
 _KEY = "click"  # of a field's metadata
 
@@ -57,21 +56,6 @@ def models(default: str) -> Any:
     """The models to serve, one after the other: a tuple of `ModelConfig`."""
     text = "Folder, hub id or name of a model, or `tiny` or `small`. Repeatable."
     return option("--model", default=[default], multiple=True, callback=_models, help=text)
-
-
-def positive(kind: Callable[[str], Number], example: str) -> Callable[..., tuple[Number, ...]]:
-    """Reads numbers above 0 of a kind, separated by commas, as a callback of click's."""
-
-    def read(context: click.Context, parameter: click.Parameter, value: str) -> tuple[Number, ...]:
-        try:
-            found = tuple(map(kind, value.split(",")))
-        except ValueError:
-            found = ()
-        if not found or not min(found) > 0:
-            raise click.BadParameter(f"{value!r} is no list of positive numbers such as {example}")
-        return found
-
-    return read
 
 
 def number_list(flag: str, default: str, text: str | None = None) -> Any:

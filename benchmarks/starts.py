@@ -18,8 +18,8 @@ import psutil
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.programs import bench_programs
-from benchmarks.report import Goal, Report, percentile
-from benchmarks.server import BenchServer, bench_server, with_room
+from pie_py.bench.report import Goal, Report, percentile
+from pie_py.bench.server import BenchServer, bench_server, with_room
 from pie_py.build.modules import read_modules
 from pie_py.client import Client
 from pie_py.config.model import ModelConfig

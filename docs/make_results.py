@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from benchmarks.__main__ import main as main_of_benchmarks
-from benchmarks.report import cell
+from pie_py.bench.report import cell
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS / "results"

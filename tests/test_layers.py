@@ -52,7 +52,8 @@ FOLDERS: dict[str, dict[str, str]] = {
         # The roof.
         "client": "pie_py build config wire",
         "testing": "config wire build client",
-        "cli": "pie_py config wire build models client",
+        "bench": "pie_py config wire build models client",
+        "cli": "pie_py config wire build models client bench",
         "__main__": "cli",
     },
     "pie_control": {

@@ -23,7 +23,7 @@ import click
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.gpu.table import Figures, markdown, reports
-from benchmarks.report import Report
+from pie_py.bench.report import Report
 
 COUNTS = (1, 32, 128)  # sequences that decode together
 TOY = "toy"  # a shape to try the benchmark itself with, on the CPU, too

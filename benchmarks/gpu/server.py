@@ -9,11 +9,11 @@ from pathlib import Path
 
 import anyio
 
-from benchmarks.decoding import decode_in
 from benchmarks.gpu.shapes import write_shape
 from benchmarks.gpu.table import Figures
 from benchmarks.programs import bench_programs
-from benchmarks.server import bench_server
+from pie_py.bench.decoding import decode_in
+from pie_py.bench.server import bench_server
 from pie_py.config.model import ModelConfig
 
 COUNTS = (1, 32, 128, 256)  # inferlets at once

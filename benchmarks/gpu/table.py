@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-from benchmarks.report import Report, cell
+from pie_py.bench.report import Report, cell
 
 LONG = 8192  # tokens of the long prompt
 Figures = dict[str, Any]

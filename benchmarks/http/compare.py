@@ -16,8 +16,8 @@ from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.http.gateway import http_gateway
 from benchmarks.http.vllm import NAME, vllm_environment, vllm_program, vllm_serve
 from benchmarks.peers import vllm_python
-from benchmarks.report import Goal, Report
-from benchmarks.server import bench_server, with_room
+from pie_py.bench.report import Goal, Report
+from pie_py.bench.server import bench_server, with_room
 from pie_py.config.model import ModelConfig
 
 MOST_SECONDS = 660.0  # for all loads together

@@ -31,8 +31,8 @@ from benchmarks.inferlets.endpoint import Endpoint
 from benchmarks.inferlets.grown import grow
 from benchmarks.inferlets.pairs import GROWN, PAIRS, TOOL_SECONDS, Pair
 from benchmarks.inferlets.servers import tool_server
-from benchmarks.report import Report
-from benchmarks.server import bench_server
+from pie_py.bench.report import Report
+from pie_py.bench.server import bench_server
 from pie_py.client import Client
 from pie_py.config.http import HttpConfig
 from pie_py.config.model import ModelConfig

@@ -37,8 +37,8 @@ from benchmarks.laptop.sides import (
     transformers_command,
 )
 from benchmarks.peers import Peer
-from benchmarks.report import Goal, Report, percentile
 from pie_control.models.tokenizer import TextCodec
+from pie_py.bench.report import Goal, Report, percentile
 from pie_py.config.model import ModelConfig
 
 PIE, LLAMA, TRANSFORMERS = "pie_py", "llama.cpp", "transformers"

@@ -15,8 +15,8 @@ from typing import Any
 from benchmarks.benchmark import Progress
 from benchmarks.laptop.sides import transformers_command
 from benchmarks.peers import PeerFailed
-from benchmarks.report import Goal, Report
-from benchmarks.server import bench_server
+from pie_py.bench.report import Goal, Report
+from pie_py.bench.server import bench_server
 from pie_py.config.model import ModelConfig
 
 PROMPT = "The capital of France is"

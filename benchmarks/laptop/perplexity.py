@@ -13,10 +13,10 @@ from safetensors.torch import save_file
 from benchmarks.benchmark import Progress
 from benchmarks.laptop import texts
 from benchmarks.laptop.sides import Side, our_side
-from benchmarks.report import Report
 from pie_control.models.tokenizer import TextCodec
 from pie_inference.checkpoints.gguf_file import FILE, SUMS, gguf_folder, gguf_tensors
 from pie_inference.checkpoints.loader import SINGLE_FILE
+from pie_py.bench.report import Report
 from pie_py.config.model import ModelConfig
 
 WINDOW = 512  # tokens

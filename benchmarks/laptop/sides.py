@@ -23,7 +23,7 @@ from benchmarks.decoding import cpu_seconds
 from benchmarks.http.gateway import http_gateway
 from benchmarks.http.vllm import NAME
 from benchmarks.peers import Peer, PeerFailed
-from benchmarks.server import bench_server, with_room
+from pie_py.bench.server import bench_server, with_room
 from pie_py.client import Client
 from pie_py.config.model import ModelConfig
 

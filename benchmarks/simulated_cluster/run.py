@@ -9,10 +9,10 @@ import click
 
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
-from benchmarks.report import Goal, Report, percentile
 from benchmarks.simulated_cluster.simulation import ARRIVALS, Outcome, Scenario, Simulation
 from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace, sample
 from pie_cluster.directory.policies import POLICIES, load_policy
+from pie_py.bench.report import Goal, Report, percentile
 from pie_py.config.plugins import UnknownPolicy
 
 BASELINE = "two-choices"

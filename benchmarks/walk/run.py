@@ -23,9 +23,9 @@ import psutil
 
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
-from benchmarks.report import Report
-from benchmarks.server import bench_server
 from benchmarks.walk.hook.sitecustomize import ROLES
+from pie_py.bench.report import Report
+from pie_py.bench.server import bench_server
 from pie_py.client import Client, Instance
 from pie_py.config.model import ModelConfig
 

@@ -64,6 +64,7 @@ COMMANDS = {
     "check-config": "pie_py.cli.serve:check_config",
     "doctor": "pie_py.cli.doctor:command",
     "version": "pie_py.cli:version",
+    "bench": "pie_py.bench.command:command",
 }
 # What users of other programs type, and what they mean.
 MEANT = {

@@ -56,6 +56,8 @@ EXAMPLES = {
     "check-config": "pie-py check-config pie.toml",
     "doctor": "pie-py doctor --json",
     "version": "pie-py version",
+    "bench": "pie-py bench throughput --at-once 1,8",
+    "bench throughput": "pie-py bench throughput --at-once 1,8",
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from support.benchmarks import bench, table
+from support.benchmarks import OPERATORS, bench, table
 from support.child_processes import command_line
 from support.families import make_family
 from support.gguf_files import write_gguf
@@ -121,6 +121,17 @@ def test_hot_path_is_no_dearer_than_the_kept_numbers_say() -> None:
     assert len(report["notes"]) == 3  # the function that is called most, of each process
     for name, *_, calls, kept, ratio in report["rows"]:
         assert ratio < 1.25, f"{name}: {calls} calls per token, {kept} are kept"
+
+
+@pytest.mark.slow
+def test_throughput(checkpoint: Path) -> None:
+    size = ("--at-once", "1,3", "--prompt", "8", "--tokens", "64")
+    report = bench("throughput", *size, "--model", str(checkpoint), of=OPERATORS)
+    assert [row["at once"] for row in table(report)] == [1, 3]
+    for row in table(report):
+        assert row["tokens/s"] == pytest.approx(1e3 * row["at once"] / row["ms a token"])
+        assert 0 < row["p50"] <= row["p99"]
+        assert row["ms from the first launch to the last end"] > 64 * row["p50"] / 2
 
 
 @pytest.mark.nightly

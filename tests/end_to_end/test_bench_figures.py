@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.decoding import Decoded
 from benchmarks.hot_path import OURSELVES, Count, calls_a_token
-from benchmarks.report import percentile
+from pie_py.bench.decoding import Decoded
+from pie_py.bench.report import percentile
 
 MS = 1_000_000
 

@@ -8,9 +8,10 @@ import anyio
 import pytest
 from support.checkpoints import make_llama
 
-from benchmarks.decoding import complete_all, decode_in, random_prompt
+from benchmarks.decoding import complete_all
 from benchmarks.programs import bench_programs
-from benchmarks.server import bench_server
+from pie_py.bench.decoding import decode_in, random_prompt
+from pie_py.bench.server import bench_server
 from pie_py.build import BuildError
 from pie_py.client import Client
 from pie_py.config.model import ModelConfig
