@@ -13,7 +13,7 @@ from inference.test_quantized import plain_copy
 from safetensors.torch import load_file
 from support.families import make_family
 from support.gguf_files import Kind, write_gguf
-from support.model_rig import Rig, Step, tokens_of
+from support.model_rig import Rig, Step, assert_close, multiplies_integers, tokens_of
 
 from pie_inference.errors import LoadError
 from pie_inference.layers import native
@@ -55,12 +55,6 @@ def plain(weight: Weight) -> torch.Tensor:
     parts = numbers.double().view(*scales.shape, -1)
     widened: torch.Tensor = parts * scales[..., None] + least[..., None]
     return widened.flatten(1)
-
-
-def multiplies_integers() -> bool:
-    """True for kernels that round inputs to integers of 16 bits."""
-    variant = vars(native)["best_variant"](Path("/proc/cpuinfo").read_text())
-    return variant in ("avx2", "avx2-vnni", "sse2")
 
 
 def assert_multiplies(*weights: Weight, integers: bool = False) -> None:
@@ -182,7 +176,7 @@ def test_a_file_is_served_as_without_a_compiler(
     native.library.cache_clear()
     rig = Rig(gguf, dtype="float32")
     assert not kept(rig)
-    torch.testing.assert_close(with_kernel, logits(rig), rtol=1e-4, atol=1e-4)
+    assert_close(with_kernel, logits(rig), few_bits=True)
 
 
 def test_packed_weights_are_kept(
@@ -239,7 +233,7 @@ def test_a_plain_checkpoint_is_rounded_on_request(quantize: str, tmp_path: Path)
         outer = name.startswith(("lm_head", "model.embed_tokens"))
         tensors[name] = rounded(tensors[name], 8 if outer else int(quantize[3:])).rows()
     as_rounded = plain_copy(folder, tmp_path / "rounded", tensors)
-    torch.testing.assert_close(logits(rig), logits(Rig(as_rounded)), rtol=1e-4, atol=1e-4)
+    assert_close(logits(rig), logits(Rig(as_rounded)), few_bits=True)
 
 
 def test_rounding_needs_a_compiler(

@@ -33,7 +33,7 @@ def assert_served_alike(folder: Path, as_here: Path | None = None) -> None:
     method = json.loads((folder / "config.json").read_text())["quantization_config"]["quant_method"]
     assert rig.model.description.quantized == method
     (found,) = rig.forward(Step(rig.sequence(30), tokens, outputs=30))
-    assert_close(found, expected_logits(as_here or folder, tokens))
+    assert_close(found, expected_logits(as_here or folder, tokens), few_bits=True)
 
 
 def test_mxfp4(tmp_path: Path) -> None:
