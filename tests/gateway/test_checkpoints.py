@@ -18,9 +18,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.checkpoints import make_adapter, make_llama
 from support.gateways import Gateway
-from support.image_checkpoints import IMAGE_TOKEN, PATCHES, as_file, make_llava, picture
+from support.image_checkpoints import (
+    IMAGE_PAD,
+    IMAGE_TOKEN,
+    PATCHES,
+    as_file,
+    make_llava,
+    make_qwen_vl,
+    picture,
+    qwen_vl_inputs,
+)
 from support.servers import Server
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlavaForConditionalGeneration
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 TOKENS = 8
@@ -44,12 +53,20 @@ def adapter(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = make_llava(tmp_path_factory.mktemp("seeing") / "model")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.chat_template = TEMPLATE
-    tokenizer.save_pretrained(folder)
-    return folder
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By transformers' towers: one that takes as many embeds of each image, and one that takes more
+    of a larger one, with rows and columns, and features for later layers.
+    """
+    folders = {}
+    for name, make, place in (
+        ("seeing", make_llava, "<image>"),
+        ("looking", make_qwen_vl, "<|image_pad|>"),
+    ):
+        folders[name] = make(tmp_path_factory.mktemp(name) / "model")
+        tokenizer = AutoTokenizer.from_pretrained(folders[name])
+        tokenizer.chat_template = TEMPLATE.replace("<image>", place)
+        tokenizer.save_pretrained(folders[name])
+    return folders
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +100,11 @@ def padded(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(plain: Path, adapter: Path, seeing: Path, padded: Path) -> Iterator[str]:
+def url(plain: Path, adapter: Path, seeing: dict[str, Path], padded: Path) -> Iterator[str]:
     common = {"page_size": 8, "kv_pages": 128}
     models = [
         {"source": str(plain), "name": "plain", "adapters": {"tuned": str(adapter)}, **common},
-        {"source": str(seeing), "name": "seeing", **common},
+        *({"source": str(folder), "name": name, **common} for name, folder in seeing.items()),
         {"source": str(padded), "name": "padded", **common},
     ]
     with (
@@ -189,7 +206,22 @@ def test_a_lora_adapter_by_the_model_s_name(
     assert in_ids.choices[0].model_dump()["token_ids"] == tuned.choices[0].token_ids
 
 
-def test_an_image_of_a_conversation(client: openai.OpenAI, url: str, seeing: Path) -> None:
+def llava_inputs(folder: Path, parts: list[Any]) -> dict[str, Any]:
+    """What transformers takes for text with an image within."""
+    first, image, last = parts
+    steps = json.loads((folder / "preprocessor_config.json").read_text())
+    processor = CLIPImageProcessorPil(size=steps["size"], crop_size=steps["crop_size"])
+    pixels = processor(image, return_tensors="pt")["pixel_values"]
+    tokens = [*first, *[IMAGE_TOKEN] * PATCHES, *last]
+    return {"input_ids": torch.tensor([tokens]), "pixel_values": pixels}
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs_of"), [("seeing", llava_inputs), ("looking", qwen_vl_inputs)]
+)
+def test_an_image_of_a_conversation(
+    name: str, inputs_of: Any, client: openai.OpenAI, url: str, seeing: dict[str, Path]
+) -> None:
     image = picture(40, 30)
     data = base64.b64encode(as_file(image)).decode()
     parts: list[Any] = [
@@ -197,23 +229,22 @@ def test_an_image_of_a_conversation(client: openai.OpenAI, url: str, seeing: Pat
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}},
         {"type": "text", "text": " now"},
     ]
-    answer = chat(client, "seeing", [{"role": "user", "content": parts}])
-    tokenizer = AutoTokenizer.from_pretrained(seeing)
+    answer = chat(client, name, [{"role": "user", "content": parts}])
+    tokenizer = AutoTokenizer.from_pretrained(seeing[name])
     before, after = (
         tokenizer.encode(text, add_special_tokens=False)
         for text in ("<|user|>see ", " now<|end|><|assistant|>")
     )
-    assert IMAGE_TOKEN not in before + after, "here it would be another image"
-    tokens = [*before, *[IMAGE_TOKEN] * PATCHES, *after]
+    assert not {IMAGE_TOKEN, IMAGE_PAD} & {*before, *after}, "here it would be another image"
+    given = inputs_of(seeing[name], [before, image, after])
+    (tokens,) = given.pop("input_ids").tolist()
+    given.pop("attention_mask", None)
     assert answer.usage.prompt_tokens == len(tokens)
-    steps = json.loads((seeing / "preprocessor_config.json").read_text())
-    processor = CLIPImageProcessorPil(size=steps["size"], crop_size=steps["crop_size"])
-    pixels = processor(image, return_tensors="pt")["pixel_values"]
-    model = LlavaForConditionalGeneration.from_pretrained(seeing, dtype=torch.float32).eval()
-    assert answer.choices[0].token_ids == continued(model, tokens, pixel_values=pixels)
+    model = AutoModelForImageTextToText.from_pretrained(seeing[name], dtype=torch.float32).eval()
+    assert answer.choices[0].token_ids == continued(model, tokens, **given)
     other = base64.b64encode(as_file(picture(40, 30, seed=1))).decode()
     parts[1] = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{other}"}}
-    again = chat(client, "seeing", [{"role": "user", "content": parts}])
+    again = chat(client, name, [{"role": "user", "content": parts}])
     assert again.choices[0].token_ids != answer.choices[0].token_ids
     blocks: list[Any] = [
         {"type": "text", "text": "see "},
@@ -225,11 +256,11 @@ def test_an_image_of_a_conversation(client: openai.OpenAI, url: str, seeing: Pat
     ]
     asked: list[Any] = [{"role": "user", "content": blocks}]
     with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as claude:
-        told = claude.messages.create(model="seeing", max_tokens=TOKENS, messages=asked)
+        told = claude.messages.create(model=name, max_tokens=TOKENS, messages=asked)
     assert told.usage.input_tokens == len(tokens)
     bad: list[Any] = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
     with pytest.raises(openai.BadRequestError):
-        chat(client, "seeing", [{"role": "user", "content": bad}])
+        chat(client, name, [{"role": "user", "content": bad}])
 
 
 def test_log_probabilities_of_a_prompt(client: openai.OpenAI, plain: Path) -> None:
