@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from pie_inference.checkpoints.sources import Source
 from pie_inference.errors import LoadError
 from pie_inference.models.by_transformers.interface import register
 from pie_inference.models.by_transformers.network import ByTransformers
+from pie_inference.models.by_transformers.products import Kept
 from pie_inference.models.spec import LONGEST, Config
 
 log = structlog.get_logger("pie.worker.load")
@@ -71,13 +73,22 @@ def load(
     """
     kind = class_of(name)
     assert kind is not None  # the registry has looked
+    kept = None
+    if folder is not None and device.type == "cpu":
+        with torch.device("meta"):
+            empty = kind._from_config(_config(kind, checkpoint), attn_implementation="eager")
+            kept = Kept(empty)
     with ExitStack() as opened:
-        module = module_of(kind, checkpoint, folder, dtype, device, opened)
+        module = module_of(kind, checkpoint, folder, dtype, device, opened, kept=kept)
     text = module.config.get_text_config(decoder=True)
     with torch.inference_mode():
         try:
+            if kept is not None:
+                kept.give(module)
             positions = positions_of(text, checkpoint)
             made = ByTransformers(module, positions, dtype, folder, quantize)
+            bits = {packed.bits for packed in kept.packed.values()} if kept else set()
+            made.few_bits = sorted({*made.few_bits, *bits})
         except Exception as error:
             why = error if isinstance(error, LoadError) else f"{type(error).__name__}: {error}"
             raise LoadError(f"{kind.__name__} by transformers: {why}{_hint(text)}") from error
@@ -102,10 +113,11 @@ def module_of(
     *,
     attention: str | None = "eager",
     unused: tuple[str, ...] | None = None,
+    kept: Kept | None = None,
 ) -> Any:
-    """A class's module with a checkpoint's weights, or random ones without a folder. Raises
-    `LoadError` if the checkpoint lacks tensors, but for those that are named so, or has others,
-    unless some are `unused`.
+    """A class's module with a checkpoint's weights, or random ones without a folder; of weights
+    that are kept elsewhere, with placeholders. Raises `LoadError` if the checkpoint lacks tensors,
+    but for those that are named so, or has others, unless some are `unused`.
     """
     from transformers.utils import logging
 
@@ -118,11 +130,16 @@ def module_of(
         return kind._from_config(made.pop("config"), **made).to(device).eval()
     sources = dequantized(checkpoint, stored_tensors(folder, dtype, opened))
     meta = device.type == "meta"
-    read: Callable[[str, Source], torch.Tensor] = (
-        (lambda name, source: torch.empty(source.shape, dtype=dtype, device="meta"))
-        if meta
-        else (lambda name, source: checked_number(folder, name, source, dtype))
-    )
+
+    def read(name: str, source: Source) -> torch.Tensor:
+        if meta:
+            return torch.empty(source.shape, dtype=dtype, device="meta")
+        if kept is not None and (held := kept.placeholder(name, source, dtype)) is not None:
+            return held
+        return checked_number(folder, name, source, dtype)
+
+    # One after another: a file cannot be closed, as after an error, while a thread reads it.
+    os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
     module, said = kind.from_pretrained(
         None,
         state_dict={name: _Lazy(name, source, dtype, read) for name, source in sources.items()},

@@ -9,12 +9,13 @@ from contextvars import ContextVar
 import torch
 from torch import nn
 
+from pie_inference.checkpoints.sources import Source
 from pie_inference.errors import LoadError
-from pie_inference.layers.grouped import GROUP, GroupedLinear, fits, rounded
+from pie_inference.layers.grouped import GROUP, GroupedLinear, Packed, fits, rounded
 from pie_inference.layers.linear import Linear, linear
 from pie_inference.layers.lora import AdapterRows, LinearSite
 from pie_inference.layers.native import library
-from pie_inference.models.few_bits import BITS, ROUTERS
+from pie_inference.models.few_bits import BITS, ROUTERS, keeper
 
 _adapters: ContextVar[AdapterRows | None] = ContextVar("adapters", default=None)
 
@@ -32,18 +33,17 @@ def adapting(rows: AdapterRows | None) -> Iterator[None]:
 class Ours(nn.Module):
     """In the place of a linear layer."""
 
-    def __init__(self, of: nn.Linear, quantize: str | None) -> None:
-        """Takes the layer, and in which form to keep its weight."""
+    def __init__(self, of: nn.Linear, quantize: str | None, kept: Packed | None = None) -> None:
+        """Takes the layer, and in which form to keep its weight; or what its weight is kept in."""
         super().__init__()
         self.in_features, self.out_features = of.in_features, of.out_features
         # Some ask a layer for its dtype; there is nothing to compute with.
         self.weight = torch.empty_like(of.weight, device="meta")
         bias = None if of.bias is None else of.bias.detach()
+        if kept is None and quantize is not None and fits(of.in_features, GROUP):
+            kept = rounded(of.weight.detach(), BITS[quantize])
         self.made: Linear
-        if quantize is not None and fits(of.in_features, GROUP):
-            self.made = GroupedLinear([rounded(of.weight.detach(), BITS[quantize])], bias)
-        else:
-            self.made = linear(of.weight.detach(), bias)
+        self.made = GroupedLinear([kept], bias) if kept else linear(of.weight.detach(), bias)
         self.rows: set[int] = set()  # that it was given in one call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -57,20 +57,50 @@ class Ours(nn.Module):
         return found.view(*x.shape[:-1], self.out_features)
 
 
+class Kept:
+    """Weights of a module's linear layers that stay in few bits, as they are stored."""
+
+    def __init__(self, empty: nn.Module) -> None:
+        """Takes a module of the same class, without numbers."""
+        layers = (name for name, part in empty.named_modules() if type(part) is nn.Linear)
+        self._wanted = {f"{name}.weight" for name in layers}
+        self.packed: dict[str, Packed] = {}
+        self._keep = keeper(self.packed, None, True)
+
+    def placeholder(self, name: str, source: Source, dtype: torch.dtype) -> torch.Tensor | None:
+        """What stands for a stored weight that is kept, until `give`; None for others."""
+        if name not in self._wanted or not self._keep(name, source):
+            return None
+        return torch.zeros((), dtype=dtype).expand(source.shape)
+
+    def give(self, module: nn.Module) -> None:
+        """Puts ours in the place of the layers. Raises `LoadError` if one has become another."""
+        for name, packed in self.packed.items():
+            layer = module.get_submodule(name.removesuffix(".weight"))
+            if type(layer) is not nn.Linear or any(layer.weight.stride()):
+                raise LoadError(f"{name} is in few bits, and it is arranged when it is read")
+            _put(module, name.removesuffix(".weight"), Ours(layer, None, packed))
+
+
+def _put(module: nn.Module, name: str, ours: Ours) -> None:
+    path, _, last = name.rpartition(".")
+    setattr(module.get_submodule(path), last, ours)
+
+
 def give_products(module: nn.Module, within: nn.Module, quantize: str | None) -> dict[str, Ours]:
-    """Puts ours in the place of the linear layers of a part of a module; by their names in the
-    module. Raises `LoadError` if weights are to be rounded and this machine cannot have it.
+    """Puts ours in the place of the linear layers of a part of a module; all that are there, by
+    their names in the module. Raises `LoadError` if weights are to be rounded and this machine
+    cannot have it.
     """
     if quantize is not None and not library():
         raise LoadError("quantize: needs a C compiler (cc), and one CPU")
-    made = {}
     own = set(within.modules())
     for name, part in list(module.named_modules()):
         if type(part) is nn.Linear and part in own:
             rounds = None if ROUTERS.search(f"{name}.weight") else quantize
-            path, _, last = name.rpartition(".")
-            made[name] = Ours(part, rounds)
-            setattr(module.get_submodule(path), last, made[name])
+            _put(module, name, Ours(part, rounds))
+    own = set(within.modules())
+    made = {n: part for n, part in module.named_modules() if part in own and type(part) is Ours}
     if quantize is not None and not any(isinstance(o.made, GroupedLinear) for o in made.values()):
         raise LoadError("quantize: it has no linear layers that can be rounded")
     return made
