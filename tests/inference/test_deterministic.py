@@ -16,7 +16,7 @@ from pie_inference.errors import LoadError
 from pie_inference.layers.grouped import multiplies_bfloat16
 
 # By what they have that others have not: sinks and experts, capped scores and windows, layer norms.
-FAMILIES = ("llama", "gptoss", "gemma2", "starcoder2")
+FAMILIES = ("llama", "gptoss", "gemma2", "glm4")
 LENGTH = 150
 TEXTS = [[(7 * i * i + 3 * text * i + text) % 90 for i in range(LENGTH)] for text in range(4)]
 CUTS = st.lists(st.integers(1, 40), min_size=LENGTH, max_size=LENGTH)

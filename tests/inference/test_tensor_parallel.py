@@ -34,7 +34,7 @@ from pie_py.wire.plan import (
 )
 
 # Norms of heads; caps, windows, outer norms; experts; feed-forward beside attention.
-FAMILIES = ("qwen3", "gemma2", "mixtral", "cohere")
+FAMILIES = ("qwen3", "gemma2", "mixtral", "granite")
 SIZES = {"kv_pages": 32, "host_pages": 8, "max_batch_tokens": 64}
 NONE = ints([])
 

@@ -10,6 +10,7 @@ from typing import Any
 from transformers import (
     Cohere2Config,
     CohereConfig,
+    DeepseekV2Config,
     DeepseekV3Config,
     Gemma2Config,
     Gemma3TextConfig,
@@ -131,22 +132,10 @@ VARIANTS: dict[str, Callable[..., PreTrainedConfig]] = {
     "phi3-long": functools.partial(
         Phi3Config, rope_parameters=LONG, original_max_position_embeddings=256
     ),
-    "phi": PhiConfig,
-    "phi-normed": functools.partial(PhiConfig, qk_layernorm=True),
-    "cohere": functools.partial(CohereConfig, logit_scale=0.5),
-    "cohere-normed": functools.partial(CohereConfig, use_qk_norm=True, attention_bias=True),
-    "cohere2": functools.partial(Cohere2Config, num_hidden_layers=4, sliding_window=WINDOW),
-    "starcoder2": functools.partial(Starcoder2Config, sliding_window=WINDOW),
-    "starcoder2-plain": functools.partial(Starcoder2Config, use_bias=False),
-    "stablelm": functools.partial(StableLmConfig, use_qkv_bias=True),
-    "stablelm-parallel": functools.partial(
-        StableLmConfig, qk_layernorm=True, use_parallel_residual=True
-    ),
     "smollm3": functools.partial(SmolLM3Config, num_hidden_layers=4, no_rope_layer_interval=2),
     "smollm3-window": functools.partial(
         SmolLM3Config, no_rope_layers=[1, 0], use_sliding_window=True, sliding_window=WINDOW
     ),
-    "olmo2": Olmo2Config,
     "granite": functools.partial(
         GraniteConfig,
         embedding_multiplier=3.0,
@@ -281,6 +270,37 @@ VARIANTS: dict[str, Callable[..., PreTrainedConfig]] = {
     ),
 }
 
+# By transformers' code.
+OTHERS: dict[str, Callable[..., PreTrainedConfig]] = {
+    "phi": PhiConfig,
+    "phi-normed": functools.partial(PhiConfig, qk_layernorm=True),
+    "cohere": functools.partial(CohereConfig, logit_scale=0.5),
+    "cohere-normed": functools.partial(CohereConfig, use_qk_norm=True, attention_bias=True),
+    "cohere2": functools.partial(Cohere2Config, num_hidden_layers=4, sliding_window=WINDOW),
+    "starcoder2": functools.partial(Starcoder2Config, sliding_window=WINDOW),
+    "starcoder2-plain": functools.partial(Starcoder2Config, use_bias=False),
+    "stablelm": functools.partial(StableLmConfig, use_qkv_bias=True),
+    "stablelm-parallel": functools.partial(
+        StableLmConfig, qk_layernorm=True, use_parallel_residual=True
+    ),
+    "olmo2": Olmo2Config,
+    "deepseekv2": functools.partial(
+        DeepseekV2Config,
+        num_hidden_layers=3,
+        num_key_value_heads=4,
+        q_lora_rank=None,
+        kv_lora_rank=32,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=16,
+        v_head_dim=12,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_shared_experts=1,
+        first_k_dense_replace=1,
+        moe_intermediate_size=32,
+    ),
+}
+
 
 def make_family(
     folder: Path, name: str, *, dtype: str = "float32", seed: int = 1, shards: int = 1, **more: Any
@@ -289,7 +309,7 @@ def make_family(
 
     Args:
         folder: where; made if it does not exist. One that holds a checkpoint is left as it is.
-        name: in `FAMILIES` or `VARIANTS`.
+        name: in `FAMILIES`, `VARIANTS` or `OTHERS`.
         dtype: of the tensors.
         seed: of the weights. With some a router is nearly undecided, and rounding decides.
         shards: about how many safetensors files.
@@ -309,7 +329,7 @@ def make_family(
         "pad_token_id": None,
         "initializer_range": 0.2,  # larger than usual: greedy texts vary, logits lie apart
     }
-    partial = (FAMILIES | VARIANTS)[name]
+    partial = (FAMILIES | VARIANTS | OTHERS)[name]
     told = partial.keywords if isinstance(partial, functools.partial) else {}
     config = partial(**{**sizes, **told, **more})
     return make_checkpoint(folder, config, dtype=dtype, seed=seed, shards=shards)

@@ -44,7 +44,7 @@ def write_gguf(folder: Path, architecture: str, kind: Any = Kind.F32, **more: An
         assert stored is not None, name
         tensors[stored] = tensor.float().numpy()
     for name, data in tensors.items():
-        plain = data.ndim == 1 or kind == Kind.F32
+        plain = data.ndim == 1 or kind == Kind.F32 or "ssm_conv1d" in name
         found = data if plain else gguf.quantize(data, kind)
         writer.add_tensor(name, np.ascontiguousarray(found), raw_dtype=None if plain else kind)
     writer.write_header_to_file()
@@ -62,9 +62,18 @@ def _write_sizes(writer: Any, config: dict[str, Any]) -> None:
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(head_dim)
-    writer.add_value_length(head_dim)
+    if rank := config.get("kv_lora_rank"):
+        _write_latents(writer, config, rank)
+    else:
+        writer.add_head_count_kv(config["num_key_value_heads"])
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+    if values := config.get("linear_num_value_heads"):
+        writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+        writer.add_ssm_state_size(config["linear_key_head_dim"])
+        writer.add_ssm_group_count(config["linear_num_key_heads"])
+        writer.add_ssm_time_step_rank(values)
+        writer.add_ssm_inner_size(config["linear_value_head_dim"] * values)
     if "rms_norm_eps" in config:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     else:
@@ -79,6 +88,24 @@ def _write_sizes(writer: Any, config: dict[str, Any]) -> None:
         writer.add_rope_scaling_factor(rope["factor"])
     if "original_max_position_embeddings" in rope:
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+
+
+def _write_latents(writer: Any, config: dict[str, Any], rank: int) -> None:
+    turning, value = config["qk_rope_head_dim"], config["v_head_dim"]
+    writer.add_head_count_kv(1)
+    writer.add_key_length(rank + turning)
+    writer.add_value_length(rank)
+    writer.add_key_length_mla(config["qk_nope_head_dim"] + turning)
+    writer.add_value_length_mla(value)
+    writer.add_kv_lora_rank(rank)
+    writer.add_rope_dimension_count(turning)
+    if config["q_lora_rank"] is not None:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_expert_group_count(config["n_group"] or 1)
+    writer.add_expert_group_used_count(config["topk_group"] or 1)
+    rope = config["rope_parameters"]
+    if stretched := rope.get("mscale_all_dim"):
+        writer.add_rope_scaling_yarn_log_mul(0.1 * stretched)
 
 
 def _write_tokenizer(writer: Any, folder: Path, config: dict[str, Any], pre: str | None) -> None:
@@ -102,7 +129,10 @@ def _converted(
     """Tensors as the file has them, by names that its library's table knows."""
     experts: dict[str, list[torch.Tensor]] = {}
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
-    for name, tensor in load_file(folder / "model.safetensors").items():
+    tensors = load_file(folder / "model.safetensors")
+    if "linear_num_value_heads" in config:
+        tensors = dict(_of_delta_nets(tensors, architecture, config))
+    for name, tensor in tensors.items():
         module = name.split(".")[-2]
         if head := re.fullmatch(r"(.*\.[qk]_layernorm)\.norms\.\d+(\.weight)", name):
             experts.setdefault(head[1] + head[2], []).append(tensor)
@@ -127,6 +157,11 @@ def _converted(
                 yield found, part[:, first::2] if halved else part
         elif name.endswith("shared_expert_gate.weight"):
             yield name, tensor[0]
+        elif module == "kv_b_proj":
+            by_head = tensor.view(config["num_attention_heads"], -1, tensor.shape[1])
+            keys, values = by_head.tensor_split((config["qk_nope_head_dim"],), 1)
+            yield name.replace("kv_b", "k_b"), keys.transpose(1, 2)
+            yield name.replace("kv_b", "v_b"), values
         elif name.endswith("sinks"):
             yield f"{name}.weight", tensor
         else:
@@ -135,3 +170,43 @@ def _converted(
         if "block_sparse_moe" in name:  # Mixtral's have other names in the table
             name = name.removeprefix("model.").replace("block_sparse_moe", "feed_forward")
         yield name, torch.stack(tensors)
+
+
+def _of_delta_nets(
+    tensors: dict[str, torch.Tensor], architecture: str, config: dict[str, Any]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """With the tensors of layers with a state as the file has them."""
+    keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    key, inner = config["linear_key_head_dim"], config["linear_value_head_dim"] * values
+    parts = [key, key, inner // keys, inner // keys]
+
+    def tiled(tensor: torch.Tensor, dim: int = 0) -> torch.Tensor:
+        """Value heads in turns of key heads; what stands before them, stays."""
+        if architecture == "qwen3next":
+            return tensor
+        whole = tensor.transpose(0, dim)
+        behind = inner if len(whole) > values else values
+        first, rest = whole[:-behind], whole[-behind:]
+        heads = rest.reshape(keys, values // keys, -1, *rest.shape[1:]).transpose(0, 1)
+        return torch.cat([first, heads.reshape(rest.shape)]).transpose(0, dim)
+
+    for name, tensor in tensors.items():
+        if name.endswith("norm.weight") and "linear_attn" not in name:
+            yield name, tensor + 1
+        elif name.endswith("in_proj_qkvz.weight"):
+            by_head = tensor.view(keys, sum(parts), -1)
+            query, keyed, value, gate = (p.flatten(0, 1) for p in by_head.split(parts, 1))
+            yield name.replace("qkvz", "qkv"), torch.cat([query, keyed, value])
+            yield name.replace("qkvz", "z"), gate
+        elif name.endswith("A_log"):
+            yield name, tiled(-tensor.exp())
+        elif name.endswith("dt_bias"):
+            yield name.replace("dt_bias", "dt_proj.bias"), tiled(tensor)
+        elif name.endswith("conv1d.weight"):
+            yield name, tiled(tensor[:, 0])
+        elif name.endswith("linear_attn.out_proj.weight"):
+            yield name, tiled(tensor, 1)
+        elif "linear_attn.in_proj" in name and "_ba." not in name:
+            yield name, tiled(tensor)
+        else:
+            yield name, tensor

@@ -15,6 +15,7 @@ from pie_inference.errors import LoadError
 
 GATES = "ffn_gate_exps.weight"  # of all experts of a layer
 FACTORS = "rope_freqs.weight"  # what each frequency is divided by
+SIGMOID = 2  # of `expert_gating_func`
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 _NAMES = {
     "attn_norm": "input_layernorm",
@@ -29,6 +30,12 @@ _NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
+}
+_ALONE = {
+    "attn_sinks": "self_attn.sinks",
+    "exp_probs_b": "mlp.gate.e_score_correction_bias",
+    "ssm_a": "linear_attn.A_log",
+    "ssm_dt": "linear_attn.dt_bias",
 }
 _BOTH_SIDES = {
     "post_attention_norm": "post_attention_layernorm",
@@ -91,6 +98,10 @@ class Facts(Fields):
     def head_dim(self) -> int:
         """Numbers of a head. Raises `LoadError` unless it fits the tensors."""
         heads = self.count("attention.head_count")
+        if self.has("attention.kv_lora_rank"):  # of keys, the part that turns is all that is said
+            if self.size("attn_output.weight", -1) != heads * self.of_head("value"):
+                raise LoadError(f"{self.where}: its heads do not fit its tensors")
+            return self.count("rope.dimension_count")
         found = self.count("attention.key_length", self.count("embedding_length") // heads)
         if found != self.count("attention.value_length", found):
             raise LoadError(
@@ -100,6 +111,11 @@ class Facts(Fields):
         if self.size("attn_output.weight", -1) != heads * found:
             raise LoadError(f"{self.where}: {heads} heads of {found} do not fit its tensors")
         return found
+
+    def of_head(self, which: str) -> int:
+        """Numbers of a head's key or value where a file has latents; older ones have no others."""
+        name = f"attention.{which}_length"
+        return self.count(f"{name}_mla" if self.has(f"{name}_mla") else name)
 
     @property
     def experts(self) -> int:
@@ -155,6 +171,9 @@ class Family:
         experts: names of an expert's gate, up and down; up is None if it stands behind the gate.
         partial: a part of each head may turn.
         windows: layers may slide.
+        tiled: value heads of delta nets stand in turns of key heads, where a checkpoint has those
+            of one key head together.
+        joined: a checkpoint has a delta net's products as one.
     """
 
     architecture: str
@@ -165,12 +184,13 @@ class Family:
     experts: tuple[str, str | None, str] = _QWEN
     partial: bool = False
     windows: bool = False
+    tiled: bool = False
+    joined: bool = False
 
     def tensor(self, module: str, part: str) -> str:
         """The name in a checkpoint of a weight or bias of a layer's module."""
-        alone = {"attn_sinks": "self_attn.sinks", "exp_probs_b": "mlp.gate.e_score_correction_bias"}
-        if module in alone:
-            return alone[module]
+        if module in _ALONE:
+            return _ALONE[module]
         return f"{self.names.get(module) or _NAMES.get(module, module)}.{part}"
 
     def config(self, facts: Facts) -> dict[str, Any]:
@@ -189,7 +209,8 @@ class Family:
                 f"{facts.where}: sliding windows, and heads of which a part turns, are not"
                 f" supported in a GGUF of {facts.architecture!r}; take the model's safetensors"
             )
-        rope = facts.rope()
+        rope, plain = facts.rope(), facts.number("attention.layer_norm_epsilon", 1e-6)
+        epsilon = facts.number("attention.layer_norm_rms_epsilon", plain)
         if self.partial:
             rope["partial_rotary_factor"] = turning / head_dim
         heads = facts.count("attention.head_count")
@@ -204,10 +225,7 @@ class Family:
             "num_key_value_heads": facts.count("attention.head_count_kv", heads),
             "head_dim": head_dim,
             "max_position_embeddings": facts.count("context_length"),
-            "rms_norm_eps": facts.number(
-                "attention.layer_norm_rms_epsilon",
-                facts.number("attention.layer_norm_epsilon", 1e-6),
-            ),
+            **dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "norm_epsilon"), epsilon),
             "rope_parameters": rope,
             "attention_bias": "blk.0.attn_q.bias" in tensors,
             "tie_word_embeddings": "output.weight" not in tensors,
@@ -227,6 +245,8 @@ def family_of(facts: Facts) -> Family:
     name = facts.architecture
     if name == "llama" and facts.whole("expert_count"):
         return _MIXTRAL
+    if name == "deepseek2" and facts.whole("expert_gating_func") != SIGMOID:
+        return _DEEPSEEK2
     if name not in FAMILIES:
         raise LoadError(
             f"{facts.where}: a GGUF of the architecture {reprlib.repr(name)} is not supported"
@@ -259,7 +279,7 @@ def _qwen3_moe(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _glm4_moe(facts: Facts) -> dict[str, Any]:
+def _routed(facts: Facts) -> dict[str, Any]:
     return {
         "n_routed_experts": facts.experts,
         "num_experts_per_tok": facts.count("expert_used_count"),
@@ -267,9 +287,50 @@ def _glm4_moe(facts: Facts) -> dict[str, Any]:
         "n_shared_experts": facts.count("expert_shared_count", 1),
         "first_k_dense_replace": facts.whole("leading_dense_block_count"),
         "routed_scaling_factor": facts.number("expert_weights_scale", 1.0),
+        "n_group": facts.count("expert_group_count", 1),
+        "topk_group": facts.count("expert_group_used_count", 1),
+    }
+
+
+def _glm4_moe(facts: Facts) -> dict[str, Any]:
+    return _routed(facts) | {
         "norm_topk_prob": facts.flag("expert_weights_norm", True),
         "use_qk_norm": "blk.0.attn_q_norm.weight" in facts.file.tensors,
     }
+
+
+def _deepseek(facts: Facts) -> dict[str, Any]:
+    turning, rope, routed = facts.head_dim, facts.rope(), _routed(facts)
+    if stretched := 10 * facts.number("rope.scaling.yarn_log_multiplier", 0.0):
+        del rope["attention_factor"]  # follows from these
+        rope |= {"mscale": stretched, "mscale_all_dim": stretched}
+    return routed | {
+        "norm_topk_prob": facts.flag("expert_weights_norm", False),
+        "topk_method": "group_limited_greedy" if routed["n_group"] > 1 else "greedy",
+        "num_key_value_heads": facts.count("attention.head_count"),
+        "q_lora_rank": facts.optional_count("attention.q_lora_rank", None),
+        "kv_lora_rank": facts.count("attention.kv_lora_rank"),
+        "qk_rope_head_dim": turning,
+        "qk_nope_head_dim": facts.of_head("key") - turning,
+        "v_head_dim": facts.of_head("value"),
+        "rope_parameters": rope,
+    }
+
+
+def _delta_nets(facts: Facts) -> dict[str, Any]:
+    values = facts.count("ssm.time_step_rank")
+    return {
+        "linear_num_key_heads": facts.count("ssm.group_count"),
+        "linear_num_value_heads": values,
+        "linear_key_head_dim": facts.count("ssm.state_size"),
+        "linear_value_head_dim": facts.count("ssm.inner_size") // values,
+        "linear_conv_kernel_dim": facts.count("ssm.conv_kernel"),
+        "full_attention_interval": facts.count("full_attention_interval", 4),
+    }
+
+
+def _delta_nets_moe(facts: Facts) -> dict[str, Any]:
+    return _delta_nets(facts) | _qwen2_moe(facts) | {"norm_topk_prob": True}
 
 
 def _granite(facts: Facts) -> dict[str, Any]:
@@ -339,17 +400,59 @@ def _gpt_oss(facts: Facts) -> dict[str, Any]:
 
 _EXPERTS = "block_sparse_moe"
 _SHARED = ("gate", "up", "down")
+_QWEN_SHARED = {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in _SHARED} | {
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate"
+}
+_OTHERS_SHARED = {f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in _SHARED}
+_DELTA_NETS = {
+    "attn_qkv": "linear_attn.in_proj_qkv",
+    "attn_gate": "linear_attn.in_proj_z",
+    "ssm_alpha": "linear_attn.in_proj_a",
+    "ssm_beta": "linear_attn.in_proj_b",
+    "ssm_ba": "linear_attn.in_proj_ba",
+    "ssm_conv1d": "linear_attn.conv1d",
+    "ssm_norm": "linear_attn.norm",
+    "ssm_in": "linear_attn.in_proj_qkvz",  # in older files
+    "ssm_out": "linear_attn.out_proj",
+    "post_attention_norm": "post_attention_layernorm",
+}
+_NORMED = {"attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm"}
+_HYBRID: dict[str, Any] = {"norm_offset": 1.0, "partial": True}
+_LATENTS = {
+    "attn_q_a": "self_attn.q_a_proj",
+    "attn_q_a_norm": "self_attn.q_a_layernorm",
+    "attn_q_b": "self_attn.q_b_proj",
+    "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
+    "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+    "attn_kv_b": "self_attn.kv_b_proj",
+    "attn_k_b": "self_attn.k_b_proj",
+    "attn_v_b": "self_attn.v_b_proj",
+    **_OTHERS_SHARED,
+}
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", neighbours=True),  # and Mistral, which says so
     "qwen2": Family("Qwen2ForCausalLM"),
     "qwen3": Family("Qwen3ForCausalLM"),
-    "qwen2moe": Family(
-        "Qwen2MoeForCausalLM",
-        _qwen2_moe,
-        {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in _SHARED}
-        | {"ffn_gate_inp_shexp": "mlp.shared_expert_gate"},
-    ),
+    "qwen2moe": Family("Qwen2MoeForCausalLM", _qwen2_moe, _QWEN_SHARED),
     "qwen3moe": Family("Qwen3MoeForCausalLM", _qwen3_moe),
+    "qwen3next": Family(
+        "Qwen3NextForCausalLM",
+        _delta_nets_moe,
+        _DELTA_NETS | _QWEN_SHARED,
+        joined=True,
+        **_HYBRID,
+    ),
+    "qwen35": Family("Qwen3_5ForCausalLM", _delta_nets, _DELTA_NETS, tiled=True, **_HYBRID),
+    "qwen35moe": Family(
+        "Qwen3_5MoeForCausalLM",
+        _delta_nets_moe,
+        _DELTA_NETS | _QWEN_SHARED,
+        tiled=True,
+        **_HYBRID,
+    ),
+    "qwen3vl": Family("Qwen3ForCausalLM"),  # the text; images are in another file
+    "qwen3vlmoe": Family("Qwen3MoeForCausalLM", _qwen3_moe),
+    "deepseek2": Family("DeepseekV3ForCausalLM", _deepseek, _LATENTS),
     "gemma": Family("GemmaForCausalLM", _gemma, norm_offset=1.0),
     "gemma2": Family("Gemma2ForCausalLM", _gemma2, _BOTH_SIDES, norm_offset=1.0, windows=True),
     "gemma3": Family("Gemma3ForCausalLM", _gemma3, _BOTH_SIDES, norm_offset=1.0, windows=True),
@@ -362,7 +465,13 @@ FAMILIES = {
     "phi2": Family(
         "PhiForCausalLM",
         _plain_biases,
-        {"ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
+        {
+            **_NORMED,
+            "attn_output": "self_attn.dense",
+            "ffn_up": "mlp.fc1",
+            "ffn_down": "mlp.fc2",
+            "output_norm": "model.final_layernorm",
+        },
         partial=True,
     ),
     "starcoder2": Family(
@@ -370,7 +479,7 @@ FAMILIES = {
         _plain_biases,
         {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
     ),
-    "stablelm": Family("StableLmForCausalLM", _stablelm, partial=True),
+    "stablelm": Family("StableLmForCausalLM", _stablelm, _NORMED, partial=True),
     "command-r": Family("CohereForCausalLM", _cohere),
     "cohere2": Family("Cohere2ForCausalLM", _cohere, windows=True),
     "smollm3": Family("SmolLM3ForCausalLM", neighbours=True),
@@ -395,8 +504,7 @@ FAMILIES = {
     "glm4moe": Family(
         "Glm4MoeForCausalLM",
         _glm4_moe,
-        {f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in _SHARED}
-        | {"post_attention_norm": "post_attention_layernorm"},
+        _OTHERS_SHARED | {"post_attention_norm": "post_attention_layernorm"},
         partial=True,
     ),
     "gpt-oss": Family(
@@ -407,6 +515,7 @@ FAMILIES = {
         windows=True,
     ),
 }
+_DEEPSEEK2 = Family("DeepseekV2ForCausalLM", _deepseek, _LATENTS)
 _MIXTRAL = Family(
     "MixtralForCausalLM",
     _mixture,

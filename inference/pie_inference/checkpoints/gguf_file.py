@@ -9,12 +9,12 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import structlog
 import torch
 
+from pie_inference.checkpoints.gguf_arrangement import arranged, together
 from pie_inference.checkpoints.gguf_families import (
     FACTORS,
     LONG,
@@ -25,7 +25,7 @@ from pie_inference.checkpoints.gguf_families import (
 )
 from pie_inference.checkpoints.gguf_reader import GgufFile, TensorPlace
 from pie_inference.checkpoints.gguf_tokenizer import GgufTokenizer
-from pie_inference.checkpoints.sources import ByRows, Entry, Groups, Made, Source, Sources
+from pie_inference.checkpoints.sources import ByRows, Entry, Groups, Source, Sources
 from pie_inference.errors import LoadError
 from pie_py.config.kept_files import cache_folder, used
 from pie_py.config.logs import first_time
@@ -34,11 +34,11 @@ log = structlog.get_logger("pie.worker.load")
 
 FILE = "model.gguf"  # in the folder made of it: a link to it
 SUMS = "sums"  # beside it: of the other files, to notice that one is damaged
-MADE = 4  # goes up when other files are made of a GGUF: those in the cache are made again then
+MADE = 5  # goes up when other files are made of a GGUF: those in the cache are made again then
 _OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 WIDE = torch.float32  # of norms and biases, with which there are sums before they are rounded
 _NO_WEIGHTS = {FACTORS, LONG, SHORT}  # are in config.json
-_LAYER = re.compile(r"blk\.([0-9]{1,5})\.(\w+)\.(weight|bias)")
+_LAYER = re.compile(r"blk\.([0-9]{1,5})\.(\w+?)(?:\.(weight|bias))?")
 _EXPERTS = re.compile(r"ffn_(gate|up|down)_exps")
 
 
@@ -115,22 +115,23 @@ def gguf_tensors(file: Path, dtype: torch.dtype = torch.float32) -> Sources:
     for name, place in opened.tensors.items():
         source: Source = _GgufTensor(opened, place, dtype if len(place.shape) > 1 else WIDE)
         layer = _LAYER.fullmatch(name)
+        if layer is not None and int(layer[1]) >= facts.layers:
+            continue  # it predicts several tokens at once
         if layer is not None and (which := _EXPERTS.fullmatch(layer[2])):
             experts.setdefault((layer[1], layer[3]), {})[which[1]] = source
         elif layer is not None:
             full = f"model.layers.{layer[1]}.{family.tensor(layer[2], layer[3])}"
-            found[full] = _arranged(family, facts, layer[2], source)
+            found[full] = arranged(family, facts, layer[2], source)
         elif name not in _NO_WEIGHTS:
             module, _, part = name.rpartition(".")
-            full = f"{_OUTSIDE.get(module, module)}.{part}"
-            found[full] = _arranged(family, facts, module, source)
+            full = f"{family.names.get(module) or _OUTSIDE.get(module, module)}.{part}"
+            found[full] = arranged(family, facts, module, source)
     for (number, part), stacks in experts.items():
         if any(len(s.shape) < 2 or s.shape[0] != facts.experts for s in stacks.values()):
             raise LoadError(f"{file}: the layer {number} has other experts than the first")
-        if int(number) < facts.layers:
-            for name, source in _each_expert(family, stacks, facts.experts):
-                found[f"model.layers.{number}.{name}.{part}"] = source
-    return found
+        for name, source in _each_expert(family, stacks, facts.experts):
+            found[f"model.layers.{number}.{name}.{part}"] = source
+    return together(family, facts, found)
 
 
 class _GgufTensor(Source):
@@ -147,26 +148,6 @@ class _GgufTensor(Source):
     def groups(self, at: int | None = None) -> Groups | None:
         """See `Source.groups`."""
         return self._file.groups(self._name, at)
-
-
-def _arranged(family: Family, facts: Facts, module: str, source: Source) -> Source:
-    """The tensor as a checkpoint has it."""
-    if family.norm_offset and module.endswith("norm"):
-        return Made(source.shape, lambda tensor: tensor - family.norm_offset, source)
-    if family.neighbours and module in ("attn_q", "attn_k"):
-        heads = facts.count("attention.head_count")
-        if module == "attn_k":
-            heads = facts.count("attention.head_count_kv", heads)
-        return ByRows(source.shape, partial(_unpermuted, heads), source)
-    if module == "ffn_gate_inp_shexp" and len(source.shape) == 1:
-        return Made((1, *source.shape), lambda tensor: tensor[None], source)
-    return source
-
-
-def _unpermuted(heads: int, tensor: torch.Tensor) -> torch.Tensor:
-    """Rows of queries or keys in the order of the halves of a head; the file has pairs."""
-    pairs = tensor.reshape(heads, -1, 2, *tensor.shape[1:])
-    return pairs.transpose(1, 2).reshape(tensor.shape).contiguous()
 
 
 def _each_expert(

@@ -1,4 +1,4 @@
-"""Feed-forward blocks, most of them gated."""
+"""Feed-forward blocks with a gate."""
 
 from __future__ import annotations
 
@@ -58,15 +58,10 @@ class Clamp:
 
 
 class Gate:
-    """`activation(gate) * up`, or a clamp of both, of gate and up side by side; without a gate the
-    activation alone.
-    """
+    """`activation(gate) * up`, or a clamp of both, of gate and up side by side."""
 
-    def __init__(
-        self, activation: Activation, clamp: Clamp | None = None, gated: bool = True
-    ) -> None:
+    def __init__(self, activation: Activation, clamp: Clamp | None = None) -> None:
         """Of PyTorch's operations, unless `use` brings a kernel."""
-        self._gates = gated
         self._activation = ACTIVATIONS[activation]
         self._name = activation
         self._clamp = clamp
@@ -74,12 +69,10 @@ class Gate:
 
     def use(self, kernels: Kernels) -> None:
         """Computes with a device's kernel from now on, if it has one."""
-        self._gated = None if self._clamp or not self._gates else kernels.gated.get(self._name)
+        self._gated = None if self._clamp else kernels.gated.get(self._name)
 
     def __call__(self, both: torch.Tensor) -> torch.Tensor:
-        """`[n, inner]` of `[n, 2 * inner]`, or of `[n, inner]` without a gate."""
-        if not self._gates:
-            return self._activation(both)
+        """`[n, inner]` of `[n, 2 * inner]`."""
         if self._gated is not None and both.shape[-1] * both.itemsize % ALIGNED == 0:
             return self._gated(both)
         gate, up = both.chunk(2, -1)
@@ -89,7 +82,7 @@ class Gate:
 
 
 class GatedMlp(FeedForward):
-    """`down(activation(gate(x)) * up(x))` (Shazeer 2020), or without a gate."""
+    """`down(activation(gate(x)) * up(x))` (Shazeer 2020)."""
 
     def __init__(
         self,
@@ -97,7 +90,6 @@ class GatedMlp(FeedForward):
         down: Linear,
         activation: Activation,
         clamp: Clamp | None = None,
-        gated: bool = True,
         fixed: bool = False,
     ) -> None:
         """Takes the products: hidden to twice the inner size, gate first, and inner to hidden; and
@@ -106,7 +98,7 @@ class GatedMlp(FeedForward):
         self._gate_up = gate_up
         self._down = down
         self._fixed = fixed
-        self._gate = Gate(activation, clamp, gated)
+        self._gate = Gate(activation, clamp)
 
     def use(self, kernels: Kernels) -> None:
         """See `FeedForward.use`."""

@@ -58,30 +58,3 @@ class RmsNorm:
             self._kernel(x, self._stored, self._epsilon, x)
         else:
             x.copy_(self(x))
-
-
-class LayerNorm:
-    """`(x - mean(x)) / sqrt(var(x) + epsilon) * weight + bias` (Ba et al. 2016)."""
-
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, epsilon: float) -> None:
-        """Takes a weight `[size]`, or one of each head `[heads, size]`, and perhaps a bias."""
-        self._size = weight.shape[-1:]
-        self._dtype, on_cpu = weight.dtype, weight.device.type == "cpu"
-        self._weight = weight.float() if on_cpu else weight
-        self._bias = bias.float() if on_cpu and bias is not None else bias
-        self._epsilon = epsilon
-
-    def use(self, kernels: Kernels) -> None:
-        """No device has one for it."""
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalizes `[..., size]`, into the dtype of the weight."""
-        if self._weight.dim() == 1:
-            found = torch.layer_norm(x, self._size, self._weight, self._bias, self._epsilon)
-        else:
-            found = torch.layer_norm(x, self._size, eps=self._epsilon) * self._weight
-        return found.to(self._dtype)
-
-    def apply_(self, x: torch.Tensor) -> None:
-        """Normalizes heads `[n, heads, size]` in place."""
-        x.copy_(self(x))

@@ -13,6 +13,7 @@ from pie_inference.layers.feed_forward import Clamp, FeedForward, GatedMlp
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import AdapterRows, EmbeddingSite, LinearSite
+from pie_inference.layers.norms import RmsNorm
 from pie_inference.layers.rope import Angles, Rope
 from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.delta_net import DeltaNet
@@ -22,7 +23,7 @@ from pie_inference.models.network import Network
 from pie_inference.models.shape import Turn
 from pie_inference.models.sharding import divides_head
 from pie_inference.models.spec import Block, DecoderSpec, ExpertsSpec, MlpSpec
-from pie_inference.models.weights import Norm, Weights, product
+from pie_inference.models.weights import Weights, product
 from pie_inference.parallel.ranks import ALONE, Ranks, SummedFeedForward, SummedLinear
 
 
@@ -30,15 +31,15 @@ from pie_inference.parallel.ranks import ALONE, Ranks, SummedFeedForward, Summed
 class Layer:
     """Mixer and feed-forward block, and the norms around them."""
 
-    mixer_norm: Norm | None
+    mixer_norm: RmsNorm
     mixer: Mixer
-    mixer_outer_norm: Norm | None
-    mlp_norm: Norm | None
+    mixer_outer_norm: RmsNorm | None
+    mlp_norm: RmsNorm
     mlp: FeedForward
-    mlp_outer_norm: Norm | None
+    mlp_outer_norm: RmsNorm | None
 
     @property
-    def norms(self) -> tuple[Norm | None, ...]:
+    def norms(self) -> tuple[RmsNorm | None, ...]:
         """All four."""
         return self.mixer_norm, self.mixer_outer_norm, self.mlp_norm, self.mlp_outer_norm
 
@@ -67,8 +68,7 @@ class Decoder(Network):
             Rope(*rope.turning(), rope.positions, dtype, device, spec.interleaved)
             for rope in spec.ropes
         ]
-        form = (spec.layer_norm, spec.fixed_rows)
-        taken = Weights(weights, spec.epsilon, spec.norm_offset, dtype, *form)
+        taken = Weights(weights, spec.epsilon, spec.norm_offset, dtype, spec.fixed_rows)
         self.few_bits = taken.few_bits  # of weights that are kept so
         self.layers = [self._take_layer(i, taken) for i in range(len(spec.feed_forward))]
         self.norm = taken.norm(f"{spec.prefix}norm")
@@ -80,7 +80,7 @@ class Decoder(Network):
         self._divided = ranks.size > 1 and divides_head(spec, ranks.size)
         if head is None and self._divided:
             head = embedding.part(ranks.size, ranks.rank)
-        self._head = (head or embedding).product(taken.optional(f"{spec.head}.bias"))
+        self._head = (head or embedding).product()
         # Rounded to the dtype, as the checkpoint was trained with.
         self._embedding_scale = float(torch.tensor(spec.embedding_scale, dtype=dtype))
         vocabulary, hidden = self.shape.vocab_size, self.shape.hidden
@@ -95,14 +95,18 @@ class Decoder(Network):
     def _take_layer(self, number: int, weights: Weights) -> Layer:
         spec = self.spec
         prefix = f"{spec.prefix}layers.{number}."
-        norms = [weights.norm(prefix + name) if name else None for name in spec.norms]
+        names = spec.norms
+        outer = [
+            weights.norm(prefix + name) if name else None
+            for name in (names.after_attention, names.after_mlp)
+        ]
         return Layer(
-            mixer_norm=norms[0],
+            mixer_norm=weights.norm(prefix + names.before_attention),
             mixer=self._take_mixer(number, weights, prefix),
-            mixer_outer_norm=norms[1],
-            mlp_norm=norms[2],
+            mixer_outer_norm=outer[0],
+            mlp_norm=weights.norm(prefix + names.before_mlp),
             mlp=self._summed_block(self._take_block(prefix, spec.feed_forward[number], weights)),
-            mlp_outer_norm=norms[3],
+            mlp_outer_norm=outer[1],
         )
 
     def _take_mixer(self, number: int, weights: Weights, prefix: str) -> Mixer:
@@ -176,7 +180,6 @@ class Decoder(Network):
             weights.linear(f"{prefix}{block.down}", into=second[0], bias_into=second[1]),
             self.spec.activation,
             clamp,
-            block.gated,
             self.spec.fixed_rows,
         )
 
@@ -232,17 +235,14 @@ class Decoder(Network):
         x = hidden.float() if hidden.device.type == "cpu" else hidden
         for i, layer in enumerate(self.layers):
             wanted = outputs if i == last else None
-            normed = x.to(self._dtype) if layer.mixer_norm is None else layer.mixer_norm(x)
-            mixed = layer.mixer(normed, angles, attention, wanted, adapters)
+            mixed = layer.mixer(layer.mixer_norm(x), angles, attention, wanted, adapters)
             if wanted is not None:
                 x = x.index_select(0, wanted)
-                normed = normed.index_select(0, wanted) if self.spec.parallel else normed
                 if not wanted.shape[0]:
                     return x
                 adapters = None if adapters is None else adapters.of_outputs()
             x = _add_mixed(layer, x, mixed, adapters, scale)
-            if not self.spec.parallel:
-                normed = x.to(self._dtype) if layer.mlp_norm is None else layer.mlp_norm(x)
+            normed = layer.mlp_norm(x)
             if layer.mlp_outer_norm is None and scale == 1.0:
                 x = layer.mlp.add_to(x, normed, adapters)
             else:

@@ -21,7 +21,6 @@ from pie_inference.device import Bool, Int32, Int64, upload_index
 from pie_inference.layers.feed_forward import GatedMlp
 from pie_inference.layers.grouped import LANES, GroupedLinear
 from pie_inference.layers.lora import Adapter
-from pie_inference.layers.norms import LayerNorm, RmsNorm
 from pie_inference.layers.step import (
     MOST_DIM,
     MOST_HEADS,
@@ -57,7 +56,7 @@ def fused_steps(
         return None
     layers = [_step_layer(network, number, cache) for number in range(len(network.layers))]
     whole = [layer for layer in layers if layer is not None]
-    if len(whole) < len(layers) or not isinstance(network.norm, RmsNorm):
+    if len(whole) < len(layers):
         return None
     shape, block = network.shape, network.spec.feed_forward[0]
     sizes = StepSizes(
@@ -76,15 +75,14 @@ def fused_steps(
 def _plain(spec: DecoderSpec) -> bool:
     """True if the layers do nothing but what `step.c` knows."""
     shape, first = spec.shape, spec.feed_forward[0]
-    more = spec.parallel or spec.head_norms or spec.whole_norm or spec.output_gate
     return (
-        not more
+        not spec.output_gate
         and not shape.latent
         and shape.recurrent is None
         and spec.norms == NormNames()
         and spec.residual_scale == 1.0
         and spec.activation == "silu"
-        and all(isinstance(block, MlpSpec) and block.gated for block in spec.feed_forward)
+        and all(isinstance(block, MlpSpec) for block in spec.feed_forward)
         and all(block.inner == first.inner for block in spec.feed_forward)
         and not any(options.scored for options in shape.attention)
         and shape.heads <= MOST_HEADS
@@ -99,13 +97,12 @@ def _step_layer(network: Decoder, number: int, cache: KvCache) -> StepLayer | No
     assert isinstance(mixer, GroupedQueryAttention)
     blocks = mlp.layers if isinstance(mlp, GatedMlp) else ()
     products = (mixer.query_key_value, mixer.output, *blocks)
-    norms = (layer.mixer_norm, layer.mlp_norm, mixer.query_norm, mixer.key_norm)
     grouped = [product for product in products if isinstance(product, GroupedLinear)]
-    if len(grouped) < PRODUCTS or any(isinstance(norm, LayerNorm) for norm in norms):
+    if len(grouped) < PRODUCTS:
         return None
     return StepLayer(
         grouped,
-        [norm if isinstance(norm, RmsNorm) else None for norm in norms],
+        [layer.mixer_norm, layer.mlp_norm, mixer.query_norm, mixer.key_norm],
         pool=cache.rows[number],
         window=options.sliding,
         rope=network.spec.layer_rope[number],

@@ -8,7 +8,6 @@ from typing import Any
 from pie_inference.checkpoints.fields import Fields
 from pie_inference.layers.experts import Routing
 from pie_inference.models.spec import (
-    BOTH_SIDES,
     Config,
     DecoderSpec,
     ExpertsSpec,
@@ -79,18 +78,6 @@ def smollm3(config: Config) -> DecoderSpec:
     windows = layer_windows(config, window_in_use(fields, None), [not turn for turn in turns])
     layer_rope = tuple(0 if turn else None for turn in turns)
     return llama(config, tied=True, windows=windows, layer_rope=layer_rope)
-
-
-def olmo2(config: Config) -> DecoderSpec:
-    """OLMo 2 (Walsh et al. 2024): norms after the blocks, and of queries and keys as a whole."""
-    return decoder_spec(
-        config,
-        epsilon=1e-5,
-        biased=False,
-        norms=BOTH_SIDES._replace(before_attention=None, before_mlp=None),
-        query_key_norm=True,
-        whole_norm=True,
-    )
 
 
 def granite(config: Config) -> DecoderSpec:

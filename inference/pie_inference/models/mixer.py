@@ -66,7 +66,6 @@ class GroupedQueryAttention(Mixer):
         self._stored = stored
         self._gated = spec.output_gate
         self._shape = spec.shape
-        self._whole_norm = spec.whole_norm
         self.query_key_value = weights.linear(*(prefix + name for name in spec.attention_names))
         self.query_norm = weights.norm(f"{prefix}q_norm") if normed else None
         self.key_norm = weights.norm(f"{prefix}k_norm") if normed else None
@@ -102,9 +101,8 @@ class GroupedQueryAttention(Mixer):
         heads = qkv.view(x.shape[0], rotated + shape.kv_heads, shape.head_dim)
         queries, keys = heads[:, : shape.heads], heads[:, shape.heads : rotated]
         if self.query_norm is not None and self.key_norm is not None:
-            whole = self._whole_norm
-            self.query_norm.apply_(queries.flatten(1).unsqueeze(1) if whole else queries)
-            self.key_norm.apply_(keys.flatten(1).unsqueeze(1) if whole else keys)
+            self.query_norm.apply_(queries)
+            self.key_norm.apply_(keys)
         if self._rope is not None and self._rope_number is not None:
             self._rope.rotate_(heads[:, :rotated], *angles[self._rope_number])
         attention.store(self._stored, qkv[:, shape.heads * shape.head_dim :])

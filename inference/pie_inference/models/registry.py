@@ -13,7 +13,6 @@ from pie_inference.models import (
     gemma,
     glm,
     gpt_oss,
-    layer_normed,
     llama,
     qwen,
 )
@@ -40,7 +39,7 @@ class Architecture:
 
     def arrange(self, config: Config, sources: Sources) -> Sources:
         """Stored tensors, renamed, to those, where a checkpoint has them otherwise."""
-        return each_expert(self.decoder(config), layer_normed.together(sources))
+        return each_expert(self.decoder(config), sources)
 
 
 _QWEN3_5 = Architecture(qwen.qwen3_5, lambda _: qwen.qwen3_5_rename, qwen.qwen3_5_text)
@@ -52,15 +51,7 @@ ARCHITECTURES = {
     "Qwen3ForCausalLM": Architecture(qwen.qwen3),
     "Qwen2MoeForCausalLM": Architecture(qwen.qwen2_moe),
     "Phi3ForCausalLM": Architecture(llama.phi3),
-    "PhiForCausalLM": Architecture(layer_normed.phi, lambda _: layer_normed.phi_rename),
-    "CohereForCausalLM": Architecture(layer_normed.cohere),
-    "Cohere2ForCausalLM": Architecture(layer_normed.cohere2),
-    "Starcoder2ForCausalLM": Architecture(layer_normed.starcoder2),
-    "StableLmForCausalLM": Architecture(
-        layer_normed.stablelm, lambda _: layer_normed.stablelm_rename
-    ),
     "SmolLM3ForCausalLM": Architecture(llama.smollm3),
-    "Olmo2ForCausalLM": Architecture(llama.olmo2),
     "GraniteForCausalLM": Architecture(llama.granite),
     "GraniteMoeForCausalLM": Architecture(llama.granite_moe),
     "GptOssForCausalLM": Architecture(gpt_oss.gpt_oss),

@@ -17,9 +17,8 @@ def sharded(spec: DecoderSpec, size: int) -> DecoderSpec:
     sizes do not divide among them.
     """
     shape = spec.shape
-    whole = [spec.whole_norm, len(spec.attention_names) == 1, shape.sinks, shape.latent]
+    whole = [len(spec.attention_names) == 1, shape.sinks, shape.latent]
     whole.append(shape.recurrent is not None or spec.output_gate)
-    whole.append(spec.query_key_norm and spec.head_norms)
     for block in spec.feed_forward:
         whole.append(block.up is None or getattr(block, "shared", None) is not None)
     if any(whole):

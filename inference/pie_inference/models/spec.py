@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -40,9 +40,6 @@ class MlpSpec:
     gate: str = "mlp.gate_proj"
     up: str | None = "mlp.up_proj"  # None: stored with the gate's, behind it
     down: str = "mlp.down_proj"
-    gated: bool = field(
-        default=True, kw_only=True
-    )  # else `gate` is the only product before the activation
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +168,9 @@ def stacked_experts(names: StackedNames, router: str, **more: Any) -> ExpertsSpe
 class NormNames(NamedTuple):
     """The names of a layer's norms; None where there is none."""
 
-    before_attention: str | None = "input_layernorm"
+    before_attention: str = "input_layernorm"
     after_attention: str | None = None
-    before_mlp: str | None = "post_attention_layernorm"
+    before_mlp: str = "post_attention_layernorm"
     after_mlp: str | None = None
 
 
@@ -198,13 +195,8 @@ class DecoderSpec:
     tied: bool  # the embedding is the head, too
     qkv_bias: bool = False
     output_bias: bool = False  # of the attention
-    layer_norm: bool = False  # norms are LayerNorm, not RMSNorm
     fixed_rows: bool = False  # rows of products are independent (layers/fixed_rows.py)
-    norm_bias: bool = False
-    parallel: bool = False  # the feed-forward block has the attention's input
     query_key_norm: bool = False  # of every head's query and key
-    head_norms: bool = False  # each head has weights of its own for that
-    whole_norm: bool = False  # of all heads' queries together instead, and of all keys
     interleaved: bool = False  # the planes that turn are neighbouring dimensions
     latent: LatentSpec | None = None  # in the place of grouped-query attention
     delta: DeltaSpec | None = None
@@ -219,7 +211,6 @@ class DecoderSpec:
     logit_softcap: float | None = None  # logits `z` become `softcap * tanh(z / softcap)`
     prefix: str = "model."  # of all tensors but the head's
     head: str = "lm_head"
-    head_bias: bool = False
 
 
 def decoder_spec(

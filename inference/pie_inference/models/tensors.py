@@ -30,12 +30,10 @@ def decoder_tensors(spec: DecoderSpec) -> Shapes:
     shape = spec.shape
     tensors: Shapes = {
         f"{spec.prefix}embed_tokens.weight": (shape.vocab_size, shape.hidden),
-        **_norm_tensors(spec, f"{spec.prefix}norm", (shape.hidden,)),
+        f"{spec.prefix}norm.weight": (shape.hidden,),
     }
     if not spec.tied:
         tensors[f"{spec.head}.weight"] = (shape.vocab_size, shape.hidden)
-    if spec.head_bias:
-        tensors[f"{spec.head}.bias"] = (shape.vocab_size,)
     for i in range(len(spec.feed_forward)):
         for name, size in _layer_tensors(spec, i).items():
             tensors[f"{spec.prefix}layers.{i}.{name}"] = size
@@ -46,7 +44,7 @@ def _layer_tensors(spec: DecoderSpec, layer: int) -> Shapes:
     s = spec.shape
     tensors: Shapes = {}
     for norm in filter(None, spec.norms):
-        tensors |= _norm_tensors(spec, norm, (s.hidden,))
+        tensors[f"{norm}.weight"] = (s.hidden,)
     if spec.delta is not None and spec.recurrent[layer]:
         tensors |= _delta_tensors(spec.delta, s.hidden)
     elif spec.latent is not None:
@@ -68,11 +66,6 @@ def _layer_tensors(spec: DecoderSpec, layer: int) -> Shapes:
         if block.shared_gate:
             tensors[f"{block.shared_gate}.weight"] = (1, s.hidden)
     return tensors
-
-
-def _norm_tensors(spec: DecoderSpec, name: str, size: tuple[int, ...]) -> Shapes:
-    parts = ("weight", "bias") if spec.norm_bias and len(size) == 1 else ("weight",)
-    return {f"{name}.{part}": size for part in parts}
 
 
 def _delta_tensors(delta: DeltaSpec, hidden: int) -> Shapes:
@@ -125,20 +118,14 @@ def _attention_tensors(spec: DecoderSpec) -> Shapes:
     if s.sinks:
         tensors["self_attn.sinks"] = (s.heads,)
     if spec.query_key_norm:
-        if spec.head_norms:
-            norms: Shapes = {"q": (s.heads, s.head_dim), "k": (s.kv_heads, s.head_dim)}
-        elif spec.whole_norm:
-            norms = {"q": (query,), "k": (key,)}
-        else:
-            norms = dict.fromkeys("qk", (s.head_dim,))
-        for which, shape in norms.items():
-            tensors |= _norm_tensors(spec, f"self_attn.{which}_norm", shape)
+        tensors |= dict.fromkeys(
+            (f"self_attn.{which}_norm.weight" for which in "qk"), (s.head_dim,)
+        )
     return tensors
 
 
 def _mlp_tensors(mlp: MlpSpec, hidden: int) -> Shapes:
-    alone = mlp.up is not None or not mlp.gated
-    sizes = {mlp.gate: (mlp.inner if alone else 2 * mlp.inner, hidden)}
+    sizes = {mlp.gate: (mlp.inner if mlp.up else 2 * mlp.inner, hidden)}
     if mlp.up:
         sizes[mlp.up] = (mlp.inner, hidden)
     sizes[mlp.down] = (hidden, mlp.inner)

@@ -10,9 +10,7 @@ from pie_inference.layers.fixed_rows import FixedRows
 from pie_inference.layers.grouped import GroupedLinear, Packed, as_it_is, multiplies_bfloat16
 from pie_inference.layers.linear import Int8Linear, Linear, linear, worth_int8
 from pie_inference.layers.lora import LinearSite
-from pie_inference.layers.norms import LayerNorm, RmsNorm
-
-Norm = RmsNorm | LayerNorm
+from pie_inference.layers.norms import RmsNorm
 
 
 class Tensors(dict[str, torch.Tensor]):
@@ -39,13 +37,13 @@ class Table:
             return self.weight.rows(wanted).to(self._dtype)
         return self.weight.index_select(0, wanted)
 
-    def product(self, bias: torch.Tensor | None = None) -> Linear:
-        """That with the weight, and the bias `[n]`. What it packs, rows are taken from as well."""
+    def product(self) -> Linear:
+        """That with the weight. What it packs, rows are taken from as well."""
         if isinstance(self.weight, torch.Tensor) and multiplies_bfloat16(self.weight, widely=True):
             self.weight = as_it_is(self.weight)
         if isinstance(self.weight, Packed):
-            return GroupedLinear([self.weight], bias)
-        return product(self.weight, bias, self._fixed)
+            return GroupedLinear([self.weight])
+        return product(self.weight, None, self._fixed)
 
     def part(self, count: int, number: int) -> Table:
         """One of so many parts of a weight, which is not packed."""
@@ -70,16 +68,15 @@ class Weights:
         epsilon: float,
         offset: float,
         dtype: torch.dtype,
-        layer_norm: bool = False,
         fixed: bool = False,
     ) -> None:
         """Takes the tensors, of norms the epsilon and what is added to their weights, the dtype to
-        which int8 weights are widened, whether norms are layer norms, and whether the rows of
-        products are to be independent (`fixed_rows.py`).
+        which int8 weights are widened, and whether the rows of products are to be independent
+        (`fixed_rows.py`).
         """
         self._tensors = tensors
         self._epsilon, self._offset = epsilon, offset
-        self._dtype, self._layer_norm, self._fixed = dtype, layer_norm, fixed
+        self._dtype, self._fixed = dtype, fixed
         self._packed = tensors.packed if isinstance(tensors, Tensors) else {}
         self.few_bits = sorted({weight.bits for weight in self._packed.values()})
         self.sites: dict[str, LinearSite] = {}  # what adapters may change
@@ -102,11 +99,8 @@ class Weights:
         found = self.optional(name)
         return None if found is None else Table(found, self._dtype, self._fixed)
 
-    def norm(self, name: str, epsilon: float | None = None, offset: float | None = None) -> Norm:
+    def norm(self, name: str, epsilon: float | None = None, offset: float | None = None) -> RmsNorm:
         """The norm of that name; of another epsilon or offset, if one is given."""
-        if self._layer_norm:
-            bias = self.optional(f"{name}.bias")
-            return LayerNorm(self.tensor(f"{name}.weight"), bias, self._epsilon)
         return RmsNorm(
             self.tensor(f"{name}.weight"),
             self._epsilon if epsilon is None else epsilon,
