@@ -31,7 +31,7 @@ from pie_inference.models.by_transformers.network import ByTransformers
 TOKENS = list(range(5, 45))
 TEXTS = ["The quick fox", "a<|end|>b", " x\né", ""]
 SCALES = {"attention_scale": 0.2, "embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.0}
-HYBRID = {
+HYBRID: dict[str, Any] = {
     "linear_num_value_heads": 4,
     "layer_types": [*["linear_attention"] * 3, "full_attention"],
 }
@@ -168,6 +168,15 @@ def test_logits_are_those_of_the_checkpoint(family: str, tmp_path: Path) -> None
     assert_close(logits(Rig(file)), expected_logits(folder, TOKENS))
 
 
+@pytest.mark.parametrize("family", ["qwen3", "qwen3-moe"])
+@torch.inference_mode()
+def test_the_text_of_a_model_whose_images_are_in_another_file(family: str, tmp_path: Path) -> None:
+    architecture, options, more = FAMILIES[family]
+    folder = make_family(tmp_path / "model", family, **options)
+    file = write_gguf(folder, architecture.replace("qwen3", "qwen3vl"), **more)
+    assert_close(logits(Rig(file)), expected_logits(folder, TOKENS))
+
+
 @pytest.mark.parametrize("served", [256, 512])
 @torch.inference_mode()
 def test_factors_for_short_and_long_texts_are_kept(served: int, tmp_path: Path) -> None:
@@ -203,7 +212,7 @@ def test_factors_of_frequencies_are_kept(tmp_path: Path) -> None:
     )
 
 
-WIDE_ENOUGH = {
+WIDE_ENOUGH: dict[str, dict[str, Any]] = {
     "qwen3-moe": {"mlp_only_layers": [], "moe_intermediate_size": 64},
     "qwen3_5": {**HYBRID, "linear_key_head_dim": 32, "linear_value_head_dim": 32},
     "qwen3next": {
