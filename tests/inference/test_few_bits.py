@@ -176,7 +176,7 @@ def test_a_file_is_served_as_without_a_compiler(
     native.library.cache_clear()
     rig = Rig(gguf, dtype="float32")
     assert not kept(rig)
-    torch.testing.assert_close(with_kernel, logits(rig), rtol=1e-4, atol=1e-4)
+    assert_close(with_kernel, logits(rig), few_bits=True)
 
 
 def test_packed_weights_are_kept(

@@ -14,6 +14,7 @@ import numpy as np
 import platformdirs
 import pytest
 import torch
+from inference.test_quantized import plain_copy
 from safetensors.torch import load_file
 from support.families import WINDOW, YARN, make_family
 from support.gguf_files import Kind, write_gguf
@@ -25,11 +26,12 @@ from pie_inference.checkpoints.gguf_file import gguf_folder, gguf_tensors
 from pie_inference.errors import LoadError
 from pie_inference.layers import grouped, native, step
 from pie_inference.models import few_bits, kept_weights
+from pie_inference.models.by_transformers.network import ByTransformers
 
 TOKENS = list(range(5, 45))
 TEXTS = ["The quick fox", "a<|end|>b", " x\né", ""]
 SCALES = {"attention_scale": 0.2, "embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.0}
-HYBRID = {
+HYBRID: dict[str, Any] = {
     "linear_num_value_heads": 4,
     "layer_types": [*["linear_attention"] * 3, "full_attention"],
 }
@@ -166,6 +168,15 @@ def test_logits_are_those_of_the_checkpoint(family: str, tmp_path: Path) -> None
     assert_close(logits(Rig(file)), expected_logits(folder, TOKENS))
 
 
+@pytest.mark.parametrize("family", ["qwen3", "qwen3-moe"])
+@torch.inference_mode()
+def test_the_text_of_a_model_whose_images_are_in_another_file(family: str, tmp_path: Path) -> None:
+    architecture, options, more = FAMILIES[family]
+    folder = make_family(tmp_path / "model", family, **options)
+    file = write_gguf(folder, architecture.replace("qwen3", "qwen3vl"), **more)
+    assert_close(logits(Rig(file)), expected_logits(folder, TOKENS))
+
+
 @pytest.mark.parametrize("served", [256, 512])
 @torch.inference_mode()
 def test_factors_for_short_and_long_texts_are_kept(served: int, tmp_path: Path) -> None:
@@ -232,14 +243,26 @@ def test_matrices_in_few_bits_are_widened(name: str, family: str, tmp_path: Path
         assert found[tensor].shape == wanted.shape
         # Of these the file has something else, which is rounded.
         other = tensor.endswith(("A_log", "norm.weight"))
-        equal = np.allclose if other else np.array_equal
-        assert equal(found[tensor].read().numpy(), wanted), tensor
+        near = 1e-6 if other else 0
+        assert np.allclose(found[tensor].read().numpy(), wanted, rtol=0, atol=near), tensor
         groups = found[tensor].groups()
         assert (groups is not None) == (kept and name[0] == "Q"), tensor
         if groups is not None:
             each = groups.numbers.shape[1] // groups.scales.shape[1]
             scales, least = (part.repeat_interleave(each, 1) for part in groups[1:3])
             assert np.allclose(groups.numbers * scales + least, wanted, atol=1e-6), tensor
+
+
+def test_few_bits_stay_so_in_a_module_of_transformers(tmp_path: Path) -> None:
+    """In its linear layers, the head among them; what is stored otherwise is widened."""
+    folder = make_family(tmp_path / "model", "olmo2")
+    file = write_gguf(folder, "olmo2", Kind.Q8_0)
+    rig = Rig(file, dtype="float32")
+    assert isinstance(rig.model.network, ByTransformers)
+    assert rig.model.description.few_bits == ([8] if native.library() else [])
+    same = {name: source.read() for name, source in gguf_tensors(file).items()}
+    plain = plain_copy(folder, tmp_path / "plain", same)
+    assert_close(logits(rig), expected_logits(plain, TOKENS), few_bits=True)
 
 
 def test_all_of_a_file(tmp_path: Path) -> None:

@@ -284,7 +284,7 @@ def multiplies_integers() -> bool:
     return variant in ("avx2", "avx2-vnni", "sse2")
 
 
-def assert_close(found: torch.Tensor, wanted: torch.Tensor, few_bits: bool = False) -> None:
-    """Logits, of which one model may have weights in few bits."""
+def assert_close(found: torch.Tensor, wanted: torch.Tensor, *, few_bits: bool = False) -> None:
+    """Logits in float32; of weights in few bits, if one side was computed by kernels for these."""
     near = 4e-3 if few_bits and multiplies_integers() else 1e-4
     torch.testing.assert_close(found, wanted, atol=near, rtol=0)

@@ -57,10 +57,8 @@ def together(family: Family, facts: Facts, found: dict[str, Source]) -> Sources:
         rows = torch.arange(mixed.shape[0] + gates.shape[0])
         parts = rows.tensor_split((keys_of_all, 2 * keys_of_all, mixed.shape[0]))
         order = torch.cat([part.view(heads, -1) for part in parts], 1).flatten()
-        of_both = len(order), *mixed.shape[1:]
-        found[name.replace("_qkv", "_qkvz")] = ByRows(
-            of_both, partial(_ordered, order), mixed, gates
-        )
+        size = len(order), *mixed.shape[1:]
+        found[name.replace("_qkv", "_qkvz")] = ByRows(size, partial(_ordered, order), mixed, gates)
     return found
 
 

@@ -35,7 +35,13 @@ from pie_inference.models.decoder import Decoder
 from pie_inference.models.few_bits import keeper
 from pie_inference.models.kept_weights import KeptWeights
 from pie_inference.models.network import Network
-from pie_inference.models.registry import ARCHITECTURES, Architecture, architecture_of, with_head
+from pie_inference.models.registry import (
+    ARCHITECTURES,
+    Architecture,
+    Rename,
+    architecture_of,
+    with_head,
+)
 from pie_inference.models.sharding import part_of, sharded
 from pie_inference.models.spec import LONGEST, DecoderSpec
 from pie_inference.models.weights import Tensors
@@ -105,26 +111,33 @@ def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedN
     checkpoint = _limited(with_head(read_config(folder)), config.max_length)
     name = architecture_of(checkpoint)
     architecture = ARCHITECTURES.get(name)
-    if architecture is None:
-        return _load_general(name, checkpoint, config, folder, device, ranks)
-    facts = {**architecture.text(checkpoint), **{k: v for k, v in checkpoint.items() if k in WHOLE}}
+    table = checkpoint.get("text_config")
+    text = table if isinstance(table, dict) else checkpoint
+    if architecture is not None:
+        text = architecture.text(checkpoint)
+    facts = {**text, **{k: v for k, v in checkpoint.items() if k in WHOLE}}
     dtype = choose_dtype(config.dtype, facts, device)
-    small = sum(map(math.prod, architecture.tensors(checkpoint).values())) <= SMALL
-    with nullcontext() if config.deterministic or not small else one_thread():
-        network = _network(architecture, checkpoint, config, folder, dtype, device, ranks)
+    network: Network
+    if architecture is None:
+        network = _general(name, checkpoint, config, folder, dtype, device, ranks)
+    else:
+        small = sum(map(math.prod, architecture.tensors(checkpoint).values())) <= SMALL
+        with nullcontext() if config.deterministic or not small else one_thread():
+            network = _network(architecture, checkpoint, config, folder, dtype, device, ranks)
     if config.max_length and config.max_length > network.shape.max_position:
         raise LoadError(
             f"max_length: {config.max_length} tokens, and the model serves"
             f" {network.shape.max_position} at most"
         )
-    adapters = AdapterTable(network.sites, architecture.rename(checkpoint), dtype, device)
+    rename: Rename = str if architecture is None else architecture.rename(checkpoint)
+    adapters = AdapterTable(network.sites, rename, dtype, device)
     for slot, source in enumerate(config.adapters.values()):
         adapters.load(slot, source.expanduser())
     stored = stored_dtype(config, dtype, device)
     if network.shape.recurrent is not None and stored != dtype:
         raise LoadError("kv_dtype: slots of layers with a state are in the model's dtype: auto")
     library = flashinfer_for(config, network.shape, dtype, device)
-    if library is not None:
+    if library is not None and architecture is not None:
         # Only here, for machines without a GPU do not load what is for GPUs.
         from pie_inference.cuda.kernels import flashinfer_kernels
 
@@ -135,14 +148,15 @@ def _load_on(device: torch.device, config: ModelConfig, ranks: Ranks) -> LoadedN
     )
 
 
-def _load_general(
+def _general(
     name: str,
     checkpoint: Mapping[str, Any],
     config: ModelConfig,
     folder: Path,
+    dtype: torch.dtype,
     device: torch.device,
     ranks: Ranks,
-) -> LoadedNetwork:
+) -> Network:
     """A model by transformers' own code. Raises `LoadError` for what only families of ours have."""
     for wanted, what in (
         (ranks.size > 1, "tensor_parallel_size above 1"),
@@ -151,34 +165,8 @@ def _load_general(
     ):
         if wanted:
             raise LoadError(f"{name} runs as transformers' module: not with {what}")
-    text = checkpoint.get("text_config")
-    facts = {**(text if isinstance(text, dict) else checkpoint)}
-    facts |= {key: value for key, value in checkpoint.items() if key in WHOLE}
-    dtype = choose_dtype(config.dtype, facts, device)
-    random = config.load_format == "dummy"
-    source = None if random else folder
-    network = load_general(name, checkpoint, source, dtype, device, config.quantize)
-    if config.max_length and config.max_length > network.shape.max_position:
-        raise LoadError(
-            f"max_length: {config.max_length} tokens, and the model serves"
-            f" {network.shape.max_position} at most"
-        )
-    adapters = AdapterTable(network.sites, str, dtype, device)
-    for slot, path in enumerate(config.adapters.values()):
-        adapters.load(slot, path.expanduser())
-    return LoadedNetwork(
-        config,
-        name,
-        facts,
-        folder,
-        network,
-        dtype,
-        device,
-        adapters,
-        stored_dtype(config, dtype, device),
-        flashinfer_for(config, network.shape, dtype, device),
-        ranks,
-    )
+    source = None if config.load_format == "dummy" else folder
+    return load_general(name, checkpoint, source, dtype, device, config.quantize)
 
 
 def _limited(checkpoint: Mapping[str, Any], longest: int | None) -> Mapping[str, Any]:

@@ -71,12 +71,12 @@ class Decoder(Network):
         taken = Weights(weights, spec.epsilon, spec.norm_offset, dtype, spec.fixed_rows)
         self.few_bits = taken.few_bits  # of weights that are kept so
         self.layers = [self._take_layer(i, taken) for i in range(len(spec.feed_forward))]
-        self.norm = taken.norm(f"{spec.prefix}norm")
-        embedding = taken.table(f"{spec.prefix}embed_tokens.weight")
+        self.norm = taken.norm("model.norm")
+        embedding = taken.table("model.embed_tokens.weight")
         assert embedding is not None  # the loader has looked
         self._embedding = embedding
         # A checkpoint that says it is tied may store another head: then that is the head.
-        head = taken.table(f"{spec.head}.weight")
+        head = taken.table("lm_head.weight")
         self._divided = ranks.size > 1 and divides_head(spec, ranks.size)
         if head is None and self._divided:
             head = embedding.part(ranks.size, ranks.rank)
@@ -86,15 +86,15 @@ class Decoder(Network):
         vocabulary, hidden = self.shape.vocab_size, self.shape.hidden
         # What adapters may change, by name in a checkpoint.
         self.sites: dict[str, LinearSite | EmbeddingSite] = {**taken.sites}
-        self.sites[spec.head] = LinearSite(self._head, 0, vocabulary, hidden, vocabulary)
+        self.sites["lm_head"] = LinearSite(self._head, 0, vocabulary, hidden, vocabulary)
         # On a GPU tokens are chosen that the host does not know yet.
         if self._embedding_scale == 1.0 and device.type == "cpu":
-            name = f"{spec.prefix}embed_tokens"
+            name = "model.embed_tokens"
             self.sites[name] = EmbeddingSite(self.embed, vocabulary, hidden)
 
     def _take_layer(self, number: int, weights: Weights) -> Layer:
         spec = self.spec
-        prefix = f"{spec.prefix}layers.{number}."
+        prefix = f"model.layers.{number}."
         names = spec.norms
         outer = [
             weights.norm(prefix + name) if name else None

@@ -33,7 +33,7 @@ class LatentAttention(Mixer):
         output: Linear,
     ) -> None:
         """Takes what it needs out of the weights, for a layer of that number."""
-        prefix = f"{spec.prefix}layers.{number}.self_attn."
+        prefix = f"model.layers.{number}.self_attn."
         self._number, self._latent = number, latent
         self._heads = heads = spec.shape.heads
         if latent.query_rank is None:

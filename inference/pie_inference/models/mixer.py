@@ -61,7 +61,7 @@ class GroupedQueryAttention(Mixer):
         """Takes what it needs out of the weights, for a layer of that number, which is the one
         called `stored` among those with keys and values.
         """
-        prefix = f"{spec.prefix}layers.{number}.self_attn."
+        prefix = f"model.layers.{number}.self_attn."
         normed, rope = spec.query_key_norm, spec.layer_rope[number]
         self._stored = stored
         self._gated = spec.output_gate

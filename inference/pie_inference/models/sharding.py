@@ -52,14 +52,14 @@ def part_of(spec: DecoderSpec, ranks: Ranks) -> Callable[[str, torch.Tensor], to
     rows: set[str] = set()
     columns: set[str] = set()
     for i, block in enumerate(spec.feed_forward):
-        prefix = f"{spec.prefix}layers.{i}."
+        prefix = f"model.layers.{i}."
         rows |= {f"{prefix}self_attn.{name}_proj" for name in "qkv"}
         columns.add(f"{prefix}self_attn.o_proj")
         for mlp in _blocks(block):
             rows |= {f"{prefix}{mlp.gate}", f"{prefix}{mlp.up}"}
             columns.add(f"{prefix}{mlp.down}")
     if divides_head(spec, ranks.size):
-        rows.add(spec.head)
+        rows.add("lm_head")
 
     def take(name: str, tensor: torch.Tensor) -> torch.Tensor:
         module, _, kind = name.rpartition(".")

@@ -209,8 +209,6 @@ class DecoderSpec:
     residual_scale: float = 1.0  # of what attention and feed-forward add
     logit_scale: float = 1.0
     logit_softcap: float | None = None  # logits `z` become `softcap * tanh(z / softcap)`
-    prefix: str = "model."  # of all tensors but the head's
-    head: str = "lm_head"
 
 
 def decoder_spec(

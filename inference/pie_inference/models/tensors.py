@@ -29,14 +29,14 @@ def decoder_tensors(spec: DecoderSpec) -> Shapes:
         raise LoadError(f"config.json: {experts} experts in all layers; {MAX_EXPERTS} at most")
     shape = spec.shape
     tensors: Shapes = {
-        f"{spec.prefix}embed_tokens.weight": (shape.vocab_size, shape.hidden),
-        f"{spec.prefix}norm.weight": (shape.hidden,),
+        "model.embed_tokens.weight": (shape.vocab_size, shape.hidden),
+        "model.norm.weight": (shape.hidden,),
     }
     if not spec.tied:
-        tensors[f"{spec.head}.weight"] = (shape.vocab_size, shape.hidden)
+        tensors["lm_head.weight"] = (shape.vocab_size, shape.hidden)
     for i in range(len(spec.feed_forward)):
         for name, size in _layer_tensors(spec, i).items():
-            tensors[f"{spec.prefix}layers.{i}.{name}"] = size
+            tensors[f"model.layers.{i}.{name}"] = size
     return tensors
 
 
@@ -141,7 +141,7 @@ def each_expert(spec: DecoderSpec, sources: Sources) -> Sources:
     for i, block in enumerate(spec.feed_forward):
         if not isinstance(block, ExpertsSpec):
             continue
-        prefix = f"{spec.prefix}layers.{i}."
+        prefix = f"model.layers.{i}."
         if block.stacked is None:
             found |= _taken_apart(block, prefix, found)
             continue

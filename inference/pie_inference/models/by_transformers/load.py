@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -76,7 +77,8 @@ def load(
         with torch.device("meta"):
             empty = kind._from_config(_config(kind, checkpoint), attn_implementation="eager")
             kept = Kept(empty)
-    module = module_of(kind, checkpoint, folder, dtype, device, kept=kept)
+    with ExitStack() as opened:
+        module = module_of(kind, checkpoint, folder, dtype, device, opened, kept=kept)
     text = module.config.get_text_config(decoder=True)
     with torch.inference_mode():
         try:
@@ -133,6 +135,8 @@ def module_of(
             return held
         return checked_number(folder, name, source, dtype)
 
+    # One after another: a file cannot be closed, as after an error, while a thread reads it.
+    os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
     module, said = kind.from_pretrained(
         None,
         state_dict={name: _Lazy(name, source, dtype, read) for name, source in sources.items()},

@@ -77,7 +77,7 @@ class Kept:
         """Puts ours in the place of the layers. Raises `LoadError` if one has become another."""
         for name, packed in self.packed.items():
             layer = module.get_submodule(name.removesuffix(".weight"))
-            if type(layer) is not nn.Linear or any(layer.weight.stride()):
+            if not isinstance(layer, nn.Linear) or any(layer.weight.stride()):
                 raise LoadError(f"{name} is in few bits, and it is arranged when it is read")
             _put(module, name.removesuffix(".weight"), Ours(layer, None, packed))
 
