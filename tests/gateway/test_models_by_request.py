@@ -66,7 +66,7 @@ def states(http: httpx2.Client) -> dict[str, str]:
 
 def chat(http: httpx2.Client, model: str) -> httpx2.Response:
     messages = [{"role": "user", "content": "the cat"}]
-    wanted = {"model": model, "messages": messages, "max_tokens": 2}
+    wanted = {"model": model, "messages": messages, "max_tokens": 2, "temperature": 0}
     return http.post("/v1/chat/completions", json=wanted)
 
 
