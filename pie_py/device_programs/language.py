@@ -96,8 +96,8 @@ OPERATIONS: dict[str, Operation] = {
     "step": _own("", "i", 0, "How many tokens the sampler has chosen before.", 0),
     "newest": _own("", "i", 1, "The newest `count` tokens of the text, the last one last; -1 before"
                    " its beginning.", 0, "count"),
-    "counts": _own("", "i", 1, "How often each token was generated, `[vocabulary]`.", 0),
-    "given": _own("", "b", 1, "Which tokens were given before the generation, `[vocabulary]`.", 0),
+    "counts": _own("", "i", 3, "How often each token was generated, `[vocabulary]`.", 0),
+    "given": _own("", "b", 3, "Which tokens were given before the generation, `[vocabulary]`.", 0),
     "beside": _own("", "f", 1, "The logits of a context beside, number 0 or 1, `[vocabulary]`.", 0,
                    "number"),
     "state": _own("", "", 0, "The value of a name that the program was given.", 0, "number"),
@@ -108,11 +108,11 @@ OPERATIONS: dict[str, Operation] = {
     "neg": _map("fi", "", 1, "`-x`."),
     "abs": _map("fi", "", 1, "The absolute value."),
     "floor": _map("f", "", 1, "The largest whole number that is not above `x`."),
-    "sqrt": _map("f", "", 2, "The square root; NaN below 0."),
-    "exp": _map("f", "", 4, "`e` to the power of `x`."),
-    "log": _map("f", "", 16, "The natural logarithm; minus infinity of 0, NaN below."),
+    "sqrt": _map("f", "", 3, "The square root; NaN below 0."),
+    "exp": _map("f", "", 6, "`e` to the power of `x`; 0 where that is below 2**-126."),
+    "log": _map("f", "", 20, "The natural logarithm; minus infinity of 0, NaN below."),
     "tanh": _map("f", "", 8, "The hyperbolic tangent."),
-    "sigmoid": _map("f", "", 6, "`1 / (1 + exp(-x))`."),
+    "sigmoid": _map("f", "", 8, "`1 / (1 + exp(-x))`."),
     "not": _map("b", "", 1, "Whether `x` is false."),
     "is_nan": _map("f", "b", 1, "Whether `x` is no number."),
     "cast": _own("fib", "", 6, "As another `kind`. Of a float the part before the point, 0 for NaN,"
@@ -125,27 +125,27 @@ OPERATIONS: dict[str, Operation] = {
     "pow": _zip("f", "", 32, "`a` to the power of `b`."),
     "minimum": _zip("fi", "", 1, "The smaller one; NaN if one is."),
     "maximum": _zip("fi", "", 1, "The larger one; NaN if one is."),
-    "floordiv": _zip("i", "", 16, "`a // b`, rounded down; 0 where `b` is 0."),
-    "mod": _zip("i", "", 16, "`a - a // b * b`; 0 where `b` is 0."),
+    "floordiv": _zip("i", "", 48, "`a // b`, rounded down; 0 where `b` is 0."),
+    "mod": _zip("i", "", 48, "`a - a // b * b`; 0 where `b` is 0."),
     "and": _zip("ib", "", 1, "Both; of whole numbers bit by bit."),
     "or": _zip("ib", "", 1, "One of them, or both; of whole numbers bit by bit."),
     "xor": _zip("ib", "", 1, "One of them; of whole numbers bit by bit."),
     "shl": _zip("i", "", 2, "The bits of `a`, moved up by the lowest six bits of `b`."),
-    "shr": _zip("i", "", 3, "The bits of `a`, moved down by the lowest six bits of `b`; zeros come"
+    "shr": _zip("i", "", 12, "The bits of `a`, moved down by the lowest six bits of `b`; zeros come"
                 " in."),
     "lt": _zip("fi", "b", 1, "`a < b`."),
     "le": _zip("fi", "b", 1, "`a <= b`."),
     "eq": _zip("fib", "b", 1, "`a == b`."),
     "hash": _zip("i", "", 12, "64 bits that look random: number `b` of the SplitMix64 sequence that"
                  " begins at `a`."),
-    "where": _own("fib", "", 1, "The second operand where the first is true, else the third.", 3),
+    "where": _own("fib", "", 5, "The second operand where the first is true, else the third.", 3),
     # Along the last axis
     "sum": Operation(Rule.REDUCE, "fi", "", 1, "The sum."),
     "max": Operation(Rule.REDUCE, "fi", "", 1, "The largest; NaN if there is one."),
     "min": Operation(Rule.REDUCE, "fi", "", 1, "The smallest; NaN if there is one."),
-    "any": Operation(Rule.REDUCE, "b", "", 1, "Whether one is true."),
-    "all": Operation(Rule.REDUCE, "b", "", 1, "Whether all are true."),
-    "argmax": Operation(Rule.REDUCE, "fi", "i", 2, "Where the largest is, the first of equal ones;"
+    "any": Operation(Rule.REDUCE, "b", "", 2, "Whether one is true."),
+    "all": Operation(Rule.REDUCE, "b", "", 2, "Whether all are true."),
+    "argmax": Operation(Rule.REDUCE, "fi", "i", 3, "Where the largest is, the first of equal ones;"
                         " NaN is below all."),
     "cumsum": Operation(Rule.SCAN, "fi", "", 3, "The sum of each element and all before it."),
     "log_softmax": Operation(Rule.SCAN, "f", "", 6, "`x - log(sum(exp(x)))`."),
@@ -162,7 +162,7 @@ OPERATIONS: dict[str, Operation] = {
                     " nearest first, `most` at most. What is negative is like nothing, and has 0.",
                     1, "most"),
     "slice": _own("fib", "", 1, "From `start` up to, without it, `stop`.", 1, "start", "stop"),
-    "concat": _own("fib", "", 1, "The second operand behind the first.", 2),
+    "concat": _own("fib", "", 2, "The second operand behind the first.", 2),
     # Places
     "gather": _own("fib", "", 10, "The elements (of two axes: the rows) of the first operand at"
                    " places; 0 or false outside.", 2),

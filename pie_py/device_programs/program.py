@@ -51,6 +51,15 @@ MOST_COST = 1280  # additions for each token of the vocabulary; all rules of `Sa
 BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was given
 _REMEMBERED = 256  # programs that are not read again
 LEAST_COST = 1 << 22  # additions that are left aside: those of short values
+# Of operations that take as long as several however short their values are: as how many; as
+# `python -m benchmarks prices` measures them.
+CALLS = {
+    **dict.fromkeys(("counts", "given", "floordiv", "gather", "argmax", "argsort", "matvec"), 3),
+    **dict.fromkeys(("mod", "shr", "scatter_add", "scatter_max"), 5),
+    **dict.fromkeys(("hash", "random", "exponential", "top", "nucleus"), 8),
+    **dict.fromkeys(("newest", "nucleus_by"), 12),
+    "repeats": 32,
+}
 
 # Sizes for which the cost of a program of the stage `attend` is told, and what a value of one that
 # it was given has: axes of heads and tokens are given as one number, for all of them.
@@ -110,6 +119,11 @@ class Program:
         """Whether one of some operations is in it."""
         return any(node.operation in operations for node in self.nodes)
 
+    @cached_property
+    def calls(self) -> int:
+        """Its operations, as many as they take as long as."""
+        return sum(CALLS.get(node.operation, 1) for node in self.nodes)
+
     @property
     def beside(self) -> int:
         """How many contexts beside its own it reads the logits of."""
@@ -168,7 +182,10 @@ class Program:
         for node in self.nodes:
             shapes = [node.type.shape, *(self.nodes[i].type.shape for i in node.operands)]
             widest = max(elements(shape, sizes) for shape in shapes)
-            total += (OPERATIONS.get(node.operation) or ATTEND[node.operation]).cost * widest
+            name = node.operation
+            if name == "top" and self.nodes[node.operands[0]].type.kind is Kind.INT:
+                name = "argsort"  # whole numbers are all sorted
+            total += (OPERATIONS.get(name) or ATTEND[name]).cost * widest
         return total
 
     def check_fits(self, vocabulary: int) -> None:
@@ -195,6 +212,10 @@ class Program:
                 )
             if node.operation in ("slice", "top"):
                 self._check_part(i, vocabulary)
+        if self.calls > MOST_NODES:
+            raise ProgramFault(
+                f"operations that take as long as {self.calls}; {MOST_NODES} at most"
+            )
         per = MOST_ATTEND_COST if self.attends else MOST_COST
         cost, most = self.cost(vocabulary), LEAST_COST + per * vocabulary
         if cost > most:

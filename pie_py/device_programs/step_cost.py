@@ -45,7 +45,7 @@ FREE = StepCost(0, 0, 0)
 def step_cost(program: Program, vocabulary: int) -> StepCost:
     """The cost of a program with a model of so many tokens."""
     part = _part(vocabulary)
-    once = (PER_PROGRAM + PER_NODE * len(program.nodes)) * part
+    once = (PER_PROGRAM + PER_NODE * program.calls) * part
     # Strings' hashes are different in each process: no guest can make two programs look alike.
     return StepCost(
         hash(program.text) & 0x7FFF_FFFF, int(once) + 1, int(program.cost(vocabulary) * part) + 1
@@ -58,7 +58,7 @@ def attend_cost(
     """What a row adds that has a program of the stage `attend`, in parts of `OF_A_STEP`, with the
     sizes of a context.
     """
-    each = PER_LAYER + PER_NODE * len(program.nodes) + program.cost(vocabulary, context)
+    each = PER_LAYER + PER_NODE * program.calls + program.cost(vocabulary, context)
     return int(layers * each * _part(vocabulary)) + 1
 
 

@@ -313,7 +313,7 @@ class Served:
             raise RpcError("not-found", f"no instance {instance!r}")
         return self.alive[instance]
 
-    def models(self, *, unloaded: bool) -> list[dict[str, Any]]:
+    def models(self, *, unloaded: bool = False) -> list[dict[str, Any]]:
         return self.served
 
 

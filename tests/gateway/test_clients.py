@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -39,7 +40,10 @@ def real(smollm2: Path) -> Iterator[Gateway]:
         tempfile.TemporaryDirectory(prefix="pie-") as folder,
         Server(Path(folder), models=models) as server,
         Gateway(server, Path(folder)) as gateway,
+        gateway.http() as http,
     ):
+        while http.get("/v1/models").status_code == 503:  # it loads
+            time.sleep(0.2)
         yield gateway
 
 

@@ -225,7 +225,8 @@ def test_the_tree_of_contexts_is_kept_to_the_end_and_after(gateway: Gateway) -> 
     assert found[4]["text"] == "It was red"
     assert found[1]["text"].endswith("cat. The end.")
     assert "Once upon a time there was a cat. " in words["prompt"]
-    assert said.startswith(found[3]["text"].strip()[:10])
+    # The token that a generation ends with is run by it, or by what goes on with its context.
+    assert said[:10] in found[3]["text"]
     assert all(each["released_ns"] >= each["created_ns"] for each in found.values())
     assert len(inner) == found[3]["tokens"] > found[3]["shared"] > found[2]["shared"]
 

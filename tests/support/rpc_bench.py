@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import trio
 
@@ -264,16 +264,15 @@ class Bench:
         models: Any = SimpleNamespace(
             services={}, names=[], kv_of=lambda instance: (0, 0), most_pages_of=lambda instance: {}
         )
-        none: Any = None
-        on_demand: Any = SimpleNamespace(describe=dict)
+        none, on_demand = cast(Any, None), cast(Any, SimpleNamespace(describe=dict))
         confined = ConfinedPool(self.config.confined)
         clock = trio.current_time
         shelf = Shelf(Path(), lambda journal: None, time.time_ns)  # of no durable instance
         durable: Any = SimpleNamespace(wants=lambda program: False, shelf=shelf)
         results = ResultStore(self.config.data_folder / "results", 0.0, time.time_ns)
         return Dependencies(
-            *(behaviours, behaviours, programs, self.shares, models, on_demand, none),
-            *(none, confined, results, durable),
+            *(behaviours, behaviours, programs, self.shares, models, on_demand),
+            *(none, none, confined, results, durable),
             *(clock, time.time_ns, 0),
         )
 
