@@ -353,6 +353,20 @@ def test_a_fork_goes_on_from_what_it_shares_and_what_it_has_copied(
     check_tree(server)
 
 
+def test_steps_that_were_taken_back_leave_nothing(server: Server, guest: Guest) -> None:
+    text = Text(guest)
+    text.match(TOKENS)
+    text.run(TOKENS[:10], insert=False)
+    guest.truncate(pair(text.pages[2]), 1)
+    del text.tokens[9:]
+    text.run([1, 2, 3])
+    server.drain()
+    assert text.insert() == 3
+    assert found(guest, [*TOKENS[:9], 1, 2, 3]) == 12
+    assert found(guest, TOKENS) == 8
+    check_tree(server)
+
+
 def test_pages_that_entered_cannot_change_but_can_leave(server: Server) -> None:
     guest, other = Guest(server), Guest(server)
     text = Text(guest)
@@ -570,6 +584,21 @@ def test_what_is_no_text_is_not_found(server: Server, name: str) -> None:
     assert text.insert() == findable
     check_tree(server)
     assert found(text.guest, text.tokens) == findable * PAGE
+
+
+def test_an_old_mark_says_nothing_of_what_is_written_anew(server: Server, guest: Guest) -> None:
+    text = Text(guest)
+    text.match([])
+    text.run(TOKENS[:8], insert=False)
+    server.send()  # and its mark with it
+    guest.truncate([*pair(text.pages[0]), *pair(text.pages[1])], 2, 0)
+    text.tokens = text.tokens[:2]
+    text.run([1, 2, 3, 4, 5, 6])
+    server.deliver()
+    check_tree(server)
+    server.drain()
+    check_tree(server)
+    assert found(guest, text.tokens) == 8
 
 
 @dataclass(slots=True, eq=False)
