@@ -166,7 +166,7 @@ def _converted(
             yield f"{name}.weight", tensor
         else:
             yield name.replace("correction_bias", "correction.bias"), tensor
-    for name, of_layer in experts.items():
+    for name, tensors in experts.items():
         if "block_sparse_moe" in name:  # Mixtral's have other names in the table
             name = name.removeprefix("model.").replace("block_sparse_moe", "feed_forward")
         yield name, torch.stack(tensors)

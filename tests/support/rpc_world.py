@@ -54,9 +54,6 @@ class Talker:
         self.outbox.put(str(self.said))
         self.said += 1
 
-    def make_room(self) -> None:
-        """Its messages stay."""
-
     def end(self) -> None:
         self.ended = InstanceEnded(InstanceState.FINISHED, "done")
         self.outbox.put(self.ended, force=True)

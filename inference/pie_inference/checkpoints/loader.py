@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -151,23 +152,24 @@ def load_tensors(
         tensor = part(name, _numbers(folder, name, source))
         return _finite(folder, name, tensor.to(device=device, dtype=dtype))
 
-    sources = checked_sources(folder, expected, arrange, dtype)
-    tensors: dict[str, torch.Tensor] = {}
-    for name in expected:
-        source = sources[name]
-        if keep(name, source):
-            continue
-        if keep_int8 and isinstance(source, Int8):
-            tensors[name] = _numbers(folder, name, source.numbers, int8=True).to(device)
-            scale = f"{name}_scale"
-            tensors[scale] = _finite(folder, scale, source.scale.read().to(device).float())
-        else:
-            tensors[name] = taken(name, source)
-    for name in sources.keys() - expected.keys():
-        if name.endswith("lm_head.weight") and _differs(sources[name], expected, sources):
-            log.warning("the stored head is not the embedding: it is used", name=name)
-            if not keep(name, sources[name]):
-                tensors[name] = taken(name, sources[name])
+    with ExitStack() as opened:
+        sources = checked_sources(folder, expected, arrange, opened, dtype)
+        tensors: dict[str, torch.Tensor] = {}
+        for name in expected:
+            source = sources[name]
+            if keep(name, source):
+                continue
+            if keep_int8 and isinstance(source, Int8):
+                tensors[name] = _numbers(folder, name, source.numbers, int8=True).to(device)
+                scale = f"{name}_scale"
+                tensors[scale] = _finite(folder, scale, source.scale.read().to(device).float())
+            else:
+                tensors[name] = taken(name, source)
+        for name in sources.keys() - expected.keys():
+            if name.endswith("lm_head.weight") and _differs(sources[name], expected, sources):
+                log.warning("the stored head is not the embedding: it is used", name=name)
+                if not keep(name, sources[name]):
+                    tensors[name] = taken(name, sources[name])
     return tensors
 
 
@@ -175,12 +177,13 @@ def checked_sources(
     folder: Path,
     expected: Mapping[str, tuple[int, ...]],
     arrange: Callable[[Sources], Sources],
+    opened: ExitStack,
     dtype: torch.dtype = torch.float32,
 ) -> Sources:
-    """The sources of a checkpoint's tensors, of which none is read yet.
+    """The sources of a checkpoint's tensors, which read as long as `opened`; none is read yet.
     Arguments and errors are those of `load_tensors`.
     """
-    sources = arrange(stored_tensors(folder, dtype))
+    sources = arrange(stored_tensors(folder, dtype, opened))
     _check(folder, expected, sources)
     return sources
 
@@ -219,17 +222,16 @@ def _finite(folder: Path, name: str, tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def stored_tensors(folder: Path, dtype: torch.dtype) -> Sources:
-    """The tensors in the files of a checkpoint; those of a GGUF are rounded to the dtype as they
-    are widened.
+def stored_tensors(folder: Path, dtype: torch.dtype, opened: ExitStack) -> Sources:
+    """The tensors in the files of a checkpoint, which stay open as long as `opened`; those of a
+    GGUF are rounded to the dtype as they are widened.
     """
     if (folder / gguf_file.FILE).is_file():
         return gguf_file.gguf_tensors(folder / gguf_file.FILE, dtype)
     found: dict[str, Source] = {}
     for file in _tensor_files(folder):
         try:
-            # Its last tensor closes it: as a context its end may take the place of what went wrong.
-            tensors = safe_open(file, framework="pt", device="cpu")
+            tensors = opened.enter_context(safe_open(file, framework="pt", device="cpu"))
             names = tensors.keys()
         except (SafetensorError, OSError) as error:
             raise unreadable(file, error) from None

@@ -18,9 +18,6 @@ FLAGS = (
     "-fno-strict-aliasing",
     "-fno-math-errno",
     "-ffp-contract=fast",
-    # For AMD's CPUs GCC fuses sums in some loops and not in others: a row alone had other last bits
-    # than the same row among others.
-    "--param=avoid-fma-max-bits=0",
     "-w",
     # For newer CPUs GCC takes an addition out of some loops' multiplications and not of others': a
     # row's last bits would depend on how many there are. For this one it does so nowhere.

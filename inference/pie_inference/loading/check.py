@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack
 from functools import partial
 
 from pie_inference.checkpoints.loader import checked_sources, checkpoint_folder, read_config
@@ -31,7 +32,8 @@ def check(source: str) -> None:
         check_general(name, checkpoint, folder)
         return
     arrange = partial(arranged, architecture, checkpoint)
-    checked_sources(folder, architecture.tensors(checkpoint), arrange)
+    with ExitStack() as opened:
+        checked_sources(folder, architecture.tensors(checkpoint), arrange, opened)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,7 +139,10 @@ def _module(
     for layers in ("num_hidden_layers", "n_layers"):
         Fields(checkpoint).count(layers, 1)
     unused = () if name.endswith(HEAD) else ("pooler.",)
-    return module_of(kind, checkpoint, folder, dtype, device, attention=None, unused=unused)
+    with ExitStack() as opened:
+        return module_of(
+            *(kind, checkpoint, folder, dtype, device, opened), attention=None, unused=unused
+        )
 
 
 def _finish(

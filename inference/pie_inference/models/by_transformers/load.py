@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -98,7 +99,8 @@ def load(
 
 def check(name: str, checkpoint: Config, folder: Path) -> None:
     """Raises `LoadError` if a class expects other tensors than a checkpoint has, by their heads."""
-    module_of(class_of(name), checkpoint, folder, torch.float32, torch.device("meta"))
+    with ExitStack() as opened:
+        module_of(class_of(name), checkpoint, folder, torch.float32, torch.device("meta"), opened)
 
 
 def module_of(
@@ -107,6 +109,7 @@ def module_of(
     folder: Path | None,
     dtype: torch.dtype,
     device: torch.device,
+    opened: ExitStack,
     *,
     attention: str | None = "eager",
     unused: tuple[str, ...] | None = None,
@@ -125,7 +128,7 @@ def module_of(
     if folder is None:
         torch.manual_seed(0)
         return kind._from_config(made.pop("config"), **made).to(device).eval()
-    sources = dequantized(checkpoint, stored_tensors(folder, dtype))
+    sources = dequantized(checkpoint, stored_tensors(folder, dtype, opened))
     meta = device.type == "meta"
 
     def read(name: str, source: Source) -> torch.Tensor:
