@@ -166,10 +166,10 @@ def _converted(
             yield f"{name}.weight", tensor
         else:
             yield name.replace("correction_bias", "correction.bias"), tensor
-    for name, tensors in experts.items():
+    for name, of_layer in experts.items():
         if "block_sparse_moe" in name:  # Mixtral's have other names in the table
             name = name.removeprefix("model.").replace("block_sparse_moe", "feed_forward")
-        yield name, torch.stack(tensors)
+        yield name, torch.stack(of_layer)
 
 
 def _of_delta_nets(
@@ -195,7 +195,7 @@ def _of_delta_nets(
             yield name, tensor + 1
         elif name.endswith("in_proj_qkvz.weight"):
             by_head = tensor.view(keys, sum(parts), -1)
-            query, keyed, value, gate = (p.flatten(0, 1) for p in by_head.split(parts, 1))
+            query, keyed, value, gate = (p.flatten(0, 1) for p in torch.split(by_head, parts, 1))
             yield name.replace("qkvz", "qkv"), torch.cat([query, keyed, value])
             yield name.replace("qkvz", "z"), gate
         elif name.endswith("A_log"):
