@@ -21,7 +21,7 @@ from pie_cluster.directory.policies import Launch as Placement
 from pie_cluster.directory.policies import Policy
 from pie_cluster.directory.table import Table
 from pie_cluster.wire.messages import prefix_key, program_key
-from pie_py.wire.prefixes import FIRST_TOKENS, MOST_PREFIXES
+from pie_py.wire.methods import FIRST_TOKENS, MOST_PREFIXES
 
 ARRIVALS = {"poisson": 1.0, "bursty": 4.0}  # coefficients of variation of the gaps
 

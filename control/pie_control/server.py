@@ -27,8 +27,8 @@ from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
 from pie_control.wasm.engine import TABLE_ELEMENTS
 from pie_control.wiring import Wiring
 from pie_py.config.child import report
-from pie_py.config.collecting import bound_collections
 from pie_py.config.endpoint import parse_endpoint
+from pie_py.config.memory import bound_collections
 from pie_py.config.plugins import observing
 from pie_py.config.server import ServerConfig
 from pie_py.config.turns import Turns

@@ -17,8 +17,8 @@ gc.disable()
 
 from pydantic import ValidationError  # noqa: E402
 
-from pie_py.config.collecting import bound_collections  # noqa: E402
 from pie_py.config.left_out import left_out  # noqa: E402
+from pie_py.config.memory import bound_collections  # noqa: E402
 
 # What PyTorch's compilers need, which import it themselves, takes a fifth of its own time. For
 # "rich" see `set_up_logs`.

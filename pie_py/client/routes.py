@@ -20,7 +20,7 @@ from pie_py.client.stream import Stream
 from pie_py.config.endpoint import BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey
 from pie_py.wire import methods
-from pie_py.wire.prefixes import prefix_hashes
+from pie_py.wire.methods import prefix_hashes
 
 Value = TypeVar("Value")
 

@@ -1,4 +1,5 @@
-"""The memory that this process may have: the machine's, or less within control groups.
+"""Collections of garbage, and the memory that this process may have: the machine's, or less within
+control groups.
 
 A container's limit may be set on its own group or on any group around it, by version 1 or 2 of the
 kernel's interface; the smallest one counts.
@@ -6,10 +7,11 @@ kernel's interface; the smallest one counts.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -86,3 +88,30 @@ def _groups(proc: Path) -> Iterator[tuple[_Version, Path]]:
                     here = top.joinpath(*(part for part in parts if part != "/"))
                     around = (here, *here.parents)
                     yield from ((version, each) for each in around if each.is_relative_to(top))
+
+
+# Objects made before a collection of the youngest, such collections before one of those that it
+# left, and such before one of all that came since the last: some 100 000 objects, which took 6 ms.
+THRESHOLDS = 5_000, 2, 4
+
+
+def bound_collections() -> None:
+    """Makes garbage collections of this process short, however much it keeps.
+
+    Python 3.11's collector looks at all objects now and then, which takes 0.4 s a million, and
+    nothing else goes on meanwhile. From now on it looks at what has come since the last time. What
+    is still there then is kept apart: reference counts free it, and no later collection looks at
+    it. Lost are circles that become garbage later; in control and worker processes what lives long
+    is in none, or takes them apart at its end (3 000 launches, or 5 500 requests, left 9 objects
+    in such).
+    """
+    gc.freeze()
+    if _after not in gc.callbacks:
+        gc.callbacks.append(_after)
+    gc.set_threshold(*THRESHOLDS)
+    gc.enable()
+
+
+def _after(phase: str, info: dict[str, Any]) -> None:
+    if phase == "stop" and info["generation"] == 2:
+        gc.freeze()

@@ -13,11 +13,30 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
-from pie_py.wire.prefixes import MOST_PREFIXES
+FIRST = 512  # characters of the shortest beginning
+MOST_PREFIXES = 8
+FIRST_TOKENS = FIRST // 4  # that it is about
+
+
+def prefix_hashes(prompt: str) -> list[str]:
+    """Hashes of a text's beginnings, each twice as long as the one before, the shortest first; none
+    of a text that is shorter. By them launches are placed near what is cached of their prompts:
+    those with a beginning in common have the hashes in common that are not longer.
+    """
+    hashed, at = blake2b(digest_size=16), 0
+    hashes: list[str] = []
+    end = FIRST
+    while end <= len(prompt) and len(hashes) < MOST_PREFIXES:
+        hashed.update(prompt[at:end].encode("utf-8", "surrogatepass"))
+        hashes.append(hashed.hexdigest())
+        at, end = end, 2 * end
+    return hashes
+
 
 Value = TypeVar("Value")
 

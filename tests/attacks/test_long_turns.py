@@ -192,7 +192,7 @@ def test_no_session_holds_a_loop(both: tuple[Server, Gateway]) -> None:
 
 COLLECTED = """
 import gc
-from pie_py.config.collecting import bound_collections
+from pie_py.config.memory import bound_collections
 
 bound_collections()
 sizes = []

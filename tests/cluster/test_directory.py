@@ -32,7 +32,7 @@ from pie_cluster.wire.messages import (
     program_key,
 )
 from pie_control.errors import Refusal
-from pie_py.wire.prefixes import FIRST, MOST_PREFIXES, prefix_hashes
+from pie_py.wire.methods import FIRST, MOST_PREFIXES, prefix_hashes
 
 CHAT = PlacementRequest("ann", "chat")
 

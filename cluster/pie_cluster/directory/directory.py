@@ -34,7 +34,7 @@ from pie_cluster.wire.messages import (
 )
 from pie_control.errors import Refusal
 from pie_py.config.processes import LOAD_SECONDS
-from pie_py.wire.prefixes import FIRST_TOKENS
+from pie_py.wire.methods import FIRST_TOKENS
 
 START_SECONDS = LOAD_SECONDS + 60.0  # for a life to join that has begun; then it is forgotten
 LOST = "lost"  # the state of a node whose life is over, and none follows
@@ -47,7 +47,7 @@ class PlacementRequest(NamedTuple):
     Attributes:
         near: the id of an instance of the cluster, or the name of an export of the user.
         avoid: lives where it may not go, because an id is of one run there, or they refused it.
-        prefixes: hashes of its prompt's beginnings, as `pie_py.wire.prefixes` makes them.
+        prefixes: hashes of its prompt's beginnings, as `pie_py.wire.methods` makes them.
     """
 
     user: str

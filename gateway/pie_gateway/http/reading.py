@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from pie_gateway.problems import Problem, unsupported
 from pie_py.config.gateway import GatewayConfig
-from pie_py.wire.lines import one_line
+from pie_py.config.printable import one_line
 
 log = structlog.get_logger("pie.http")
 Body = TypeVar("Body", bound=msgspec.Struct)

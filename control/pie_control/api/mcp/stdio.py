@@ -40,8 +40,8 @@ from pydantic import ValidationError
 
 from pie_control.errors import ApiError
 from pie_py.config.mcp import McpServerConfig
+from pie_py.config.printable import one_line
 from pie_py.config.processes import GroupTime
-from pie_py.wire.lines import one_line
 
 log = structlog.get_logger("pie.mcp")
 
