@@ -49,7 +49,7 @@ LENGTHS = (1, 16, 129, 300, 5)  # of which two have several chunks
 COUNTS = (1, MOST_INPUTS, 1, 1, 2)  # inputs
 PROMPTS = (1, MOST_INPUTS + 1, 49, 140, 2)  # the same, of which some attend in tiles
 # Logits in float32; also where inputs of products are rounded to 16 bits.
-NEAR, NEAR_ROUNDED = 5e-4, 4e-3
+NEAR, NEAR_ROUNDED = 5e-4, 1e-2
 
 
 def near_here() -> float:
