@@ -1,6 +1,6 @@
 """Qwen 1.5 to 3.5 (Yang et al. 2024, 2025; Qwen 2025, 2026), dense and with experts.
 
-Of models that read images, the text; `qwen3_vl.py` serves those whose images are served.
+Of models that read images, the text.
 """
 
 from __future__ import annotations
