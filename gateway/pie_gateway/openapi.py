@@ -31,7 +31,8 @@ _MORE = {
 @cache
 def description() -> dict[str, Any]:
     """The description, OpenAPI 3.1."""
-    kinds = [kind for each in OPERATIONS for kind in (each.body, each.answer) if _has_schema(kind)]
+    kinds = [kind for each in OPERATIONS for kind in (each.body, each.answer)]
+    kinds = [kind for kind in kinds if kind not in (None, bytes, str)]
     kinds += {each.error for each in OPERATIONS}
     schemas, components = msgspec.json.schema_components(
         kinds, ref_template="#/components/schemas/{name}"
@@ -51,10 +52,6 @@ def description() -> dict[str, Any]:
         },
         "security": [{}, {"key": []}],
     }
-
-
-def _has_schema(kind: Any) -> bool:
-    return kind not in (None, bytes, str)
 
 
 def _operation(each: Operation, of_kind: dict[str, Any]) -> dict[str, Any]:

@@ -18,20 +18,11 @@ from pie_gateway.inferlets import instances, programs, running
 from pie_gateway.ollama import embedding as ollama_embedding
 from pie_gateway.ollama import generating
 from pie_gateway.ollama import models as ollama_models
+from pie_gateway.openai import models as served
 from pie_gateway.openai import stored, tokens
 from pie_gateway.openai.chat import chat_completions
 from pie_gateway.openai.completions import completions
 from pie_gateway.openai.embeddings import classify, embeddings, pooling, rerank, score
-from pie_gateway.openai.models import (
-    ModelCard,
-    ModelDone,
-    ModelList,
-    ModelRequest,
-    load,
-    model,
-    models,
-    unload,
-)
 from pie_gateway.openai.responses import input_tokens, responses
 from pie_gateway.problems import ErrorBody
 from pie_gateway.schemas import anthropic, chat, inferlets, ollama
@@ -106,11 +97,11 @@ _CARD = inferlets.InstanceCard
 _INSTANCE = "/v1/instances/{instance}"
 
 OPERATIONS = (
-    _get("/v1/models", models, ModelList, query=_MOST),
-    _get("/v1/models/{model:path}", model, ModelCard),
-    _get("/models", models, ModelList, query=_MOST),
-    _post("/models/load", load, ModelDone, ModelRequest),
-    _post("/models/unload", unload, ModelDone, ModelRequest, more=(409,)),
+    _get("/v1/models", served.models, served.ModelList, query=_MOST),
+    _get("/v1/models/{model:path}", served.model, served.ModelCard),
+    _get("/models", served.models, served.ModelList, query=_MOST),
+    _post("/models/load", served.load, served.ModelDone, served.ModelRequest),
+    _post("/models/unload", served.unload, served.ModelDone, served.ModelRequest, more=(409,)),
     _post(
         "/v1/chat/completions", chat_completions, chat.ChatAnswer, chat.ChatRequest, streams=True
     ),
@@ -191,8 +182,8 @@ OPERATIONS = (
         streams=True,
     ),
     _get("/api/version", ollama_models.version, ANY),
-    _get("/v1/library", programs.library, inferlets.LibraryList),
-    _get("/v1/programs", programs.programs, inferlets.ProgramList),
+    _get("/v1/library", programs.library, inferlets.Data[inferlets.LibraryCard]),
+    _get("/v1/programs", programs.programs, inferlets.Data[inferlets.ProgramCard]),
     _post(
         "/v1/programs",
         programs.upload,
@@ -210,7 +201,7 @@ OPERATIONS = (
     _post(
         "/v1/inferlets/{program}", running.run, inferlets.Run, inferlets.LaunchRequest, streams=True
     ),
-    _get("/v1/instances", instances.instances, inferlets.InstanceList, query=_LISTED),
+    _get("/v1/instances", instances.instances, inferlets.Data[_CARD], query=_LISTED),
     _post(
         "/v1/instances",
         instances.launch,

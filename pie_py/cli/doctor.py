@@ -98,7 +98,9 @@ def _toolchains() -> Iterator[Finding]:
     from pie_py.build.javascript import OLDEST_NODE, find_node
     from pie_py.build.rust import TARGET, check_compiler
 
-    yield Finding("Python to Wasm", "ok", f"componentize-py {_version('componentize-py')}")
+    yield Finding(
+        "Python to Wasm", "ok", f"componentize-py {importlib.metadata.version('componentize-py')}"
+    )
     try:
         if shutil.which("cargo") is None:
             raise BuildError("Cargo is not installed")
@@ -166,10 +168,6 @@ def _optional(what: str, module: str, mend: str) -> Finding:
     except ModuleNotFoundError:
         there = False
     return Finding(what, "ok", "installed") if there else Finding(what, "missing", "-", mend)
-
-
-def _version(package: str) -> str:
-    return importlib.metadata.version(package)
 
 
 LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (

@@ -18,18 +18,7 @@ from pie_gateway.http.answers import event, json_response, while_asked
 from pie_gateway.openai.building import Building
 from pie_gateway.openai.talk import Talk, prepare
 from pie_gateway.problems import Problem, headers_of
-from pie_gateway.schemas.anthropic import (
-    AnthropicError,
-    AnthropicFault,
-    AnthropicUsage,
-    Counted,
-    CountRequest,
-    MessagesAnswer,
-    MessagesRequest,
-    TextBlock,
-    ThinkingBlock,
-    ToolUseBlock,
-)
+from pie_gateway.schemas import anthropic
 
 _REASONS = {"length": "max_tokens", "tool_calls": "tool_use"}
 _KINDS = {413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
@@ -38,7 +27,7 @@ _KINDS = {413: "request_too_large", 503: "overloaded_error", 504: "timeout_error
 async def messages(exchange: Exchange) -> Response:
     """The next message of a conversation."""
     try:
-        asked = await exchange.read(MessagesRequest)
+        asked = await exchange.read(anthropic.MessagesRequest)
         if asked.thread is not None:
             why = "`thread`: conversations are not kept here, send all messages"
             raise Problem(400, why, param="thread", code="thread_unsupported_request")
@@ -52,9 +41,9 @@ async def messages(exchange: Exchange) -> Response:
 async def count_tokens(exchange: Exchange) -> Response:
     """The number of tokens of a conversation."""
     try:
-        wanted = await exchange.by_size(chat_request, await exchange.read(CountRequest))
+        wanted = await exchange.by_size(chat_request, await exchange.read(anthropic.CountRequest))
         talk = await prepare(exchange, wanted, "messages", None, counts=True)
-        return json_response(Counted((await while_asked(exchange, talk.prompt)).tokens))
+        return json_response(anthropic.Counted((await while_asked(exchange, talk.prompt)).tokens))
     except Problem as problem:
         return problem_answer(problem)
 
@@ -66,8 +55,8 @@ class _Message(Building):
 
     def __init__(self, name: str, talk: Talk) -> None:
         super().__init__(talk)
-        used = AnthropicUsage(0, 0)
-        self.answer = MessagesAnswer(name, talk.model, [], None, None, used)
+        used = anthropic.AnthropicUsage(0, 0)
+        self.answer = anthropic.MessagesAnswer(name, talk.model, [], None, None, used)
 
     def _begin(self, prompt: int) -> bytes:
         self.answer.usage.input_tokens = prompt
@@ -80,13 +69,13 @@ class _Message(Building):
 
     def _go_on(self, said: Said) -> bytes:
         match said, self.answer.content[-1]:
-            case Words(text), TextBlock() as block:
+            case Words(text), anthropic.TextBlock() as block:
                 block.text += text
                 delta = {"type": "text_delta", "text": text}
-            case Thought(text), ThinkingBlock() as block:
+            case Thought(text), anthropic.ThinkingBlock() as block:
                 block.thinking += text
                 delta = {"type": "thinking_delta", "thinking": text}
-            case Call(_, arguments), ToolUseBlock() as block:
+            case Call(_, arguments), anthropic.ToolUseBlock() as block:
                 block.input = msgspec.json.decode(arguments or "{}")
                 delta = {"type": "input_json_delta", "partial_json": arguments}
         return self._of_block("content_block_delta", delta=delta)
@@ -96,7 +85,7 @@ class _Message(Building):
 
     def _finish(self, end: End) -> bytes:
         answer, prompt = self.answer, self.answer.usage.input_tokens
-        answer.usage = AnthropicUsage(prompt - end.cached, end.tokens, end.cached)
+        answer.usage = anthropic.AnthropicUsage(prompt - end.cached, end.tokens, end.cached)
         answer.stop_reason = _REASONS.get(end.reason, "end_turn")
         if end.stop is not None:
             answer.stop_reason, answer.stop_sequence = "stop_sequence", end.stop
@@ -107,25 +96,25 @@ class _Message(Building):
         return _event(name, index=len(self.answer.content) - 1, **fields)
 
 
-def _empty(said: Said) -> TextBlock | ThinkingBlock | ToolUseBlock:
+def _empty(said: Said) -> anthropic.TextBlock | anthropic.ThinkingBlock | anthropic.ToolUseBlock:
     """The block that something said begins."""
     match said:
         case Words():
-            return TextBlock("")
+            return anthropic.TextBlock("")
         case Thought():
-            return ThinkingBlock("")
+            return anthropic.ThinkingBlock("")
         case Call(name, _):
-            return ToolUseBlock(f"toolu_{uuid.uuid4().hex[:24]}", name, {})
+            return anthropic.ToolUseBlock(f"toolu_{uuid.uuid4().hex[:24]}", name, {})
 
 
 def _event(name: str, **fields: Any) -> bytes:
     return event({"type": name, **fields}, name)
 
 
-def _error(problem: Problem) -> AnthropicError:
+def _error(problem: Problem) -> anthropic.AnthropicError:
     kind = _KINDS.get(problem.status, problem.kind if problem.status < 500 else "api_error")
     details = UNSET if problem.code is None else {"error_code": problem.code}
-    return AnthropicError(AnthropicFault(kind, problem.message, details))
+    return anthropic.AnthropicError(anthropic.AnthropicFault(kind, problem.message, details))
 
 
 def problem_answer(problem: Problem) -> Response:

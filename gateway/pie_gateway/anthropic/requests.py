@@ -6,38 +6,17 @@ import msgspec
 
 from pie_gateway.openai.conversation import merged_up
 from pie_gateway.problems import Problem, unsupported
-from pie_gateway.schemas.anthropic import (
-    AnthropicTool,
-    CountRequest,
-    ImageBlock,
-    RedactedBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-    Turn,
-)
+from pie_gateway.schemas import anthropic
+from pie_gateway.schemas import messages as openai
 from pie_gateway.schemas.chat import ChatRequest, Function, FunctionName, NamedTool, Tool
-from pie_gateway.schemas.messages import (
-    AssistantMessage,
-    CalledFunction,
-    ImageAddress,
-    ImagePart,
-    Message,
-    SystemMessage,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
 from pie_gateway.schemas.sampling import JsonSchema, NamedSchema, same
 
 
-def chat_request(asked: CountRequest) -> ChatRequest:
+def chat_request(asked: anthropic.CountRequest) -> ChatRequest:
     """The same request in OpenAI's words. Raises `Problem`: 400 naming what is wrong."""
-    messages: list[Message] = []
+    messages: list[openai.Message] = []
     if asked.system:
-        messages.append(SystemMessage(_text(asked.system)))
+        messages.append(openai.SystemMessage(_text(asked.system)))
     for at, turn in enumerate(asked.messages):
         messages += _TURNS[turn.role](turn, at)
     wanted = ChatRequest(
@@ -61,7 +40,7 @@ def chat_request(asked: CountRequest) -> ChatRequest:
     return wanted
 
 
-def _choose(asked: CountRequest, wanted: ChatRequest) -> None:
+def _choose(asked: anthropic.CountRequest, wanted: ChatRequest) -> None:
     choice = asked.tool_choice
     if choice is None:
         return
@@ -76,69 +55,78 @@ def _choose(asked: CountRequest, wanted: ChatRequest) -> None:
         wanted.tool_choice = "none" if choice.type == "none" else "auto"
 
 
-def _tool(asked: AnthropicTool) -> Tool:
+def _tool(asked: anthropic.AnthropicTool) -> Tool:
     schema = asked.input_schema
     if asked.input_examples:  # where JSON Schema has them
         schema = {**schema, "examples": asked.input_examples}
     return Tool(Function(asked.name, asked.description, schema, asked.strict))
 
 
-def _text(content: str | list[TextBlock]) -> str:
+def _text(content: str | list[anthropic.TextBlock]) -> str:
     return content if isinstance(content, str) else "\n".join(block.text for block in content)
 
 
-def _system(turn: Turn, at: int) -> list[Message]:
+def _system(turn: anthropic.Turn, at: int) -> list[openai.Message]:
     if isinstance(turn.content, str):
-        return [SystemMessage(turn.content)]
-    texts = [block for block in turn.content if isinstance(block, TextBlock)]
+        return [openai.SystemMessage(turn.content)]
+    texts = [block for block in turn.content if isinstance(block, anthropic.TextBlock)]
     if len(texts) < len(turn.content):
         raise _misplaced(at, "system")
-    return [SystemMessage(_text(texts))]
+    return [openai.SystemMessage(_text(texts))]
 
 
-def _user(turn: Turn, at: int) -> list[Message]:
+def _user(turn: anthropic.Turn, at: int) -> list[openai.Message]:
     """The user's words, after the results of calls."""
     if isinstance(turn.content, str):
-        return [UserMessage(turn.content)]
-    results: list[Message] = []
-    parts: list[TextPart | ImagePart] = []
+        return [openai.UserMessage(turn.content)]
+    results: list[openai.Message] = []
+    parts: list[openai.TextPart | openai.ImagePart] = []
     for block in turn.content:
         match block:
-            case TextBlock(text):
-                parts.append(TextPart(text))
-            case ImageBlock():
+            case anthropic.TextBlock(text):
+                parts.append(openai.TextPart(text))
+            case anthropic.ImageBlock():
                 parts.append(_image(block))
-            case ToolResultBlock(call, str(text)):
-                results.append(ToolMessage(text, call))
-            case ToolResultBlock(call, given):  # templates look for images in the user's messages
-                texts = [block for block in given if isinstance(block, TextBlock)]
-                results.append(ToolMessage(_text(texts), call))
-                parts += [_image(block) for block in given if isinstance(block, ImageBlock)]
+            case anthropic.ToolResultBlock(call, str(text)):
+                results.append(openai.ToolMessage(text, call))
+            case anthropic.ToolResultBlock(
+                call, given
+            ):  # templates look for images in the user's messages
+                texts = [block for block in given if isinstance(block, anthropic.TextBlock)]
+                results.append(openai.ToolMessage(_text(texts), call))
+                parts += [
+                    _image(block) for block in given if isinstance(block, anthropic.ImageBlock)
+                ]
             case _:
                 raise _misplaced(at, "user")
-    return [*results, UserMessage(parts)] if parts or not results else results
+    return [*results, openai.UserMessage(parts)] if parts or not results else results
 
 
-def _image(block: ImageBlock) -> ImagePart:
-    return ImagePart(ImageAddress(f"data:{block.source.media_type};base64,{block.source.data}"))
+def _image(block: anthropic.ImageBlock) -> openai.ImagePart:
+    return openai.ImagePart(
+        openai.ImageAddress(f"data:{block.source.media_type};base64,{block.source.data}")
+    )
 
 
-def _assistant(turn: Turn, at: int) -> list[Message]:
+def _assistant(turn: anthropic.Turn, at: int) -> list[openai.Message]:
     if isinstance(turn.content, str):
-        return [AssistantMessage(turn.content)]
-    message = AssistantMessage("")
+        return [openai.AssistantMessage(turn.content)]
+    message = openai.AssistantMessage("")
     texts: list[str] = []
     for block in turn.content:
         match block:
-            case TextBlock(text):
+            case anthropic.TextBlock(text):
                 texts.append(text)
-            case ThinkingBlock(thought):
+            case anthropic.ThinkingBlock(thought):
                 message.reasoning_content = (message.reasoning_content or "") + thought
-            case ToolUseBlock(call, name, given):
+            case anthropic.ToolUseBlock(call, name, given):
                 arguments = msgspec.json.encode(given).decode()
                 calls = message.tool_calls or []
-                message.tool_calls = [*calls, ToolCall(call, CalledFunction(name, arguments))]
-            case RedactedBlock():
+                message.tool_calls = [
+                    *calls,
+                    openai.ToolCall(call, openai.CalledFunction(name, arguments)),
+                ]
+            case anthropic.RedactedBlock():
                 pass
             case _:
                 raise _misplaced(at, "assistant")

@@ -12,15 +12,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from pie_gateway.backend.job import (
-    EmbeddingJob,
-    End,
-    Event,
-    Job,
-    Piece,
-    Prompt,
-    decode_event,
-)
+from pie_gateway.backend import job as jobs
 from pie_gateway.problems import Problem, of_client
 from pie_py.client import ClientError, Instance, RpcError
 from pie_py.client.errors import RequestTooLarge
@@ -37,13 +29,13 @@ class Observer:
     def launched(self, instance: str) -> None:
         """Its instance runs."""
 
-    def prompt(self, event: Prompt) -> None:
+    def prompt(self, event: jobs.Prompt) -> None:
         """The prompt has been read."""
 
-    def piece(self, event: Piece) -> None:
+    def piece(self, event: jobs.Piece) -> None:
         """A choice goes on."""
 
-    def end(self, event: End) -> None:
+    def end(self, event: jobs.End) -> None:
         """A choice has ended."""
 
     def over(self, instance: str) -> None:
@@ -61,7 +53,7 @@ class Generation:
     def __init__(
         self,
         launch: Callable[[str], Awaitable[Instance]],
-        job: Job | EmbeddingJob,
+        job: jobs.Job | jobs.EmbeddingJob,
         images: Sequence[bytes],
         field: str = "messages",
         *,
@@ -71,9 +63,9 @@ class Generation:
         request's field that has the prompt, and whether nothing but its answer is left of it.
         """
         self._launch, self._field = launch, field
-        self._is_whole = is_pure and not (isinstance(job, Job) and job.stream)
+        self._is_whole = is_pure and not (isinstance(job, jobs.Job) and job.stream)
         self._argument = ""
-        self._ahead: deque[Event] = deque()  # read and not taken yet
+        self._ahead: deque[jobs.Event] = deque()  # read and not taken yet
         self._job = job
         self._images = images
         self._instance: Instance | None = None
@@ -109,14 +101,14 @@ class Generation:
     ) -> None:
         await self._end()
 
-    async def prompt(self, *, alone: bool = False) -> Prompt:
+    async def prompt(self, *, alone: bool = False) -> jobs.Prompt:
         """The first event; what follows is not read if it is wanted `alone`. Raises `Problem`: the
         instance has failed before.
         """
         for left in reversed(range(TRIES)):
             try:
                 event = await self._next()
-                if not isinstance(event, Prompt):
+                if not isinstance(event, jobs.Prompt):
                     raise _misspoken(f"it begins with {type(event).__name__}")
                 for observer in self.observers:
                     observer.prompt(event)
@@ -133,7 +125,7 @@ class Generation:
                 raise of_client(error) from None
         raise AssertionError("the last try returns or raises")
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncIterator[jobs.Event]:
         """The events that follow. Raises `Problem`: the instance fails."""
         while self._ahead:
             yield self._ahead.popleft()
@@ -141,12 +133,12 @@ class Generation:
             async for event in self._rest():
                 yield event
 
-    async def _rest(self) -> AsyncIterator[Event]:
+    async def _rest(self) -> AsyncIterator[jobs.Event]:
         while (event := await self._next()) is not None:
             for observer in self.observers:
-                if isinstance(event, Piece):
+                if isinstance(event, jobs.Piece):
                     observer.piece(event)
-                elif isinstance(event, End):
+                elif isinstance(event, jobs.End):
                     observer.end(event)
             yield event
 
@@ -159,7 +151,7 @@ class Generation:
                     return  # it has ended, and its result says why
                 raise
 
-    async def _next(self) -> Event | None:
+    async def _next(self) -> jobs.Event | None:
         assert self._instance is not None
         try:
             message = await self._instance.receive()
@@ -169,7 +161,7 @@ class Generation:
         except ClientError as error:
             raise of_client(error, self._field) from None
         try:
-            event: Event = decode_event(message)
+            event: jobs.Event = jobs.decode_event(message)
             return event
         except msgspec.DecodeError as error:
             raise _misspoken(str(error)) from None
@@ -187,7 +179,7 @@ async def _at_once(work: Callable[..., Any], *arguments: Any) -> Any:
     return work(*arguments)
 
 
-def _argument(job: Job | EmbeddingJob) -> str:
+def _argument(job: jobs.Job | jobs.EmbeddingJob) -> str:
     """Raises `RequestTooLarge`, before it is packed for nothing."""
     encoded = msgspec.json.encode(job)
     if len(encoded) > 4 * MAX_ARGUMENT_BYTES:  # as many characters, at least
@@ -209,7 +201,7 @@ def _misspoken(why: str) -> Problem:
 
 async def merged(
     generations: Sequence[Generation], choices: int
-) -> AsyncGenerator[tuple[int, Event], None]:
+) -> AsyncGenerator[tuple[int, jobs.Event], None]:
     """Launches generations and yields their events, each with the number of its generation.
 
     The choices of generation `i` are counted from `i * choices`. Instances end with the generator.
@@ -221,7 +213,7 @@ async def merged(
             async for event in generation.events():
                 yield 0, event
         return
-    queue: asyncio.Queue[tuple[int, Event | Exception | None]] = asyncio.Queue(EVENTS_AHEAD)
+    queue: asyncio.Queue[tuple[int, jobs.Event | Exception | None]] = asyncio.Queue(EVENTS_AHEAD)
 
     async def read(number: int, generation: Generation) -> None:
         try:
@@ -243,7 +235,7 @@ async def merged(
             if item is None:
                 running -= 1
                 continue
-            if isinstance(item, Piece | End):
+            if isinstance(item, jobs.Piece | jobs.End):
                 item.choice += number * choices
             yield number, item
     finally:

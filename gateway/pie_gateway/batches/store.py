@@ -36,10 +36,6 @@ class StoredFile(msgspec.Struct):
     status: Literal["processed"] = "processed"
 
 
-def _no_requests() -> dict[str, int]:
-    return {"total": 0, "completed": 0, "failed": 0}
-
-
 class Batch(msgspec.Struct):
     """A batch; times are seconds since 1970."""
 
@@ -50,7 +46,9 @@ class Batch(msgspec.Struct):
     created_at: int
     expires_at: int
     status: str = "validating"
-    request_counts: dict[str, int] = msgspec.field(default_factory=_no_requests)
+    request_counts: dict[str, int] = msgspec.field(
+        default_factory=lambda: {"total": 0, "completed": 0, "failed": 0}
+    )
     errors: dict[str, Any] | None = None
     output_file_id: str | None = None
     error_file_id: str | None = None

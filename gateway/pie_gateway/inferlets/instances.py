@@ -11,34 +11,19 @@ from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, stream_response, while_asked
 from pie_gateway.inferlets.running import events_of, failed_end, of_path
 from pie_gateway.problems import Problem, asked
-from pie_gateway.schemas.inferlets import (
-    BranchRequest,
-    CallList,
-    DetachedRequest,
-    Done,
-    Ended,
-    InstanceCard,
-    InstanceList,
-    JournalCall,
-    Killed,
-    Launched,
-    Log,
-    MessageRequest,
-    ServerInfo,
-    Trace,
-)
+from pie_gateway.schemas import inferlets
 from pie_py.client import InferletFailed
 
 
 async def instances(exchange: Exchange) -> Response:
     """The user's instances; with `all=true` those that ended lately, too."""
     found = await asked(exchange.backend.client.instances(ended=exchange.flag("all")))
-    return json_response(InstanceList(msgspec.convert(found, list[InstanceCard])))
+    return json_response(inferlets.Data(msgspec.convert(found, list[inferlets.InstanceCard])))
 
 
 async def launch(exchange: Exchange) -> Response:
     """Launches an instance that lives without a client; its events are read later."""
-    wanted = await exchange.read(DetachedRequest)
+    wanted = await exchange.read(inferlets.DetachedRequest)
     backend = exchange.backend
     instance = await while_asked(
         exchange,
@@ -51,7 +36,7 @@ async def launch(exchange: Exchange) -> Response:
         ),
     )
     exchange.instance_launched(instance.id)
-    return json_response(Launched(instance.id), 201)
+    return json_response(inferlets.Launched(instance.id), 201)
 
 
 async def instance(exchange: Exchange) -> Response:
@@ -59,7 +44,7 @@ async def instance(exchange: Exchange) -> Response:
     wanted = of_path(exchange)
     for each in await asked(exchange.backend.client.instances(ended=True)):
         if each["id"] == wanted:
-            return json_response(msgspec.convert(each, InstanceCard))
+            return json_response(msgspec.convert(each, inferlets.InstanceCard))
     raise Problem(404, f"no instance is called {wanted[:200]!r}", code="not_found")
 
 
@@ -67,44 +52,50 @@ async def calls(exchange: Exchange) -> Response:
     """The calls in the journal of a durable instance, alive or ended, from number `after` on."""
     after = exchange.number("after")
     found = await asked(exchange.backend.client.calls(of_path(exchange), after))
-    return json_response(CallList(msgspec.convert(found, list[JournalCall]), after + len(found)))
+    return json_response(
+        inferlets.CallList(msgspec.convert(found, list[inferlets.JournalCall]), after + len(found))
+    )
 
 
 async def branch(exchange: Exchange) -> Response:
     """Starts an instance that has lived as a durable one, alive or ended, up to a call; its events
     are read later.
     """
-    wanted = await exchange.read(BranchRequest)
+    wanted = await exchange.read(inferlets.BranchRequest)
     client, identity = exchange.backend.client, of_path(exchange)
     made = client.branch(identity, wanted.call, program=wanted.program, args=wanted.args)
     instance = await asked(made)
     await asked(instance.detach())
     exchange.instance_launched(instance.id)
-    return json_response(Launched(instance.id), 201)
+    return json_response(inferlets.Launched(instance.id), 201)
 
 
 async def kill(exchange: Exchange) -> Response:
     """Ends an instance."""
-    return json_response(Killed(await asked(exchange.backend.client.kill(of_path(exchange)))))
+    return json_response(
+        inferlets.Killed(await asked(exchange.backend.client.kill(of_path(exchange))))
+    )
 
 
 async def send(exchange: Exchange) -> Response:
     """Sends a message to an instance; waits while its mailbox is full."""
-    wanted = await exchange.read(MessageRequest)
+    wanted = await exchange.read(inferlets.MessageRequest)
     given = wanted.text if wanted.text is not None else wanted.base64
     if given is None or (wanted.text is not None and wanted.base64 is not None):
         raise Problem(400, "`text` or `base64` is the message", param="text")
     client, identity = exchange.backend.client, of_path(exchange)
     await while_asked(exchange, lambda: asked(client.send(identity, given)))
-    return json_response(Done())
+    return json_response(inferlets.Done())
 
 
 async def result(exchange: Exchange) -> Response:
     """Waits for an instance's end."""
 
-    async def wait() -> Ended:
+    async def wait() -> inferlets.Ended:
         try:
-            return Ended("finished", await exchange.backend.client.result(of_path(exchange)))
+            return inferlets.Ended(
+                "finished", await exchange.backend.client.result(of_path(exchange))
+            )
         except InferletFailed as error:
             return failed_end(error)
 
@@ -114,7 +105,7 @@ async def result(exchange: Exchange) -> Response:
 async def log(exchange: Exchange) -> Response:
     """The log of an instance, from line number `after` on."""
     found = await asked(exchange.backend.client.logs(of_path(exchange), exchange.number("after")))
-    return json_response(msgspec.convert(found, Log))
+    return json_response(msgspec.convert(found, inferlets.Log))
 
 
 async def trace(exchange: Exchange) -> Response:
@@ -122,7 +113,7 @@ async def trace(exchange: Exchange) -> Response:
     as far as the server still has them.
     """
     found = await asked(exchange.backend.client.trace(of_path(exchange), exchange.number("after")))
-    return json_response(msgspec.convert(found, Trace))
+    return json_response(msgspec.convert(found, inferlets.Trace))
 
 
 async def events(exchange: Exchange) -> Response:
@@ -139,7 +130,7 @@ async def _events(exchange: Exchange) -> AsyncGenerator[bytes, None]:
 async def server(exchange: Exchange) -> Response:
     """Versions, load and limits."""
     found = await asked(exchange.backend.client.server_info())
-    return json_response(msgspec.convert(found, ServerInfo))
+    return json_response(msgspec.convert(found, inferlets.ServerInfo))
 
 
 async def stats(exchange: Exchange) -> Response:

@@ -9,13 +9,7 @@ from starlette.responses import Response
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, while_asked
 from pie_gateway.problems import Problem, asked
-from pie_gateway.schemas.inferlets import (
-    LibraryCard,
-    LibraryList,
-    ProgramCard,
-    ProgramList,
-    Removed,
-)
+from pie_gateway.schemas import inferlets
 from pie_py.build.library import library as shipped
 from pie_py.build.library import library_source
 
@@ -23,14 +17,14 @@ from pie_py.build.library import library_source
 async def programs(exchange: Exchange) -> Response:
     """The user's programs, oldest first."""
     found = await asked(exchange.backend.client.programs())
-    return json_response(ProgramList(msgspec.convert(found, list[ProgramCard])))
+    return json_response(inferlets.Data(msgspec.convert(found, list[inferlets.ProgramCard])))
 
 
 async def library(exchange: Exchange) -> Response:
     """The library's programs in Python, which run without an upload."""
     rows = await to_thread.run_sync(lambda: list(shipped()))
     found = [row for row in rows if library_source(row["name"]) is not None]
-    return json_response(LibraryList(msgspec.convert(found, list[LibraryCard])))
+    return json_response(inferlets.Data(msgspec.convert(found, list[inferlets.LibraryCard])))
 
 
 async def upload(exchange: Exchange) -> Response:
@@ -65,12 +59,12 @@ async def remove(exchange: Exchange) -> Response:
             exchange.request.path_params["program"], force=exchange.flag("force")
         )
     )
-    return json_response(Removed(msgspec.convert(removed, list[ProgramCard])))
+    return json_response(inferlets.Removed(msgspec.convert(removed, list[inferlets.ProgramCard])))
 
 
-async def _card(exchange: Exchange, name: str) -> ProgramCard:
+async def _card(exchange: Exchange, name: str) -> inferlets.ProgramCard:
     found = await asked(exchange.backend.client.programs())
     for each in reversed(found):  # the newest of a name
         if name in (each["hash"], each["name"]):
-            return msgspec.convert(each, ProgramCard)
+            return msgspec.convert(each, inferlets.ProgramCard)
     raise Problem(404, f"no program is called {name[:200]!r}", code="not_found")

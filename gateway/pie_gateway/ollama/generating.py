@@ -23,22 +23,14 @@ from pie_gateway.openai.infill import fill_in
 from pie_gateway.openai.talk import Talk, prepare
 from pie_gateway.problems import Problem
 from pie_gateway.problems import asked as asked_for
-from pie_gateway.schemas.ollama import (
-    OllamaCall,
-    OllamaChatRequest,
-    OllamaChunk,
-    OllamaFunction,
-    OllamaGenerateRequest,
-    OllamaMessage,
-    OllamaRequest,
-)
+from pie_gateway.schemas import ollama
 
 
 async def chat(exchange: Exchange) -> Response:
     """The next message of a conversation."""
-    asked = await exchange.read(OllamaChatRequest)
+    asked = await exchange.read(ollama.OllamaChatRequest)
     if not asked.messages:
-        return await _loaded(exchange, asked, OllamaMessage("assistant"))
+        return await _loaded(exchange, asked, ollama.OllamaMessage("assistant"))
     wanted = await exchange.by_size(chat_request, asked)
     talk = await prepare(exchange, wanted, effort_field="think", clamp=True)
     await keep(exchange, asked.model, asked.keep_alive)
@@ -47,7 +39,7 @@ async def chat(exchange: Exchange) -> Response:
 
 async def generate(exchange: Exchange) -> Response:
     """The text that follows a prompt."""
-    asked = await exchange.read(OllamaGenerateRequest)
+    asked = await exchange.read(ollama.OllamaGenerateRequest)
     if not asked.prompt:
         return await _loaded(exchange, asked, None)
     wanted = generate_request(asked)
@@ -75,7 +67,7 @@ async def keep(exchange: Exchange, model: str, keep_alive: str | float | None) -
 
 
 async def _loaded(
-    exchange: Exchange, asked: OllamaRequest, message: OllamaMessage | None
+    exchange: Exchange, asked: ollama.OllamaRequest, message: ollama.OllamaMessage | None
 ) -> Response:
     """The answer to a request that only wants the model loaded, or, kept for no time, unloaded."""
     catalog, reason = exchange.backend.catalog, "load"
@@ -87,7 +79,7 @@ async def _loaded(
     else:
         await catalog.load(found)
         await keep(exchange, asked.model, asked.keep_alive)
-    chunk = OllamaChunk(model=found.id, created_at=_now(), done=True, done_reason=reason)
+    chunk = ollama.OllamaChunk(model=found.id, created_at=_now(), done=True, done_reason=reason)
     chunk.message, chunk.response = message, None if message is not None else ""
     return json_response(chunk)
 
@@ -118,7 +110,7 @@ class _Answer:
             else:
                 yield _line(self._chunk(part, done=False))
 
-    async def _whole(self) -> OllamaChunk:
+    async def _whole(self) -> ollama.OllamaChunk:
         said: list[Said] = []
         async for part in self._parts():
             if isinstance(part, End):
@@ -137,7 +129,7 @@ class _Answer:
             if isinstance(part.event, End):
                 yield part.event
 
-    def _last(self, end: End, said: list[Said]) -> OllamaChunk:
+    def _last(self, end: End, said: list[Said]) -> ollama.OllamaChunk:
         now = time.perf_counter_ns()
         chunk = self._chunk(*said, done=True)
         chunk.done_reason = "length" if end.reason == "length" else "stop"
@@ -148,20 +140,22 @@ class _Answer:
         chunk.eval_count, chunk.eval_duration = end.tokens, now - self._read
         return chunk
 
-    def _chunk(self, *said: Said, done: bool) -> OllamaChunk:
-        chunk = OllamaChunk(model=self._talk.model, created_at=_now(), done=done)
+    def _chunk(self, *said: Said, done: bool) -> ollama.OllamaChunk:
+        chunk = ollama.OllamaChunk(model=self._talk.model, created_at=_now(), done=done)
         text = "".join(each.text for each in said if isinstance(each, Words))
         thought = "".join(each.text for each in said if isinstance(each, Thought)) or None
         if not self._is_chat:
             chunk.response, chunk.thinking = text, thought
             return chunk
         calls = [_call(each) for each in said if isinstance(each, Call)]
-        chunk.message = OllamaMessage("assistant", text, thought, tool_calls=calls or None)
+        chunk.message = ollama.OllamaMessage("assistant", text, thought, tool_calls=calls or None)
         return chunk
 
 
-def _call(call: Call) -> OllamaCall:
-    return OllamaCall(OllamaFunction(call.name, msgspec.json.decode(call.arguments or "{}")))
+def _call(call: Call) -> ollama.OllamaCall:
+    return ollama.OllamaCall(
+        ollama.OllamaFunction(call.name, msgspec.json.decode(call.arguments or "{}"))
+    )
 
 
 def _line(value: Any) -> bytes:

@@ -18,16 +18,7 @@ from pie_gateway.http.reading import encode
 from pie_gateway.ollama.requests import FOREVER
 from pie_gateway.openai.models import WHEN
 from pie_gateway.problems import Problem
-from pie_gateway.schemas.ollama import (
-    OllamaDetails,
-    OllamaError,
-    OllamaModel,
-    OllamaModels,
-    OllamaPulling,
-    OllamaPullRequest,
-    OllamaShown,
-    OllamaShowRequest,
-)
+from pie_gateway.schemas import ollama
 from pie_py import __version__
 from pie_py.config.model import EMBEDDED_MODEL
 from pie_py.config.processes import python_command
@@ -40,7 +31,9 @@ PROGRESS_SECONDS = 0.25
 
 async def tags(exchange: Exchange) -> Response:
     """The models that are served."""
-    return json_response(OllamaModels([one for one, _ in await _listed(exchange, FRESH_SECONDS)]))
+    return json_response(
+        ollama.OllamaModels([one for one, _ in await _listed(exchange, FRESH_SECONDS)])
+    )
 
 
 async def loaded(exchange: Exchange) -> Response:
@@ -52,29 +45,31 @@ async def loaded(exchange: Exchange) -> Response:
                 left = timedelta(seconds=min(described["idle_seconds"], FOREVER))
                 model.expires_at = (datetime.now(UTC) + left).isoformat()
             found.append(model)
-    return json_response(OllamaModels(found))
+    return json_response(ollama.OllamaModels(found))
 
 
-async def _listed(exchange: Exchange, age: float) -> list[tuple[OllamaModel, dict[str, Any]]]:
+async def _listed(
+    exchange: Exchange, age: float
+) -> list[tuple[ollama.OllamaModel, dict[str, Any]]]:
     catalog = exchange.backend.catalog
     found = []
     for name in await catalog.names(age):
         described = await catalog.describe(name.model)
         digest = hashlib.sha256(name.id.encode()).hexdigest()  # clients want one; it tells no bytes
         size = described.get("bytes", 0)
-        one = OllamaModel(name.id, name.id, WHEN, size, digest, _details(described))
+        one = ollama.OllamaModel(name.id, name.id, WHEN, size, digest, _details(described))
         found.append((one, described))
     return found
 
 
 async def show(exchange: Exchange) -> Response:
     """The facts of a model."""
-    asked = await exchange.read(OllamaShowRequest)
+    asked = await exchange.read(ollama.OllamaShowRequest)
     backend = exchange.backend
     name = await backend.catalog.look_up(asked.model or asked.name or "")
     model = await backend.catalog.describe(name.model)
     if "architecture" not in model:  # it was not loaded yet, and clients ask this of all models
-        return json_response(OllamaShown(_details(model), {}, ["completion"]))
+        return json_response(ollama.OllamaShown(_details(model), {}, ["completion"]))
     words = await backend.vocabulary(name.model)
     family = _details(model).family
     info: dict[str, Any] = {
@@ -87,12 +82,12 @@ async def show(exchange: Exchange) -> Response:
     can = ["completion", "tools"]
     can += ["vision"] if model["image_place"] else []
     can += ["thinking"] if words.arguments & {"enable_thinking", "reasoning_effort"} else []
-    return json_response(OllamaShown(_details(model), info, can))
+    return json_response(ollama.OllamaShown(_details(model), info, can))
 
 
 async def pull(exchange: Exchange) -> Response:
     """Brings the files of a model that may be served onto the server's machine; for operators."""
-    asked = await exchange.read(OllamaPullRequest)
+    asked = await exchange.read(ollama.OllamaPullRequest)
     if not exchange.is_operator:
         raise Problem(403, f"{exchange.user} is no operator, who alone pulls models")
     catalog = exchange.backend.catalog
@@ -105,15 +100,15 @@ async def pull(exchange: Exchange) -> Response:
         answer.headers["content-type"] = NDJSON
         return answer
 
-    async def whole() -> OllamaPulling:
+    async def whole() -> ollama.OllamaPulling:
         return [part async for part in parts][-1]
 
     return json_response(await while_asked(exchange, whole))
 
 
-async def _pulled(source: str) -> AsyncGenerator[OllamaPulling, None]:
+async def _pulled(source: str) -> AsyncGenerator[ollama.OllamaPulling, None]:
     """How far a model's files are, until they are here; `pie-py pull` brings them."""
-    yield OllamaPulling("pulling manifest")
+    yield ollama.OllamaPulling("pulling manifest")
     if source != EMBEDDED_MODEL:
         model = PACKAGED.get(source)
         facts = () if model is None else (f"sha256:{model.sha256}", model.size)
@@ -129,17 +124,17 @@ async def _pulled(source: str) -> AsyncGenerator[OllamaPulling, None]:
                         said = (said + part)[-4096:]
                     await process.wait()
                 got = () if model is None else (received(model),)
-                yield OllamaPulling(f"pulling {source}", *facts, *got)
+                yield ollama.OllamaPulling(f"pulling {source}", *facts, *got)
         if process.returncode:
             text = said.decode(errors="replace").strip().rpartition("error: ")[2]
             raise Problem(502, f"{source} cannot be pulled: {text}", code="pull_failed")
-        yield OllamaPulling("verifying sha256 digest")
-    yield OllamaPulling("success")
+        yield ollama.OllamaPulling("verifying sha256 digest")
+    yield ollama.OllamaPulling("success")
 
 
 def problem_line(problem: Problem) -> bytes:
     """An error in a stream."""
-    return encode(OllamaError(problem.message)) + b"\n"
+    return encode(ollama.OllamaError(problem.message)) + b"\n"
 
 
 async def version(exchange: Exchange) -> Response:
@@ -147,8 +142,8 @@ async def version(exchange: Exchange) -> Response:
     return json_response({"version": __version__})
 
 
-def _details(model: dict[str, Any]) -> OllamaDetails:
+def _details(model: dict[str, Any]) -> ollama.OllamaDetails:
     family = model.get("architecture", "").partition("For")[0].lower()
     bits = model.get("few_bits")
     level = f"{min(bits)} bits" if bits else model.get("quantized") or model.get("dtype", "")
-    return OllamaDetails("pie_py", family, [family], "", level)
+    return ollama.OllamaDetails("pie_py", family, [family], "", level)

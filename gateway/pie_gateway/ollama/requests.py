@@ -8,19 +8,8 @@ import msgspec
 
 from pie_gateway.http.reading import convert
 from pie_gateway.problems import Problem
+from pie_gateway.schemas import messages as schema
 from pie_gateway.schemas.chat import ChatRequest, ServerTools, Tool
-from pie_gateway.schemas.messages import (
-    AssistantMessage,
-    CalledFunction,
-    ImageAddress,
-    ImagePart,
-    Message,
-    SystemMessage,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
 from pie_gateway.schemas.ollama import (
     OllamaChatRequest,
     OllamaGenerateRequest,
@@ -85,27 +74,27 @@ def _request(
     return wanted
 
 
-def _messages(given: list[OllamaMessage]) -> list[Message]:
+def _messages(given: list[OllamaMessage]) -> list[schema.Message]:
     """Messages; a result belongs to the call before it that has none yet, as Ollama has no ids."""
-    messages: list[Message] = []
+    messages: list[schema.Message] = []
     waiting: list[str] = []
     for at, each in enumerate(given):
         match each.role:
             case "system":
-                messages.append(SystemMessage(each.content))
+                messages.append(schema.SystemMessage(each.content))
             case "user":
                 images = [_image(data) for data in each.images or []]
-                text = TextPart(each.content)
-                messages.append(UserMessage([text, *images] if images else each.content))
+                text = schema.TextPart(each.content)
+                messages.append(schema.UserMessage([text, *images] if images else each.content))
             case "tool":
                 own = each.tool_call_id or (waiting.pop(0) if waiting else f"call_{at}")
-                messages.append(ToolMessage(each.content, own, each.tool_name))
+                messages.append(schema.ToolMessage(each.content, own, each.tool_name))
             case "assistant":
-                message = AssistantMessage(each.content, reasoning_content=each.thinking)
+                message = schema.AssistantMessage(each.content, reasoning_content=each.thinking)
                 message.tool_calls = [
-                    ToolCall(
+                    schema.ToolCall(
                         call.id or f"call_{at}_{number}",
-                        CalledFunction(
+                        schema.CalledFunction(
                             call.function.name,
                             msgspec.json.encode(call.function.arguments).decode(),
                         ),
@@ -117,6 +106,6 @@ def _messages(given: list[OllamaMessage]) -> list[Message]:
     return messages
 
 
-def _image(data: str) -> ImagePart:
+def _image(data: str) -> schema.ImagePart:
     kind = "png" if data.startswith(_PNG) else "jpeg"
-    return ImagePart(ImageAddress(f"data:image/{kind};base64,{data}"))
+    return schema.ImagePart(schema.ImageAddress(f"data:image/{kind};base64,{data}"))

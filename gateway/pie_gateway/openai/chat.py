@@ -18,24 +18,14 @@ from pie_gateway.openai import asynchronous
 from pie_gateway.openai.choices import Whole, chat_logprobs, prompt_logprobs
 from pie_gateway.openai.sampling import stream_options
 from pie_gateway.openai.talk import Part, Talk, prepare
-from pie_gateway.schemas.chat import (
-    AnswerMessage,
-    ChatAnswer,
-    ChatChoice,
-    ChatChunk,
-    ChatRequest,
-    ChunkChoice,
-    Delta,
-    FunctionDelta,
-    ToolCallDelta,
-)
+from pie_gateway.schemas import chat
 from pie_gateway.schemas.messages import CalledFunction, ToolCall
 from pie_gateway.schemas.sampling import StreamOptions, usage
 
 
 async def chat_completions(exchange: Exchange) -> Response:
     """The next message of a conversation."""
-    asked = await exchange.read(ChatRequest)
+    asked = await exchange.read(chat.ChatRequest)
     usage_told = stream_options(asked)
     answer = _Answer(f"chatcmpl-{exchange.id}", await _prepared(exchange, asked))
     if asked.stream:
@@ -43,7 +33,7 @@ async def chat_completions(exchange: Exchange) -> Response:
     return json_response(await while_asked(exchange, answer.whole))
 
 
-async def _prepared(exchange: Exchange, asked: ChatRequest) -> Talk:
+async def _prepared(exchange: Exchange, asked: chat.ChatRequest) -> Talk:
     if asked.model.startswith(asynchronous.PREFIX):
         return await asynchronous.prepare(exchange, asked)
     return await prepare(exchange, asked)
@@ -58,11 +48,11 @@ class _Answer:
         self._job = talk.job
         self._created = int(time.time())
 
-    async def whole(self) -> ChatAnswer:
+    async def whole(self) -> chat.ChatAnswer:
         """All of it at once."""
         prompt = Prompt(0)
         wholes = [Whole() for _ in range(self._job.choices)]
-        messages = [AnswerMessage("") for _ in wholes]
+        messages = [chat.AnswerMessage("") for _ in wholes]
         async for part in self._talk.parts():
             if isinstance(part, Prompt):
                 prompt = part
@@ -74,7 +64,7 @@ class _Answer:
         tokens = sum(whole.tokens for whole in wholes)
         cached = sum(whole.cached for whole in wholes)
         most = self._job.prompt_logprobs
-        return ChatAnswer(
+        return chat.ChatAnswer(
             self._id,
             self._created,
             self._talk.model,
@@ -86,13 +76,13 @@ class _Answer:
             else prompt_logprobs(prompt, self._talk.words, most),
         )
 
-    def _choice(self, at: int, choice: tuple[Whole, AnswerMessage]) -> ChatChoice:
+    def _choice(self, at: int, choice: tuple[Whole, chat.AnswerMessage]) -> chat.ChatChoice:
         whole, message = choice
         if message.tool_calls:
             message.content = message.content or None
         logprobs = chat_logprobs(whole.piece, self._talk.words) if self._job.logprobs else None
         ids = whole.ids if self._job.ids else UNSET
-        return ChatChoice(at, message, whole.reason, logprobs, whole.stop, ids)
+        return chat.ChatChoice(at, message, whole.reason, logprobs, whole.stop, ids)
 
     async def stream(self, told: StreamOptions) -> AsyncGenerator[bytes, None]:
         """Its parts as server-sent events; the first one only once text comes."""
@@ -109,7 +99,9 @@ class _Answer:
                 cached += each.cached
             if each.choice not in calls:
                 calls[each.choice] = 0
-                begun = self._chunk([ChunkChoice(each.choice, Delta(role="assistant", content=""))])
+                begun = self._chunk(
+                    [chat.ChunkChoice(each.choice, chat.Delta(role="assistant", content=""))]
+                )
                 if self._job.ids:
                     begun.prompt_token_ids = prompt.ids
                 yield event(begun)
@@ -125,30 +117,30 @@ class _Answer:
             yield event(last)
         yield DONE
 
-    def _choices(self, part: Part, calls: int) -> list[ChunkChoice]:
+    def _choices(self, part: Part, calls: int) -> list[chat.ChunkChoice]:
         """The growth of a choice by a part, after so many calls."""
         each, found = part.event, []
         for said in part.said:
-            found.append(ChunkChoice(each.choice, _delta(said, calls)))
+            found.append(chat.ChunkChoice(each.choice, _delta(said, calls)))
             calls += isinstance(said, Call)
         if isinstance(each, End):
-            last = ChunkChoice(each.choice, Delta(), each.reason)
+            last = chat.ChunkChoice(each.choice, chat.Delta(), each.reason)
             if each.stop is not None:
                 last.stop_reason = each.stop
             return [*found, last]
         if (self._job.ids or self._job.logprobs) and not found:
-            found.append(ChunkChoice(each.choice, Delta(content="")))
+            found.append(chat.ChunkChoice(each.choice, chat.Delta(content="")))
         if self._job.logprobs:
             found[0].logprobs = chat_logprobs(each, self._talk.words)
         if self._job.ids:
             found[0].token_ids = each.ids
         return found
 
-    def _chunk(self, choices: list[ChunkChoice]) -> ChatChunk:
-        return ChatChunk(self._id, self._created, self._talk.model, choices)
+    def _chunk(self, choices: list[chat.ChunkChoice]) -> chat.ChatChunk:
+        return chat.ChatChunk(self._id, self._created, self._talk.model, choices)
 
 
-def _add(message: AnswerMessage, said: Said) -> None:
+def _add(message: chat.AnswerMessage, said: Said) -> None:
     """Adds what is said to a message."""
     match said:
         case Words(text):
@@ -161,16 +153,18 @@ def _add(message: AnswerMessage, said: Said) -> None:
             message.tool_calls = [*(message.tool_calls or []), call]
 
 
-def _delta(said: Said, calls: int) -> Delta:
+def _delta(said: Said, calls: int) -> chat.Delta:
     """The growth of a message, after so many calls."""
     match said:
         case Words(text):
-            return Delta(content=text)
+            return chat.Delta(content=text)
         case Thought(text):
-            return Delta(reasoning_content=text)
+            return chat.Delta(reasoning_content=text)
         case Call(name, arguments):
-            function = FunctionDelta(name, arguments)
-            return Delta(tool_calls=[ToolCallDelta(calls, function, _call_id(), "function")])
+            function = chat.FunctionDelta(name, arguments)
+            return chat.Delta(
+                tool_calls=[chat.ToolCallDelta(calls, function, _call_id(), "function")]
+            )
 
 
 def _call_id() -> str:

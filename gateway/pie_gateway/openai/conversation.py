@@ -10,23 +10,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from pie_gateway.problems import Problem, unsupported
-from pie_gateway.schemas.messages import (
-    AssistantMessage,
-    DeveloperMessage,
-    ImagePart,
-    Message,
-    RefusalPart,
-    SystemMessage,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
+from pie_gateway.schemas import messages as schema
 
-Part: TypeAlias = TextPart | ImagePart | RefusalPart
+Part: TypeAlias = schema.TextPart | schema.ImagePart | schema.RefusalPart
 
 
-def render(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[bytes]]:
+def render(messages: Sequence[schema.Message]) -> tuple[list[dict[str, Any]], list[bytes]]:
     """The chat template's messages, and the files of the images in it, in order. Raises `Problem`:
     400 if an image is none.
     """
@@ -34,19 +23,19 @@ def render(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[byte
     return [_message(message, images, at) for at, message in enumerate(messages)], images
 
 
-def merged_up(messages: Sequence[Message]) -> list[Message]:
+def merged_up(messages: Sequence[schema.Message]) -> list[schema.Message]:
     """The messages with those of the system as one at the beginning: of applications that send
     several, anywhere, most models make most sense so, and many templates take no others.
     """
     texts: list[str] = []
-    rest: list[Message] = []
+    rest: list[schema.Message] = []
     for message in messages:
-        if isinstance(message, SystemMessage):
+        if isinstance(message, schema.SystemMessage):
             content = message.content
             texts.append(content if isinstance(content, str) else text_of(content))
         else:
             rest.append(message)
-    return [SystemMessage("\n\n".join(filter(None, texts))), *rest] if any(texts) else rest
+    return [schema.SystemMessage("\n\n".join(filter(None, texts))), *rest] if any(texts) else rest
 
 
 def with_ids(messages: list[dict[str, Any]], length: int) -> list[dict[str, Any]]:
@@ -68,23 +57,23 @@ def with_ids(messages: list[dict[str, Any]], length: int) -> list[dict[str, Any]
     return found
 
 
-def _message(message: Message, images: list[bytes], at: int) -> dict[str, Any]:
+def _message(message: schema.Message, images: list[bytes], at: int) -> dict[str, Any]:
     where = f"messages[{at}]"
     named = {"name": message.name} if message.name else {}
     match message:
-        case SystemMessage(content) | DeveloperMessage(content):
+        case schema.SystemMessage(content) | schema.DeveloperMessage(content):
             rendered = {"role": "system", "content": _content(content, images, where)}
-        case UserMessage(content):
+        case schema.UserMessage(content):
             rendered = {"role": "user", "content": _content(content, images, where)}
-        case ToolMessage(content, call):
+        case schema.ToolMessage(content, call):
             said = _content(content, images, where)
             rendered = {"role": "tool", "content": said, "tool_call_id": call}
-        case AssistantMessage():
+        case schema.AssistantMessage():
             rendered = _assistant(message, images, where)
     return {**rendered, **named}
 
 
-def _assistant(message: AssistantMessage, images: list[bytes], where: str) -> dict[str, Any]:
+def _assistant(message: schema.AssistantMessage, images: list[bytes], where: str) -> dict[str, Any]:
     thought = message.reasoning_content or message.reasoning
     if (
         not thought
@@ -104,7 +93,7 @@ def _assistant(message: AssistantMessage, images: list[bytes], where: str) -> di
     return rendered
 
 
-def _call(call: ToolCall, where: str) -> dict[str, Any]:
+def _call(call: schema.ToolCall, where: str) -> dict[str, Any]:
     """A call whose arguments are an object, as templates want them."""
     try:
         arguments = msgspec.json.decode(call.function.arguments or "{}")
@@ -124,23 +113,23 @@ def _content(
         return content
     parts: list[dict[str, str]] = []
     for part in content:
-        if isinstance(part, ImagePart):
+        if isinstance(part, schema.ImagePart):
             if part.image_url.detail == "low":
                 raise unsupported(f"{where}.detail", "an image is read at the model's own size")
             images.append(_image(part.image_url.url, where))
             parts.append({"type": "image"})
         else:
-            text = part.refusal if isinstance(part, RefusalPart) else part.text
+            text = part.refusal if isinstance(part, schema.RefusalPart) else part.text
             parts.append({"type": "text", "text": text})
     if any(part["type"] == "image" for part in parts):
         return parts
     return "\n".join(part["text"] for part in parts)
 
 
-def text_of(content: Sequence[TextPart | RefusalPart]) -> str:
+def text_of(content: Sequence[schema.TextPart | schema.RefusalPart]) -> str:
     """The text of a message's parts."""
     return "\n".join(
-        part.refusal if isinstance(part, RefusalPart) else part.text for part in content
+        part.refusal if isinstance(part, schema.RefusalPart) else part.text for part in content
     )
 
 

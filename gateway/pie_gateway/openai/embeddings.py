@@ -19,27 +19,10 @@ from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, while_asked
 from pie_gateway.openai.completions import Prompt, prompts_of
 from pie_gateway.problems import unsupported
-from pie_gateway.schemas.embeddings import (
-    MAX_TEXTS,
-    Classified,
-    DocumentText,
-    Embedding,
-    EmbeddingsAnswer,
-    EmbeddingsRequest,
-    EmbeddingsUsage,
-    Listed,
-    Pooled,
-    Ranked,
-    RerankAnswer,
-    RerankRequest,
-    Score,
-    ScoreRequest,
-    TextsRequest,
-    Warned,
-)
+from pie_gateway.schemas import embeddings as schema
 
 Vectors = NDArray[np.float32]
-Asked = TypeVar("Asked", bound=TextsRequest)
+Asked = TypeVar("Asked", bound=schema.TextsRequest)
 
 
 @dataclass(frozen=True)
@@ -48,71 +31,72 @@ class Found:
 
     name: ModelName
     vectors: Vectors  # [n, width]
-    usage: EmbeddingsUsage
-    warning: Warned
+    usage: schema.EmbeddingsUsage
+    warning: schema.Warned
 
 
 async def embeddings(exchange: Exchange) -> Response:
     """The embeddings of texts."""
-    asked, texts = await _read(exchange, EmbeddingsRequest)
+    asked, texts = await _read(exchange, schema.EmbeddingsRequest)
     most = asked.truncate_prompt_tokens
     found = await embed(exchange, asked.model, texts, most, asked.dimensions)
     coded = asked.encoding_format == "base64"
     data = [
-        Embedding(at, b64encode(vector.tobytes()).decode() if coded else vector.tolist())
+        schema.Embedding(at, b64encode(vector.tobytes()).decode() if coded else vector.tolist())
         for at, vector in enumerate(unit(found.vectors))
     ]
-    answer = EmbeddingsAnswer(data, found.name.id, found.usage, warning=found.warning)
+    answer = schema.EmbeddingsAnswer(data, found.name.id, found.usage, warning=found.warning)
     return json_response(answer)
 
 
 async def score(exchange: Exchange) -> Response:
     """How well texts go together: by a cross-encoder, or the cosine of their embeddings."""
-    asked = await exchange.read(ScoreRequest)
+    asked = await exchange.read(schema.ScoreRequest)
     first, second = ([t] if isinstance(t, str) else t for t in (asked.text_1, asked.text_2))
-    if len(first) not in (1, len(second)) or len(first) + len(second) > MAX_TEXTS:
+    if len(first) not in (1, len(second)) or len(first) + len(second) > schema.MAX_TEXTS:
         raise unsupported(
-            "text_1", f"one text, or as many as `text_2` has; {MAX_TEXTS} at most together"
+            "text_1", f"one text, or as many as `text_2` has; {schema.MAX_TEXTS} at most together"
         )
     most = asked.truncate_prompt_tokens
     found, values = await compare(exchange, asked.model, first, second, most)
-    scores = [Score(at, value) for at, value in enumerate(values.tolist())]
+    scores = [schema.Score(at, value) for at, value in enumerate(values.tolist())]
     return _listed(exchange, "score", found, scores)
 
 
 async def rerank(exchange: Exchange) -> Response:
     """Documents in the order of their scores with a query."""
-    asked = await exchange.read(RerankRequest)
+    asked = await exchange.read(schema.RerankRequest)
     texts = [each if isinstance(each, str) else each.text for each in asked.documents]
     most = asked.truncate_prompt_tokens or asked.max_tokens_per_doc
     found, values = await compare(exchange, asked.model, [asked.query], texts, most)
     best = np.argsort(-values, kind="stable")[: asked.top_n].tolist()
     shown = asked.return_documents is not False
     results = [
-        Ranked(at, float(values[at]), DocumentText(texts[at]) if shown else None) for at in best
+        schema.Ranked(at, float(values[at]), schema.DocumentText(texts[at]) if shown else None)
+        for at in best
     ]
     meta: dict[str, Any] = {"billed_units": {"search_units": 1}}
     said = f"rerank-{exchange.id}", found.name.id, results, found.usage, meta
-    return json_response(RerankAnswer(*said, warning=found.warning))
+    return json_response(schema.RerankAnswer(*said, warning=found.warning))
 
 
 async def pooling(exchange: Exchange) -> Response:
     """Vectors that are not normalized; of a model with a head, its numbers."""
-    asked, texts = await _read(exchange, TextsRequest)
+    asked, texts = await _read(exchange, schema.TextsRequest)
     task, most = await _task(exchange, asked.model), asked.truncate_prompt_tokens
     found = await embed(exchange, asked.model, texts, most, task=task, raw=True)
-    data = [Pooled(at, row) for at, row in enumerate(found.vectors.tolist())]
+    data = [schema.Pooled(at, row) for at, row in enumerate(found.vectors.tolist())]
     return _listed(exchange, "pool", found, data)
 
 
 async def classify(exchange: Exchange) -> Response:
     """Probabilities of the labels of a model's head."""
-    asked, texts = await _read(exchange, TextsRequest)
+    asked, texts = await _read(exchange, schema.TextsRequest)
     most = asked.truncate_prompt_tokens
     found = await embed(exchange, asked.model, texts, most, task="classify")
     labels = (await exchange.backend.catalog.describe(found.name.model))["labels"]
     data = [
-        Classified(at, labels[int(row.argmax())], row.tolist(), len(labels))
+        schema.Classified(at, labels[int(row.argmax())], row.tolist(), len(labels))
         for at, row in enumerate(found.vectors)
     ]
     return _listed(exchange, "classify", found, data)
@@ -121,12 +105,12 @@ async def classify(exchange: Exchange) -> Response:
 async def _read(exchange: Exchange, kind: type[Asked]) -> tuple[Asked, list[Prompt]]:
     """A request, and its texts."""
     asked = await exchange.read(kind)
-    return asked, await exchange.by_size(prompts_of, asked.input, "input", MAX_TEXTS)
+    return asked, await exchange.by_size(prompts_of, asked.input, "input", schema.MAX_TEXTS)
 
 
 def _listed(exchange: Exchange, kind: str, found: Found, data: list[Any]) -> Response:
     said = f"{kind}-{exchange.id}", int(time.time()), found.name.id, data, found.usage
-    return json_response(Listed(*said, warning=found.warning))
+    return json_response(schema.Listed(*said, warning=found.warning))
 
 
 async def compare(
@@ -187,10 +171,10 @@ async def embed(
 
     count, found = await while_asked(exchange, read)
     vectors = np.stack([np.frombuffer(b64decode(text), "<f4") for text in found])
-    warning: Warned = msgspec.UNSET
+    warning: schema.Warned = msgspec.UNSET
     if described["task"] not in ("embed", "classify"):
         warning = f"{name.id} was not made for embeddings: these are its hidden states, pooled"
-    return Found(name, vectors[:, :dimensions], EmbeddingsUsage(count, count), warning)
+    return Found(name, vectors[:, :dimensions], schema.EmbeddingsUsage(count, count), warning)
 
 
 async def _task(exchange: Exchange, model: str) -> str:

@@ -7,66 +7,35 @@ from typing import Any
 from pie_gateway.http.reading import convert
 from pie_gateway.openai.conversation import merged_up
 from pie_gateway.problems import Problem
-from pie_gateway.schemas.chat import (
-    Allowed,
-    AllowedTools,
-    ChatRequest,
-    Function,
-    FunctionName,
-    NamedTool,
-    ServerTools,
-    Tool,
-)
-from pie_gateway.schemas.messages import (
-    AssistantMessage,
-    CalledFunction,
-    ImageAddress,
-    ImagePart,
-    Message,
-    RefusalPart,
-    SystemMessage,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
-from pie_gateway.schemas.responses import (
-    FlatAllowed,
-    FlatChoice,
-    FunctionCall,
-    FunctionOutput,
-    InputImage,
-    InputMessage,
-    InputReasoning,
-    Item,
-    ResponsesRequest,
-    TextFormat,
-)
+from pie_gateway.schemas import chat, responses
+from pie_gateway.schemas import messages as schema
 from pie_gateway.schemas.sampling import JsonObject, JsonSchema, NamedSchema, ResponseFormat, same
 
 
-def items_of(asked: ResponsesRequest) -> list[dict[str, Any]]:
+def items_of(asked: responses.ResponsesRequest) -> list[dict[str, Any]]:
     """The input as items."""
     if isinstance(asked.input, str):
         return [{"type": "message", "role": "user", "content": asked.input}]
     return asked.input
 
 
-def chat_request(asked: ResponsesRequest, items: list[dict[str, Any]]) -> ChatRequest:
+def chat_request(
+    asked: responses.ResponsesRequest, items: list[dict[str, Any]]
+) -> chat.ChatRequest:
     """The same request as one of `/v1/chat/completions`, of the conversation, its input last.
     Raises `Problem`: 400 naming what is wrong.
     """
-    messages: list[Message] = []
+    messages: list[schema.Message] = []
     if asked.instructions:
-        messages.append(SystemMessage(asked.instructions))
+        messages.append(schema.SystemMessage(asked.instructions))
     before = len(items) - len(items_of(asked))
     for at, given in enumerate(items):
         _add(messages, _item(given, at - before))
-    tools: list[Tool | ServerTools] = [
-        Tool(Function(each.name, each.description, each.parameters, each.strict))
+    tools: list[chat.Tool | chat.ServerTools] = [
+        chat.Tool(chat.Function(each.name, each.description, each.parameters, each.strict))
         for each in asked.tools or []
     ]
-    return ChatRequest(
+    return chat.ChatRequest(
         model=asked.model,
         messages=merged_up(messages),
         max_tokens=asked.max_output_tokens,
@@ -80,57 +49,59 @@ def chat_request(asked: ResponsesRequest, items: list[dict[str, Any]]) -> ChatRe
 
 def _choice(asked: Any) -> Any:
     match asked:
-        case FlatChoice(name):
-            return NamedTool(FunctionName(name))
-        case FlatAllowed(mode, tools):
-            return AllowedTools(Allowed(mode, [_choice(tool) for tool in tools]))
+        case responses.FlatChoice(name):
+            return chat.NamedTool(chat.FunctionName(name))
+        case responses.FlatAllowed(mode, tools):
+            return chat.AllowedTools(chat.Allowed(mode, [_choice(tool) for tool in tools]))
     return asked
 
 
-def _item(given: dict[str, Any], at: int) -> Item:
+def _item(given: dict[str, Any], at: int) -> responses.Item:
     item = {**given, "type": given.get("type") or "message"}
-    found: Item = convert(item, Item, f"input[{at}]")
+    found: responses.Item = convert(item, responses.Item, f"input[{at}]")
     return found
 
 
-def _add(messages: list[Message], item: Item) -> None:
+def _add(messages: list[schema.Message], item: responses.Item) -> None:
     last = messages[-1] if messages else None
     match item:
-        case FunctionOutput(call, output):  # templates look for images in the user's messages
-            images = [part for part in output if isinstance(part, InputImage)]
+        case responses.FunctionOutput(call, output):
+            # Templates look for images in the user's messages.
+            images = [part for part in output if isinstance(part, responses.InputImage)]
             rest = output if isinstance(output, str) else [p for p in output if p not in images]
             # Results of one turn stay together.
             messages.insert(
-                len(messages) - isinstance(last, UserMessage), ToolMessage(_text(rest), call)
+                len(messages) - isinstance(last, schema.UserMessage),
+                schema.ToolMessage(_text(rest), call),
             )
             if images:
-                messages.append(UserMessage(_parts(images)))
-        case FunctionCall(call, name, arguments):  # calls of one turn are one message
-            if not isinstance(last, AssistantMessage):
-                messages.append(last := AssistantMessage(""))
-            made = ToolCall(call, CalledFunction(name, arguments))
+                messages.append(schema.UserMessage(_parts(images)))
+        case responses.FunctionCall(call, name, arguments):  # calls of one turn are one message
+            if not isinstance(last, schema.AssistantMessage):
+                messages.append(last := schema.AssistantMessage(""))
+            made = schema.ToolCall(call, schema.CalledFunction(name, arguments))
             last.tool_calls = [*(last.tool_calls or []), made]
-        case InputReasoning(content):
+        case responses.InputReasoning(content):
             if content:  # else it is encrypted
                 thought = "".join(part.text for part in content)
-                messages.append(AssistantMessage("", reasoning_content=thought))
-        case InputMessage("assistant", content):  # what was thought before is of its turn
-            if not isinstance(last, AssistantMessage) or last.content or last.tool_calls:
-                messages.append(last := AssistantMessage(""))
+                messages.append(schema.AssistantMessage("", reasoning_content=thought))
+        case responses.InputMessage("assistant", content):  # what was thought before is of its turn
+            if not isinstance(last, schema.AssistantMessage) or last.content or last.tool_calls:
+                messages.append(last := schema.AssistantMessage(""))
             last.content = _text(content)
-        case InputMessage("user", content):
-            messages.append(UserMessage(_parts(content)))
-        case InputMessage(_, content):
-            messages.append(SystemMessage(_text(content)))
+        case responses.InputMessage("user", content):
+            messages.append(schema.UserMessage(_parts(content)))
+        case responses.InputMessage(_, content):
+            messages.append(schema.SystemMessage(_text(content)))
 
 
-def _parts(content: Any) -> str | list[TextPart | ImagePart]:
+def _parts(content: Any) -> str | list[schema.TextPart | schema.ImagePart]:
     if isinstance(content, str):
         return content
     return [
-        ImagePart(ImageAddress(part.image_url, part.detail))
-        if isinstance(part, InputImage)
-        else TextPart(part.text)
+        schema.ImagePart(schema.ImageAddress(part.image_url, part.detail))
+        if isinstance(part, responses.InputImage)
+        else schema.TextPart(part.text)
         for part in content
     ]
 
@@ -138,14 +109,14 @@ def _parts(content: Any) -> str | list[TextPart | ImagePart]:
 def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
-    if any(isinstance(part, InputImage) for part in content):
+    if any(isinstance(part, responses.InputImage) for part in content):
         raise Problem(400, "`input`: only the user's messages have images", param="input")
     return "\n".join(
-        part.refusal if isinstance(part, RefusalPart) else part.text for part in content
+        part.refusal if isinstance(part, schema.RefusalPart) else part.text for part in content
     )
 
 
-def _format(asked: TextFormat) -> ResponseFormat | None:
+def _format(asked: responses.TextFormat) -> ResponseFormat | None:
     if asked.type == "json_object":
         return JsonObject()
     if asked.type == "json_schema":

@@ -19,27 +19,14 @@ from pie_gateway.openai.response_requests import chat_request, items_of
 from pie_gateway.openai.stored import items_before, keep, with_items_of_responses
 from pie_gateway.openai.talk import Talk, prepare
 from pie_gateway.problems import Problem
+from pie_gateway.schemas import responses as schema
 from pie_gateway.schemas.chat import ChatRequest
-from pie_gateway.schemas.responses import (
-    Output,
-    OutputCall,
-    OutputMessage,
-    OutputReasoning,
-    Reasoned,
-    Reasoning,
-    ResponsesAnswer,
-    ResponsesRequest,
-    ResponsesUsage,
-    TextDone,
-    TextFormat,
-    TextSettings,
-)
 from pie_gateway.schemas.sampling import PromptDetails
 
 
 async def responses(exchange: Exchange) -> Response:
     """The response to some input, or an earlier response; it is kept for later ones."""
-    asked = await exchange.read(ResponsesRequest)
+    asked = await exchange.read(schema.ResponsesRequest)
     items, wanted = await _read(exchange, asked)
     talk = await _prepared(exchange, wanted)
     answer = _Response(exchange, asked, items, talk)
@@ -48,7 +35,7 @@ async def responses(exchange: Exchange) -> Response:
 
 async def input_tokens(exchange: Exchange) -> Response:
     """The number of tokens of a conversation."""
-    asked = await exchange.read(ResponsesRequest)
+    asked = await exchange.read(schema.ResponsesRequest)
     _, wanted = await _read(exchange, asked)
     talk = await _prepared(exchange, wanted, counts=True)
     tokens = (await while_asked(exchange, talk.prompt)).tokens
@@ -56,7 +43,7 @@ async def input_tokens(exchange: Exchange) -> Response:
 
 
 async def _read(
-    exchange: Exchange, asked: ResponsesRequest
+    exchange: Exchange, asked: schema.ResponsesRequest
 ) -> tuple[list[dict[str, Any]], ChatRequest]:
     """The conversation, its input last, and the request for what comes behind it."""
 
@@ -76,12 +63,16 @@ class _Response(Building):
     """A response that grows by items."""
 
     def __init__(
-        self, exchange: Exchange, asked: ResponsesRequest, items: list[dict[str, Any]], talk: Talk
+        self,
+        exchange: Exchange,
+        asked: schema.ResponsesRequest,
+        items: list[dict[str, Any]],
+        talk: Talk,
     ) -> None:
         super().__init__(talk)
         self._exchange = exchange
         self._items = items
-        self.answer = ResponsesAnswer(
+        self.answer = schema.ResponsesAnswer(
             f"resp_{exchange.id}",
             int(time.time()),
             talk.model,
@@ -94,9 +85,9 @@ class _Response(Building):
             metadata=asked.metadata,
             temperature=asked.temperature,
             top_p=asked.top_p,
-            text=asked.text or TextSettings(TextFormat("text")),
+            text=asked.text or schema.TextSettings(schema.TextFormat("text")),
             max_output_tokens=asked.max_output_tokens,
-            reasoning=asked.reasoning or Reasoning(),
+            reasoning=asked.reasoning or schema.Reasoning(),
             store=asked.store is not False,
             previous_response_id=asked.previous_response_id,
         )
@@ -114,8 +105,8 @@ class _Response(Building):
         item = _item(said)
         self.answer.output.append(item)
         added = self._event("response.output_item.added", output_index=self._at, item=item)
-        if isinstance(item, OutputMessage):
-            part = TextDone("")
+        if isinstance(item, schema.OutputMessage):
+            part = schema.TextDone("")
             item.content.append(part)
             added += self._event("response.content_part.added", **self._place(item), part=part)
         return added
@@ -123,14 +114,14 @@ class _Response(Building):
     def _go_on(self, said: Said) -> bytes:
         item = self.answer.output[-1]
         match said, item:
-            case Words(text), OutputMessage():
+            case Words(text), schema.OutputMessage():
                 item.content[0].text += text
                 more = {**self._place(item), "delta": text, "logprobs": []}
                 return self._event("response.output_text.delta", **more)
-            case Thought(text), OutputReasoning():
+            case Thought(text), schema.OutputReasoning():
                 item.content[0].text += text
                 return self._event("response.reasoning_text.delta", **self._place(item), delta=text)
-            case Call(_, arguments), OutputCall():
+            case Call(_, arguments), schema.OutputCall():
                 item.arguments = arguments
                 place = {"output_index": self._at, "item_id": item.id}
                 name = "response.function_call_arguments"
@@ -144,7 +135,7 @@ class _Response(Building):
         item = self.answer.output[-1]
         events = b""
         item.status = "incomplete" if cut else "completed"
-        if isinstance(item, OutputMessage):
+        if isinstance(item, schema.OutputMessage):
             [part] = item.content
             place = self._place(item)
             events += self._event("response.output_text.done", **place, text=part.text, logprobs=[])
@@ -154,7 +145,9 @@ class _Response(Building):
     def _finish(self, end: End) -> bytes:
         answer = self.answer
         details = PromptDetails(end.cached)
-        answer.usage = ResponsesUsage(self._prompt, end.tokens, self._prompt + end.tokens, details)
+        answer.usage = schema.ResponsesUsage(
+            self._prompt, end.tokens, self._prompt + end.tokens, details
+        )
         cut = end.reason == "length"
         answer.status = "incomplete" if cut else "completed"
         answer.incomplete_details = {"reason": "max_output_tokens"} if cut else None
@@ -176,7 +169,7 @@ class _Response(Building):
     def _at(self) -> int:
         return len(self.answer.output) - 1
 
-    def _place(self, item: Output) -> dict[str, Any]:
+    def _place(self, item: schema.Output) -> dict[str, Any]:
         return {"output_index": self._at, "content_index": 0, "item_id": item.id}
 
     def _event(self, kind: str, **fields: Any) -> bytes:
@@ -186,13 +179,13 @@ class _Response(Building):
         return told
 
 
-def _item(said: Said) -> Output:
+def _item(said: Said) -> schema.Output:
     """The item that something said begins, empty."""
     name = uuid.uuid4().hex[:24]
     match said:
         case Words():
-            return OutputMessage(f"msg_{name}", "in_progress", [])
+            return schema.OutputMessage(f"msg_{name}", "in_progress", [])
         case Thought():
-            return OutputReasoning(f"rs_{name}", [Reasoned("")])
+            return schema.OutputReasoning(f"rs_{name}", [schema.Reasoned("")])
         case Call(function, _):
-            return OutputCall(f"fc_{name}", f"call_{name}", function, "")
+            return schema.OutputCall(f"fc_{name}", f"call_{name}", function, "")

@@ -161,7 +161,10 @@ def with_items_of_responses(
     """Items, those that are only named by their ids in full. Raises `Problem`: 404, or 413 if they
     have more than a body may have.
     """
-    named = {at: item["id"] for at, item in enumerate(items) if _is_reference(item)}
+    references = (
+        (at, each) for at, each in enumerate(items) if each.get("type") == "item_reference"
+    )
+    named = {at: each["id"] for at, each in references if isinstance(each.get("id"), str)}
     places = {name: f"input[{at}].id" for at, name in reversed(named.items())}
     found = _responses(exchange).find_items(exchange.user, places)
     sizes = {name: len(encode(item)) for name, item in found.items()}
@@ -169,10 +172,6 @@ def with_items_of_responses(
         text = f"the items that are named have more than {exchange.config.body_bytes} bytes"
         raise Problem(413, text, code="body_too_large")
     return [found[named[at]] if at in named else item for at, item in enumerate(items)]
-
-
-def _is_reference(item: dict[str, Any]) -> bool:
-    return item.get("type") == "item_reference" and isinstance(item.get("id"), str)
 
 
 def keep(exchange: Exchange, name: str, answer: Any, items: Sequence[Any], events: bytes) -> None:

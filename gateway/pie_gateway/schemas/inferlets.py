@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
+
+Item = TypeVar("Item")
+
+
+class Data(msgspec.Struct, Generic[Item]):
+    """Several."""
+
+    data: list[Item]
 
 
 class ProgramCard(msgspec.Struct):
@@ -18,23 +26,11 @@ class ProgramCard(msgspec.Struct):
     uploaded_ns: int
 
 
-class ProgramList(msgspec.Struct):
-    """The user's programs, oldest first."""
-
-    data: list[ProgramCard]
-
-
 class LibraryCard(msgspec.Struct):
     """A program of the library."""
 
     name: str
     description: str
-
-
-class LibraryList(msgspec.Struct):
-    """The library's programs, by name."""
-
-    data: list[LibraryCard]
 
 
 class Removed(msgspec.Struct):
@@ -66,12 +62,6 @@ class InstanceCard(msgspec.Struct):
     most_pages: int = 0  # that it had at once
     uses: list[str] = []  # models
     durable: bool = False  # it has a journal, and so `calls`
-
-
-class InstanceList(msgspec.Struct):
-    """The user's instances."""
-
-    data: list[InstanceCard]
 
 
 class LaunchRequest(msgspec.Struct):
