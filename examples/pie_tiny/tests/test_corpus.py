@@ -20,7 +20,7 @@ from examples.pie_tiny.corpus.words import invented
 
 # SHA-256 of a thousand samples of each kind, half of them held out. Each kind was checked by a
 # reader of its own when this was written (`git log --diff-filter=D -- examples/pie_tiny/tests`):
-# who changes what a kind draws looks at its samples, and trains anew.
+# who changes what a kind draws looks at its samples, and trains again.
 FROZEN = {
     "copying": "75626a86844c5df6",
     "ordering": "8d12f85e877c3ef7",
