@@ -19,7 +19,7 @@ from support.servers import Server
 from pie_py.client.sync import Client
 from pie_py.device_programs.fields import FIELDS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 GUESTS = Path(__file__).parent / "guests"
 PROMPT = [546, 2012, 1499, 425, 36, 1406, 2012, 1499, 425, 36, 1406, 2012]
 BASE: dict[str, Any] = {"temperature": 1.0, "seed": 2**52 + 5}
