@@ -51,7 +51,7 @@ class InstanceCard(msgspec.Struct):
     program_hash: str
     args: list[str]
     user: str
-    state: str  # "running", "asleep", "finished", "failed" or "killed"
+    state: str  # "running", "finished", "failed" or "killed"
     reason: str
     parent: str | None
     created_ns: int
