@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, get_args
 
 import msgpack
 import msgspec
@@ -33,6 +33,7 @@ from pie_py.wire.rpc import (
     Request,
     Response,
     Resume,
+    ToServer,
     Welcome,
     Who,
     decode,
@@ -76,6 +77,13 @@ def test_what_is_encoded_is_decoded(message: Message) -> None:
         params = msgspec.msgpack.decode(params)
         found = Request(found.number, found.answered_below, found.method, params)
     assert found == message
+
+
+@given(messages)
+def test_a_server_reads_no_message_that_is_for_clients(message: Message) -> None:
+    refused = pytest.raises(NotAMessage, match="not a message of protocol")
+    with contextlib.nullcontext() if isinstance(message, get_args(ToServer)) else refused:
+        decode(encode(message), at_server=True)
 
 
 @given(st.binary(max_size=200) | plain.map(msgpack.packb))
