@@ -10,6 +10,8 @@ from support.instances import failure
 from support.rig import offload
 from support.scheduler_fixtures import Guest, Server
 
+from pie_control.api import allocate
+from pie_control.wasm import SUSPENDED
 from pie_py.config.scheduling import InterceptionConfig
 
 PAGE = 8
@@ -25,6 +27,8 @@ SLOW = {  # a step of 20 ms moves some pages only
 
 @pytest.fixture(autouse=True)
 def _half_of_a_step_moves_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all of the memory is wanted."""
+    monkeypatch.setattr("pie_control.interception.policy_input.LOW_WATER", 1.0)
     monkeypatch.setattr("pie_control.interception.policy_input.SWAP_SHARE", 0.5)
 
 
@@ -106,3 +110,21 @@ def test_the_text_of_a_wait_is_short() -> None:
     many = json.dumps({f"field {number}": 1 for number in range(1000)})
     with failure("invalid-argument", "wait: ", "4096 at most"):
         offload.advise(guest.instance, guest.queue, pages, many)
+
+
+def test_memory_that_nobody_waits_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that could discard asks again within a second, once half of the memory is in use."""
+    monkeypatch.setattr("pie_control.interception.policy_input.LOW_WATER", 0.1)
+    made = Waits(host_pages=0, kv_pages=32)
+    first = made.context(8)
+    advice = made.ask(first, 1000.0)
+    assert (advice["choice"], advice["seconds"]) == ("preserve", 250.0)
+    second = made.context(12)
+    advice = made.ask(first, 1000.0)
+    assert (advice["choice"], advice["seconds"]) == ("preserve", 1.0)
+    waiting = Guest(made.server, made.server.launch("ann"))
+    assert allocate.alloc_kvpage(waiting.instance, waiting.queue, 14) is SUSPENDED
+    assert made.ask(first, 1000.0)["choice"] == "discard"
+    first[0].discard(first[1])
+    made.server.drain()
+    assert made.ask(second, 1000.0)["choice"] == "preserve", "the first has given enough"

@@ -130,6 +130,23 @@ def test_a_short_call_is_preserved_and_a_long_one_is_not() -> None:
     assert decide([short, long], load, COSTS)[1] is Choice.SWAP
 
 
+@given(
+    st.lists(waiting, max_size=8), loads, costs, st.integers(-1000, 1 << 16), st.integers(0, 999)
+)
+def test_no_more_is_given_up_than_others_lack(
+    paused: list[Paused], load: Load, model: Costs, lacking: int, reserve: int
+) -> None:
+    load = replace(load, lacking=lacking, reserve=reserve)
+    chosen = list(zip(paused, POLICIES["min-waste"](paused, load, model), strict=True))
+    discarded = [one.tokens for one, choice in chosen if choice is Choice.DISCARD]
+    swapped = [one.tokens for one, choice in chosen if choice is Choice.SWAP]
+    assert not discarded or sum(discarded) - max(discarded) < lacking
+    assert not swapped or sum(swapped) - max(swapped) < lacking + reserve
+    if lacking + reserve <= 0:
+        assert not discarded
+        assert not swapped
+
+
 def test_a_short_context_is_not_discarded_for_less_than_its_recomputation_takes() -> None:
     alone = Load(sequences=0, running_tokens=0, swap_budget=0, host_room=0)
     for tokens in (16, 64):

@@ -592,7 +592,7 @@ def test_pages_that_are_worth_more_stay() -> None:
 
 
 def test_pages_move_ahead_of_need_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pie_control.interception.evictor.LOW_WATER", 0.9)
+    monkeypatch.setattr("pie_control.interception.policy_input.LOW_WATER", 0.9)
     monkeypatch.setattr("pie_control.interception.policy_input.SWAP_SHARE", 0.004)
     machine = Machine(kv_pages=16, host_pages=32)
     old = machine.start(holder(96))
@@ -668,7 +668,7 @@ def careless(paused: list[Paused], load: Load, costs: Costs) -> list[Choice]:
 
 
 def test_a_policy_that_fails_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pie_control.interception.evictor.LOW_WATER", 1.0)
+    monkeypatch.setattr("pie_control.interception.policy_input.LOW_WATER", 1.0)
     policy = f"{__name__}:careless"
     machine = Machine({"policy": policy}, kv_pages=4, host_pages=8)
     asked.clear()

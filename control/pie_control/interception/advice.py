@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pie_control.interception.policy import Policy
     from pie_control.interception.policy_input import PolicyInput, ServedModel, TransferBudget
 
+DEMAND_SECONDS = 1.0  # after which one that could discard looks whether others need its memory
 MAX_TOOL = 256  # characters of a tool's name
 MAX_WAIT = 4096  # characters of the JSON: each field that is wrong costs an error
 
@@ -93,6 +94,7 @@ class SwapAdvice:
         self._input = policy_input
         self._budget, self._inward = budgets
         self._asked: dict[tuple[Instance, int], _Asked] = {}  # by instance and queue
+        policy_input.offered = self._offered
 
     def advise(self, instance: Instance, queue: int, pages: int, tokens: int, wait: Wait) -> Advice:
         """Advises what to do with pages of a queue's context that hold tokens.
@@ -127,6 +129,9 @@ class SwapAdvice:
             self._budget.spend(moved)
         left = replace(paused, tokens=tokens * (pages - moved) // max(1, pages))
         seconds = max(SOONEST_SECONDS, self._budget.step_seconds(), self._next(left, load))
+        pool = self._service.pages
+        if choice is Choice.PRESERVE and wait.can_discard and 2 * pool.free < pool.size:
+            seconds = min(seconds, DEMAND_SECONDS)
         if choice is not Choice.DISCARD and moved < pages:
             self._asked[key] = _Asked(left, policy, now, now + seconds)
         return Advice(
@@ -142,6 +147,17 @@ class SwapAdvice:
         """It has ended, and asks no more."""
         for key in [key for key in self._asked if key[0] is instance]:
             del self._asked[key]
+
+    def _offered(self) -> int:
+        """Pages of contexts that it may advise to discard when their programs ask next."""
+        now, page_size = self._input.now(), self._service.pages.page_size
+        return sum(
+            asked.paused.tokens // page_size
+            for asked in self._asked.values()
+            if asked.paused.can_discard
+            and asked.policy is not POLICIES["preserve"]
+            and now <= asked.again <= now + DEMAND_SECONDS
+        )
 
     def _others(self, policy: Policy, now: float) -> list[Paused]:
         """The other contexts asked about within this step, for which the same policy decides.
@@ -164,7 +180,8 @@ class SwapAdvice:
         for a later step, but no sooner than those steps could move all that waits.
         """
         soon = min(left.remaining / 4, left.half)
-        if not load.swap_rate or left.tokens <= load.swap_budget:
+        wanted = load.host_room and load.lacking + load.reserve > 0
+        if not wanted or not load.swap_rate or left.tokens <= load.swap_budget:
             return soon
         line = left.tokens + sum(asked.paused.tokens for asked in self._asked.values())
         return min(soon, line / load.swap_rate)

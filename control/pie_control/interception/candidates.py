@@ -81,7 +81,9 @@ class EvictionCandidates:
         # The usual case where many wait is found here, without a look at single pages.
         if pool.free + sum(spaces[i].pages.resident for i in (*paused, *stopped)) < count:
             return None
-        willing, others = self.in_order(paused, self._model.host_pages.free)
+        waits = self._records.state(instance) is EvictionState.WAITING
+        wanted = 0 if waits else count
+        willing, others = self.in_order(paused, self._model.host_pages.free, wanted)
         candidates = [*willing, *others, *stopped]
         gain = _Gain(pool.free, self._model.host_pages.free)
         for candidate in candidates:
@@ -91,11 +93,14 @@ class EvictionCandidates:
         return Found(willing, candidates, suffice=False, host_full=not gain.room)
 
     def will_come(self, instance: Instance, count: int) -> bool:
-        """True if pages will come to one that waits: others make way, pause or end by themselves.
+        """True if pages will come to one that waits: others make way, pause, discard what they can
+        compute again, or end by themselves.
 
         Not if host memory is too full for that, and ending those that make way would do.
         """
         model = self._model
+        if model.pages.free + self._input.offered() >= count:
+            return True  # programs look within a second, and are advised to discard
         if not model.host_pages.size:
             return False
         allotments = model.reclaim.page_allotments()
@@ -158,13 +163,16 @@ class EvictionCandidates:
             if space.pages.resident and self._is_paused(instance)
         ]
 
-    def in_order(self, paused: list[Instance], room: int) -> tuple[list[Instance], list[Instance]]:
-        """Of the paused instances those that the policy would swap, into `room` pages, and the
-        others; those that waste most first. A user's instances change places by what the user has
-        said that their pages are worth.
+    def in_order(
+        self, paused: list[Instance], room: int, wanted: int
+    ) -> tuple[list[Instance], list[Instance]]:
+        """Of the paused instances those that the policy would swap, into `room` pages, if so many
+        are wanted beside those that instances wait for, and the others; those that waste most
+        first. A user's instances change places by what the user has said that their pages are
+        worth.
         """
         facts = [self._input.facts(i) for i in paused]
-        choices = self._input.choose(facts, room)
+        choices = self._input.choose(facts, room, wanted)
         order = sorted(range(len(paused)), key=lambda n: -facts[n].remaining * facts[n].tokens)
         if self._model.pages.retention.rated:
             worth = [self._input.worth(paused[n]) for n in order]

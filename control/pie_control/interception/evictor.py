@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pie_py.config.scheduling import InterceptionConfig
     from pie_py.wire.plan import SwapIn, SwapOut
 
-LOW_WATER = 0.1  # free share of the pool that is kept up
 EXTRA_PAGES = 32  # evicted beyond what a call needs, so that not every call has to look for pages
 
 
@@ -65,10 +64,11 @@ class Evictor:
         self._input = policy_input
         self._outward, self._inward = budgets
         self._clock = clock
-        self._low = int(LOW_WATER * model.pages.size)
+        self._low = policy_input.low_water
         self._relieved = -1  # plans sent when pages were last evicted ahead of need
         self._records = EvictionRecords(self)
         self._candidates = EvictionCandidates(model, self._records, policy_input)
+        policy_input.wanted = self._wanted
         self._counts = dict.fromkeys(
             ("evictions", "pages_evicted", "pages_restored", "page_waits", "held", "host_full"), 0
         )
@@ -162,6 +162,10 @@ class Evictor:
         if not self.waits:
             for record in self._records.those(EvictionState.HELD):
                 self._let_run(record, EvictionEvent.RELEASE)
+
+    def _wanted(self) -> int:
+        """Pages that waiting instances need."""
+        return sum(record.need for record in self._records.waiting.values())
 
     def _line(self, *more: tuple[Instance, int]) -> list[Instance]:
         """The instances that wait, the next one first, with one more that needs so many pages.
@@ -302,7 +306,7 @@ class Evictor:
         self._relieved = plan
         left = self._outward.left
         paused = self._candidates.paused() if left > 0 else []
-        willing, _ = self._candidates.in_order(paused, left)
+        willing, _ = self._candidates.in_order(paused, left, 0)
         for instance in willing:
             if left > 0:
                 moved = self._evict(instance, left)

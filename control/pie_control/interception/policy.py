@@ -47,19 +47,28 @@ def swap(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
 
 
 def min_waste(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice]:
-    """InferCept's own: the choice that wastes the least memory, for each instance.
+    """InferCept's own, as far as memory is needed: unused memory is no waste while no instance
+    waits for it.
 
     The contexts with the most waste are swapped, within the budget, or stay until a later step can
-    take them; the rest take the lesser waste. None is swapped that would be back too late.
+    take them, until the reserve is free. None is swapped that would be back too late. What waiting
+    instances lack beyond that is discarded where that wastes less than to preserve it, the contexts
+    that save the most for each token first.
     """
     wastes = [(waste.preserve(one), waste.discard(one, load, costs)) for one in paused]
-    choices = [
-        Choice.PRESERVE if held <= recomputed else Choice.DISCARD for held, recomputed in wastes
-    ]
+    saves = {
+        at: (held - recomputed) / paused[at].tokens
+        for at, (held, recomputed) in enumerate(wastes)
+        if held > recomputed
+    }
+    choices = [Choice.PRESERVE] * len(paused)
+    lacking = load.lacking
     room, line = load.host_room, 0  # tokens that go now or wait to
     step = costs.step_time(max(1, load.sequences))
     hides = load.swap_budget > 0 or load.swap_rate > 0
     for at in sorted(range(len(paused)), key=lambda i: (-min(wastes[i]), paused[i].arrival)):
+        if lacking + load.reserve <= 0:
+            break
         one = paused[at]
         # What could be discarded must find room as a whole: of one that has gone in part the rest
         # could be neither moved nor given up.
@@ -71,13 +80,20 @@ def min_waste(paused: Sequence[Paused], load: Load, costs: Costs) -> list[Choice
         if late + WORTH * away >= min(one.remaining, one.half):
             # Nor is it given up, if that takes longer still: the next look may find a longer wait.
             if costs.swap_time(one.tokens) <= costs.forward_time(one.tokens):
-                choices[at] = Choice.PRESERVE
+                saves.pop(at, None)
             continue
         moving = waste.swap(one, costs) if hides else waste.stalled_swap(one, load, costs)
         if late * one.tokens + moving < min(wastes[at]):
             choices[at] = Choice.PRESERVE if hides and line >= load.swap_budget else Choice.SWAP
+            saves.pop(at, None)
             line += one.tokens
             room -= one.tokens
+            lacking -= one.tokens
+    for at in sorted(saves, key=lambda i: (-saves[i], paused[i].arrival)):
+        if lacking <= 0:
+            break
+        choices[at] = Choice.DISCARD
+        lacking -= paused[at].tokens
     return choices
 
 

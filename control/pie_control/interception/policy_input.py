@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("pie.interception")
 SWAP_SHARE = 0.25  # of a step's time, for pages that are moved ahead of need
+LOW_WATER = 0.1  # free share of the pool that is kept up
 
 
 class PageReclaim(Protocol):
@@ -125,6 +126,9 @@ class PolicyInput:
         self._costs = costs
         self._durations = durations
         self.now = clock
+        self.low_water = int(LOW_WATER * model.pages.size)  # pages
+        self.wanted: Callable[[], int] = lambda: 0  # pages that instances wait for
+        self.offered: Callable[[], int] = lambda: 0  # that programs discard if they are advised to
 
     @property
     def costs(self) -> Costs | None:
@@ -132,16 +136,30 @@ class PolicyInput:
         return None if self._costs is None else self._costs.now
 
     def load(
-        self, swap_pages: int, swap_rate: float = 0.0, without: Instance | None = None
+        self,
+        swap_pages: int,
+        swap_rate: float = 0.0,
+        *,
+        without: Instance | None = None,
+        wanted: int = 0,
     ) -> Load:
         """The load of the model now, but for that of `without`: pages that may be swapped out in
-        this step, and pages a second that may be in later ones, are given.
+        this step, and pages a second that may be in later ones, are given; and pages that are
+        wanted beside those that instances wait for.
         """
         spaces, page_size = self._model.spaces, self._model.pages.page_size
         running = [i for i in spaces if i.queued_commands and i is not without]
         tokens = sum(spaces[i].pages.resident for i in running) * page_size
         room = self._model.host_pages.free * page_size
-        return Load(len(running), tokens, swap_pages * page_size, room, swap_rate * page_size)
+        return Load(
+            sequences=len(running),
+            running_tokens=tokens,
+            swap_budget=swap_pages * page_size,
+            host_room=room,
+            swap_rate=swap_rate * page_size,
+            lacking=(self.wanted() + wanted - self._model.pages.free) * page_size,
+            reserve=self.low_water * page_size,
+        )
 
     def remaining(self, user: str, kind: str, elapsed: float) -> tuple[float, float]:
         """Seconds that a wait of this kind will last from now on, by the user's earlier waits; and
@@ -161,13 +179,15 @@ class PolicyInput:
         worth = self._model.pages.retention.of(pages, self.now())
         return int(worth.max()) if len(worth) else 0
 
-    def choose(self, paused: Sequence[Paused], swap_pages: int) -> list[Choice]:
-        """The operator's policy for paused instances; `PRESERVE` for all if it cannot be asked."""
+    def choose(self, paused: Sequence[Paused], swap_pages: int, wanted: int) -> list[Choice]:
+        """The operator's policy for paused instances, where so many pages are wanted beside those
+        that instances wait for; `PRESERVE` for all if it cannot be asked.
+        """
         costs = self.costs
         if costs is None or not paused:
             return [Choice.PRESERVE] * len(paused)
         try:
-            choices = self.policy(paused, self.load(swap_pages), costs)
+            choices = self.policy(paused, self.load(swap_pages, wanted=wanted), costs)
             if len(choices) != len(paused):
                 raise ValueError(f"{len(choices)} choices for {len(paused)} paused instances")
         except Exception:  # an operator's own policy: the server goes on without it

@@ -41,6 +41,8 @@ class Load:
     swap_budget: int  # tokens that may be swapped out in this step without delaying it
     host_room: int  # tokens that host memory can still take
     swap_rate: float = 0.0  # tokens per second that later steps can swap out without delay
+    lacking: float = math.inf  # tokens that waiting instances need beyond what is free
+    reserve: int = 0  # tokens that should be free for instances to come
 
 
 def preserve(paused: Paused) -> float:
