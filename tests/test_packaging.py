@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -125,3 +127,8 @@ def test_sdist_and_wheel(tmp_path: Path) -> None:
     assert answers.pop().strip()
     assert len(list(compiled.glob("*.json"))) == 2
     assert not list(cache.glob("python-runtime-*")), "the wheel has it"
+    told = run(
+        *(sys.executable, "-m", "pie_py", "doctor", "--json"), cwd=tmp_path, PYTHONPATH=str(site)
+    )
+    (kernels,) = (each for each in json.loads(told) if each["what"] == "CPU kernels")
+    assert kernels["found"].endswith(", of the wheel") or platform.machine() != "x86_64"

@@ -17,6 +17,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -145,4 +146,5 @@ def _loaded(file: Path) -> ctypes.CDLL:
 
 
 if __name__ == "__main__":
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     print(json.dumps(described()))
