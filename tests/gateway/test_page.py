@@ -140,9 +140,11 @@ def test_what_is_no_watch_is_refused(gateway: Gateway) -> None:
 CHATTERBOX = """
 from inferlet import session
 
-async def main() -> str:
-    for number in range(6000):
-        session.send(f"{number}\\n")
+async def main(most: int = 6000, asked: bool = False) -> str:
+    if asked:
+        await session.receive()
+    for number in range(most):
+        session.send(f"{number}\\n{1000 * asked * '.'}")
     return "said all"
 """
 
@@ -167,6 +169,34 @@ def test_what_nobody_reads_gives_way_or_waits_for_a_reader(gateway: Gateway) -> 
         with http.stream("GET", f"/v1/instances/{held}/events") as stream:
             lines = [line for line in stream.iter_lines() if '"type":"text"' in line]
         assert len(lines) == 6000
+
+
+def test_a_reader_that_leaves_holds_up_nobody(gateway: Gateway) -> None:
+    with gateway.http() as http:
+        http.post("/v1/programs", params={"name": "chatterbox"}, content=CHATTERBOX.encode())
+        asked = {
+            "program": "chatterbox",
+            "args": ["--most", "60000", "--asked"],
+            "keep_newest": True,
+        }
+        path = f"/v1/instances/{http.post('/v1/instances', json=asked).json()['id']}"
+
+        def card() -> Any:
+            return http.get(path).json()
+
+        with (
+            http.stream("GET", f"{path}/events") as left,
+            http.stream("GET", f"{path}/events") as stream,
+        ):
+            lines = stream.iter_lines()
+            assert next(lines), "and what is read no further stays open"
+            assert '"error"' in "".join(left.iter_lines()), "another one reads now"
+            http.post(f"{path}/messages", json={"text": "go"})
+            while card()["waits"] != ["reader"]:
+                time.sleep(0.02)
+            assert card()["attached"]
+        assert http.get(f"{path}/result").json()["text"] == "said all"
+        assert not card()["attached"]
 
 
 def test_an_instance_from_the_inside(gateway: Gateway, sharers: list[str]) -> None:
