@@ -35,6 +35,7 @@ from pie_py.wire.rpc import (
     Bye,
     Failure,
     Hello,
+    Items,
     Message,
     Refused,
     Request,
@@ -117,6 +118,8 @@ def test_garbage_does_no_harm(bench: Bench) -> None:
         answer = raw.ask(Request(next(numbers), 0, "nonsense", {}))
         assert isinstance(answer, Failure)
         assert "there are server, models" in answer.message
+        refused = raw.ask(Items("nobody", 0, []))
+        assert isinstance(refused, Refused), "a server reads nothing that is for clients"
         raw.say(Ack("nobody", 1 << 62))
         assert type(raw.ask(Resume("nobody", 5, 9))).__name__ == "Closed"
     works(bench)

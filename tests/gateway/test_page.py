@@ -25,6 +25,7 @@ from pie_py.cli import main as pie_py
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
+LONG_NAME = "forks_of_one_prompt"
 FORKS = """
 from inferlet import Context, Model, runtime
 
@@ -69,10 +70,10 @@ async def main():
 def sharers(gateway: Gateway) -> Iterator[list[str]]:
     """Two instances whose prompts begin alike."""
     with gateway.http() as http:
-        http.post("/v1/programs", params={"name": "forks"}, content=FORKS.encode())
+        http.post("/v1/programs", params={"name": LONG_NAME}, content=FORKS.encode())
         ids = []
         for _ in range(2):
-            ids.append(http.post("/v1/instances", json={"program": "forks"}).json()["id"])
+            ids.append(http.post("/v1/instances", json={"program": LONG_NAME}).json()["id"])
             while not http.get(f"/v1/instances/{ids[-1]}/log").json()["lines"]:
                 time.sleep(0.02)
         yield ids
@@ -140,9 +141,11 @@ def test_what_is_no_watch_is_refused(gateway: Gateway) -> None:
 CHATTERBOX = """
 from inferlet import session
 
-async def main() -> str:
-    for number in range(6000):
-        session.send(f"{number}\\n")
+async def main(most: int = 6000, asked: bool = False) -> str:
+    if asked:
+        await session.receive()
+    for number in range(most):
+        session.send(f"{number}\\n{1000 * asked * '.'}")
     return "said all"
 """
 
@@ -167,6 +170,34 @@ def test_what_nobody_reads_gives_way_or_waits_for_a_reader(gateway: Gateway) -> 
         with http.stream("GET", f"/v1/instances/{held}/events") as stream:
             lines = [line for line in stream.iter_lines() if '"type":"text"' in line]
         assert len(lines) == 6000
+
+
+def test_a_reader_that_leaves_holds_up_nobody(gateway: Gateway) -> None:
+    with gateway.http() as http:
+        http.post("/v1/programs", params={"name": "chatterbox"}, content=CHATTERBOX.encode())
+        asked = {
+            "program": "chatterbox",
+            "args": ["--most", "60000", "--asked"],
+            "keep_newest": True,
+        }
+        path = f"/v1/instances/{http.post('/v1/instances', json=asked).json()['id']}"
+
+        def card() -> Any:
+            return http.get(path).json()
+
+        with (
+            http.stream("GET", f"{path}/events") as left,
+            http.stream("GET", f"{path}/events") as stream,
+        ):
+            lines = stream.iter_lines()
+            assert next(lines), "and what is read no further stays open"
+            assert '"error"' in "".join(left.iter_lines()), "another one reads now"
+            http.post(f"{path}/messages", json={"text": "go"})
+            while card()["waits"] != ["reader"]:
+                time.sleep(0.02)
+            assert card()["attached"]
+        assert http.get(f"{path}/result").json()["text"] == "said all"
+        assert not card()["attached"]
 
 
 def test_an_instance_from_the_inside(gateway: Gateway, sharers: list[str]) -> None:
@@ -352,6 +383,11 @@ def test_a_browser_shows_it(gateway: Gateway, sharers: list[str]) -> None:
             page.goto(f"{gateway.url}/#instance/{sharers[0]}")
             page.get_by_text("waits for sleep").wait_for()
             page.locator("svg.map rect.shared").first.wait_for()
+            label = page.locator(".scroll svg.map text").first
+            assert (label.text_content() or "").startswith(sharers[0])
+            end = label.evaluate("text => text.getBBox().x + text.getBBox().width")
+            assert end < float(page.locator(".scroll svg.map rect").first.get_attribute("x") or 0)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
             page.get_by_role("button", name="Tokens of context 2").click()
             page.locator(".branch .token").first.wait_for()
             assert page.locator(".branch pre").first.inner_text() == "One."
@@ -432,6 +468,7 @@ def use_a_program(page: Page, gateway: Gateway) -> None:
     page.get_by_label("loud").check()
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_text("waits for a message").wait_for()
+    page.get_by_text("1 page of 16").first.wait_for()
     page.get_by_text("--most=5 --loud").wait_for()
     page.reload()
     page.get_by_text("waits for a message").wait_for()

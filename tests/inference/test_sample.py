@@ -20,7 +20,7 @@ from inferlet import Sampler
 from pie_inference import handlers
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.embeds import UNKNOWN
-from pie_inference.sampling.pool import SamplerPool
+from pie_inference.sampling.pool import Choices, SamplerPool
 from pie_py.wire.plan import (
     Clear,
     EmbedSampled,
@@ -203,6 +203,40 @@ def test_masks(rig: Rig) -> None:
         assert found.tokens[0] == 7
         assert 10 <= found.tokens[1] < 20
         assert found.tokens[3] in (0, vocabulary - 1)
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_where_a_mask_leaves_one_token_nothing_is_drawn(rig: Rig, data: st.DataObject) -> None:
+    """Rows beside those get what they get without them."""
+    vocabulary = rig.model.description.vocab_size
+    token = st.sampled_from([0, 31, 32, 63, vocabulary - 1]) | st.integers(0, vocabulary - 1)
+    forced = data.draw(st.dictionaries(st.integers(0, 5), token))
+    for slot in range(6):
+        put(rig, slot, 1.0, seed=slot, logit_bias={} if slot < 4 else {5: 1.0})
+    masks = {row: [token] for row, token in forced.items()}
+    free = [row for row in range(6) if row not in forced]
+    drawn: list[int] = []
+    choose = SamplerPool.choose
+
+    def seen(pool: SamplerPool, choices: Choices, logits: torch.Tensor) -> torch.Tensor:
+        drawn.extend(choices.samplers.tolist())
+        return choose(pool, choices, logits)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SamplerPool, "choose", seen)
+        found, refused = draw(rig, list(range(6)), list(range(6)), masks=masks)
+    assert not refused
+    assert sorted(drawn) == [row for row in range(6) if row not in forced or row >= 4]
+    assert {row: found.tokens.item(row) for row in forced} == forced
+    assert rig.model.samplers.tokens[:6].tolist() == found.tokens.tolist()
+    for row, token in forced.items():
+        logits = logits_of(rig, row)
+        logprob = logits[token] - np.log(np.exp(logits).sum())
+        np.testing.assert_allclose(found.logprobs[row], logprob, atol=1e-4)
+    if free:
+        alone, _ = draw(rig, free, free)
+        assert found.tokens[free].tolist() == alone.tokens.tolist()
 
 
 def test_nothing_left_to_choose_is_told_of_that_row_alone(rig: Rig) -> None:

@@ -41,6 +41,12 @@ CUT_SECONDS = 4.0
 MOST_TOKENS = 1 << 14  # of a prompt that is given as tokens, to tell where it goes
 
 
+class Reader:
+    """Reads an instance's events over HTTP, until the next one takes its place."""
+
+    instance: Instance | None = None  # once it is attached
+
+
 class Backend:
     """The server, as a user's requests reach it."""
 
@@ -58,6 +64,7 @@ class Backend:
         self.catalog = Catalog(client, config.served_model_names, clock, load_seconds)
         self.snapshots = Snapshots(client, clock)
         self.view: Any = None  # what its live pages show, made by the first of them
+        self.readers: dict[str, Reader] = {}  # by instance
         self.requests = 0  # under way
         self.used_at = clock()
         self._programs = config.programs

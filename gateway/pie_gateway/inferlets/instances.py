@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator
 import msgspec
 from starlette.responses import Response
 
+from pie_gateway.backend.backend import Reader
+from pie_gateway.backend.generation import end
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, stream_response, while_asked
 from pie_gateway.inferlets.running import events_of, failed_end, of_path
@@ -122,9 +124,23 @@ async def events(exchange: Exchange) -> Response:
 
 
 async def _events(exchange: Exchange) -> AsyncGenerator[bytes, None]:
-    instance = await asked(exchange.backend.client.attach(of_path(exchange)))
-    async for each in events_of(instance):
-        yield event(each)
+    readers, identity = exchange.backend.readers, of_path(exchange)
+    before, mine = readers.get(identity), Reader()
+    readers[identity] = mine
+    try:
+        if before is not None and before.instance is not None:
+            await end(before.instance, leave=True)
+        instance = await asked(exchange.backend.client.attach(identity))
+        if readers.get(identity) is not mine:
+            raise Problem(409, f"another reader of {identity} has come", code="conflict")
+        mine.instance = instance
+        async for each in events_of(instance):
+            yield event(each)
+    finally:
+        if readers.get(identity) is mine:  # else the one that has come reads on
+            del readers[identity]
+            if mine.instance is not None:
+                await end(mine.instance, leave=True)
 
 
 async def server(exchange: Exchange) -> Response:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device import DeviceFuture, completed, upload, upload_index
+from pie_inference.device import DeviceFuture, Int64, completed, upload, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import ServedModel, require_below, require_lengths, require_offsets
 from pie_inference.sampling.choose import NO_NUMBER, NOTHING, top_tokens
@@ -145,18 +145,43 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
     # Programs see what the model says, not only the differences.
     logits, whole = _normalized(raw) if on_cpu else _on_gpu(raw, not compiled.has[samplers].all())
     wanted = logits
+    forced = _only_tokens(batch, rows) if on_cpu else np.full(samplers.size, NOTHING)
+    forced[~compiled.has[samplers]] = NOTHING
+    free = np.flatnonzero(forced == NOTHING)
+    masked = masked[forced[masked] == NOTHING]
     if masked.size:
         may = _allowed(batch.masks[batch.masked[rows][masked]], pool)
         index = upload_index(masked, model.device)
         wanted = logits.clone()
         wanted[index] = wanted[index].masked_fill_(~may, -torch.inf)
-    chosen = pool.choose(choices, wanted)
+    if free.size == samplers.size:
+        chosen = pool.choose(choices, wanted)
+    else:
+        chosen = upload(forced, model.device)
+        if free.size:
+            chosen[free] = pool.choose(choices.rows(free), wanted[free])
     tokens = _possible(chosen, wanted)
     logprobs = logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
     if whole is not None:
         logprobs = logprobs - whole
     pool.note(samplers, choices.steps, tokens)
     return [tokens, logprobs, chosen, *_top(batch.top[rows], logits, whole)]
+
+
+def _only_tokens(batch: Sample, rows: slice) -> Int64:
+    """Of each row `[n]` the token that is the only one its mask allows, or `NOTHING`. None has to
+    be drawn there: so it is with all tokens that a durable instance chose in an earlier life.
+    """
+    masked = batch.masked[rows]
+    tokens = np.full(masked.size, NOTHING, np.int64)
+    some = np.flatnonzero(masked >= 0)
+    words = batch.masks[masked[some]]
+    found = words != 0
+    places = found.argmax(1) if some.size else some
+    word = words[np.arange(some.size), places]
+    one = (found.sum(1) == 1) & (word & (word - np.uint32(1)) == 0)
+    tokens[some[one]] = 32 * places[one] + np.log2(word[one]).astype(np.int64)
+    return tokens
 
 
 def _allowed(words: NDArray[np.uint32], pool: SamplerPool) -> torch.Tensor:

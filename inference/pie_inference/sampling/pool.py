@@ -30,6 +30,11 @@ class Choices:
     mixed: Int32  # [n, MOST_BESIDE] rows of saved logits, or -1; empty if there are none
     saved: SavedLogits
 
+    def rows(self, some: NDArray[np.intp]) -> Choices:
+        """Some of them."""
+        mixed = self.mixed[some] if self.mixed.size else self.mixed
+        return Choices(self.samplers[some], self.steps[some], mixed, self.saved)
+
     def others(self, index: int, rows: Some, vocabulary: int, device: torch.device) -> torch.Tensor:
         """Saved logits of some rows, `[n, vocabulary]`: NaN where there are none to be had."""
         places = self.mixed[rows, index]

@@ -26,7 +26,7 @@ function keep() {
 // How fast an answer came, and how much of its prompt was in the cache.
 function speed({ prompt_tokens: prompt, completion_tokens: count, prompt_tokens_details: details }, begun, first, ended) {
   const rate = count > 1 && ended > first ? `${number(((count - 1) * 1e3) / (ended - first), 1)} tokens per second, ` : "";
-  return `${count} tokens, ${rate}first after ${seconds((first - begun) / 1e3)} · prompt of ${prompt} tokens, ${details?.cached_tokens ?? 0} from the cache`;
+  return `${count} token${count === 1 ? "" : "s"}, ${rate}first after ${seconds((first - begun) / 1e3)} · prompt of ${prompt} tokens, ${details?.cached_tokens ?? 0} from the cache`;
 }
 
 // A message as the server takes it.

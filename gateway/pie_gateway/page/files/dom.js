@@ -63,6 +63,8 @@ export function number(value, digits = 0) {
   return value.toFixed(value < 100 ? digits : 0);
 }
 
+export const count = (value, thing) => `${number(value)} ${thing}${value === 1 ? "" : "s"}`;
+
 export function seconds(value) {
   if (value < 0.1) return (value * 1e3).toFixed(1) + " ms";
   if (value < 1) return (value * 1e3).toFixed(0) + " ms";

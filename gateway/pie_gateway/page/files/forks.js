@@ -2,7 +2,7 @@
 // with what the model might have chosen instead.
 
 import { json, post } from "./api.js";
-import { age, ago, make, number } from "./dom.js";
+import { age, ago, count, make, number } from "./dom.js";
 
 const ALTERNATIVES = 4;
 
@@ -17,7 +17,7 @@ function scored(logprobs, from) {
     const tell = () => (told.textContent = `${JSON.stringify(token)} ${value === null ? "" : percent(value)}: ${others.map(([text, each]) => `${JSON.stringify(text)} ${percent(each)}`).join(", ")}`);
     return make("span", { class: `token ${value === null || value > -0.7 ? "" : value > -2.5 ? "doubted" : "rare"}`, tabindex: 0, onfocus: tell, onpointerenter: tell }, token);
   });
-  const score = found.length ? `${found.length} tokens, log-probability ${sum.toFixed(2)}, ${(sum / found.length).toFixed(3)} a token` : "no tokens of its own";
+  const score = found.length ? `${count(found.length, "token")}, log-probability ${sum.toFixed(2)}, ${(sum / found.length).toFixed(3)} a token` : "no tokens of its own";
   return [make("p", { class: "soft" }, score), make("pre", {}, shown), told];
 }
 
@@ -49,8 +49,8 @@ export class Forks {
   node(each) {
     const { queue, parent, tokens, shared, text, cut, created_ns, released_ns, places, page_size } = each;
     const facts = [
-      parent === null ? `${number(tokens)} tokens` : `${number(tokens - shared)} tokens of its own behind ${number(shared)} of context ${parent}, since ${ago(created_ns)}`,
-      released_ns === null ? places.length && `${number(places.length)} pages of ${page_size}` : `released after ${age({ created_ns, ended_ns: released_ns }).split(",")[0].slice(4)}`];
+      parent === null ? count(tokens, "token") : `${count(tokens - shared, "token")} of its own behind ${number(shared)} of context ${parent}, since ${ago(created_ns)}`,
+      released_ns === null ? places.length && `${count(places.length, "page")} of ${page_size}` : `released after ${age({ created_ns, ended_ns: released_ns }).split(",")[0].slice(4)}`];
     return make("div", { class: released_ns === null ? "" : "ended", "data-queue": queue },
       make("div", { class: "row" }, make("b", {}, `context ${queue}`), make("span", { class: "soft" }, facts.filter(Boolean).join(" · ")),
         make("button", { type: "button", class: "plain small", "aria-label": `Tokens of context ${queue}`, onclick: () => this.score(each) }, "Tokens")),

@@ -2,7 +2,7 @@
 
 import { json, post } from "./api.js";
 import { calls } from "./calls.js";
-import { age, make, number, saveButton, svg } from "./dom.js";
+import { age, count, make, number, saveButton, svg } from "./dom.js";
 import { Forks } from "./forks.js";
 import { pathOf, stopButton } from "./instances.js";
 import { watch } from "./live.js";
@@ -12,22 +12,26 @@ import { doing, Timeline } from "./timeline.js";
 const RATE_SECONDS = 2; // over which tokens per second are counted
 const COLUMNS = 256;
 const ROWS = 15; // of each kind
+const LETTERS = 32; // of a row's name
 
 // Columns are the instance's pages. Rows are the instance, its contexts (forks begin in the same
 // columns), and other instances: a page stands in each row that has it.
 function pages(id, told) {
   const columns = Math.min(COLUMNS, told.pages);
-  const left = 150, size = Math.min(12, 768 / columns), gap = Math.min(2, size / 4);
+  const size = Math.min(12, 768 / columns), gap = Math.min(2, size / 4);
   const contexts = told.contexts.filter((each) => each.places.length).slice(0, ROWS).map(({ queue, places }) => ({ instance: `context ${queue}`, places }));
   const rows = [{ instance: id, places: [...Array(told.pages).keys()] }, ...contexts, ...told.sharers.slice(0, ROWS)];
   const shared = new Set(told.sharers.flatMap((other) => other.places));
   const cached = new Set(told.cached);
   const seen = new Set(), forked = new Set(); // in one context, in several
   for (const place of told.contexts.flatMap((context) => context.places)) (seen.has(place) ? forked : seen).add(place);
-  const drawn = svg("svg", { class: "map", viewBox: `0 0 ${left + 768} ${rows.length * 16 + 4}`, role: "img", "aria-label": `${told.pages} pages, ${shared.size} of them shared` });
+  const short = (name) => (name.length > LETTERS ? `${name.slice(0, LETTERS - 10)}…${name.slice(-9)}` : name); // an id ends in 9 of its own
+  const left = 8 + 7 * Math.max(...rows.map((row) => short(row.instance).length));
+  const width = Math.ceil(left + size * columns), height = rows.length * 16 + 4;
+  const drawn = svg("svg", { class: "map", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${count(told.pages, "page")}, ${shared.size} of them shared` });
   rows.forEach((row, at) => {
     const y = 4 + at * 16;
-    drawn.append(svg("text", { x: 0, y: y + 10 }, row.instance.slice(-22)));
+    drawn.append(svg("text", { x: 0, y: y + 10 }, short(row.instance), svg("title", {}, row.instance)));
     for (const place of row.places) {
       if (place >= columns) continue;
       const kind = shared.has(place) ? "shared" : forked.has(place) ? "forked" : cached.has(place) ? "cached" : "used";
@@ -37,7 +41,7 @@ function pages(id, told) {
   const legend = [["its own", "used"], ["in the prefix cache, too", "cached"], ["shared by several of its contexts", "forked"], ["shared with another instance", "shared"]];
   return make("div", {}, make("div", { class: "scroll" }, drawn),
     make("div", { class: "legend" }, legend.map(([name, kind]) => make("span", {}, make("i", { class: kind }), name)),
-      make("span", { class: "soft" }, `${number(told.pages)} pages of ${told.page_size} tokens${told.pages > columns ? `; the first ${columns} are shown` : ""}`)));
+      make("span", { class: "soft" }, `${count(told.pages, "page")} of ${told.page_size} tokens${told.pages > columns ? `; the first ${columns} are shown` : ""}`)));
 }
 
 function facts(told, rate) {
@@ -46,9 +50,9 @@ function facts(told, rate) {
     program, arguments: told.args.length ? make("code", {}, told.args.map((each) => (/^[\w./=-]+$/.test(each) ? each : JSON.stringify(each))).join(" ")) : null,
     model: told.uses.join(", ") || null, user: told.user,
     parent: told.parent && make("a", { href: `#instance/${encodeURIComponent(told.parent)}` }, told.parent),
-    generated: `${number(told.generated_tokens)} tokens${rate > 0 ? `, ${number(rate, 1)} per second` : ""}`,
-    prompts: `${number(told.prompt_tokens)} tokens computed`,
-    "KV cache": told.ended_ns ? `${number(told.most_pages)} pages at most` : `${number(told.tokens)} tokens in ${number(told.pages)} pages`,
+    generated: `${count(told.generated_tokens, "token")}${rate > 0 ? `, ${number(rate, 1)} per second` : ""}`,
+    prompts: `${count(told.prompt_tokens, "token")} computed`,
+    "KV cache": told.ended_ns ? `${count(told.most_pages, "page")} at most` : `${count(told.tokens, "token")} in ${count(told.pages, "page")}`,
     "CPU time": `${number(told.cpu_ms)} ms`, [told.ended_ns ? "time" : "running for"]: age(told),
   };
   return Object.entries(rows).filter(([, value]) => value !== null).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]);

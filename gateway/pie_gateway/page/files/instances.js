@@ -67,7 +67,7 @@ export function instances(main) {
     const newest = found.reverse();
     const alive = newest.filter((each) => each.state === "running");
     const ended = newest.filter((each) => each.state !== "running");
-    count.textContent = newest.length ? `${alive.length} run; ${ended.length} ended lately` : "none runs, and none has ended lately";
+    count.textContent = newest.length ? `${alive.length} ${alive.length === 1 ? "runs" : "run"}; ${ended.length} ended lately` : "none runs, and none has ended lately";
     list.show([...alive, ...ended]);
   }
   return { update };

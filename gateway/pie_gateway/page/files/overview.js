@@ -1,7 +1,7 @@
 // Is it well, how busy, what is in memory.
 
 import { Chart } from "./chart.js";
-import { make, number, seconds, share, table } from "./dom.js";
+import { count, make, number, seconds, share, table } from "./dom.js";
 import { Instances } from "./instances.js";
 
 const MOST_RUNNING = 8; // instances that are listed
@@ -58,8 +58,8 @@ class Model {
     this.rest.replaceChildren(
       make("p", { class: "soft" }, facts.join(" · ")),
       make("div", { class: "pair" },
-        bar(`${number(told.pages)} KV pages`, device.filter(([, kind, count]) => count || kind !== "exported"), told.pages),
-        bar(`${number(told.host_pages)} pages of host memory`, [["swapped", "used", swapped], ["free", "free", told.host_pages_free]], told.host_pages)));
+        bar(count(told.pages, "KV page"), device.filter(([, kind, count]) => count || kind !== "exported"), told.pages),
+        bar(`${count(told.host_pages, "page")} of host memory`, [["swapped", "used", swapped], ["free", "free", told.host_pages_free]], told.host_pages)));
     this.charts.forEach((chart) => chart.draw());
   }
 }

@@ -104,7 +104,7 @@ function one(main, program) {
     showFormer(found);
     return fieldsOf(program, found);
   }).then(([description, fields]) => {
-    about.textContent = description;
+    about.textContent = description.replace(/(\S)\n(?=[^\s*-])/g, "$1 "); // lines of one paragraph
     const run = make("button", {}, "Run");
     form.append(make("div", { class: "fields" }, fields.map(({ element }) => element)), fields.length ? "" : make("p", { class: "soft" }, "It takes no options."), run);
     form.addEventListener("submit", (event) => {
