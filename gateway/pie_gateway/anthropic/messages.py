@@ -13,6 +13,7 @@ from pie_gateway.anthropic.requests import chat_request
 from pie_gateway.backend.job import End
 from pie_gateway.dialects.forms import Call
 from pie_gateway.dialects.splitter import Said, Thought, Words
+from pie_gateway.dialects.written import Arguments
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, while_asked
 from pie_gateway.openai.building import Building
@@ -75,9 +76,12 @@ class _Message(Building):
             case Thought(text), anthropic.ThinkingBlock() as block:
                 block.thinking += text
                 delta = {"type": "thinking_delta", "thinking": text}
-            case Call(_, arguments), anthropic.ToolUseBlock() as block:
-                block.input = msgspec.json.decode(arguments or "{}")
-                delta = {"type": "input_json_delta", "partial_json": arguments}
+            case Call(_, ""), anthropic.ToolUseBlock():
+                return b""  # its arguments follow
+            case ((Call(_, text) | Arguments(text)), anthropic.ToolUseBlock() as block):
+                if isinstance(said, Call):
+                    block.input = msgspec.json.decode(text)
+                delta = {"type": "input_json_delta", "partial_json": text}
         return self._of_block("content_block_delta", delta=delta)
 
     def _close(self, cut: bool) -> bytes:

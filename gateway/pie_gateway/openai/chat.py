@@ -12,6 +12,7 @@ from starlette.responses import Response
 from pie_gateway.backend.job import End, Piece, Prompt
 from pie_gateway.dialects.forms import Call
 from pie_gateway.dialects.splitter import Said, Thought, Words
+from pie_gateway.dialects.written import Arguments
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import DONE, event, json_response, stream_response, while_asked
 from pie_gateway.openai import asynchronous
@@ -89,7 +90,7 @@ class _Answer:
         prompt = Prompt(0)
         calls: dict[int, int] = {}  # of each choice that has begun
         tokens = cached = 0
-        async for part in self._talk.parts():
+        async for part in self._talk.parts(pieces=True):
             if isinstance(part, Prompt):
                 prompt = part
                 continue
@@ -165,6 +166,9 @@ def _delta(said: Said, calls: int) -> chat.Delta:
             return chat.Delta(
                 tool_calls=[chat.ToolCallDelta(calls, function, _call_id(), "function")]
             )
+        case Arguments(text):
+            function = chat.FunctionDelta(arguments=text)
+            return chat.Delta(tool_calls=[chat.ToolCallDelta(calls - 1, function)])
 
 
 def _call_id() -> str:

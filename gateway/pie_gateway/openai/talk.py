@@ -19,6 +19,7 @@ from pie_gateway.dialects.forms import Call
 from pie_gateway.dialects.leads import leads
 from pie_gateway.dialects.splitter import Said
 from pie_gateway.dialects.told import tell, told_calls
+from pie_gateway.dialects.written import Arguments
 from pie_gateway.http.admission import Exchange
 from pie_gateway.openai.conversation import render, text_of, with_ids
 from pie_gateway.openai.sampling import fill_ends, grammar, most_tokens, sampling
@@ -53,8 +54,10 @@ class Talk:
         async with self.generation as generation:
             return await generation.prompt(alone=True)
 
-    async def parts(self) -> AsyncGenerator[Prompt | Part, None]:
-        """The prompt, and the parts of all choices. Raises `Problem`: the instance fails."""
+    async def parts(self, *, pieces: bool = False) -> AsyncGenerator[Prompt | Part, None]:
+        """The prompt, and the parts of all choices, of calls `pieces` as they are written, or each
+        whole. Raises `Problem`: the instance fails.
+        """
         async with self.generation as generation:
             prompt = await generation.prompt()
             yield prompt
@@ -63,18 +66,19 @@ class Talk:
                 if isinstance(each, Prompt):
                     continue
                 if each.choice not in splitters:
-                    splitters[each.choice] = _TextSplitter(self, prompt.tail)
+                    splitters[each.choice] = _TextSplitter(self, prompt.tail, pieces)
                 yield splitters[each.choice].part(each)
 
 
 class _TextSplitter:
     """Parts the text of one choice, and knows why it has ended."""
 
-    def __init__(self, talk: Talk, tail: str) -> None:
-        continued, must_call = talk.job.continued, talk.must_call
-        self._splitter = splitter_of(talk.dialect, tail, continued, must_call=must_call)
-        self._one_call = talk.one_call
-        self._calls = 0
+    def __init__(self, talk: Talk, tail: str, pieces: bool) -> None:
+        self._splitter = splitter_of(
+            talk.dialect, tail, talk.job.continued, must_call=talk.must_call, pieces=pieces
+        )
+        self._most_calls = 1 if talk.one_call else None
+        self._calls = 0  # also those that are left out
 
     def part(self, event: Piece | End) -> Part:
         """An event, and what is certain by now; of an end the rest."""
@@ -88,10 +92,10 @@ class _TextSplitter:
     def _allowed(self, found: list[Said]) -> list[Said]:
         allowed = []
         for said in found:
-            if isinstance(said, Call):
-                if self._one_call and self._calls:
+            if isinstance(said, Call | Arguments):
+                self._calls += isinstance(said, Call)
+                if self._most_calls is not None and self._calls > self._most_calls:
                     continue
-                self._calls += 1
             elif not (text := said.text.replace(MARK, "")):
                 continue
             else:
