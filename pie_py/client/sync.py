@@ -355,6 +355,7 @@ class Client(_Proxy[asynchronous.Client]):
     calls = _waits(asynchronous.Client.calls)
     send = _waits(asynchronous.Client.send)
     kill = _waits(asynchronous.Client.kill)
+    await_tools = _waits(asynchronous.Client.await_tools)
     result = _waits(asynchronous.Client.result)
     answer = _waits(asynchronous.Client.answer)
     run = _waits(asynchronous.Client.run)

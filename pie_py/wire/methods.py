@@ -258,6 +258,15 @@ class Result(OfInstance[dict[str, str]]):
     """`state`, `text`, once it has ended."""
 
 
+class AwaitTools(OfInstance[None]):
+    """Null. The conversation, a turn of which this instance has served, waits for the tools that
+    the turn has called: what earlier waits took tells how long its cached prefix is worth keeping.
+    """
+
+    # their names; none: it goes on
+    tools: Annotated[list[Text], msgspec.Meta(max_length=32)] = []
+
+
 class Kill(OfInstance[bool]):
     """Whether it was alive; operators kill instances of any user."""
 
@@ -344,7 +353,7 @@ OF_ALL_NODES: Methods = (
     UnregisterMcp,
 )  # fmt: skip
 OF_INSTANCES: Methods = (
-    Launch, Attach, Resume, Branch, Calls, Detach, Send, Result, Kill, Logs, Trace,
+    Launch, Attach, Resume, Branch, Calls, Detach, Send, Result, AwaitTools, Kill, Logs, Trace,
     Inspect,
 )  # fmt: skip
 OF_GATEWAYS: Methods = (Place, Where, Nodes, Drain, Program, ProgramBytes)

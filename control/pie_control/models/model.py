@@ -147,7 +147,7 @@ class ModelService:
             None if costs is None else (budgets[1], costs.took),
         )
         self.prefixes = PrefixCache(
-            self.pages, config.prefix_cache, self.scheduler.after_results, clock
+            self.pages, config.prefix_cache, self.scheduler.after_results, clock, deps.durations
         )
         interception = config.interception
         policy = load_policy(interception.policy)

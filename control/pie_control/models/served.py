@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pie_control.errors import ApiError
+from pie_control.interception.advice import MAX_TOOL, tool_kind
 from pie_control.models.model import ModelDependencies, ModelService
 from pie_control.models.tokenizer import TextCodec
 from pie_control.models.tokenizer_check import read_codec
@@ -123,6 +124,17 @@ class ServedModels:
         instance.most_pages = self.most_pages_of(instance)
         for service in self.services.values():
             service.drop_instance(instance)
+
+    def await_tools(self, instance: Instance, tools: list[str]) -> None:
+        """The conversation, a turn of which an instance has served, waits for tools; for none: it
+        goes on.
+        """
+        kind = tool_kind("+".join(sorted({*tools}))[:MAX_TOOL])
+        for service in self.services.values():
+            if tools:
+                service.prefixes.wait(instance, kind)
+            else:
+                service.prefixes.go_on(instance)
 
     def service(self, model: str) -> ModelService:
         """The service of a model. Raises ApiError `unknown-model`."""

@@ -404,6 +404,10 @@ class Requests:
         assert instance.ended is not None
         return {"state": instance.ended.state.value, "text": instance.ended.text}
 
+    def _await_tools(self, session: Session, asked: methods.AwaitTools) -> Answer:
+        self._deps.models.await_tools(self._find(session, asked.instance), asked.tools)
+        return None
+
     def _kill(self, session: Session, asked: methods.Kill) -> Answer:
         operator = session.user in self._config.admins
         instance = self._deps.registry.find(asked.instance, None if operator else session.scope)

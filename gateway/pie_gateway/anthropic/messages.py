@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import msgspec
@@ -76,9 +75,9 @@ class _Message(Building):
             case Thought(text), anthropic.ThinkingBlock() as block:
                 block.thinking += text
                 delta = {"type": "thinking_delta", "thinking": text}
-            case Call(_, ""), anthropic.ToolUseBlock():
+            case Call(_, "", _), anthropic.ToolUseBlock():
                 return b""  # its arguments follow
-            case ((Call(_, text) | Arguments(text)), anthropic.ToolUseBlock() as block):
+            case ((Call(_, text, _) | Arguments(text)), anthropic.ToolUseBlock() as block):
                 if isinstance(said, Call):
                     block.input = msgspec.json.decode(text)
                 delta = {"type": "input_json_delta", "partial_json": text}
@@ -107,8 +106,8 @@ def _empty(said: Said) -> anthropic.TextBlock | anthropic.ThinkingBlock | anthro
             return anthropic.TextBlock("")
         case Thought():
             return anthropic.ThinkingBlock("")
-        case Call(name, _):
-            return anthropic.ToolUseBlock(f"toolu_{uuid.uuid4().hex[:24]}", name, {})
+        case Call(name, _, key):
+            return anthropic.ToolUseBlock(f"toolu_{key}", name, {})
 
 
 def _event(name: str, **fields: Any) -> bytes:

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from pie_gateway.backend.catalog import Catalog, Snapshots
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import EmbeddingJob, Job
+from pie_gateway.backend.turns import Turns
 from pie_gateway.backend.vocabulary import Vocabulary, read_vocabulary
 from pie_gateway.problems import Problem, asked, of_client
 from pie_py.build.library import library_source
@@ -57,6 +58,7 @@ class Backend:
         self.client = client
         self.catalog = Catalog(client, config.served_model_names, clock, load_seconds)
         self.snapshots = Snapshots(client, clock)
+        self.turns = Turns(client)
         self.view: Any = None  # what its live pages show, made by the first of them
         self.requests = 0  # under way
         self.used_at = clock()

@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 import json
 import re
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pie_gateway.dialects.argument_types import MOST_STEPS, typed
@@ -24,6 +25,7 @@ class Call:
 
     name: str
     arguments: str  # JSON
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:24], compare=False)
 
 
 class NoCall(Exception):

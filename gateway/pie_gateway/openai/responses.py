@@ -122,7 +122,7 @@ class _Response(Building):
             case Thought(text), schema.OutputReasoning():
                 item.content[0].text += text
                 return self._event("response.reasoning_text.delta", **self._place(item), delta=text)
-            case ((Call(_, text) | Arguments(text)), schema.OutputCall()):
+            case ((Call(_, text, _) | Arguments(text)), schema.OutputCall()):
                 item.arguments += text
                 place = {"output_index": self._at, "item_id": item.id}
                 name = "response.function_call_arguments.delta"
@@ -189,5 +189,5 @@ def _item(said: Said) -> schema.Output:
             return schema.OutputMessage(f"msg_{name}", "in_progress", [])
         case Thought():
             return schema.OutputReasoning(f"rs_{name}", [schema.Reasoned("")])
-        case Call(function, _):
-            return schema.OutputCall(f"fc_{name}", f"call_{name}", function, "")
+        case Call(function, _, key):
+            return schema.OutputCall(f"fc_{name}", f"call_{key}", function, "")
