@@ -21,7 +21,9 @@ from pie_py.wire.plan import Int32
 if TYPE_CHECKING:
     from pie_control.resources.pools import PagePool
 
-MOST = 4096  # conversations that wait; those that have waited for longest are forgotten
+# Pages of all conversations that wait, as parts of the pool: those that have waited for longest are
+# forgotten, whose texts a page may have in common.
+MOST_TIMES = 8
 
 
 class History(Protocol):
@@ -53,17 +55,20 @@ class Pauses:
         self._pool = pool
         self._history = history
         self._waiting: OrderedDict[str, _Pause] = OrderedDict()
+        self._pages = 0  # of these
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def begin(self, instance: str, user: str, kind: str, end: Node, now: float) -> None:
         """The conversation whose text ends at a node waits from now on."""
+        self._forget(instance)
         none = np.zeros(0, np.int32)
         self._waiting[instance] = _Pause(user, kind, now, now, none, none.astype(np.int64), 0)
         self.place(instance, end, now)
-        if len(self._waiting) > MOST:
-            self._waiting.popitem(last=False)
+        most = MOST_TIMES * len(self._pool.stamps)
+        while self._pages > most or len(self._waiting) > most:
+            self._forget(next(iter(self._waiting)))
 
     def place(self, instance: str, end: Node, now: float) -> None:
         """The text of a conversation ends at a node, if it waits."""
@@ -77,15 +82,20 @@ class Pauses:
                 own += 1  # nothing branches off before its end
             pages.append(node.page)
             node = node.parent
+        self._pages += len(pages) - len(pause.pages)
         pause.pages = np.array(pages[::-1], np.int32)
         pause.shared = len(pages) - own
         pause.stamps, pause.placed = self._pool.stamps[pause.pages], now
 
     def end(self, instance: str, now: float) -> None:
         """The conversation goes on, if it waits: the next wait for this tool is known better."""
-        pause = self._waiting.pop(instance, None)
-        if pause is not None:
+        if (pause := self._forget(instance)) is not None:
             self._history.add(pause.user, pause.kind, now - pause.since)
+
+    def _forget(self, instance: str) -> _Pause | None:
+        pause = self._waiting.pop(instance, None)
+        self._pages -= 0 if pause is None else len(pause.pages)
+        return pause
 
     def rests(self, touched: NDArray[np.float64], now: float) -> NDArray[np.float64]:
         """Seconds `[size]` that pages of the pool, which were `touched` then, are expected to rest.
