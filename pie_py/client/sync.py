@@ -342,6 +342,7 @@ class Client(_Proxy[asynchronous.Client]):
     make_current = _waits(asynchronous.Client.make_current)
     instances = _waits(asynchronous.Client.instances)
     quota = _waits(asynchronous.Client.quota)
+    usage = _waits(asynchronous.Client.usage)
     stats = _waits(asynchronous.Client.stats)
     logs = _waits(asynchronous.Client.logs)
     trace = _waits(asynchronous.Client.trace)

@@ -39,7 +39,9 @@ def match_prefix(
     space.check_page_limit(len(path.nodes))
     pages = cache.use(instance, path.nodes)
     first = space.import_pages(pages)
-    cache.note(len(tokens), len(pages) * space.page_pool.page_size)
+    cached = len(pages) * space.page_pool.page_size
+    cache.note(len(tokens), cached)
+    instance.cached_tokens += cached
     provenance.follow(pages, text, slot)
     if through is not None:
         through.users.add(instance)  # whose slot is the record's adapter as long as it lives

@@ -172,7 +172,9 @@ class ModelService:
             limits = instance.limits
             samplers = Samplers(self.samplers, limits.samplers)
             host = HostPages(self.host_pages, limits.host_pages)
-            space = Space(self.pages, self.embeds, limits.kv_pages, limits.embeds, samplers, host)
+            space = Space(
+                self.pages, self.embeds, limits.kv_pages, limits.embeds, samplers, host, self.clock
+            )
             self.spaces[instance] = space
         return space
 

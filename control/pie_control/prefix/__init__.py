@@ -166,9 +166,9 @@ class PrefixCache:
         if (end := self._ends.get(instance)) is not None:
             self._pauses.begin(instance.id, instance.user, kind, end, self._clock())
 
-    def go_on(self, instance: Instance) -> None:
-        """It waits no longer."""
-        self._pauses.end(instance.id, self._clock())
+    def go_on(self, instance: Instance) -> float:
+        """It waits no longer; returns for how many seconds it has waited."""
+        return self._pauses.end(instance.id, self._clock())
 
     def settle(self, record: Record) -> None:
         """A record has got further, or has broken: what was pending is there, or never will be."""

@@ -87,10 +87,14 @@ class Pauses:
         pause.shared = len(pages) - own
         pause.stamps, pause.placed = self._pool.stamps[pause.pages], now
 
-    def end(self, instance: str, now: float) -> None:
-        """The conversation goes on, if it waits: the next wait for this tool is known better."""
-        if (pause := self._forget(instance)) is not None:
-            self._history.add(pause.user, pause.kind, now - pause.since)
+    def end(self, instance: str, now: float) -> float:
+        """The conversation goes on, if it waits: the next wait for this tool is known better.
+        Returns how long it has waited.
+        """
+        if (pause := self._forget(instance)) is None:
+            return 0.0
+        self._history.add(pause.user, pause.kind, now - pause.since)
+        return now - pause.since
 
     def _forget(self, instance: str) -> _Pause | None:
         pause = self._waiting.pop(instance, None)

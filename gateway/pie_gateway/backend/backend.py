@@ -85,11 +85,15 @@ class Backend:
         return self.client.user
 
     def generation(
-        self, route: Route, job: Job | EmbeddingJob, images: Sequence[bytes] = ()
+        self,
+        route: Route,
+        job: Job | EmbeddingJob,
+        images: Sequence[bytes] = (),
+        tag: str = "",
     ) -> Generation:
         """An instance for a job, which `async with` launches."""
         field = _PROMPTS.get(route, "messages")
-        launch = partial(self._launch, route, _beginning(job))
+        launch = partial(self._launch, route, _beginning(job), tag)
         is_pure = route != "async" and not self.is_own(route)
         return Generation(launch, job, images, field, is_pure=is_pure)
 
@@ -112,12 +116,12 @@ class Backend:
         digest = await asked(self.client.upload(data, program))
         return await asked(self.client.launch(digest, args, **how))
 
-    async def _launch(self, route: Route, prompt: str, argument: str) -> Instance:
+    async def _launch(self, route: Route, prompt: str, tag: str, argument: str) -> Instance:
         """Launches the program of a route, where a cluster has what its prompt begins with. Raises
         `ClientError`: the server refuses. Raises `Problem`: the library's program cannot be
         uploaded.
         """
-        launch = partial(self.client.launch, args=[argument], prompt=prompt)
+        launch = partial(self.client.launch, args=[argument], prompt=prompt, tag=tag)
         if own := self._programs.get(route):
             return await launch(own)
         name, file = _OTHERS.get(route, CHAT)

@@ -144,7 +144,7 @@ async def prepare(
         return job, images, dialect
 
     job, images, dialect = await exchange.by_size(made)
-    generation = await exchange.generation(route, job, images)
+    generation = await exchange.generation(route, job, images, asked.user)
     turns, session = backend.turns, _session(asked)
     if not counts:
         await turns.begins(_results(asked), session)

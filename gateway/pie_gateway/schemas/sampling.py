@@ -144,7 +144,7 @@ class SamplingRequest(SamplerFields, kw_only=True, forbid_unknown_fields=True):
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
     store: Literal[False] | None = None  # nothing is stored
-    user: str | None = None  # changes nothing: a name for logs
+    user: str | None = None  # a tag in the ledger
     # Names of the conversation. Prefixes are found without.
     prompt_cache_key: str | None = None
     session_id: str | None = None
