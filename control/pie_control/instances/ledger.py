@@ -6,7 +6,6 @@ It is a file of SQLite in the data folder, to which servers that share the folde
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
@@ -30,6 +29,7 @@ OTHER = "(other)"
 AMOUNTS = tuple(Budget.model_fields)  # what is counted
 KEYS = ("day", "user", "program", "tag")
 Key: TypeAlias = tuple[str, str, str, str]
+Used: TypeAlias = dict[str, float]  # by amount
 _SCHEMA = (
     f"CREATE TABLE IF NOT EXISTS used ({', '.join(f'{key} TEXT' for key in KEYS)},"
     f" {', '.join(f'{amount} REAL' for amount in AMOUNTS)}, PRIMARY KEY ({', '.join(KEYS)}))"
@@ -61,7 +61,7 @@ class Ledger:
         self._live = live
         self._page_seconds = page_seconds
         self._end = end
-        self._new: dict[Key, Counter[str]] = {}  # not written yet
+        self._new: dict[Key, Used] = {}  # not written yet
         self._rows: dict[tuple[str, str], set[Key]] = {}  # of users, today
         self._spent: dict[tuple[str, str], str] = {}  # budgets, by user and program, and why
         self._file_lock = trio.Lock()
@@ -72,7 +72,7 @@ class Ledger:
 
     def waited(self, instance: Instance, seconds: float) -> None:
         """A conversation, a turn of which an instance has served, has waited for its tools."""
-        self._add(self._key(instance), Counter(tool_seconds=seconds))
+        self._add(self._key(instance), {"tool_seconds": seconds})
 
     def check(self, user: str, program: str) -> None:
         """Refuses to start a program whose budget is spent. Raises ApiError `limit-exceeded`."""
@@ -88,11 +88,12 @@ class Ledger:
         found = await trio.to_thread.run_sync(partial(self._read, user, oldest))
         for instance in self._live():
             if user in (None, instance.user):
-                found.setdefault(self._key(instance), Counter()).update(self._used(instance))
+                _add(found.setdefault(self._key(instance), {}), self._used(instance))
         order = sorted(found, key=lambda key: key[1:])
         order.sort(key=lambda key: key[0], reverse=True)
         return [
-            dict(zip(KEYS, key, strict=True)) | {name: found[key][name] for name in AMOUNTS}
+            dict(zip(KEYS, key, strict=True))
+            | {name: found[key].get(name, 0.0) for name in AMOUNTS}
             for key in order
         ]
 
@@ -111,19 +112,19 @@ class Ledger:
     async def _look(self) -> None:
         """Sums up what was used of each budget today."""
         rows = await trio.to_thread.run_sync(partial(self._read, None, self._day()))
-        used: dict[tuple[str, str], Counter[str]] = {}
+        used: dict[tuple[str, str], Used] = {}
         for (_, user, program, _), amounts in rows.items():
-            used.setdefault((user, program), Counter()).update(amounts)
+            _add(used.setdefault((user, program), {}), amounts)
         live = [each for each in self._live() if each.program.name in self._budgets]
         for instance in live:
-            of_both = used.setdefault((instance.user, instance.program.name), Counter())
-            of_both.update(self._used(instance))
+            of_both = used.setdefault((instance.user, instance.program.name), {})
+            _add(of_both, self._used(instance))
         self._spent = {}
         for (user, program), amounts in used.items():
             budget = self._budgets.get(program, Budget())
             for name in AMOUNTS:
                 most = getattr(budget, name)
-                if most is not None and amounts[name] >= most:
+                if most is not None and amounts.get(name, 0.0) >= most:
                     text = (
                         f"{program} has used {amounts[name]:.6g} {name} of {user} today (UTC), and"
                         f" its budget is {most:g} (budgets.{program}.{name})"
@@ -133,16 +134,16 @@ class Ledger:
             if (why := self._spent.get((instance.user, instance.program.name))) is not None:
                 self._end(instance, InstanceState.FAILED, f"limit-exceeded: {why}")
 
-    def _used(self, instance: Instance) -> Counter[str]:
-        return Counter(
-            instances=1.0,
-            prompt_tokens=float(instance.prompt_tokens),
-            generated_tokens=float(instance.generated_tokens),
-            cached_tokens=float(instance.cached_tokens),
-            page_seconds=self._page_seconds(instance),
-            cpu_seconds=instance.cpu_ns / 1e9,
-            tool_seconds=instance.tool_seconds + instance.futures.outside_seconds,
-        )
+    def _used(self, instance: Instance) -> Used:
+        return {
+            "instances": 1.0,
+            "prompt_tokens": float(instance.prompt_tokens),
+            "generated_tokens": float(instance.generated_tokens),
+            "cached_tokens": float(instance.cached_tokens),
+            "page_seconds": self._page_seconds(instance),
+            "cpu_seconds": instance.cpu_ns / 1e9,
+            "tool_seconds": instance.tool_seconds + instance.futures.outside_seconds,
+        }
 
     def _key(self, instance: Instance) -> Key:
         return self._day(), instance.user, instance.program.name, instance.tag
@@ -151,7 +152,7 @@ class Ledger:
         seconds = self._date_ns() // 10**9 - before * 86400
         return datetime.fromtimestamp(seconds, UTC).date().isoformat()
 
-    def _add(self, key: Key, used: Counter[str]) -> None:
+    def _add(self, key: Key, used: Used) -> None:
         day, user = key[:2]
         if self._rows and next(iter(self._rows))[0] != day:
             self._rows = {}
@@ -159,7 +160,7 @@ class Ledger:
         if len(rows) >= MOST_ROWS and key not in rows:
             key = day, user, OTHER, ""
         rows.add(key)
-        self._new.setdefault(key, Counter()).update(used)
+        _add(self._new.setdefault(key, {}), used)
 
     async def _flush(self) -> None:
         async with self._file_lock:
@@ -173,8 +174,8 @@ class Ledger:
         sql.execute(_SCHEMA)
         return sql
 
-    def _write(self, new: Mapping[Key, Counter[str]]) -> None:
-        rows = [(*key, *(used[name] for name in AMOUNTS)) for key, used in new.items()]
+    def _write(self, new: Mapping[Key, Used]) -> None:
+        rows = [(*key, *(used.get(name, 0.0) for name in AMOUNTS)) for key, used in new.items()]
         try:
             with closing(self._open()) as sql, sql:
                 sql.executemany(_ADD, rows)
@@ -182,16 +183,19 @@ class Ledger:
         except (OSError, sqlite3.Error) as error:
             log.warning("what was used is lost", file=str(self._file), reason=str(error))
 
-    def _read(self, user: str | None, oldest: str) -> dict[Key, Counter[str]]:
+    def _read(self, user: str | None, oldest: str) -> dict[Key, Used]:
         where = "day >= ? AND (? IS NULL OR user = ?)"
         try:
             with closing(self._open()) as sql:
                 rows = sql.execute(f"SELECT * FROM used WHERE {where}", (oldest, user, user))
                 return {
-                    tuple(row[: len(KEYS)]): Counter(
-                        dict(zip(AMOUNTS, row[len(KEYS) :], strict=True))
-                    )
-                    for row in rows
+                    (day, owner, program, tag): dict(zip(AMOUNTS, amounts, strict=True))
+                    for day, owner, program, tag, *amounts in rows
                 }
         except (OSError, sqlite3.Error) as error:
             raise ApiError("out-of-resources", f"{self._file} cannot be read: {error}") from None
+
+
+def _add(used: Used, more: Used) -> None:
+    for name, amount in more.items():
+        used[name] = used.get(name, 0.0) + amount

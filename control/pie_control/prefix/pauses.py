@@ -1,7 +1,7 @@
 """Conversations that wait for tools: for how long their cached pages are expected to rest.
 
-A page that rests wastes its memory as long as nobody asks for it, and to compute it again costs
-about the same for every page. So what wastes the most goes first: the page whose text is expected
+A page that rests wastes its memory until a text asks for it, and to compute it again costs about
+the same for every page. So what wastes the most goes first: the page whose text is expected
 back last. Of a text whose conversation waits for a tool that earlier waits for the tool tell, of
 any other its time so far (InferCept's estimate where nothing is known), which is LRU.
 """
