@@ -9,6 +9,7 @@ MODULES = {
     "starts": "benchmarks.starts",
     "idle": "benchmarks.idle",
     "durable": "benchmarks.durable",
+    "agents": "benchmarks.agents",
     "hot-path": "benchmarks.hot_path",
     "capacity": "benchmarks.capacity",
     "walk": "benchmarks.walk.run",

@@ -54,6 +54,7 @@ from pie_control.durable.runs import RunCalls
 from pie_control.durable.service import DurableInstances
 from pie_control.instances.guest_memory import GuestMemory, default_bytes
 from pie_control.instances.launcher import GuestMaker, Launcher
+from pie_control.instances.ledger import Ledger
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import BYTES_OF_USER, ResultStore
 from pie_control.instances.slow_calls import SlowCalls
@@ -194,6 +195,14 @@ class Wiring:
         self.answers = SlowCalls(self.executor)
         self.confined = confined
         self.results = ResultStore(config.data_folder / "results", RESULT_SECONDS, clocks.date_ns)
+        self.ledger = Ledger(
+            config.data_folder / "usage.sqlite3",
+            config.budgets,
+            clocks.date_ns,
+            self.registry.live,
+            self.models.page_seconds_of,
+            self.registry.end,
+        )
         self._declare_kept(config)
         recording = config.recording
         self._recorder = (
@@ -256,7 +265,8 @@ class Wiring:
             self.messaging.leave,
             self.models.drop_instance,
         ]
-        registry.on_end.append(self.results.on_end)
+        registry.on_end += [self.results.on_end, self.ledger.on_end]
+        registry.check_budget = self.ledger.check
         if self._recorder is not None:
             registry.on_end.append(self._recorder.finish)
 
@@ -343,6 +353,7 @@ class Wiring:
             self.confined,
             self.results,
             self.durable,
+            self.ledger,
             self.clock,
             self._clocks.monotonic_ns,
             self._clocks.date_ns() - self._clocks.monotonic_ns(),
@@ -364,6 +375,7 @@ class Wiring:
                 self.on_demand,
                 self.launcher,
                 self.results,
+                self.ledger,
                 self.durable,
             ):
                 await nursery.start(part.run)

@@ -36,7 +36,8 @@ async def metrics(exchange: Exchange) -> Response:
         raise Problem(
             403, f"{exchange.user} is no operator: `admins` of the configuration names them"
         )
-    text = metrics_text(exchange.metrics, await exchange.backend.snapshots.newest())
+    used = await asked(exchange.backend.client.usage(all_users=True))
+    text = metrics_text(exchange.metrics, await exchange.backend.snapshots.newest(), used)
     return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 

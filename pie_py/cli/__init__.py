@@ -56,6 +56,7 @@ COMMANDS = {
     "adapters": "pie_py.cli.models:adapters",
     "mcp": "pie_py.cli.mcp:command",
     "quota": "pie_py.cli.users:quota",
+    "usage": "pie_py.cli.users:usage",
     "programs": "pie_py.cli.programs:programs",
     "inferlets": "pie_py.cli.projects:inferlets",
     "keys": "pie_py.cli.users:keys",

@@ -41,6 +41,7 @@ EXAMPLES = {
     "mcp add": "pie-py mcp add search https://example.org/mcp --header 'Authorization=${TOKEN}'",
     "mcp remove": "pie-py mcp remove search",
     "quota": "pie-py quota",
+    "usage": "pie-py usage --days 7",
     "programs": "pie-py programs --json",
     "programs rm": "pie-py programs rm my_inferlet --force",
     "inferlets": "pie-py inferlets",

@@ -1,4 +1,4 @@
-"""Users: `pie-py keys`, `quota`."""
+"""Users: `pie-py keys`, `quota`, `usage`."""
 
 from __future__ import annotations
 
@@ -191,6 +191,34 @@ def _problems_shown() -> Iterator[None]:
             f"{error.filename or 'the data folder'} cannot be used: {error.strerror}; mend that, or"
             " choose another folder with --data-folder"
         )
+
+
+USAGE_COLUMNS = {
+    "day": "DAY",
+    "user": "USER",
+    "program": "PROGRAM",
+    "tag": "TAG",
+    "instances": "RUNS",
+    "prompt_tokens": "PROMPT",
+    "generated_tokens": "GENERATED",
+    "cached_tokens": "CACHED",
+    "page_seconds": "PAGE-S",
+    "cpu_seconds": "CPU-S",
+    "tool_seconds": "TOOL-S",
+}
+
+
+@click.command("usage")
+@click.option("--days", default=1, type=click.IntRange(1, 400), help="The last ones, with today.")
+@click.option("--all-users", is_flag=True, help="Of all users; operators only.")
+@json_option
+@with_client
+def usage(client: sync.Client, days: int, all_users: bool, as_json: bool) -> None:
+    """Show what programs have used, by day (UTC), program and tag."""
+    rows = client.usage(days, all_users=all_users)
+    for row in () if as_json else rows:
+        row |= {name: f"{value:.6g}" for name, value in row.items() if isinstance(value, float)}
+    table(rows, USAGE_COLUMNS, as_json)
 
 
 QUOTA_COLUMNS = {"user": "USER", "kind": "KIND", "has": "HAS", "may": "MAY HAVE"}

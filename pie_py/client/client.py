@@ -283,6 +283,19 @@ class Client:
         """
         return await self._connected.ask(methods.Quota(users=all_users))
 
+    async def usage(self, days: int = 1, *, all_users: bool = False) -> list[dict[str, Any]]:
+        """What the user's programs have used in the last days (UTC), live ones too; with
+        `all_users` those of all users, which only the operator may ask for.
+
+        Returns:
+            Of each `day`, `user`, `program` and `tag` the `instances`, `prompt_tokens`,
+            `generated_tokens`, `cached_tokens`, `page_seconds`, `cpu_seconds`, `tool_seconds`.
+
+        Raises:
+            RpcError: `permission-denied`.
+        """
+        return await self._connected.ask(methods.Usage(days, users=all_users))
+
     async def stats(self) -> dict[str, Any]:
         """Numbers of each model's scheduler and pools."""
         return await self._connected.ask(methods.Stats())
@@ -403,13 +416,14 @@ class Client:
         prompt: str = "",
         durable: bool = False,
         keep_newest: bool = False,
+        tag: str = "",
     ) -> Instance:
         """Starts an instance of an uploaded program, by name or content hash, and reads from it.
 
         A detached one lives on without a client, and keeps what it sends (up to a limit) for who
         attaches; its `Instance` here only sends, kills and so on. With `keep_newest` what is over
         the limit drops the oldest, which else holds the instance up until it is read; a durable
-        one drops nothing.
+        one drops nothing. `tag` is a name in the ledger (`usage`), of its children, too.
 
         In a cluster it starts on the node of `near`, an instance's id or the name of an export of
         yours, while there is room; else on the best one, which is where prompts that began as
@@ -427,7 +441,9 @@ class Client:
         """
 
         async def start(connection: Connection, program: str) -> Instance:
-            return await self._launch_at(connection, program, args, detached, durable, keep_newest)
+            return await self._launch_at(
+                connection, program, args, detached, durable, keep_newest, tag
+            )
 
         return await self._route.launch(program, near, prompt, start, durable=durable)
 
@@ -439,6 +455,7 @@ class Client:
         detached: bool,
         durable: bool,
         keep_newest: bool,
+        tag: str,
     ) -> Instance:
         session = connection.session
 
@@ -467,6 +484,7 @@ class Client:
             window=WINDOW,
             durable=durable,
             keep_newest=keep_newest,
+            tag=tag,
         )
         return instance
 
@@ -535,6 +553,16 @@ class Client:
     async def kill(self, instance_id: str) -> bool:
         """Ends an instance. Returns whether it was alive."""
         return await self._ask_at(methods.Kill(instance_id))
+
+    async def await_tools(self, instance_id: str, tools: Sequence[str]) -> None:
+        """Tells that the conversation, a turn of which an instance has served, waits for tools, by
+        their names, or goes on, with none: the server keeps its cached prefix by what it has seen
+        such waits take.
+
+        Raises:
+            RpcError: `not-found` if the instance ended too long ago.
+        """
+        await self._ask_at(methods.AwaitTools(instance_id, [*tools]))
 
     async def result(self, instance_id: str) -> str:
         """Waits for an instance's end without reading from it, and returns its result.

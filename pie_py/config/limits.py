@@ -59,6 +59,20 @@ class Quota(Section):
     export_seconds: PositiveFloat = 86400.0
 
 
+class Budget(Section):
+    """What instances of one program may use of each user in a day (UTC), all together. One that is
+    spent ends them, and no more are started that day.
+    """
+
+    instances: PositiveFloat | None = None  # that were started
+    prompt_tokens: PositiveFloat | None = None  # that were computed
+    generated_tokens: PositiveFloat | None = None  # by samplers
+    cached_tokens: PositiveFloat | None = None  # of prompts, which the prefix cache had
+    page_seconds: PositiveFloat | None = None  # of KV pages on the device, shared ones of each
+    cpu_seconds: PositiveFloat | None = None  # of guests
+    tool_seconds: PositiveFloat | None = None  # of calls outside, each of several at once
+
+
 class Quotas:
     """The quotas of all users. Clients that need no key are one user, who may have everything."""
 

@@ -123,6 +123,17 @@ class Quota(Method[list[Facts]]):
     of: str = ""  # another user, for operators only
 
 
+class Usage(Method[list[Facts]]):
+    """What programs have used, by `day` (UTC), `user`, `program` and `tag`: `instances`,
+    `prompt_tokens`, `generated_tokens`, `cached_tokens`, `page_seconds`, `cpu_seconds`,
+    `tool_seconds`.
+    """
+
+    days: Annotated[int, msgspec.Meta(ge=1, le=400)] = 1  # the last ones, with today
+    users: bool = False  # of all users, for operators only
+    of: str = ""  # another user, for operators only
+
+
 class Has(Method[bool]):
     """Whether a program is there."""
 
@@ -209,6 +220,7 @@ class Launch(Method[Facts]):
     durable: bool = False  # it goes on after a crash of the server
     # Messages that no client reads give way to newer ones; else a full mailbox holds it up.
     keep_newest: bool = False
+    tag: Annotated[str, msgspec.Meta(max_length=64)] = ""  # in the ledger
 
 
 class OfInstance(Method[Value], Generic[Value]):
@@ -256,6 +268,15 @@ class Send(OfInstance[None]):
 
 class Result(OfInstance[dict[str, str]]):
     """`state`, `text`, once it has ended."""
+
+
+class AwaitTools(OfInstance[None]):
+    """Null. The conversation, a turn of which this instance has served, waits for the tools that
+    the turn has called: what earlier waits took tells how long its cached prefix is worth keeping.
+    """
+
+    # their names; none: it goes on
+    tools: Annotated[list[Text], msgspec.Meta(max_length=32)] = []
 
 
 class Kill(OfInstance[bool]):
@@ -339,12 +360,12 @@ class ProgramBytes(Program):
 Methods: TypeAlias = tuple[type[Method[Any]], ...]
 
 OF_ALL_NODES: Methods = (
-    Server, Models, Programs, Instances, Stats, Quota, Has, Upload, UploadChunk, RemoveProgram,
-    LoadModel, UnloadModel, Adapters, LoadAdapter, UnloadAdapter, McpServers, RegisterMcp,
-    UnregisterMcp,
+    Server, Models, Programs, Instances, Stats, Quota, Usage, Has, Upload, UploadChunk,
+    RemoveProgram, LoadModel, UnloadModel, Adapters, LoadAdapter, UnloadAdapter, McpServers,
+    RegisterMcp, UnregisterMcp,
 )  # fmt: skip
 OF_INSTANCES: Methods = (
-    Launch, Attach, Resume, Branch, Calls, Detach, Send, Result, Kill, Logs, Trace,
+    Launch, Attach, Resume, Branch, Calls, Detach, Send, Result, AwaitTools, Kill, Logs, Trace,
     Inspect,
 )  # fmt: skip
 OF_GATEWAYS: Methods = (Place, Where, Nodes, Drain, Program, ProgramBytes)

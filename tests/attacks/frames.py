@@ -46,10 +46,10 @@ ODD: list[Any] = [
     [[[[[[]]]]]], {"x": {"x": {}}}, [None] * 1000, "../../etc/passwd", "%s%n{}", {1: 2},
 ]  # fmt: skip
 METHODS = [
-    "server", "models", "programs", "instances", "stats", "quota", "has", "upload", "upload-chunk",
-    "remove-program", "launch", "attach", "detach", "send", "result", "kill", "logs", "trace",
-    "inspect", "adapters", "load-adapter", "unload-adapter", "mcp-servers", "register-mcp",
-    "unregister-mcp",
+    "server", "models", "programs", "instances", "stats", "quota", "usage", "has", "upload",
+    "upload-chunk", "remove-program", "launch", "attach", "detach", "send", "result", "kill",
+    "await-tools", "logs", "trace", "inspect", "adapters", "load-adapter", "unload-adapter",
+    "mcp-servers", "register-mcp", "unregister-mcp",
 ]  # fmt: skip
 
 
@@ -112,7 +112,7 @@ class Talk:
         match method:
             case "instances":
                 return {"all": chance.random() < 0.5, "users": chance.random() < 0.5}
-            case "quota":
+            case "quota" | "usage":
                 return {"users": chance.random() < 0.5}
             case "has":
                 return {"hash": self._hash}

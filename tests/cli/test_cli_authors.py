@@ -70,7 +70,7 @@ def test_the_doctor(tmp_path: Path) -> None:
 
 def test_listings_print_json(endpoint: str, tmp_path: Path) -> None:
     listings = (
-        ["ps", "--all"], ["quota"], ["models"], ["programs"], ["adapters", "list"],
+        ["ps", "--all"], ["quota"], ["usage"], ["models"], ["programs"], ["adapters", "list"],
         ["mcp", "list"], ["top"],
     )  # fmt: skip
     for words in listings:

@@ -11,6 +11,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from pie_gateway.backend.job import MARK
 from pie_gateway.backend.vocabulary import Vocabulary
@@ -19,6 +21,7 @@ from pie_gateway.dialects.channels import splitter_of
 from pie_gateway.dialects.families import FAMILIES, TOLD
 from pie_gateway.dialects.forms import Call, Functions, read_calls
 from pie_gateway.dialects.splitter import Said, Thought, Words
+from pie_gateway.dialects.written import Arguments
 
 CALL = '{"name": "weather", "arguments": {"city": "Pargos"}}'
 WEATHER = Call("weather", '{"city":"Pargos"}')
@@ -126,6 +129,10 @@ def joined(said: list[Said]) -> list[Said]:
             found[-1] = Words(found[-1].text + one.text)
         elif found and isinstance(one, Thought) and isinstance(found[-1], Thought):
             found[-1] = Thought(found[-1].text + one.text)
+        elif isinstance(one, Arguments):
+            last = found[-1]
+            assert isinstance(last, Call), "pieces follow their call"
+            found[-1] = Call(last.name, last.arguments + one.text)
         else:
             found.append(one)
     return found
@@ -158,6 +165,165 @@ def test_parts_make_no_difference(
             shown = "".join(one.text for one in told if isinstance(one, Words))
             assert certain.startswith(shown), "nothing is shown that later is part of a call"
         assert joined(told + splitter.finish(cut)) == wanted, parts
+
+
+CALLED: Functions = {
+    "f": {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string"},
+            "some": {"enum": ["1", "x"]},
+            "number": {"type": "integer"},
+            "list": {"type": "array"},
+            "any": {},
+        },
+    }
+}
+
+
+def tagged(begin: str, key: str, end: str, last: str) -> Any:
+    """Arguments between tags, as texts."""
+
+    def write(given: dict[str, Any]) -> str:
+        texts = {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in given.items()
+        }
+        return begin + "".join(key.format(name) + text + end for name, text in texts.items()) + last
+
+    return write
+
+
+def in_json(form: str) -> Any:
+    return lambda given: form.replace("GIVEN", json.dumps(given, ensure_ascii=False))
+
+
+NAMED = in_json('{"name": "f", "arguments": GIVEN}')
+CODER = tagged("<function=f>", "<parameter={}>\n", "\n</parameter>\n", "</function>")
+KEYED = tagged("f\n", "<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>\n", "")
+INSIDE_OUT = in_json('{"arguments": GIVEN, "name": "f"}')
+
+
+def channel(write: Any) -> Any:
+    marked = "<|channel|>commentary to=functions.f<|message|>{}<|call|>"
+    for marker in CHANNELS:
+        marked = marked.replace(marker, MARK + marker)
+    return lambda given: marked.replace("{}", write(given))
+
+
+def called(*markers: str, marked: bool = False) -> Dialect:
+    return dialect_of(vocabulary(*markers), CALLED, marked=marked)
+
+
+CHANNELS = ("<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>")
+# How each family writes a call, of its dialect; whether the arguments come as they are written;
+# what stands between calls, before and after them.
+WRITTEN: dict[str, tuple[Dialect, Any, bool, tuple[str, str, str]]] = {
+    name: (called(*markers, marked=name == "gpt-oss"), write, pieces, around)
+    for name, markers, write, pieces, around in [
+        ("Hermes", ["<tool_call>"], NAMED, True,
+         ("So <tool_call>\n", "\n</tool_call>\n<tool_call>", "</tool_call>")),
+        ("Coder", ["<tool_call>"], CODER, True,
+         ("<tool_call>\n", "</tool_call><tool_call>", "\n</tool_call>.")),
+        ("GLM 4.5", ["<tool_call>"], KEYED, True,
+         ("<tool_call>", "</tool_call><tool_call>", "</tool_call>")),
+        ("Mistral", ["[TOOL_CALLS]"], NAMED, True, ("[TOOL_CALLS][", ", ", "]")),
+        ("Mistral, newer", ["[TOOL_CALLS]"], in_json("f[CALL_ID]a1[ARGS]GIVEN"),
+         True, ("[TOOL_CALLS]", "[TOOL_CALLS]", "")),
+        ("Llama", ["<|python_tag|>"], in_json('{"name": "f", "parameters": GIVEN}'), True,
+         ("", "; ", "")),
+        ("Phi", ["<|tool_call|>"], NAMED, True, ("<|tool_call|>[", ",", "]<|/tool_call|>")),
+        ("GLM 4", ["<|observation|>"], in_json("f\nGIVEN"), True, ("", "\n", "")),
+        ("DeepSeek", ["<｜tool▁calls▁begin｜>"],
+         in_json("<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\nGIVEN\n```<｜tool▁call▁end｜>"),
+         True, ("<｜tool▁calls▁begin｜>", "\n", "<｜tool▁calls▁end｜>")),
+        ("Command", ["<|START_ACTION|>"],
+         in_json('{"tool_call_id": "0", "tool_name": "f", "parameters": GIVEN}'), True,
+         ("<|START_ACTION|>[", ",\n", "]<|END_ACTION|>")),
+        ("gpt-oss", [*CHANNELS], channel(in_json("GIVEN")), True, ("", MARK + "<|start|>", "")),
+        ("arguments first", ["<tool_call>"], INSIDE_OUT, False,
+         ("<tool_call>", "\n", "</tool_call>")),
+        ("JSON in JSON", ["<tool_call>"],
+         lambda given: NAMED(json.dumps(given)), False, ("<tool_call>", "\n", "</tool_call>")),
+        ("Python", ["<|python_tag|>"],
+         lambda given: f"f({', '.join(f'{key}={value!r}' for key, value in given.items())})",
+         False, ("[", ", ", "]")),
+    ]
+}  # fmt: skip
+TEXTS = st.text(
+    st.characters(codec="utf-8", exclude_characters=MARK), max_size=12
+) | st.sampled_from(
+    ["</tool_call>", "a\n", '"', "\\", "}", "{[", "</para", "\n</", "1", "x", "\u2028"]
+)
+GIVEN = st.fixed_dictionaries(
+    {},
+    optional={
+        "text": TEXTS,
+        "some": st.sampled_from(["1", "x"]),
+        "number": st.integers(),
+        "list": st.lists(st.integers() | TEXTS, max_size=3),
+        "any": st.booleans() | st.lists(st.none()),
+    },
+)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@given(calls=st.lists(GIVEN, min_size=1, max_size=3), cuts=st.lists(st.integers(0, 400)))
+def test_pieces_of_arguments_joined_are_what_whole_calls_have(
+    name: str, calls: list[dict[str, Any]], cuts: list[int]
+) -> None:
+    dialect, write, _, (begin, between, end) = WRITTEN[name]
+    text = begin + between.join(map(write, calls)) + end
+    whole = spoken(dialect, text)
+    assume(sum(isinstance(each, Call) for each in whole) == len(calls))
+    splitter = splitter_of(dialect, "", pieces=True)
+    found: list[Said] = []
+    for start, stop in pairwise([0, *sorted(cuts), len(text)]):
+        found += splitter.feed(text[start:stop])
+    found += splitter.finish()
+    assert with_values(joined(found)) == with_values(whole)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_arguments_come_as_they_are_written_where_the_form_allows_it(name: str) -> None:
+    dialect, write, pieces, (begin, _, _) = WRITTEN[name]
+    before, text, _ = (begin + write({"text": "word " * 40})).partition("word " * 20)
+    splitter = splitter_of(dialect, "", pieces=True)
+    told = [said for part in (before, text) for said in splitter.feed(part)]
+    calls = [each for each in told if isinstance(each, Call)]
+    shown = "".join(each.text for each in told if isinstance(each, Arguments))
+    assert calls == ([Call("f", "")] if pieces else [])
+    assert ("word " * 15 in shown) == pieces
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text", "wanted", "cut"),
+    [*((*case, False) for case in CASES), *((*case, True) for case in CUT)],
+)
+def test_a_stream_shows_the_words_and_thoughts_of_a_whole_answer(
+    dialect: Dialect, text: str, wanted: list[Said], cut: bool
+) -> None:
+    """And its calls; more only where one had begun that never became whole."""
+    splitter = splitter_of(dialect, "", pieces=True)
+    told = joined([*(said for each in text for said in splitter.feed(each)), *splitter.finish(cut)])
+    begun = [each for each in told if isinstance(each, Call) and not is_json(each.arguments)]
+    wrong = [Words(text)] == wanted and "arguments" in text
+    assert begun == [] or cut or wrong
+    if not wrong:
+        assert with_values([each for each in told if each not in begun]) == with_values(wanted)
+
+
+def is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def with_values(said: list[Said]) -> list[Any]:
+    return [
+        (each.name, json.loads(each.arguments)) if isinstance(each, Call) else each for each in said
+    ]
 
 
 ARGUMENTS = {
@@ -247,7 +413,6 @@ def test_a_marker_that_is_a_token_counts_as_a_token_alone() -> None:
     assert spoken(dialect, real) == [Thought("<think>?"), WEATHER]
 
 
-CHANNELS = ("<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>")
 TALKS = [
     ("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello!",
      [Thought("hm"), Words("Hello!")]),

@@ -57,6 +57,7 @@ def test_requests_are_counted(gateway: Gateway) -> None:
     assert grown("pie_http_requests_total", **path, status="200") == 2
     assert grown("pie_http_requests_total", **path, status="404") == 1
     assert grown("pie_http_requests_total", path="other", method="", status="404") == 1
+    assert grown("pie_used_by_user_total", user="local", what="generated_tokens") >= 12
     assert after["pie_kv_cache_usage_ratio", frozenset(model.items())] < 1
 
 
@@ -84,9 +85,15 @@ def test_labels_are_bounded() -> None:
         {"state": "running", "program": f"p{number}", "user": "ann"}
         for number in range(MOST_LABELS + 30)
     ]
-    told = samples(metrics_text(metrics, Snapshot(0.0, {}, {}, instances)).decode())
+    used = [
+        {"program": f"p{n}", "user": "u", "instances": 1.0, "cpu_seconds": 2.0} for n in range(80)
+    ]
+    told = samples(metrics_text(metrics, Snapshot(0.0, {}, {}, instances), used).decode())
     assert told["pie_user_tokens_total", frozenset({"user": "other", "kind": "generation"}.items())]
     users = {labels for name, labels in told if name == "pie_user_tokens_total"}
     assert len(users) <= MOST_USERS + 1
     other = frozenset({"program": "other"}.items())
     assert told["pie_num_instances_of_program", other] == 30
+    kind = frozenset({"what": "cpu_seconds"}.items())
+    assert told["pie_used_by_program_total", other | kind] == 60.0
+    assert told["pie_used_by_user_total", frozenset({"user": "u"}.items()) | kind] == 160.0

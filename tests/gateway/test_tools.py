@@ -54,8 +54,11 @@ def test_a_call_that_has_to_be_made(client: openai.OpenAI) -> None:
         part.choices[0].delta
         for part in ask(client, tool_choice=named, parallel_tool_calls=False, stream=True)
     ]
-    [call] = [call for delta in deltas for call in delta.tool_calls or []]
-    assert (call.index, call.function.name) == (0, "time")
+    first, *more = [call for delta in deltas for call in delta.tool_calls or []]
+    assert (first.index, first.function.name, first.function.arguments) == (0, "time", "")
+    assert len(more) > 1, "arguments come as they are written"
+    assert all((each.index, each.id, each.function.name) == (0, None, None) for each in more)
+    assert "city" in json.loads("".join(each.function.arguments for each in more))
     assert not any(delta.content for delta in deltas)
 
 
@@ -88,6 +91,38 @@ def test_a_named_function_is_called_once(
     assert [(each.type, each.name) for each in message.content] == [("tool_use", "time")]
 
 
+def test_all_apis_stream_arguments(client: openai.OpenAI, claude: anthropic.Anthropic) -> None:
+    fields: dict[str, Any] = {"model": "tools", "extra_body": {"temperature": 0}, "stream": True}
+    events: list[Any] = list(
+        client.responses.create(
+            input=ASK,
+            tools=[{"type": "function", "name": "time", "parameters": CITY}],  # type: ignore[list-item]
+            tool_choice={"type": "function", "name": "time"},
+            **fields,
+        )
+    )
+    name = "response.function_call_arguments"
+    pieces = [each.delta for each in events if each.type == f"{name}.delta"]
+    [done] = [each for each in events if each.type == f"{name}.done"]
+    [call] = events[-1].response.output
+    assert len(pieces) > 1
+    assert "".join(pieces) == done.arguments == call.arguments
+    assert "city" in json.loads(call.arguments)
+    parts: list[Any] = list(
+        claude.messages.create(
+            messages=ASK,
+            max_tokens=200,
+            tools=[{"name": "time", "input_schema": CITY}],
+            tool_choice={"type": "tool", "name": "time"},
+            **fields,
+        )
+    )
+    deltas = [each.delta for each in parts if each.type == "content_block_delta"]
+    assert {each.type for each in deltas} == {"input_json_delta"}
+    assert len(deltas) > 1
+    assert "city" in json.loads("".join(each.partial_json for each in deltas))
+
+
 def test_a_forced_call_goes_with_a_form_of_what_is_said(client: openai.OpenAI) -> None:
     named: Any = {"type": "function", "function": {"name": "time"}}
     answer = ask(client, tool_choice=named, response_format={"type": "json_object"}).choices[0]
@@ -112,10 +147,13 @@ def test_finished_calls_survive_a_cut(client: openai.OpenAI) -> None:
     for call in calls:
         assert json.loads(call.arguments)["city"] in ("Pargos", "Argon")
     parts = [part.choices[0] for part in ask(client, stream=True, **fields)]
-    told = [call.function for part in parts for call in part.delta.tool_calls or []]
-    assert [(call.name, call.arguments) for call in told] == [
-        (call.name, call.arguments) for call in calls
-    ]
+    told: list[str] = []
+    for call in (call for part in parts for call in part.delta.tool_calls or []):
+        told += [] if call.function.name is None else [""]
+        told[call.index] += call.function.arguments
+    given = [json.loads(call.arguments) for call in calls]
+    assert [json.loads(arguments) for arguments in told[: len(calls)]] == given
+    assert len(told) <= len(calls) + 1, "one may have begun"
     assert not any(part.delta.content for part in parts)
     assert parts[-1].finish_reason == "length"
 

@@ -206,6 +206,20 @@ class GatewayMethods:
             user["kinds"].append(self._kept.bytes_of(name))
         return [found[user] for user in sorted(found)]
 
+    async def _usage(self, session: Session, asked: methods.Usage) -> Any:
+        """Of all nodes together."""
+        if asked.users or asked.of:
+            session.check_admin(self._config.admins)
+        of = "" if asked.users else asked.of or session.user
+        found: dict[tuple[str, ...], dict[str, Any]] = {}
+        told = await self._ask_all("usage", days=asked.days, users=asked.users, of=of)
+        for row in (row for rows in told.values() for row in rows):
+            key = tuple(value for value in row.values() if isinstance(value, str))
+            one = found.setdefault(key, dict.fromkeys(row, 0) | {"day": row["day"]})
+            for name, value in row.items():
+                one[name] = value if isinstance(value, str) else one[name] + value
+        return [found[key] for key in sorted(found)]
+
     # What all nodes have
 
     async def _adapters(self, session: Session, asked: methods.Adapters) -> Any:

@@ -37,9 +37,11 @@ def match_prefix(
         cache.note(len(tokens), 0)
         return [], 0
     space.check_page_limit(len(path.nodes))
-    pages = cache.use(path.nodes)
+    pages = cache.use(instance, path.nodes)
     first = space.import_pages(pages)
-    cache.note(len(tokens), len(pages) * space.page_pool.page_size)
+    cached = len(pages) * space.page_pool.page_size
+    cache.note(len(tokens), cached)
+    instance.cached_tokens += cached
     provenance.follow(pages, text, slot)
     if through is not None:
         through.users.add(instance)  # whose slot is the record's adapter as long as it lives
@@ -59,4 +61,4 @@ def insert_prefix(instance: Instance, queue: int, pages: list[int]) -> int:
         return 0
     record, count = found
     instance.turn.drop_promise()
-    return target.model.prefixes.insert(instance.user, record, count, target.queue.priority)
+    return target.model.prefixes.insert(instance, record, count, target.queue.priority)

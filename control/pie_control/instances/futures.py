@@ -28,6 +28,9 @@ class FutureKind(StrEnum):
     ENCODED = "take-encoded"
 
 
+CALLS = ("http ", "mcp ")  # how kinds of waits begin that are calls of tools
+
+
 class Outside:
     """A wait for something outside the server: a tool, a host, a client, a time."""
 
@@ -133,6 +136,7 @@ class FutureTable:
         self._of_user = of_user or FutureCount(limit)
         self._clock = clock
         self._note_wait = note_wait
+        self.outside_seconds = 0.0  # of calls of tools
         self._open: dict[int, Future] = {}
         self._next = 1
         self.announce: Callable[[int], None] = unheard  # set by the executor
@@ -191,7 +195,9 @@ class FutureTable:
 
     def note(self, wait: Outside) -> None:
         """A wait outside is over: reports how long it has lasted."""
-        self._note_wait(wait.kind, self._clock() - wait.since)
+        seconds = self._clock() - wait.since
+        self.outside_seconds += seconds if wait.kind.startswith(CALLS) else 0.0
+        self._note_wait(wait.kind, seconds)
 
     def _full(self) -> ApiError:
         mend = "take or cancel some before opening more"

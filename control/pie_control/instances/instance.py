@@ -233,6 +233,10 @@ class Instance:
         self.queued_commands = 0  # of all its queues; the schedulers count
         self.prompt_tokens = 0  # that forwards of several tokens have read; they count these, too
         self.generated_tokens = 0  # by samplers
+        self.cached_tokens = 0  # of its prompts, which the prefix cache had
+        self.page_seconds = 0.0  # that its contexts have held on devices; those it holds come after
+        self.tool_seconds = 0.0  # of calls outside in earlier lives
+        self.tag = "" if parent is None else parent.tag  # its client's, for the ledger
         self.most_pages: dict[str, int] = {}  # that it had at once, by model; once it has ended
         self.pages_made = 0.0  # of the machine's memory, while its guest ran
 
@@ -250,6 +254,7 @@ class Instance:
     def begin_again(self, futures: FutureTable) -> None:
         """It has lost what it held, and begins another life, with what its clients sent."""
         self.turn = TurnState()
+        self.tool_seconds += self.futures.outside_seconds
         self.futures = futures
         self.queues = Handles()
         self.queued_commands = 0

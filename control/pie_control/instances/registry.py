@@ -69,6 +69,8 @@ class Registry:
         self.on_forget: list[Hook] = []
         # Has something done a little later, at an owner's cost.
         self.do_later: Callable[[Owner, Work], None] = lambda owner, work: work()
+        # Refuses a user's program whose budget is spent.
+        self.check_budget: Callable[[str, str], None] = lambda user, program: None
         self.launched = 0
         self.most = most
         self._limits = limits
@@ -125,6 +127,7 @@ class Registry:
             raise ApiError("cancelled", "the parent instance has ended")
         if not again:
             self.check_room(user, parent)
+            self.check_budget(user, program.name)
             self._launches.take(user, self._quotas.of(user).launches)
         limits = limits or self._limits
         together = self.users.together(user)
@@ -420,6 +423,10 @@ class Registry:
 
         sleepers = itertools.islice(of_user(reversed(self._asleep.values())), asleep)
         return sorted([*of_user(self.everyone), *sleepers], key=lambda each: each.number)
+
+    def live(self) -> list[Instance]:
+        """Those that have not ended, without those that sleep."""
+        return [each for each in self._live.values() if each.ended is None]
 
     @property
     def everyone(self) -> Iterator[Instance]:

@@ -147,7 +147,7 @@ class ModelService:
             None if costs is None else (budgets[1], costs.took),
         )
         self.prefixes = PrefixCache(
-            self.pages, config.prefix_cache, self.scheduler.after_results, clock
+            self.pages, config.prefix_cache, self.scheduler.after_results, clock, deps.durations
         )
         interception = config.interception
         policy = load_policy(interception.policy)
@@ -172,7 +172,9 @@ class ModelService:
             limits = instance.limits
             samplers = Samplers(self.samplers, limits.samplers)
             host = HostPages(self.host_pages, limits.host_pages)
-            space = Space(self.pages, self.embeds, limits.kv_pages, limits.embeds, samplers, host)
+            space = Space(
+                self.pages, self.embeds, limits.kv_pages, limits.embeds, samplers, host, self.clock
+            )
             self.spaces[instance] = space
         return space
 

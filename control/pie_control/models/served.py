@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pie_control.errors import ApiError
+from pie_control.interception.advice import MAX_TOOL, tool_kind
 from pie_control.models.model import ModelDependencies, ModelService
 from pie_control.models.tokenizer import TextCodec
 from pie_control.models.tokenizer_check import read_codec
@@ -121,8 +122,22 @@ class ServedModels:
     def drop_instance(self, instance: Instance) -> None:
         """Frees all that an instance holds of any model. Idempotent."""
         instance.most_pages = self.most_pages_of(instance)
+        instance.page_seconds = self.page_seconds_of(instance)
         for service in self.services.values():
             service.drop_instance(instance)
+
+    def await_tools(self, instance: Instance, tools: list[str]) -> float:
+        """The conversation, a turn of which an instance has served, waits for tools; for none: it
+        goes on. Returns for how many seconds it has waited then.
+        """
+        waited = 0.0
+        kind = tool_kind("+".join(sorted({*tools}))[:MAX_TOOL])
+        for service in self.services.values():
+            if tools:
+                service.prefixes.wait(instance, kind)
+            else:
+                waited = max(waited, service.prefixes.go_on(instance))
+        return waited
 
     def service(self, model: str) -> ModelService:
         """The service of a model. Raises ApiError `unknown-model`."""
@@ -163,6 +178,12 @@ class ServedModels:
         spaces = ((name, service.spaces.get(instance)) for name, service in self.services.items())
         now = {name: space.pages.most for name, space in spaces if space is not None}
         return {**instance.most_pages, **now}
+
+    def page_seconds_of(self, instance: Instance) -> float:
+        """Pages times seconds that an instance has held them in the pools of all models."""
+        spaces = (service.spaces.get(instance) for service in self.services.values())
+        now = sum(space.pages.seconds for space in spaces if space is not None)
+        return instance.page_seconds + now
 
     async def run(self) -> None:
         """Gives another turn while instances wait for pages, until cancelled: waits have an end."""

@@ -3,24 +3,27 @@
 Pages enter when a guest says so, with the tokens that the server has seen it write
 (`provenance.py`). They are immutable then, and the cache holds a reference to them as do all
 instances that map them. A page that only the cache holds counts as free: the pool takes it back
-when it has no other, the one first whose text has not been asked for the longest.
+when it has no other, of each user the one first whose text is expected back last (`pauses.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.prefix.intents import Intent, Intents, Key
+from pie_control.prefix.pauses import History, Pauses
 from pie_control.prefix.provenance import Provenance, Record, Traced
 from pie_control.prefix.tree import Node, Path, Pending, cut, grow, walk
 from pie_py.config.scheduling import PrefixCacheConfig
 from pie_py.wire.plan import Int32
 
 if TYPE_CHECKING:
+    from pie_control.instances.instance import Instance
     from pie_control.resources.pools import PagePool
     from pie_control.resources.space import Space
 
@@ -42,9 +45,10 @@ class PrefixCache:
         config: PrefixCacheConfig,
         later: Callable[[Callable[[], None]], None],
         clock: Callable[[], float],
+        history: History,
     ) -> None:
         """Makes an empty cache. `later` calls back once the results at hand have reached their
-        instances.
+        instances; `history` has durations of waits for tools.
         """
         self._pool = pool
         self._config = config
@@ -55,6 +59,9 @@ class PrefixCache:
         self._intents = Intents(self._wake)
         self._nodes: dict[int, Node] = {}  # by page
         self._ages: NDArray[np.int64] = np.zeros(pool.size, np.int64)
+        self._touched: NDArray[np.float64] = np.zeros(pool.size)  # when
+        self._ends: WeakKeyDictionary[Instance, Node] = WeakKeyDictionary()  # of their texts
+        self._pauses = Pauses(pool, history)
         self._uses = 0  # lookups and insertions so far: the clock of ages
         self._owners: Int32 = np.zeros(pool.size, np.int32)  # numbers of users
         self._numbers: dict[str, int] = {}  # of users
@@ -113,13 +120,14 @@ class PrefixCache:
         self._asked_tokens += asked
         self._hit_tokens += found
 
-    def use(self, nodes: list[Node]) -> Int32:
-        """The pages of nodes; they are the youngest now."""
+    def use(self, instance: Instance, nodes: list[Node]) -> Int32:
+        """The pages of nodes, which an instance's text begins with; they are the youngest now."""
         pages = _pages(nodes)
         self._touch(pages)
+        self._ends[instance] = nodes[-1]
         return pages
 
-    def insert(self, user: str, record: Record, most: int, priority: int) -> int:
+    def insert(self, instance: Instance, record: Record, most: int, priority: int) -> int:
         """Takes in the first pages of a record, at most `most`, and returns how many may be found.
 
         Those that commands under way are still to fill are found when they are there.
@@ -136,7 +144,8 @@ class PrefixCache:
         if count == 0:
             return 0
         tokens = record.tokens[: count * size].tobytes()
-        root = self._roots.setdefault(self._key(user, record.adapter), Node(None, b"", -1))
+        key = self._key(instance.user, record.adapter)
+        root = self._roots.setdefault(key, Node(None, b"", -1))
         pending = Pending(count * size, priority)
         done = min(record.done // size, count)
         path, added = grow(root, tokens, record.pages[:count], self._width, done, pending)
@@ -146,10 +155,20 @@ class PrefixCache:
             self._nodes.update((node.page, node) for node in added)
             pages = _pages(added)
             pool.cache(pages)
-            finder, _ = self._key(user, record.adapter)
-            self._owners[pages] = self._numbers.setdefault(finder, len(self._numbers))
+            self._owners[pages] = self._numbers.setdefault(key[0], len(self._numbers))
         self._touch(_pages(path))
+        self._ends[instance] = path[-1]
+        self._pauses.place(instance.id, path[-1], self._clock())
         return count
+
+    def wait(self, instance: Instance, kind: str) -> None:
+        """The conversation, a turn of which an instance has served, waits for a tool."""
+        if (end := self._ends.get(instance)) is not None:
+            self._pauses.begin(instance.id, instance.user, kind, end, self._clock())
+
+    def go_on(self, instance: Instance) -> float:
+        """It waits no longer; returns for how many seconds it has waited."""
+        return self._pauses.end(instance.id, self._clock())
 
     def settle(self, record: Record) -> None:
         """A record has got further, or has broken: what was pending is there, or never will be."""
@@ -192,6 +211,7 @@ class PrefixCache:
         depths = np.arange(len(pages), dtype=np.int64)
         self._pool.retention.lift(pages)
         self._ages[pages] = (self._uses << DEPTH_BITS) - depths
+        self._touched[pages] = self._clock()
 
     def _evict(self, count: int) -> None:
         """Gives the pool at least this many pages back, of those that no instance has mapped."""
@@ -200,7 +220,7 @@ class PrefixCache:
         oldest = idle
         if enough < len(idle):
             oldest = idle[np.argpartition(self._ages[idle], enough - 1)[:enough]]
-            if self._pool.retention.rated:
+            if self._pool.retention.rated or self._pauses:
                 oldest = self._in_place(idle, oldest)
         for page in oldest[np.argsort(self._ages[oldest])].tolist():
             node = self._nodes.get(page)
@@ -210,10 +230,13 @@ class PrefixCache:
                 self._remove(gone)
 
     def _in_place(self, idle: Int32, oldest: Int32) -> Int32:
-        """As many pages of each user as are among the oldest, those first that are worth least."""
+        """As many pages of each user as are among the oldest: those first that are worth least, of
+        these those that rest longest.
+        """
         leaving = np.bincount(self._owners[oldest], minlength=len(self._numbers))
-        worth = self._pool.retention.of(idle, self._clock())
-        order = np.lexsort((self._ages[idle], worth, self._owners[idle]))
+        now = self._clock()
+        worth, rests = self._pool.retention.of(idle, now), self._pauses.rests(self._touched, now)
+        order = np.lexsort((self._ages[idle], -rests[idle], worth, self._owners[idle]))
         owners = self._owners[idle][order]
         rank = np.arange(len(idle)) - np.searchsorted(owners, owners)
         return idle[order[rank < leaving[owners]]]

@@ -44,8 +44,11 @@ class Addresses:
     not grow with the age of an instance that frees what it allocates.
     """
 
-    def __init__(self, what: str) -> None:
-        self._what = what  # "page" or "embed", for messages
+    def __init__(self, what: str, clock: Callable[[], float] | None = None) -> None:
+        """Takes "page" or "embed", for messages, and a clock if it is to count `seconds`."""
+        self._what = what
+        self._clock = clock
+        self._seconds = self._counted = 0.0
         self._table: Int32 = np.empty(64, np.int32)
         self._base = 1  # the address of the table's first entry
         self._length = 0  # entries in use
@@ -58,12 +61,26 @@ class Addresses:
         """Addresses with something in the pool behind them."""
         return self.live - self.away
 
+    @property
+    def seconds(self) -> float:
+        """For how long addresses were resident, all together."""
+        self._count()
+        return self._seconds
+
+    def _count(self) -> None:
+        """Comes before each change of what is resident."""
+        if self._clock is not None:
+            now = self._clock()
+            self._seconds += self.resident * (now - self._counted)
+            self._counted = now
+
     def map(self, physical: Int32) -> int:
         """Gives ids `[n]` the next `n` addresses and returns the first.
 
         Raises:
             ApiError: `limit-exceeded` if live addresses would lie too far apart.
         """
+        self._count()
         count = len(physical)
         if self._length + count > len(self._table):
             self._make_room(count)
@@ -108,6 +125,7 @@ class Addresses:
 
     def replace(self, spans: list[int], entries: Int32) -> None:
         """Sets what is behind addresses that `find_apart` has found."""
+        self._count()
         at = 0
         for first, count in zip(spans[::2], spans[1::2], strict=True):
             part = self._entries(first, count)
@@ -137,6 +155,7 @@ class Addresses:
 
     def set_entries(self, addresses: NDArray[np.int64], entries: Int32) -> None:
         """Sets what is behind distinct valid addresses."""
+        self._count()
         at = addresses - self._base
         self.away += int(np.count_nonzero(entries < 0)) - int(np.count_nonzero(self._table[at] < 0))
         self._table[at] = entries
@@ -186,6 +205,7 @@ class Addresses:
             ApiError: `invalid-handle`; nothing has changed then.
         """
         entries = self.find_apart(spans, MAX_WINDOW)
+        self._count()
         for first, count in zip(spans[::2], spans[1::2], strict=True):
             index = first - self._base
             self._table[index : index + count] = _FREED
@@ -196,6 +216,7 @@ class Addresses:
 
     def unmap_all(self) -> Int32:
         """Ends every address and returns their entries, as `unmap`."""
+        self._count()
         table = self._table[: self._length]
         physical: Int32 = table[table != _FREED]
         self._base += self._length

@@ -39,12 +39,13 @@ class Space:
         max_embeds: int | None,
         samplers: Samplers,
         host: HostPages,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.page_pool = page_pool
         self.embed_pool = embed_pool
         self.samplers = samplers
         self.host = host
-        self.pages = Addresses("page")
+        self.pages = Addresses("page", clock)
         self.embeds = Addresses("embed")
         self._max_pages = max_pages
         self._max_embeds = max_embeds

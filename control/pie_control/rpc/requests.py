@@ -19,6 +19,7 @@ from pie_control.durable.service import DurableInstances
 from pie_control.errors import ApiError, Shortage
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.instances.launcher import Launcher, check_arguments
+from pie_control.instances.ledger import Ledger
 from pie_control.instances.mailbox import Mailbox
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import ResultStore
@@ -67,6 +68,7 @@ class Dependencies:
     confined: ConfinedPool
     results: ResultStore
     durable: DurableInstances
+    ledger: Ledger
     clock: Callable[[], float]  # trio's, in seconds
     clock_ns: Callable[[], int]  # the executor's
     epoch_ns: int  # the date at which that was 0
@@ -177,6 +179,15 @@ class Requests:
         elif asked.of:
             users = [session.acts_for(asked.of, self._config.admins)]
         return [await self._deps.shares.of_user(user) for user in users]
+
+    async def _usage(self, session: Session, asked: methods.Usage) -> Answer:
+        user: str | None = session.user
+        if asked.users:
+            session.check_admin(self._config.admins)
+            user = None
+        elif asked.of:
+            user = session.acts_for(asked.of, self._config.admins)
+        return await self._deps.ledger.usage(user, asked.days)
 
     def _users(self) -> list[str]:
         """Users who have something."""
@@ -290,6 +301,7 @@ class Requests:
     def _launched(self, session: Session, instance: Instance, asked: methods.Launch) -> Answer:
         stream = self._sessions.stream_of(instance)
         stream.lives_alone = asked.detached or instance.durable is not None
+        instance.tag = asked.tag
         instance.keeps_newest = asked.keep_newest and instance.durable is None
         if asked.detached:
             self._deps.results.follow(instance)
@@ -403,6 +415,12 @@ class Requests:
             instance.durable.journal.check_here()
         assert instance.ended is not None
         return {"state": instance.ended.state.value, "text": instance.ended.text}
+
+    def _await_tools(self, session: Session, asked: methods.AwaitTools) -> Answer:
+        instance = self._find(session, asked.instance)
+        if waited := self._deps.models.await_tools(instance, asked.tools):
+            self._deps.ledger.waited(instance, waited)
+        return None
 
     def _kill(self, session: Session, asked: methods.Kill) -> Answer:
         operator = session.user in self._config.admins

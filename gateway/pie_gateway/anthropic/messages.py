@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from pie_gateway.anthropic.requests import chat_request
 from pie_gateway.backend.job import End
 from pie_gateway.dialects.forms import Call
 from pie_gateway.dialects.splitter import Said, Thought, Words
+from pie_gateway.dialects.written import Arguments
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, while_asked
 from pie_gateway.openai.building import Building
@@ -75,9 +75,12 @@ class _Message(Building):
             case Thought(text), anthropic.ThinkingBlock() as block:
                 block.thinking += text
                 delta = {"type": "thinking_delta", "thinking": text}
-            case Call(_, arguments), anthropic.ToolUseBlock() as block:
-                block.input = msgspec.json.decode(arguments or "{}")
-                delta = {"type": "input_json_delta", "partial_json": arguments}
+            case Call(_, "", _), anthropic.ToolUseBlock():
+                return b""  # its arguments follow
+            case ((Call(_, text, _) | Arguments(text)), anthropic.ToolUseBlock() as block):
+                if isinstance(said, Call):
+                    block.input = msgspec.json.decode(text)
+                delta = {"type": "input_json_delta", "partial_json": text}
         return self._of_block("content_block_delta", delta=delta)
 
     def _close(self, cut: bool) -> bytes:
@@ -103,8 +106,8 @@ def _empty(said: Said) -> anthropic.TextBlock | anthropic.ThinkingBlock | anthro
             return anthropic.TextBlock("")
         case Thought():
             return anthropic.ThinkingBlock("")
-        case Call(name, _):
-            return anthropic.ToolUseBlock(f"toolu_{uuid.uuid4().hex[:24]}", name, {})
+        case Call(name, _, key):
+            return anthropic.ToolUseBlock(f"toolu_{key}", name, {})
 
 
 def _event(name: str, **fields: Any) -> bytes:

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from pie_gateway.backend.catalog import Catalog, Snapshots
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import EmbeddingJob, Job
+from pie_gateway.backend.turns import Turns
 from pie_gateway.backend.vocabulary import Vocabulary, read_vocabulary
 from pie_gateway.problems import Problem, asked, of_client
 from pie_py.build.library import library_source
@@ -63,6 +64,7 @@ class Backend:
         self.client = client
         self.catalog = Catalog(client, config.served_model_names, clock, load_seconds)
         self.snapshots = Snapshots(client, clock)
+        self.turns = Turns(client)
         self.view: Any = None  # what its live pages show, made by the first of them
         self.readers: dict[str, Reader] = {}  # by instance
         self.requests = 0  # under way
@@ -90,11 +92,15 @@ class Backend:
         return self.client.user
 
     def generation(
-        self, route: Route, job: Job | EmbeddingJob, images: Sequence[bytes] = ()
+        self,
+        route: Route,
+        job: Job | EmbeddingJob,
+        images: Sequence[bytes] = (),
+        tag: str = "",
     ) -> Generation:
         """An instance for a job, which `async with` launches."""
         field = _PROMPTS.get(route, "messages")
-        launch = partial(self._launch, route, _beginning(job))
+        launch = partial(self._launch, route, _beginning(job), tag)
         is_pure = route != "async" and not self.is_own(route)
         return Generation(launch, job, images, field, is_pure=is_pure)
 
@@ -117,12 +123,12 @@ class Backend:
         digest = await asked(self.client.upload(data, program))
         return await asked(self.client.launch(digest, args, **how))
 
-    async def _launch(self, route: Route, prompt: str, argument: str) -> Instance:
+    async def _launch(self, route: Route, prompt: str, tag: str, argument: str) -> Instance:
         """Launches the program of a route, where a cluster has what its prompt begins with. Raises
         `ClientError`: the server refuses. Raises `Problem`: the library's program cannot be
         uploaded.
         """
-        launch = partial(self.client.launch, args=[argument], prompt=prompt)
+        launch = partial(self.client.launch, args=[argument], prompt=prompt, tag=tag)
         if own := self._programs.get(route):
             return await launch(own)
         name, file = _OTHERS.get(route, CHAT)

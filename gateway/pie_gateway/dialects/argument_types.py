@@ -33,6 +33,18 @@ def typed(name: str, text: str, schema: Mapping[str, Any], steps: Iterator[int])
     return first
 
 
+_CHOICES = {"anyOf", "oneOf", "allOf", "$ref", "enum", "const"}
+
+
+def only_text(name: str, schema: Mapping[str, Any]) -> bool:
+    """True if `typed` gives every text of an argument as it stands."""
+    known = schema.get("properties")
+    own = known.get(name) if isinstance(known, dict) else None
+    if not isinstance(own, dict) or own.get("type") != "string":
+        return False
+    return _CHOICES.isdisjoint(own.keys() | schema.keys())
+
+
 def _values(text: str) -> Iterator[Any]:
     """The value of a text, if it is one of JSON, or such a value as Python writes it."""
     for read in (json.loads, ast.literal_eval):

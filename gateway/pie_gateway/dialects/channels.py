@@ -9,7 +9,8 @@ from pie_gateway.dialects import Dialect
 from pie_gateway.dialects.families import CALLS
 from pie_gateway.dialects.forms import read_calls
 from pie_gateway.dialects.leads import opened
-from pie_gateway.dialects.splitter import Said, Splitter, Thought, Words, without_start
+from pie_gateway.dialects.splitter import Said, Splitter, Thought, Words
+from pie_gateway.dialects.written import Written, begins, without_start
 
 _ENDS = ("<|end|>", "<|call|>", "<|start|>")
 _FUNCTION = re.compile(r"to=functions\.([\w.-]+)")
@@ -18,8 +19,10 @@ _FUNCTION = re.compile(r"to=functions\.([\w.-]+)")
 class ChannelSplitter:
     """Parts one text: `analysis` is thought, `final` is said, `to=functions.f` is a call."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        """Takes how the model writes."""
+    def __init__(self, dialect: Dialect, *, pieces: bool = False) -> None:
+        """Takes how the model writes, and whether calls come in pieces."""
+        self._pieces = pieces
+        self._written: Written | None = None  # the call of the open message
         self._functions = dialect.functions
         self._message = dialect.marked("<|message|>")
         self._ends = [dialect.marked(end) for end in _ENDS]
@@ -37,6 +40,8 @@ class ChannelSplitter:
     def finish(self, cut: bool = False) -> list[Said]:
         """The rest."""
         rest, self._held = self._held, ""
+        if self._written is not None:
+            return [*self._written.feed(rest), *self._written.finish(cut=cut)[0]]
         if self._header is None:  # a text without channels
             plain = "<|" not in rest and rest
             return [Words(rest)] if plain else []
@@ -50,14 +55,25 @@ class ChannelSplitter:
                 self._header, self._held = header, rest
             return bool(begun)
         ends = [(self._held.find(end), end) for end in self._ends if end in self._held]
+        if self._pieces and (called := _FUNCTION.search(self._header)) and self._written is None:
+            name = f"{called[1]}\n"
+            if begins(name + self._held, self._functions):
+                self._written = Written(self._functions)
+                found += self._written.feed(name)
         if ends:
             at, end = min(ends)
-            found += self._whole(self._held[:at])
+            if self._written is None:
+                found += self._whole(self._held[:at])
+            else:
+                found += self._written.feed(self._held[:at])
+                found += self._written.finish(cut=False)[0]
+                self._written = None
             self._held, self._header = self._held[at + len(end) :], None
             return True
-        if not _FUNCTION.search(self._header):
+        if self._written is not None or not _FUNCTION.search(self._header):
             certain = without_start(self._held, self._ends)
-            found += self._whole(certain)
+            written = self._written
+            found += self._whole(certain) if written is None else written.feed(certain)
             self._held = self._held[len(certain) :]
         return False
 
@@ -96,16 +112,26 @@ class FormSplitter:
 
 
 def splitter_of(
-    dialect: Dialect, tail: str, continued: str | None = None, *, must_call: bool = False
+    dialect: Dialect,
+    tail: str,
+    continued: str | None = None,
+    *,
+    must_call: bool = False,
+    pieces: bool = False,
 ) -> Splitter | ChannelSplitter | FormSplitter:
     """The splitter of a text, whose first part may begin in the tail of the prompt, or in the
-    message that it continues; `must_call` tells whether it is held to calls.
+    message that it continues; `must_call` tells whether it is held to calls, `pieces` whether calls
+    come without arguments, which follow as they are written.
     """
     free = replace(dialect, functions={}) if dialect.held else dialect
-    found: Splitter | ChannelSplitter = Splitter(free, opened(dialect, tail, continued))
+    found: Splitter | ChannelSplitter = Splitter(
+        free, opened(dialect, tail, continued), pieces=pieces
+    )
     if dialect.family.channels and dialect.marks and continued is None:
-        found = ChannelSplitter(free)
+        found = ChannelSplitter(free, pieces=pieces)
     if not dialect.held:
         return found
-    form = Splitter(Dialect(functions=dialect.functions), CALLS if must_call else None)
+    form = Splitter(
+        Dialect(functions=dialect.functions), CALLS if must_call else None, pieces=pieces
+    )
     return FormSplitter(found, form)

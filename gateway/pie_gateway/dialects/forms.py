@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 import json
 import re
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pie_gateway.dialects.argument_types import MOST_STEPS, typed
@@ -24,6 +25,7 @@ class Call:
 
     name: str
     arguments: str  # JSON
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:24], compare=False)
 
 
 class NoCall(Exception):
@@ -36,10 +38,10 @@ _SPACE = " \t\r\n;,"
 _NOISE = (
     r"(?:\[TOOL_CALLS\]|<｜tool▁call▁begin｜>|<｜tool▁call▁end｜>|function<｜tool▁sep｜>|```|\s)*"
 )
-_NAMED = re.compile(
+NAMED = re.compile(
     _NOISE + r"([\w.-]+)\s*(?:\[CALL_ID\]\w*|\[ARGS\]|<｜tool▁sep｜>|```json|\s)*(?=\{)"
 )
-_REST = re.compile(_NOISE)
+REST = re.compile(_NOISE)
 _TAGGED = re.compile(r"\s*<function=([^>\s]+)>(.*?)</function>\s*", re.DOTALL)
 _PARAMETER = re.compile(r"\s*<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>\s*", re.DOTALL)
 _KEYED = re.compile(r"\s*([\w.-]+)\s*((?:<arg_key>.*)?)", re.DOTALL)
@@ -91,7 +93,7 @@ def _named(text: str, functions: Functions, cut: bool, bare: bool) -> list[Call]
     """A name and an object behind it, perhaps several times."""
     found: list[Call] = []
     at = 0
-    while match := _NAMED.match(text, at):
+    while match := NAMED.match(text, at):
         try:
             arguments, at = _DECODER.raw_decode(text, match.end())
         except ValueError:
@@ -99,7 +101,7 @@ def _named(text: str, functions: Functions, cut: bool, bare: bool) -> list[Call]
                 return _some(found, cut)
             raise
         found.append(_call(match[1], arguments, functions))
-    if _REST.sub("", text[at:]) and not cut:
+    if REST.sub("", text[at:]) and not cut:
         raise NoCall
     return _some(found, cut)
 

@@ -12,6 +12,7 @@ from pie_gateway.backend.job import MARK
 from pie_gateway.dialects import Dialect
 from pie_gateway.dialects.families import CALLS, Section
 from pie_gateway.dialects.forms import Call, read_calls, within_string
+from pie_gateway.dialects.written import Arguments, Written, begins, without_start
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,21 @@ class Thought:
     text: str
 
 
-Said: TypeAlias = Words | Thought | Call
+Said: TypeAlias = Words | Thought | Call | Arguments
 
 
 class Splitter:
     """Parts one text. What is no call after all is words."""
 
-    def __init__(self, dialect: Dialect, inside: Section | None = None) -> None:
-        """Takes how the model writes, and the section that its text begins in."""
+    def __init__(
+        self, dialect: Dialect, inside: Section | None = None, *, pieces: bool = False
+    ) -> None:
+        """Takes how the model writes, the section that its text begins in, and whether calls come
+        in `pieces`: without arguments, which follow as they are written.
+        """
         self._dialect = dialect
+        self._pieces = pieces
+        self._written: Written | None = None  # the calls of the open section
         self._sections = dialect.sections  # that may still come
         self._inside = inside
         self._held = ""
@@ -63,6 +70,10 @@ class Splitter:
         """The rest. If the text was cut off after a call, the start of another one is left out."""
         rest, inside = self._held, self._inside
         self._held, self._inside = "", None
+        if self._written is not None:
+            found = self._written.feed(rest.replace(MARK, ""))
+            last, words = self._written.finish(cut=cut)
+            return [*found, *last, *([Words(words)] if words else [])]
         if not rest:
             return []
         if inside is not None and not inside.is_call:
@@ -77,6 +88,12 @@ class Splitter:
         if self._inside is None:
             return self._leave_words(found)
         section = self._inside
+        if section.is_call and self._pieces and self._written is None:
+            text = self._held.replace(MARK, "")
+            if begins(text, self._dialect.functions):
+                self._written = Written(self._dialect.functions, bare=self._bare)
+        if self._written is not None:
+            return self._as_written(self._written, section, found)
         said = self._end_of_calls(section) if section.is_call else self._end_of_thought(section)
         if said is None:
             return False
@@ -93,6 +110,23 @@ class Splitter:
         certain = without_start(self._held, [section.end])
         self._held = self._held[len(certain) :]
         return [Thought(certain)] if certain else []
+
+    def _as_written(self, written: Written, section: Section, found: list[Said]) -> bool:
+        """The certain part of calls that come in pieces."""
+        at = self._held.find(section.end) if section.end else -1
+        certain = without_start(self._held, [section.end]) if at < 0 else self._held[:at]
+        found += written.feed(certain.replace(MARK, ""))
+        self._held = self._held[len(certain) :]
+        if at < 0:
+            return False
+        self._held = self._held[len(section.end) :]
+        if written.within:
+            found += written.feed(section.end.replace(MARK, ""))
+            return True
+        last, words = written.finish(cut=False)
+        found += [*last, *([Words(words)] if words else [])]
+        self._inside, self._written, self._called = None, None, True
+        return True
 
     def _end_of_calls(self, section: Section) -> list[Said] | None:
         """The calls of a section, once its end has come; a marker within a string is none."""
@@ -144,12 +178,3 @@ class Splitter:
             found.append(Words(certain))
             self._held = self._held[len(certain) :]
         return False
-
-
-def without_start(text: str, markers: list[str]) -> str:
-    """The text without what may be the start of a marker at its end."""
-    most = max((len(marker) - 1 for marker in markers), default=0)
-    for length in range(min(most, len(text)), 0, -1):
-        if any(marker.startswith(text[-length:]) for marker in markers):
-            return text[:-length]
-    return text

@@ -90,13 +90,19 @@ class Exchange:
         return int(found)
 
     async def generation(
-        self, route: Route, job: Job | EmbeddingJob, images: Sequence[bytes] = ()
+        self,
+        route: Route,
+        job: Job | EmbeddingJob,
+        images: Sequence[bytes] = (),
+        tag: str | None = None,
     ) -> Generation:
-        """An instance for a job, which `async with` launches; its tokens count for the user."""
+        """An instance for a job, which `async with` launches; its tokens count for the user, in the
+        ledger under a tag.
+        """
         if isinstance(job, Job):
             lowest = self.connection.scope["state"].get("priority", 0)
             job.priority = min(job.priority, lowest)
-        generation = self.backend.generation(route, job, images)
+        generation = self.backend.generation(route, job, images, (tag or "")[:64])
         generation.by_size = self.by_size
         generation.observers.append(_Accounts(self, job))
         if isinstance(job, Job) and job.clamp:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -56,8 +56,9 @@ _INTERCEPTION = (
 class ServerCollector(Collector):
     """Metrics of a snapshot."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, used: Sequence[Mapping[str, Any]]) -> None:
         self._snapshot = snapshot
+        self._rows = used
 
     def collect(self) -> Iterable[Metric]:
         """All metrics, with labels for models, programs and users."""
@@ -68,6 +69,8 @@ class ServerCollector(Collector):
         alive = [each for each in instances if each["state"] == "running"]
         yield _by("pie_num_instances_of_program", "Running ones", "program", alive, "program")
         yield _by("pie_num_instances_of_user", "Running instances by user", "user", alive, "user")
+        yield _used(self._rows, "user")
+        yield _used(self._rows, "program")
 
     def _server(self) -> Iterable[Metric]:
         info = self._snapshot.info
@@ -119,6 +122,25 @@ class ServerCollector(Collector):
             yield counter
 
 
+def _used(rows: Sequence[Mapping[str, Any]], label: str) -> CounterMetricFamily:
+    """What was used today, by the user or the program."""
+    counter = CounterMetricFamily(
+        f"pie_used_by_{label}", "Used today (UTC), by the ledger", labels=(label, "what")
+    )
+    runs: Counter[str] = Counter()
+    for row in rows:
+        runs[row[label]] += int(row["instances"])
+    shown = {name for name, _ in runs.most_common(MOST_LABELS)}
+    used: dict[tuple[str, str], float] = {}
+    for row in rows:
+        name = row[label] if row[label] in shown else "other"
+        for what in (what for what, value in row.items() if not isinstance(value, str)):
+            used[name, what] = used.get((name, what), 0.0) + row[what]
+    for labels, value in used.items():
+        counter.add_metric(labels, value)
+    return counter
+
+
 def _by(
     name: str, text: str, label: str, instances: Iterable[Mapping[str, Any]], key: str
 ) -> GaugeMetricFamily:
@@ -132,9 +154,11 @@ def _by(
     return gauge
 
 
-def metrics_text(requests: RequestMetrics, snapshot: Snapshot) -> bytes:
-    """The gateway's own metrics, and those of the server."""
+def metrics_text(
+    requests: RequestMetrics, snapshot: Snapshot, used: Sequence[Mapping[str, Any]] = ()
+) -> bytes:
+    """The gateway's own metrics, and those of the server, with the ledger's rows of today."""
     registry = CollectorRegistry()
     registry.register(requests)
-    registry.register(ServerCollector(snapshot))
+    registry.register(ServerCollector(snapshot, used))
     return generate_latest(registry)

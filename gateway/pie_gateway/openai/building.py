@@ -11,6 +11,7 @@ from starlette.responses import Response
 from pie_gateway.backend.job import End, Prompt
 from pie_gateway.dialects.forms import Call
 from pie_gateway.dialects.splitter import Said
+from pie_gateway.dialects.written import Arguments
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, stream_response, while_asked
 from pie_gateway.openai.talk import Talk
@@ -50,7 +51,7 @@ class Building(ABC):
 
     async def _stream(self, exchange: Exchange) -> AsyncGenerator[bytes, None]:
         begin = b""  # goes with the first text: an error before it has its status
-        async for part in self._talk.parts():
+        async for part in self._talk.parts(pieces=self._talk.job.stream):
             if isinstance(part, Prompt):
                 begin = await exchange.by_size(self._begin, part.tokens)
                 continue
@@ -63,7 +64,8 @@ class Building(ABC):
 
     def _add(self, said: Said) -> bytes:
         events = b""
-        if isinstance(said, Call) or type(said) is not self._kind:
+        goes_on = type(said) is self._kind or isinstance(said, Arguments)
+        if isinstance(said, Call) or not goes_on:
             events = self._closed() + self._open(said)
             self._kind = type(said)
         return events + self._go_on(said)

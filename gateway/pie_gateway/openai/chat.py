@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import AsyncGenerator
 
 from msgspec import UNSET
@@ -12,6 +11,7 @@ from starlette.responses import Response
 from pie_gateway.backend.job import End, Piece, Prompt
 from pie_gateway.dialects.forms import Call
 from pie_gateway.dialects.splitter import Said, Thought, Words
+from pie_gateway.dialects.written import Arguments
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import DONE, event, json_response, stream_response, while_asked
 from pie_gateway.openai import asynchronous
@@ -89,7 +89,7 @@ class _Answer:
         prompt = Prompt(0)
         calls: dict[int, int] = {}  # of each choice that has begun
         tokens = cached = 0
-        async for part in self._talk.parts():
+        async for part in self._talk.parts(pieces=True):
             if isinstance(part, Prompt):
                 prompt = part
                 continue
@@ -148,8 +148,8 @@ def _add(message: chat.AnswerMessage, said: Said) -> None:
         case Thought(text):
             before = message.reasoning_content
             message.reasoning_content = text if before is UNSET else before + text
-        case Call(name, arguments):
-            call = ToolCall(_call_id(), CalledFunction(name, arguments))
+        case Call(name, arguments, key):
+            call = ToolCall(f"call_{key}", CalledFunction(name, arguments))
             message.tool_calls = [*(message.tool_calls or []), call]
 
 
@@ -160,12 +160,11 @@ def _delta(said: Said, calls: int) -> chat.Delta:
             return chat.Delta(content=text)
         case Thought(text):
             return chat.Delta(reasoning_content=text)
-        case Call(name, arguments):
+        case Call(name, arguments, key):
             function = chat.FunctionDelta(name, arguments)
             return chat.Delta(
-                tool_calls=[chat.ToolCallDelta(calls, function, _call_id(), "function")]
+                tool_calls=[chat.ToolCallDelta(calls, function, f"call_{key}", "function")]
             )
-
-
-def _call_id() -> str:
-    return f"call_{uuid.uuid4().hex[:24]}"
+        case Arguments(text):
+            function = chat.FunctionDelta(arguments=text)
+            return chat.Delta(tool_calls=[chat.ToolCallDelta(calls - 1, function)])

@@ -133,7 +133,10 @@ class _Answer:
 
     async def _events(self) -> AsyncGenerator[Event, None]:
         """The events of all prompts; counts tokens."""
-        generations = [await self._exchange.generation("completions", job) for job in self.jobs]
+        tag = self._asked.user
+        generations = [
+            await self._exchange.generation("completions", job, tag=tag) for job in self.jobs
+        ]
         async for number, each in merged(generations, self.jobs[0].choices):
             match each:
                 case PromptRead():

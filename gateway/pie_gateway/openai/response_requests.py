@@ -43,7 +43,15 @@ def chat_request(
         tool_choice=_choice(asked.tool_choice),
         reasoning_effort=asked.reasoning.effort if asked.reasoning else None,
         response_format=_format(asked.text.format) if asked.text and asked.text.format else None,
-        **same(asked, "stream", "temperature", "top_p", "parallel_tool_calls"),
+        **same(
+            asked,
+            "stream",
+            "temperature",
+            "top_p",
+            "parallel_tool_calls",
+            "prompt_cache_key",
+            "user",
+        ),
     )
 
 

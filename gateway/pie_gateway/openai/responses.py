@@ -12,6 +12,7 @@ from starlette.responses import Response
 from pie_gateway.backend.job import End
 from pie_gateway.dialects.forms import Call
 from pie_gateway.dialects.splitter import Said, Thought, Words
+from pie_gateway.dialects.written import Arguments
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, while_asked
 from pie_gateway.openai.building import Building
@@ -121,14 +122,11 @@ class _Response(Building):
             case Thought(text), schema.OutputReasoning():
                 item.content[0].text += text
                 return self._event("response.reasoning_text.delta", **self._place(item), delta=text)
-            case Call(_, arguments), schema.OutputCall():
-                item.arguments = arguments
+            case ((Call(_, text, _) | Arguments(text)), schema.OutputCall()):
+                item.arguments += text
                 place = {"output_index": self._at, "item_id": item.id}
-                name = "response.function_call_arguments"
-                delta = self._event(f"{name}.delta", **place, delta=arguments)
-                return delta + self._event(
-                    f"{name}.done", **place, arguments=arguments, name=item.name
-                )
+                name = "response.function_call_arguments.delta"
+                return self._event(name, **place, delta=text) if text else b""
         raise AssertionError("what is said opens an item of its kind")
 
     def _close(self, cut: bool) -> bytes:
@@ -140,6 +138,10 @@ class _Response(Building):
             place = self._place(item)
             events += self._event("response.output_text.done", **place, text=part.text, logprobs=[])
             events += self._event("response.content_part.done", **place, part=part)
+        if isinstance(item, schema.OutputCall):
+            whole = {"arguments": item.arguments, "name": item.name}
+            place = {"output_index": self._at, "item_id": item.id}
+            events += self._event("response.function_call_arguments.done", **place, **whole)
         return events + self._event("response.output_item.done", output_index=self._at, item=item)
 
     def _finish(self, end: End) -> bytes:
@@ -187,5 +189,5 @@ def _item(said: Said) -> schema.Output:
             return schema.OutputMessage(f"msg_{name}", "in_progress", [])
         case Thought():
             return schema.OutputReasoning(f"rs_{name}", [schema.Reasoned("")])
-        case Call(function, _):
-            return schema.OutputCall(f"fc_{name}", f"call_{name}", function, "")
+        case Call(function, _, key):
+            return schema.OutputCall(f"fc_{name}", f"call_{key}", function, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Collection, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from pie_gateway.backend.catalog import ModelName
 from pie_gateway.backend.generation import Generation
 from pie_gateway.backend.job import MARK, End, Grammar, Job, Piece, Prompt
+from pie_gateway.backend.turns import Turns
 from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.dialects import Dialect, dialect_of, required_calls
 from pie_gateway.dialects.channels import splitter_of
@@ -19,12 +21,13 @@ from pie_gateway.dialects.forms import Call
 from pie_gateway.dialects.leads import leads
 from pie_gateway.dialects.splitter import Said
 from pie_gateway.dialects.told import tell, told_calls
+from pie_gateway.dialects.written import Arguments
 from pie_gateway.http.admission import Exchange
 from pie_gateway.openai.conversation import render, text_of, with_ids
 from pie_gateway.openai.sampling import fill_ends, grammar, most_tokens, sampling
 from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.chat import AllowedTools, ChatRequest, NamedTool, Tool
-from pie_gateway.schemas.messages import AssistantMessage
+from pie_gateway.schemas.messages import AssistantMessage, ToolMessage
 from pie_py.config.gateway import Route
 
 
@@ -47,14 +50,18 @@ class Talk:
     dialect: Dialect  # how the model writes calls and thoughts
     must_call: bool = False
     one_call: bool = False  # further ones are left out
+    turns: Turns | None = None  # are told of calls
+    session: str | None = None  # the conversation's name, if it has one
 
     async def prompt(self) -> Prompt:
         """The prompt alone; what follows is given up. Raises `Problem`: the instance fails."""
         async with self.generation as generation:
             return await generation.prompt(alone=True)
 
-    async def parts(self) -> AsyncGenerator[Prompt | Part, None]:
-        """The prompt, and the parts of all choices. Raises `Problem`: the instance fails."""
+    async def parts(self, *, pieces: bool = False) -> AsyncGenerator[Prompt | Part, None]:
+        """The prompt, and the parts of all choices, of calls `pieces` as they are written, or each
+        whole. Raises `Problem`: the instance fails.
+        """
         async with self.generation as generation:
             prompt = await generation.prompt()
             yield prompt
@@ -63,35 +70,44 @@ class Talk:
                 if isinstance(each, Prompt):
                     continue
                 if each.choice not in splitters:
-                    splitters[each.choice] = _TextSplitter(self, prompt.tail)
-                yield splitters[each.choice].part(each)
+                    splitters[each.choice] = _TextSplitter(self, prompt.tail, pieces)
+                splitter = splitters[each.choice]
+                part = splitter.part(each)
+                if isinstance(each, End) and splitter.calls and self.turns is not None:
+                    calls = {call.id: call.name for call in splitter.calls}
+                    await self.turns.ended(generation.id, calls, self.session)
+                yield part
 
 
 class _TextSplitter:
     """Parts the text of one choice, and knows why it has ended."""
 
-    def __init__(self, talk: Talk, tail: str) -> None:
-        continued, must_call = talk.job.continued, talk.must_call
-        self._splitter = splitter_of(talk.dialect, tail, continued, must_call=must_call)
+    def __init__(self, talk: Talk, tail: str, pieces: bool) -> None:
+        self._splitter = splitter_of(
+            talk.dialect, tail, talk.job.continued, must_call=talk.must_call, pieces=pieces
+        )
         self._one_call = talk.one_call
-        self._calls = 0
+        self._leaves_out = False
+        self.calls: list[Call] = []
 
     def part(self, event: Piece | End) -> Part:
         """An event, and what is certain by now; of an end the rest."""
         if isinstance(event, Piece):
             return Part(event, self._allowed(self._splitter.feed(event.text)))
         said = self._allowed(self._splitter.finish(cut=event.reason == "length"))
-        if self._calls and event.reason == "stop":
+        if self.calls and event.reason == "stop":
             event = replace(event, reason="tool_calls")
         return Part(event, said)
 
     def _allowed(self, found: list[Said]) -> list[Said]:
         allowed = []
         for said in found:
-            if isinstance(said, Call):
-                if self._one_call and self._calls:
+            if isinstance(said, Call | Arguments):
+                if isinstance(said, Call):
+                    self._leaves_out = self._one_call and bool(self.calls)
+                    self.calls += [] if self._leaves_out else [said]
+                if self._leaves_out:
                     continue
-                self._calls += 1
             elif not (text := said.text.replace(MARK, "")):
                 continue
             else:
@@ -128,9 +144,27 @@ async def prepare(
         return job, images, dialect
 
     job, images, dialect = await exchange.by_size(made)
-    generation = await exchange.generation(route, job, images)
-    one_call = asked.parallel_tool_calls is False
-    return Talk(name.id, job, generation, words, dialect, _must_call(asked), one_call)
+    generation = await exchange.generation(route, job, images, asked.user)
+    turns, session = backend.turns, _session(asked)
+    if not counts:
+        await turns.begins(_results(asked), session)
+    must_call, one_call = _must_call(asked), asked.parallel_tool_calls is False
+    return Talk(name.id, job, generation, words, dialect, must_call, one_call, turns, session)
+
+
+def _session(asked: ChatRequest) -> str | None:
+    """The name of a conversation, of the fields that may have one."""
+    given = asked.nvext or {}
+    hints = [given.get(name) for name in ("agent_hints", "session_control", "agent_context")]
+    names = [each.get("session_id") for each in (given, *hints) if isinstance(each, dict)]
+    found = (asked.session_id, *names, asked.prompt_cache_key)
+    return next((each for each in found if each and isinstance(each, str)), None)
+
+
+def _results(asked: ChatRequest) -> list[str]:
+    """The ids of the calls whose results came since the last turn."""
+    since = takewhile(lambda each: not isinstance(each, AssistantMessage), asked.messages[::-1])
+    return [each.tool_call_id for each in since if isinstance(each, ToolMessage)]
 
 
 def _job(

@@ -144,10 +144,11 @@ class SamplingRequest(SamplerFields, kw_only=True, forbid_unknown_fields=True):
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
     store: Literal[False] | None = None  # nothing is stored
-    # They change nothing here: a name for logs, and a hint where prefixes are cached by key; here
-    # every prefix of a user is found.
-    user: str | None = None
+    user: str | None = None  # a tag in the ledger
+    # Names of the conversation. Prefixes are found without.
     prompt_cache_key: str | None = None
+    session_id: str | None = None
+    nvext: dict[str, Any] | None = None  # Dynamo's hints
     # vLLM's
     ignore_eos: bool | None = None
     stop_token_ids: Annotated[list[TokenId], msgspec.Meta(max_length=MAX_SEQUENCES)] | None = None

@@ -1,0 +1,118 @@
+"""Conversations that wait for tools: for how long their cached pages are expected to rest.
+
+A page that rests wastes its memory until a text asks for it, and to compute it again costs about
+the same for every page. So what wastes the most goes first: the page whose text is expected
+back last. Of a text whose conversation waits for a tool that earlier waits for the tool tell, of
+any other its time so far (InferCept's estimate where nothing is known), which is LRU.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_control.prefix.tree import Node
+from pie_py.wire.plan import Int32
+
+if TYPE_CHECKING:
+    from pie_control.resources.pools import PagePool
+
+# Pages of all conversations that wait, as parts of the pool: those that have waited for longest are
+# forgotten, whose texts a page may have in common.
+MOST_TIMES = 8
+
+
+class History(Protocol):
+    """Durations of earlier waits, by user and kind."""
+
+    def add(self, user: str, kind: str, seconds: float) -> None:
+        """Notes a wait that has ended."""
+
+    def remaining(self, user: str, kind: str, elapsed: float) -> tuple[float, float]:
+        """Seconds that one is expected to last on, and their median."""
+
+
+@dataclass(slots=True)
+class _Pause:
+    user: str
+    kind: str
+    since: float
+    placed: float  # when its text was found
+    pages: Int32  # [n] of its text, from the first token on
+    stamps: NDArray[np.int64]  # [n] of these then: those of a page that is gone are others
+    shared: int  # of the pages that other texts have, too: the first ones
+
+
+class Pauses:
+    """The conversations that wait, by the instances that served their last turns."""
+
+    def __init__(self, pool: PagePool, history: History) -> None:
+        """Takes the pool of the pages, and what earlier waits took."""
+        self._pool = pool
+        self._history = history
+        self._waiting: OrderedDict[str, _Pause] = OrderedDict()
+        self._pages = 0  # of these
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def begin(self, instance: str, user: str, kind: str, end: Node, now: float) -> None:
+        """The conversation whose text ends at a node waits from now on."""
+        self._forget(instance)
+        none = np.zeros(0, np.int32)
+        self._waiting[instance] = _Pause(user, kind, now, now, none, none.astype(np.int64), 0)
+        self.place(instance, end, now)
+        most = MOST_TIMES * len(self._pool.stamps)
+        while self._pages > most or len(self._waiting) > most:
+            self._forget(next(iter(self._waiting)))
+
+    def place(self, instance: str, end: Node, now: float) -> None:
+        """The text of a conversation ends at a node, if it waits."""
+        pause = self._waiting.get(instance)
+        if pause is None:
+            return
+        pages: list[int] = []
+        own, node = 0, end
+        while node.parent is not None:
+            if own == len(pages) and len(node.children) == bool(pages):
+                own += 1  # nothing branches off before its end
+            pages.append(node.page)
+            node = node.parent
+        self._pages += len(pages) - len(pause.pages)
+        pause.pages = np.array(pages[::-1], np.int32)
+        pause.shared = len(pages) - own
+        pause.stamps, pause.placed = self._pool.stamps[pause.pages], now
+
+    def end(self, instance: str, now: float) -> float:
+        """The conversation goes on, if it waits: the next wait for this tool is known better.
+        Returns how long it has waited.
+        """
+        if (pause := self._forget(instance)) is None:
+            return 0.0
+        self._history.add(pause.user, pause.kind, now - pause.since)
+        return now - pause.since
+
+    def _forget(self, instance: str) -> _Pause | None:
+        pause = self._waiting.pop(instance, None)
+        self._pages -= 0 if pause is None else len(pause.pages)
+        return pause
+
+    def rests(self, touched: NDArray[np.float64], now: float) -> NDArray[np.float64]:
+        """Seconds `[size]` that pages of the pool, which were `touched` then, are expected to rest.
+        A page that several texts have rests until the first of them is asked for.
+        """
+        rests = now - touched
+        expected = []
+        for pause in self._waiting.values():
+            seconds, _ = self._history.remaining(pause.user, pause.kind, now - pause.since)
+            there = pause.stamps == self._pool.stamps[pause.pages]
+            own = pause.pages[pause.shared :][there[pause.shared :]]
+            rests[own[touched[own] <= pause.placed]] = seconds
+            expected.append((seconds, pause.pages[there]))
+        for seconds, pages in expected:
+            rests[pages] = np.minimum(rests[pages], seconds)
+        return rests

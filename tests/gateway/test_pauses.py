@@ -1,0 +1,106 @@
+"""Conversations that wait for tools: one whose tool is usually fast finds its prefix when it comes
+back, though memory was short meanwhile and others were asked for later.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from support.gateways import Gateway
+from support.servers import Server
+
+PAGE = 8
+PAGES = 128
+TOPIC = {"type": "object", "properties": {"topic": {"enum": ["x", "y"]}}, "required": ["topic"]}
+
+
+@pytest.fixture
+def client() -> Iterator[openai.OpenAI]:
+    """Of a server that has seen no tool, with little memory."""
+    sizes = {"page_size": PAGE, "kv_pages": PAGES, "host_pages": 0}
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as name,
+        Server(Path(name), models=[{"source": "pie-tiny", **sizes}]) as server,
+        Gateway(server, Path(name)) as gateway,
+        openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        yield client
+
+
+class Conversation:
+    """One that calls a tool in each turn."""
+
+    def __init__(
+        self, client: openai.OpenAI, tool: str, topic: str, hints: dict[str, Any] | None = None
+    ) -> None:
+        self.client, self.tool, self.hints = client, tool, hints
+        self.prompt = 0  # tokens of the last one
+        self.messages: list[Any] = [{"role": "user", "content": f"{topic} " * 30}]
+
+    def turn(self) -> int:
+        """Asks, and calls the tool; returns how many tokens of the prompt were cached."""
+        function = {"name": self.tool, "parameters": TOPIC}
+        answer = self.client.chat.completions.create(
+            model="pie-tiny",
+            messages=self.messages,
+            tools=[{"type": "function", "function": function}],  # type: ignore[list-item]
+            tool_choice={"type": "function", "function": {"name": self.tool}},
+            temperature=0,
+            extra_body=self.hints,
+        )
+        [call] = answer.choices[0].message.tool_calls or []
+        called = call.model_dump()
+        if self.hints:  # a client with ids of its own
+            called["id"] = f"own{len(self.messages)}"
+        self.messages += [
+            {"role": "assistant", "content": None, "tool_calls": [called]},
+            {"role": "tool", "tool_call_id": called["id"], "content": "done"},
+        ]
+        assert answer.usage is not None
+        assert answer.usage.prompt_tokens_details is not None
+        self.prompt = answer.usage.prompt_tokens
+        return answer.usage.prompt_tokens_details.cached_tokens or 0
+
+
+def fill(client: openai.OpenAI, token: int, pages: int) -> None:
+    """Takes so many pages for another text."""
+    client.completions.create(
+        model="pie-tiny", prompt=[token] * (pages * PAGE - 1), max_tokens=1, temperature=0
+    )
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_conversation_with_a_fast_tool_keeps_its_prefix(
+    client: openai.OpenAI, named: bool
+) -> None:
+    def conversation(tool: str, topic: str) -> Conversation:
+        return Conversation(client, tool, topic, {"session_id": topic} if named else None)
+
+    conversation("other", "warm").turn()
+    begun = time.monotonic()
+    fast = conversation("fast", "taught")
+    fast.turn()
+    fast.turn()
+    seconds = time.monotonic() - begun
+    slow = conversation("slow", "learnt")
+    slow.turn()
+    begun, token = time.monotonic(), 40
+    while time.monotonic() - begun < 30 * seconds:  # that is what its tool takes
+        fill(client, token := token + 1, 2)
+    slow.turn()
+    fill(client, 30, PAGES - 8)
+
+    first, second = conversation("fast", "first"), conversation("slow", "second")
+    first.turn()
+    second.turn()
+    fill(client, 31, PAGES - 45)  # what is left has room for one, and what both begin with
+    before = first.prompt
+    assert first.turn() > before - PAGE
+    before = second.prompt
+    assert second.turn() < before - PAGE

@@ -1,0 +1,109 @@
+"""Conversations that wait for tools: for how long their cached pages are expected to rest."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pie_control.interception.history import Durations
+from pie_control.prefix.pauses import Pauses
+from pie_control.prefix.tree import Node, Pending, grow
+
+WIDTH = 4  # bytes of a page's edge: one token
+
+
+class Cache:
+    """A tree, its pages, and what waits."""
+
+    def __init__(self) -> None:
+        self.pool: Any = SimpleNamespace(stamps=np.zeros(256, np.int64))
+        self.history = Durations()
+        self.pauses = Pauses(self.pool, self.history)
+        self.touched = np.zeros(256)
+        self.root = Node(None, b"", -1)
+        self.nodes: list[Node] = []
+        self.now = 0.0
+
+    def use(self, text: list[int]) -> Node:
+        """A text is asked for, and computed as far as it was not there."""
+        self.now += 1.0
+        pages = list(range(len(self.nodes), len(self.nodes) + len(text)))
+        tokens = np.array(text, np.int32).tobytes()
+        path, added = grow(self.root, tokens, pages, WIDTH, len(text), Pending(0, 0))
+        for page, node in enumerate(added, len(self.nodes)):
+            node.page = page
+        self.nodes += added
+        self.touched[[node.page for node in path]] = self.now
+        return path[-1]
+
+    def wait(self, name: str, text: list[int], tool: str) -> None:
+        self.pauses.begin(name, "ann", tool, self.use(text), self.now)
+
+    def rests(self, text: list[int]) -> list[float]:
+        """Of the pages of a text, from the first on."""
+        found, node = self.pauses.rests(self.touched, self.now), self.root
+        rests = []
+        for token in text:
+            node = node.children[np.int32(token).tobytes()]
+            rests.append(float(found[node.page]))
+        return rests
+
+
+@pytest.fixture
+def cache() -> Cache:
+    cache = Cache()
+    for tool, seconds in (("fast", 10.0), ("slow", 500.0)):
+        cache.history.add("ann", tool, seconds)
+    return cache
+
+
+def test_what_two_texts_have_rests_until_the_first_goes_on(cache: Cache) -> None:
+    """So does what subagents have of the conversation that waits for them."""
+    cache.wait("main", [1, 2], "slow")
+    cache.wait("first", [1, 2, 3], "fast")
+    cache.wait("second", [1, 2, 4], "slow")
+    assert cache.rests([1, 2, 3]) == [0.0, 0.0, 9.0], "the first two were asked for just now"
+    cache.now += 4.0
+    assert cache.rests([1, 2, 3]) == [4.0, 4.0, 5.0]
+    cache.now += 3.0
+    assert cache.rests([1, 2, 3]) == [2.0, 2.0, 2.0]
+    assert cache.rests([1, 2, 4]) == [2.0, 2.0, 493.0]
+    cache.pauses.end("first", cache.now)
+    assert cache.rests([1, 2, 4]) == [7.0, 7.0, 493.0]
+
+
+def test_a_wait_that_ends_is_what_the_next_one_expects(cache: Cache) -> None:
+    cache.wait("one", [1], "new")
+    cache.now += 90.0
+    assert cache.rests([1]) == [90.0], "as long as so far, where nothing is known"
+    cache.pauses.end("one", cache.now)
+    cache.wait("two", [2], "new")
+    assert cache.rests([2]) == [90.0]
+    cache.pool.stamps[:] += 1
+    assert cache.rests([2]) == [0.0], "its pages have gone, and others are in their places"
+
+
+TEXTS = st.lists(st.integers(1, 3), min_size=1, max_size=5)
+TOOLS = st.sampled_from([None, "fast", "slow", "unknown"])
+
+
+@given(st.lists(st.tuples(TEXTS, TOOLS, st.integers(0, 5)), min_size=1, max_size=12))
+def test_no_page_goes_before_those_behind_it(uses: list[tuple[list[int], str | None, int]]) -> None:
+    cache = Cache()
+    cache.history.add("ann", "fast", 2.0)
+    cache.history.add("ann", "slow", 50.0)
+    for at, (text, tool, ends) in enumerate(uses):
+        cache.pauses.end(str(at - ends), cache.now)
+        if tool is None:
+            cache.use(text)
+        else:
+            cache.wait(str(at), text, tool)
+        rests = cache.pauses.rests(cache.touched, cache.now)
+        for node in cache.nodes:
+            if node.parent is not None and node.parent.parent is not None:
+                assert rests[node.parent.page] <= rests[node.page]
