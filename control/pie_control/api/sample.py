@@ -399,7 +399,7 @@ def step(
     row = space.embeds.find_one(embed)
     _check_embedding(target, sampler, found, position)
     pages, room = check_step(target, input_pages, output_page)
-    through = find_adapter(target, adapter) if adapter else None
+    through = find_adapter(instance, target, adapter) if adapter else None
     found.check_choice()
     target.queue.check_room(3)
     future = instance.futures.create(FutureKind.SAMPLE)
@@ -428,7 +428,7 @@ def attend(
         raise found.lost_state()
     row = written_embed(target, embed)
     pages, room = check_step(target, input_pages, output_page)
-    through = find_adapter(target, adapter) if adapter else None
+    through = find_adapter(instance, target, adapter) if adapter else None
     target.queue.check_room()
     queue_step(target, row, pages, room, _used_by(instance, through), found)
 

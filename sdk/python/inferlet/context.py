@@ -95,6 +95,14 @@ class Context:
         return self.sequence.model
 
     @property
+    def adapter_version(self) -> str:
+        """Which version of its adapter it goes through, as `raw.adapter_version` tells: the hash
+        that `upload_adapter` has returned; empty of an operator's, or without one.
+        """
+        adapter = self.sequence.adapter
+        return "" if adapter is None else raw.adapter_version(self.model.name, adapter)
+
+    @property
     def page_size(self) -> int:
         """Tokens that fit into a page."""
         return self.sequence.pages.size
