@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,14 @@ def test_ways_to_read_them_tell_the_same_tokens(server: Server, guests: Path) ->
 
 
 @torch.inference_mode()
-def greedy(checkpoint: Path, vector: torch.Tensor, seen: list[torch.Tensor]) -> list[int]:
+def greedy(
+    checkpoint: Path,
+    vector: torch.Tensor,
+    seen: list[torch.Tensor],
+    prompt: Sequence[int] = PROMPT,
+) -> list[int]:
     """Tokens of transformers' module, to whose second layer's input a vector is added."""
-    model, tokens = reference.load(checkpoint), list(PROMPT)
+    model, tokens = reference.load(checkpoint), list(prompt)
     held = [
         model.model.layers[1].register_forward_pre_hook(
             lambda module, args: (args[0] + vector, *args[1:])
@@ -82,7 +88,7 @@ def greedy(checkpoint: Path, vector: torch.Tensor, seen: list[torch.Tensor]) -> 
     finally:
         for each in held:
             each.remove()
-    return tokens[len(PROMPT) :]
+    return tokens[len(prompt) :]
 
 
 def test_programs_in_the_layers(server: Server, guests: Path, checkpoint: Path) -> None:
@@ -97,6 +103,11 @@ def test_programs_in_the_layers(server: Server, guests: Path, checkpoint: Path) 
     assert found["stepped"] == steered
     assert found["plain"] == [plain, plain]
     assert found["sums"] == pytest.approx([float(seen[-1].sum())], abs=1e-2)
+    (changed, left, again), (first, between, last) = found["unseen"]
+    assert changed == again != left  # neither is found in the cache by the other
+    assert first == last != between
+    assert left == greedy(checkpoint, torch.zeros(64), [], PROMPT[::-1])
+    assert between == greedy(checkpoint, vector, [], [*PROMPT[::-1][:-1], 9])
     assert len(found["lens"]["tokens"]) == len(found["lens"]["logprobs"]) == 1
     assert found["lens"]["logprobs"][0] < 0
 

@@ -240,11 +240,12 @@ async def in_layers(model, prompt):
             max_tokens=TOKENS, stop=[], layers=attend, **more
         ).collect_tokens()
 
-    def begun():
+    def begun(tokens=prompt):
         ctx = Context(model)
-        ctx.append(prompt)
+        ctx.append(tokens)
         return ctx
 
+    unseen = [[*prompt[::-1][:-1], 9], prompt[::-1]]  # of which the cache has nothing
     flushed = begun()
     await flushed.flush()
     fork = flushed.fork()
@@ -264,6 +265,10 @@ async def in_layers(model, prompt):
         "flushed": [await tokens_of(flushed, steered), await tokens_of(fork, steered)],
         "stepped": stepped,
         "plain": [kept, probed],
+        "unseen": [
+            [await tokens_of(begun(unseen[1]), attend) for attend in (steered, None, steered)],
+            [await tokens_of(begun(unseen[0]), attend) for attend in (None, steered, None)],
+        ],
         "lens": await lens.state(),
         "sums": (await probe.state())["sums"],
     }
