@@ -234,13 +234,14 @@ class Requests:
             own[asked.name] = file
 
     def _unload_adapter(self, session: Session, asked: methods.UnloadAdapter) -> Answer:
-        service = self._deps.models.service(asked.model)
-        version = service.adapters.version_of(session.user, asked.name)
+        user, name = session.user, asked.name
+        own = [each for each in self._deps.programs.list(user) if each.kind == "adapter"]
+        version = next((each.hash for each in own if each.name == name), None)
         if version is not None:
-            self._forget_adapter(session.user, asked.name, version)
+            self._forget_adapter(user, name, version)
         else:
             session.check_admin(self._config.admins)
-            self._deps.adapters.unload(asked.model, asked.name)
+            self._deps.adapters.unload(asked.model, name)
 
     def _forget_adapter(self, user: str, name: str, version: str) -> None:
         """Unloads what a user has uploaded, and removes it from the disk."""
