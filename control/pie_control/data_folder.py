@@ -61,10 +61,13 @@ class SettingsFolder:
     each other's. Some hold secrets, so that only the server's user may read them.
     """
 
-    def __init__(self, folder: Path | None, *fields: str) -> None:
-        """Takes the files' folder, None to write nothing; and the names of an entry's fields."""
+    def __init__(self, folder: Path | None, *fields: str, **later: Any) -> None:
+        """Takes the files' folder, None to write nothing; the names of an entry's fields, and
+        those that entries got `later`, with what they are of older ones.
+        """
         self._folder = folder
-        self._fields = set(fields)
+        self._fields = {*fields, *later}
+        self._later = later
 
     def put(self, *key: str, **fields: Any) -> None:
         """Writes an entry, or another one in its place.
@@ -108,6 +111,8 @@ class SettingsFolder:
     def _read(self, path: Path) -> dict[str, Any] | None:
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(fields, dict):
+                fields = self._later | fields
             if not isinstance(fields, dict) or fields.keys() != self._fields:
                 raise ValueError("another thing")
         except (OSError, ValueError):

@@ -180,6 +180,7 @@ class _Server:
         """Removes programs that are used no more, now and then."""
         while True:
             running = {instance.program.hash for instance in self._wiring.registry.instances()}
+            running |= self._wiring.adapters.versions
             for _ in self._programs.expire(seconds, running):
                 await trio.lowlevel.checkpoint()  # a program takes a millisecond
             await trio.sleep(min(seconds / 4, 3600.0))

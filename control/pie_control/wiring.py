@@ -177,7 +177,9 @@ class Wiring:
         self.adapters = AdapterLoader(
             self.models,
             self._send,
-            SettingsFolder(folder and folder / "adapters", "model", "name", "folder"),
+            SettingsFolder(
+                *(folder and folder / "adapters", "model", "name", "folder"), user="", version=""
+            ),
         )
         self.dispatcher = Dispatcher(
             self.models.resident, self.executor, worker, self.timers, clock

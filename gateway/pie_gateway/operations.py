@@ -18,8 +18,8 @@ from pie_gateway.inferlets import instances, programs, running
 from pie_gateway.ollama import embedding as ollama_embedding
 from pie_gateway.ollama import generating
 from pie_gateway.ollama import models as ollama_models
+from pie_gateway.openai import adapters, stored, tokens
 from pie_gateway.openai import models as served
-from pie_gateway.openai import stored, tokens
 from pie_gateway.openai.chat import chat_completions
 from pie_gateway.openai.completions import completions
 from pie_gateway.openai.embeddings import classify, embeddings, pooling, rerank, score
@@ -102,6 +102,20 @@ OPERATIONS = (
     _get("/models", served.models, served.ModelList, query=_MOST),
     _post("/models/load", served.load, served.ModelDone, served.ModelRequest),
     _post("/models/unload", served.unload, served.ModelDone, served.ModelRequest, more=(409,)),
+    _post(
+        "/v1/load_lora_adapter",
+        adapters.load_lora_adapter,
+        adapters.LoraDone,
+        adapters.LoadLora,
+        more=(404, 409, 504),
+    ),
+    _post(
+        "/v1/unload_lora_adapter",
+        adapters.unload_lora_adapter,
+        adapters.LoraDone,
+        adapters.UnloadLora,
+        more=(404,),
+    ),
     _post(
         "/v1/chat/completions", chat_completions, chat.ChatAnswer, chat.ChatRequest, streams=True
     ),

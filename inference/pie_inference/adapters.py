@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from pie_inference.layers.lora import (
     TokenRows,
 )
 from pie_py.models.checkpoint_files import BadFile, checkpoint_file, read_object
+from pie_py.wire.adapter_file import CONFIG, CONFIG_FILE, TENSOR_FILE
 from pie_py.wire.plan import Int32
 
 # What changes nothing at inference, or is read below. Whatever else a config sets is refused:
@@ -153,7 +155,6 @@ def _by_pattern(patterns: Mapping[str, float], module: str, default: float) -> f
     return default
 
 
-CONFIG_FILE, TENSOR_FILE = "adapter_config.json", "adapter_model.safetensors"
 _TENSOR = re.compile(
     r"(?:base_model\.model\.)?(.+?)(?:\.lora_([AB](?=\.weight)|magnitude_vector)(?:\.weight)?"
     r"|\.lora_embedding_([AB])|(?:\.base_layer)?\.(weight))"
@@ -162,6 +163,9 @@ _TENSOR = re.compile(
 
 def _read_config(folder: Path) -> dict[str, Any]:
     try:
+        if folder.is_file():  # an uploaded one, whose configuration was checked
+            with safe_open(folder, framework="pt", device="cpu") as opened:
+                return dict(json.loads(opened.metadata()[CONFIG]))
         value = read_object(folder, CONFIG_FILE)
     except BadFile as error:
         raise LoadError(str(error)) from None
@@ -175,7 +179,7 @@ def _read_pairs(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
     `[out]`, and the `weight` `[out, in]` of one that is replaced.
     """
     try:
-        file = checkpoint_file(folder, TENSOR_FILE)
+        file = folder if folder.is_file() else checkpoint_file(folder, TENSOR_FILE)
     except BadFile as error:
         raise LoadError(str(error)) from None
     if file is None:
@@ -267,16 +271,17 @@ class AdapterTable:
         self._adapters: dict[int, Adapter] = {}
 
     def load(self, slot: int, folder: Path) -> None:
-        """Reads an adapter into a slot. Raises `LoadError` naming the folder and what is wrong,
-        not supported, or does not fit the model, or that there is no memory for it.
+        """Reads an adapter, a folder or an uploaded file, into a slot. Raises `LoadError` naming it
+        and what is wrong, not supported, or does not fit the model, or that there is no memory.
         """
+        called = folder.name[:12] if folder.is_file() else folder
         try:
             with torch.inference_mode():
                 self._adapters[slot] = self._read(folder)
         except LoadError as error:
-            raise LoadError(f"adapter {folder}: {error}") from None
+            raise LoadError(f"adapter {called}: {error}") from None
         except (MemoryError, torch.OutOfMemoryError) as error:
-            raise LoadError(f"adapter {folder}: not enough memory: {error}") from None
+            raise LoadError(f"adapter {called}: not enough memory: {error}") from None
 
     def _read(self, folder: Path) -> Adapter:
         """The modules of one layer side by side: one product of each kind, as the layer has."""

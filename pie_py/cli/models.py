@@ -132,6 +132,6 @@ def load(client: sync.Client, name: str, folder: Path, model: str | None) -> Non
 @_model
 @with_client
 def unload(client: sync.Client, name: str, model: str | None) -> None:
-    """Unload NAME, which no instance uses. Only the operator may."""
+    """Unload NAME, of yours or, as the operator, of all. Instances that use it go on."""
     client.unload_adapter(name, model)
     say(f"adapter {name} is unloaded")

@@ -10,6 +10,7 @@ from pie_py.cli.connect import At, errors_shown, fail, json_option, server_optio
 from pie_py.cli.console import print_text, say, table
 from pie_py.cli.target import find_target, program_bytes, target_bytes
 from pie_py.client import sync
+from pie_py.wire.adapter_file import BadAdapter
 from pie_py.wire.modules import SAMPLER
 
 COLUMNS = {
@@ -48,8 +49,19 @@ def remove(client: sync.Client, programs: tuple[str, ...], force: bool) -> None:
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 @click.option("--name", help="What to call it; the file's name without its ending by default.")
 @click.option("--sampler", is_flag=True, help="FILE is a device program, to be named as a sampler.")
+@click.option(
+    "--adapter", is_flag=True, help="FILE is a folder with a LoRA, as PEFT saves it, to be loaded."
+)
+@click.option("--model", help="Of an adapter: which it is for; the default one if not given.")
 @with_client
-def upload(client: sync.Client, file: Path, name: str | None, sampler: bool) -> None:
+def upload(
+    client: sync.Client,
+    file: Path,
+    name: str | None,
+    sampler: bool,
+    adapter: bool,
+    model: str | None,
+) -> None:
     """Upload FILE, and print its content hash: a component, a source, or a folder as of `run`.
 
     A Rust crate is built first. The modules beside a source that it imports are part of the
@@ -59,6 +71,12 @@ def upload(client: sync.Client, file: Path, name: str | None, sampler: bool) -> 
     """
     from pie_py.build import BuildError
 
+    if adapter:
+        try:
+            print_text(client.upload_adapter(name or file.absolute().name, file, model))
+        except (BadAdapter, OSError) as error:
+            fail(error)
+        return
     target = find_target(str(file)) if file.is_dir() and not sampler else None
     try:
         if sampler:

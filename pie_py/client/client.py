@@ -30,6 +30,7 @@ from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey, KeyProblem
 from pie_py.wire import methods
+from pie_py.wire.adapter_file import CONFIG_FILE, TENSOR_FILE, pack
 from pie_py.wire.methods import Value
 from pie_py.wire.modules import SAMPLER
 from pie_py.wire.rpc import CHUNK_BYTES
@@ -195,11 +196,54 @@ class Client:
         model = model or await self._default_model()
         await self._connected.ask(methods.LoadAdapter(model=model, name=name, folder=str(folder)))
 
-    async def unload_adapter(self, name: str, model: str | None = None) -> None:
-        """Unloads an adapter that no instance uses; only the operator may.
+    async def upload_adapter(
+        self,
+        name: str,
+        folder: str | Path | bytes,
+        model: str | None = None,
+        *,
+        for_session: bool = False,
+    ) -> str:
+        """Uploads an adapter that PEFT has saved, for this user's inferlets alone; returns its
+        version, the hash of what was sent.
+
+        One of this name is replaced: instances that have used that one go on with it, those that
+        begin later have the new one; `context.adapter_version` tells an inferlet which.
+
+        Args:
+            name: how inferlets and requests over HTTP are to call it.
+            folder: of this machine, with `adapter_config.json` and `adapter_model.safetensors`; or
+                the bytes that `pie_py.wire.adapter_file.pack` makes of these.
+            model: which it is for; the default one if not given.
+            for_session: it goes when this client disconnects; else it stays until
+                `unload_adapter`, over restarts of the server.
 
         Raises:
-            RpcError: `permission-denied`, `not-found`, `busy`, `unknown-model`.
+            BadAdapter, OSError: its files are no adapter, or cannot be read.
+            RpcError: `program-rejected` with the reason, `invalid-argument` (it does not fit the
+                model), `limit-exceeded`, `already-exists` (of all users), `unknown-model`,
+                `unsupported`, `busy`, `worker-lost`.
+        """
+        model = model or await self._default_model()
+
+        def read() -> bytes:
+            if isinstance(folder, bytes):
+                return folder
+            files = (Path(folder, each).read_bytes() for each in (CONFIG_FILE, TENSOR_FILE))
+            return pack(*files)
+
+        digest = await self._send_bytes(await anyio.to_thread.run_sync(read), name)
+        await self._connected.ask(
+            methods.LoadAdapter(model, name, hash=digest, session=for_session)
+        )
+        return digest
+
+    async def unload_adapter(self, name: str, model: str | None = None) -> None:
+        """Has no other instance use an adapter, which is unloaded when none does any more: this
+        user's, or, which only the operator may, one of all.
+
+        Raises:
+            RpcError: `permission-denied`, `not-found`, `unknown-model`.
         """
         model = model or await self._default_model()
         await self._connected.ask(methods.UnloadAdapter(model=model, name=name))
@@ -369,7 +413,6 @@ class Client:
             RpcError: `program-rejected` with the reason if it cannot run there, `limit-exceeded` if
                 it is too large, `invalid-argument` for a bad name.
         """
-        connection = self._connected
         if isinstance(program, bytes):
             data = program
             if name is None:
@@ -378,7 +421,11 @@ class Client:
             read = Path.read_bytes if sampler else read_program
             data = await anyio.to_thread.run_sync(read, Path(program))
             name = name or Path(program).absolute().stem  # noqa: ASYNC240  it looks at no file
-        data = SAMPLER + data if sampler else data
+        return await self._send_bytes(SAMPLER + data if sampler else data, name)
+
+    async def _send_bytes(self, data: bytes, name: str) -> str:
+        """Sends what is to be kept under a name, unless it is there; returns its hash."""
+        connection = self._connected
         limit = connection.session.facts["program_bytes"]
         if len(data) > limit:
             raise RpcError(

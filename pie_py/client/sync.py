@@ -334,6 +334,7 @@ class Client(_Proxy[asynchronous.Client]):
     unload_model = _waits(asynchronous.Client.unload_model)
     adapters = _waits(asynchronous.Client.adapters)
     load_adapter = _waits(asynchronous.Client.load_adapter)
+    upload_adapter = _waits(asynchronous.Client.upload_adapter)
     unload_adapter = _waits(asynchronous.Client.unload_adapter)
     mcp_servers = _waits(asynchronous.Client.mcp_servers)
     register_mcp = _waits(asynchronous.Client.register_mcp)

@@ -56,6 +56,13 @@ def shared(r: Recording, values: Any) -> Tensor:
     return r.add("shared", values)
 
 
+def lens(r: Recording, residual: Any) -> Tensor:
+    """The logits that the last norm and the head make of a residual stream, float `[n]`; of a
+    program in the layers.
+    """
+    return r.add("lens", residual, attributes=(r.vocabulary,))
+
+
 def newest(r: Recording, count: int) -> Tensor:
     """The newest tokens of the text, int `[count]`, the last one last; -1 before its beginning."""
     return r.add("newest", attributes=(count,))
@@ -268,7 +275,7 @@ def item(r: Recording, own: Tensor, place: Any) -> Tensor:
 FUNCTIONS: dict[str, Function] = {
     one.__name__: one
     for one in (
-        *(iota, step, tokens, layer, shared, newest, counts, beside, given, where, minimum),
+        *(iota, step, tokens, layer, lens, shared, newest, counts, beside, given, where, minimum),
         *(
             maximum,
             nucleus,

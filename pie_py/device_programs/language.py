@@ -22,6 +22,7 @@ MOST_AXES = 2
 MOST_NEWEST = 4096  # tokens that a program looks back at
 MOST_REPEATED = 64  # elements before each that are compared with the last ones
 MOST_BESIDE = 2  # contexts beside its own whose logits a program reads
+MOST_LAYERS = 1024  # of a model
 MOST_WINDOW = 1024  # last inputs of a prompt whose weights are added, unless those of all are
 
 
@@ -192,9 +193,13 @@ ATTEND: dict[str, Operation] = {
     "layer": _own("", "i", 0, "Which layer it is, from 0 on.", 0),
     "shared": _own("f", "", 2, "Of numbers `[heads, n]` the largest of heads that share keys, for"
                    " each of these; NaN if there is one.", 1),
+    "residual": _own("", "f", 0, "The residual stream before one of the layers `at`, `[size]`; with"
+                     " `prompt` also of the prompt's inputs.", 0, "size", "prompt", "at"),
+    "lens": _own("f", "f", 0.25, "The logits, `[size]`, that the last norm and the head make of a"
+                 " residual stream.", 1, "size"),
 }  # fmt: skip
 SAMPLE_ONLY = frozenset({"logits", "newest", "counts", "given", "random", "exponential"})
-SEVERAL = frozenset({"reshape"})  # of which the attribute is a list
+SEVERAL = frozenset({"reshape", "residual"})  # of which the attribute is a list
 REMEMBERED = ("newest", "counts", "given")  # what needs to know the text's tokens
 
 
@@ -288,6 +293,13 @@ def _own_type(name: str, kind: Kind, operands: Sequence[Type], attributes: tuple
                     f"weights of a prompt's last {window} inputs: 0 (all) to {MOST_WINDOW}"
                 )
             return Type(kind, (HEADS, TOKENS))
+        case "residual", _, [size, 0 | 1, *at]:
+            if not 1 <= len(set(at)) == len(at) or min(at) < 0 or max(at) >= MOST_LAYERS:
+                raise Mistake(f"a program in the layers {at}: name each once, 0 to {MOST_LAYERS}")
+            return Type(kind, _sized(name, size))
+        case "lens", [value], [size]:
+            _vector(name, value)
+            return Type(kind, _sized(name, size))
         case "shared", [value], _:
             if len(value.shape) != MOST_AXES or value.shape[0] != HEADS:
                 raise Mistake(f"shared takes heads as its first axis, not {value}")

@@ -14,14 +14,21 @@ from pie_py.device_programs.scope import Function, Module, Scope, Text, meant
 
 _RULES = Path(__file__).with_name("rules")
 IMPORTED = ("device", "samplers", "attention", "math")  # modules whose names programs may say
-_ASIDE = ("Tensor", "State", "Value", "program", "attend")  # of annotations and decorators
+_ASIDE = (
+    "Tensor",
+    "State",
+    "Value",
+    "program",
+    "attend",
+    "layers",
+)  # of annotations and decorators
 
 
 @cache
 def programs() -> Mapping[str, Text]:
     """The programs of the library, by name."""
     found = {}
-    for name in ("programs", "attention"):
+    for name in ("programs", "attention", "layers"):
         source = (_RULES / f"{name}.py").read_text()
         for node in ast.parse(source).body:
             if isinstance(node, ast.FunctionDef):

@@ -6,7 +6,7 @@ Its canonical text is JSON without spaces, with keys in this order:
      "token":node,"next":[[state, node], ...]}
 
 A program of the stage `attend` has "keep" in the place of "token": the node whose value tells which
-tokens or pages are kept.
+tokens or pages are kept, or, of a program in the layers, what the layer is given.
 
 Operands are numbers of earlier nodes. Nodes come in the order in which the token and then the next
 state need them, none twice and none that is not needed, so the same function has the same text in
@@ -47,6 +47,7 @@ MOST_STATE = 1024  # elements that change from step to step, beside two for each
 MOST_GIVEN = 1 << 18  # elements that do not
 MOST_WIDE = 1 << 16  # elements of a value, or four times the vocabulary
 MOST_ATTEND_COST = 64  # additions in a layer for each token and head
+MOST_LAYER_COST = 1 << 28  # additions of a program in the layers, in all of them together
 MOST_COST = 1280  # additions for each token of the vocabulary; all rules of `Sampler` fit
 BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was given
 _REMEMBERED = 256  # programs that are not read again
@@ -136,10 +137,20 @@ class Program:
         return self.nodes[self.token].type.shape[-1:] == (PAGES,)
 
     @cached_property
+    def layers(self) -> tuple[int, ...]:
+        """Of a program in the layers those before which it runs; else none."""
+        return next(
+            (each.attributes[2:] for each in self.nodes if each.operation == "residual"), ()
+        )
+
+    @cached_property
     def window(self) -> int | None:
         """How many of a prompt's last inputs it is told the weights of, together: 0 for all of
-        them, None if it takes no weights.
+        them, None if it takes no weights. In the layers: whether it runs for a prompt's inputs.
         """
+        for node in self.nodes:
+            if node.operation == "residual":
+                return 0 if node.attributes[1] else None
         windows = [node.attributes[0] for node in self.nodes if node.operation == "weights"]
         return windows[0] if windows else None
 
@@ -170,7 +181,7 @@ class Program:
         """Of what is kept in a layer until a prompt is over, of so many tokens at most: sums of all
         its inputs' weights, or the queries of the last ones.
         """
-        if self.window is None:
+        if self.window is None or self.layers:
             return 0
         return BYTES[Kind.FLOAT] * heads * (self.window * head_dim or tokens)
 
@@ -185,6 +196,8 @@ class Program:
             name = node.operation
             if name == "top" and self.nodes[node.operands[0]].type.kind is Kind.INT:
                 name = "argsort"  # whole numbers are all sorted
+            if name == "lens":
+                widest *= elements(self.nodes[node.operands[0]].type.shape, sizes)
             total += (OPERATIONS.get(name) or ATTEND[name]).cost * widest
         return total
 
@@ -218,12 +231,18 @@ class Program:
             )
         per = MOST_ATTEND_COST if self.attends else MOST_COST
         cost, most = self.cost(vocabulary), LEAST_COST + per * vocabulary
+        if self.layers:
+            cost, most = cost * len(self.layers), MOST_LAYER_COST
         if cost > most:
             what, of = "a step", f"{vocabulary} tokens"
-            if self.attends:
+            if self.layers:
+                what, of = "a step in the layers", f"{len(self.layers)} of them"
+            elif self.attends:
                 what, of = "a layer", f"{NOMINAL[HEADS]} heads and {NOMINAL[TOKENS]} tokens"
             raise ProgramFault(f"{what} costs {cost:.3g} additions; {most:.3g} at most, with {of}")
         most = MOST_STATE if self.attends else MOST_STATE + 2 * vocabulary
+        if self.layers:
+            most += 4 * elements(self.nodes[self.token].type.shape, sizes)
         for changing, limit in ((True, most), (False, MOST_GIVEN)):
             counts = [
                 elements(name.type.shape, GIVEN if self.attends else sizes)
@@ -308,6 +327,11 @@ def _check_stage(
             raise ProgramFault(f"the token is {of}, not int []")
         return
     used = {node.operation for node in nodes}
+    if "residual" in used:
+        _check_layers(names, nodes, of)
+        return
+    if "lens" in used:
+        raise ProgramFault("lens: of a program in the layers")
     if {"weights", "scores"} <= used:
         raise ProgramFault("weights and scores: a program takes one of them")
     if sum(node.operation == "weights" for node in nodes) > 1:
@@ -324,6 +348,20 @@ def _check_stage(
                 f"{name} is {kind}: one axis at most, of tokens or of a known size, or heads and"
                 " tokens"
             )
+
+
+def _check_layers(names: tuple[Name, ...], nodes: tuple[Node, ...], of: Type) -> None:
+    """Refuses what a program in the layers does not have, and another result."""
+    given = [node for node in nodes if node.operation == "residual"]
+    if len(given) > 1 or of != given[0].type:
+        raise ProgramFault(f"what a layer is given is {of}, not {given[0].type}")
+    for node in nodes:
+        foreign = node.operation in ("weights", "scores", "shared", "tokens")
+        if foreign or any(size in SIZES for size in node.type.shape):
+            raise ProgramFault(f"{node.operation} of {node.type}: a program in the layers has none")
+    for name, kind in names:
+        if any(size in SIZES for size in kind.shape):
+            raise ProgramFault(f"{name} is {kind}: no size of the context in the layers")
 
 
 def kept_axes(operations: Set[str]) -> tuple[int, ...]:

@@ -57,6 +57,9 @@ _BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
 }
 
 
+_LAYER_INPUTS = {"weights", "scores", "residual"}  # of which a program has one at most
+
+
 class _Returned(Exception):
     """A function has come to its `return`."""
 
@@ -115,6 +118,7 @@ class _Reader:
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
+        self._residual: tuple[int, ...] = ()  # what one in the layers is given
         self._steps = 0
         self._depth = 0
 
@@ -132,7 +136,7 @@ class _Reader:
         if program is None:
             raise ProgramFault("no function: the last one of a text is the program")
         named = self._named(program, constants)
-        values = self._inputs(program, named.get("window", 1))
+        values = self._inputs(program, {**constants, **named})
         return self._finish(program, self._call_function(program, values, named))
 
     def _named(self, program: Function, constants: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,20 +152,30 @@ class _Reader:
                 found[one.arg] = self._value(default, program.scope)
         return found
 
-    def _inputs(self, program: Function, window: Any) -> list[Any]:
+    def _inputs(self, program: Function, constants: Mapping[str, Any]) -> list[Any]:
         """What a program's parameters are, by their names."""
+        window = constants.get("window", 1)
         r, names = self.recording, [one.arg for one in program.node.args.args]
         if not r.attends:
             if not 1 <= len(names) <= 2:
                 raise Mistake(f"{program.name} takes logits and, if it has any, state")
             return [r.add("logits"), State()][: len(names)]
-        if set(names) - {"weights", "scores", "state"} or {"weights", "scores"} <= set(names):
+        if set(names) - {*_LAYER_INPUTS, "state"} or len(_LAYER_INPUTS & set(names)) > 1:
             raise Mistake(
-                f"{program.name} takes {', '.join(names)}: there are weights or scores, and state"
+                f"{program.name} takes {', '.join(names)}: there are weights or scores,"
+                " and state, or a residual and state"
             )
-        windows = {"weights": (window,)}
+        attributes: dict[str, tuple[int, ...]] = {"weights": (window,)}
+        if "residual" in names:
+            # The server knows these of its model; where a text is checked alone, any will do.
+            at = constants.get("at")
+            known = isinstance(at, list)
+            r.vocabulary = constants["vocabulary"] if known else 2
+            self._residual = attributes["residual"] = (
+                (constants["hidden"], int(constants["prompt"]), *at) if known else (2, 0, 0)
+            )
         return [
-            State() if name == "state" else r.add(name, attributes=windows.get(name, ()))
+            State() if name == "state" else r.add(name, attributes=attributes.get(name, ()))
             for name in names
         ]
 
@@ -174,6 +188,14 @@ class _Reader:
                 )
             return self.recording.finish(result)
         found = self.recording.finish(result) if isinstance(result, Tensor) else None
+        if any(one.arg == "residual" for one in program.node.args.args):
+            given = self.recording.add("residual", attributes=self._residual)
+            if found is None or result.type != given.type or "residual" not in found.operations:
+                raise Mistake(
+                    f"{program.name} returned {result!r:.60}: a program in the layers makes of the"
+                    f" residual what the layer is given, {given.type}"
+                )
+            return found
         axes = kept_axes(found.operations) if found is not None else (TOKENS,)
         kinds = [Type(Kind.BOOL, shape) for axis in axes for shape in ((axis,), (HEADS, axis))]
         if found is None or result.type not in kinds:

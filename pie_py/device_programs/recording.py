@@ -90,6 +90,7 @@ class Recording:
         self.names = {name: (i, names[name]) for i, name in enumerate(sorted(names))}
         self.changed: dict[str, Tensor] = {}  # state that was assigned
         self.place = self.expression = ""
+        self.vocabulary = 1  # of a program in the layers: tokens of the model
         self._nodes: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
         self._places: list[str] = []
         self._known: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Tensor] = {}

@@ -58,6 +58,7 @@ def attend_cost(
     """What a row adds that has a program of the stage `attend`, in parts of `OF_A_STEP`, with the
     sizes of a context.
     """
+    layers = len(program.layers) or layers
     each = PER_LAYER + PER_NODE * program.calls + program.cost(vocabulary, context)
     return int(layers * each * _part(vocabulary)) + 1
 

@@ -168,15 +168,20 @@ class Adapters(Method[list[Facts]]):
 
 
 class LoadAdapter(Method[None]):
-    """Null, once it may be used; operators only."""
+    """Null, once it may be used. Operators load it from a folder for all users, others for
+    themselves what they have uploaded: the file goes with the adapter, and with the one that takes
+    its name.
+    """
 
     model: str
     name: str
-    folder: str  # of the server's machine, absolute
+    folder: str = ""  # of the server's machine, absolute
+    hash: str = ""  # instead of a file that was uploaded under this name
+    session: bool = False  # what was uploaded goes with the session
 
 
 class UnloadAdapter(Method[None]):
-    """Null; operators only."""
+    """Null; instances that use it go on. One of all users: operators only."""
 
     model: str
     name: str

@@ -455,6 +455,7 @@ class ModelDescription:
     # Of embeddings: the "last" hidden state, the "first", the "mean", or not known.
     pooling: str | None = "last"
     no_attend: str = ""  # why it takes no programs of the stage `attend`; empty if it does
+    no_layers: str = ""  # why no programs run in its layers; empty if they do
     no_adapters: str = ""  # why it takes none while it runs; empty if it does
     kv_costs: dict[str, Any] | None = None  # what the worker measured, see `calibration/costs.py`
 

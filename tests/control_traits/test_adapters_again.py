@@ -40,14 +40,14 @@ async def test_a_worker_that_dies_over_them_does_not_lose_them() -> None:
             await trio.testing.wait_all_tasks_blocked()
             await new_worker()
         loader.on_done(AdapterDone("m", 0, None))
-        assert services["m"].adapters.names == ["x"]
+        assert services["m"].adapters.names() == ["x"]
         nursery.cancel_scope.cancel()
     assert sent == [LoadAdapter("m", 0, "/x")] * 4
 
 
 def test_a_restart_does_not_lose_them(tmp_path: Path) -> None:
     def kept() -> SettingsFolder:
-        return SettingsFolder(tmp_path, "model", "name", "folder")
+        return SettingsFolder(tmp_path, "model", "name", "folder", user="", version="")
 
     async def server(answers: Sequence[str | None], *calls: str) -> list[str]:
         """What one server has loaded after its worker's answers and some calls."""
@@ -67,13 +67,15 @@ def test_a_restart_does_not_lose_them(tmp_path: Path) -> None:
             for slot, error in enumerate(answers):
                 loader.on_done(AdapterDone("m", slot, error))
             await trio.testing.wait_all_tasks_blocked()
-            names = sorted(service.adapters.names)
+            names = service.adapters.names()
             if len(calls) == 2:
                 loader.unload("m", calls[0])
             nursery.cancel_scope.cancel()
         return names
 
     assert trio.run(server, [None, None], "x", "y") == ["x", "y"]  # and x is unloaded
+    (kept_file,) = tmp_path.glob("*.json")
+    kept_file.write_text('{"model": "m", "name": "y", "folder": "/y"}')  # before there were users'
     assert trio.run(server, [None]) == ["y"]
     (tmp_path / "damaged.json").write_text("{")
     (tmp_path / "other.json").write_text("{}")

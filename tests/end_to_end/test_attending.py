@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support import reference
 from support.servers import Server
 
@@ -61,6 +63,53 @@ def test_ways_to_read_them_tell_the_same_tokens(server: Server, guests: Path) ->
     looked, flushed = told["appended"]
     assert looked == flushed  # what a program appends reads all
     assert looked[0] != looked[1]
+
+
+@torch.inference_mode()
+def greedy(
+    checkpoint: Path,
+    vector: torch.Tensor,
+    seen: list[torch.Tensor],
+    prompt: Sequence[int] = PROMPT,
+) -> list[int]:
+    """Tokens of transformers' module, to whose second layer's input a vector is added."""
+    model, tokens = reference.load(checkpoint), list(prompt)
+    held = [
+        model.model.layers[1].register_forward_pre_hook(
+            lambda module, args: (args[0] + vector, *args[1:])
+        ),
+        model.model.layers[0].register_forward_pre_hook(
+            lambda module, args: seen.append(args[0][0])
+        ),
+    ]
+    try:
+        for _ in range(40):
+            tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
+    finally:
+        for each in held:
+            each.remove()
+    return tokens[len(prompt) :]
+
+
+def test_programs_in_the_layers(server: Server, guests: Path, checkpoint: Path) -> None:
+    found = run(server, guests, "layers")
+    vector = torch.tensor([((7 * i) % 11 - 5) / 20 for i in range(64)])
+    seen: list[torch.Tensor] = []
+    plain = greedy(checkpoint, torch.zeros(64), seen)
+    steered = greedy(checkpoint, vector, [])
+    assert steered != plain
+    assert found["steered"] == [steered, plain, steered]
+    assert found["flushed"] == [steered, steered]
+    assert found["stepped"] == steered
+    assert found["plain"] == [plain, plain]
+    assert found["sums"] == pytest.approx([float(seen[-1].sum())], abs=1e-2)
+    (changed, left, again), (first, between, last) = found["unseen"]
+    assert changed == again != left  # neither is found in the cache by the other
+    assert first == last != between
+    assert left == greedy(checkpoint, torch.zeros(64), [], PROMPT[::-1])
+    assert between == greedy(checkpoint, vector, [], [*PROMPT[::-1][:-1], 9])
+    assert len(found["lens"]["tokens"]) == len(found["lens"]["logprobs"]) == 1
+    assert found["lens"]["logprobs"][0] < 0
 
 
 def test_a_grammar_is_what_a_mask_by_hand_gives(server: Server, guests: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from support import reference
 from support.checkpoints import make_adapter
 from support.rust_components import rust_component
@@ -19,6 +21,7 @@ from support.servers import Server
 from transformers import AutoModelForCausalLM
 
 from pie_py.cli.models import adapters as adapters_command
+from pie_py.cli.programs import upload as upload_command
 from pie_py.client import ClientError, RpcError
 from pie_py.client.sync import Client
 
@@ -182,6 +185,106 @@ def test_a_new_worker_has_the_adapters_of_the_one_before(
     client.unload_adapter("c")
 
 
+def test_users_upload_their_own_and_replace_them_in_use(
+    client: Client,
+    server: Server,
+    run: Callable[..., Any],
+    guests: Path,
+    checkpoint: Path,
+    adapters: dict[str, Path],
+) -> None:
+    program = client.upload(guests / "memory.py")
+
+    def quota() -> dict[str, int]:
+        kinds = client.quota()[0]["kinds"]
+        return {each["kind"]: each["has"] for each in kinds}
+
+    def generated() -> list[int]:
+        return run("python", "adapters", tokens=PROMPT, adapters=["own"])[0]  # type: ignore[no-any-return]
+
+    before = quota()
+    given = json.dumps({"tokens": PROMPT, "adapter": "own"})
+    old = client.upload_adapter("own", adapters["c"])
+    expected = wanted(checkpoint, adapters["c"], 12)
+    instance = client.launch(program, ["stays", given])
+    assert instance.receive() == old
+    new = client.upload_adapter("own", adapters["a"])
+    assert old != new == client.upload_adapter("own", adapters["a"])  # which changes nothing
+    assert generated() == wanted(checkpoint, adapters["a"], 12)
+    assert quota()["test: adapters"] == 2
+    instance.send("go on")
+    assert json.loads(instance.result()) == [expected, expected, old]
+    now = quota()
+    assert now["test: adapters"] == 1
+    room = (adapters["a"] / "adapter_model.safetensors").stat().st_size
+    assert room < now["bytes of programs"] - before["bytes of programs"] < room + 8192
+
+    server.worker.kill()
+    _until(lambda: {"model": "test", "name": "own"} not in client.adapters())
+    _until(lambda: {"model": "test", "name": "own"} in client.adapters())
+    assert generated() == wanted(checkpoint, adapters["a"], 12)
+
+    with server.client() as other:
+        other.upload_adapter("own", adapters["c"], for_session=True)
+        assert generated() == expected
+    _until(lambda: {"model": "test", "name": "own"} not in client.adapters())
+    left = quota()
+    assert left["test: adapters"] == 0
+    assert left["bytes of programs"] == before["bytes of programs"]
+
+
+def _spoiled(folder: Path, to: Path, name: str, **config: Any) -> Path:
+    """An adapter with other settings, or whose tensors are changed by name."""
+    shutil.copytree(folder, to)
+    file = to / "adapter_model.safetensors"
+    tensors = load_file(file)
+    if name == "nan":
+        next(iter(tensors.values()))[0, 0] = float("nan")
+    elif name == "shape":
+        tensors = {each: tensor[:, :-1].clone() for each, tensor in tensors.items()}
+    elif name == "other":
+        tensors["model.layers.0.mlp.other.lora_A.weight"] = torch.zeros(4, 4)
+    elif name == "whole":
+        tensors = {f"n{i}": torch.zeros(1) for i in range(8193)}
+    save_file(tensors, file)
+    settings = json.loads((to / "adapter_config.json").read_text()) | config
+    (to / "adapter_config.json").write_text(json.dumps(settings))
+    return to
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "told"),
+    [
+        ("nan", {}, "invalid-argument: .*not finite"),
+        ("shape", {}, "invalid-argument: .*the model and the rank want"),
+        ("other", {}, "invalid-argument: .*cannot be adapted"),
+        ("whole", {}, "program-rejected: .*8193 tensors"),
+        ("", {"target_modules": "(a+)+b"}, "program-rejected: .*is a pattern"),
+        ("", {"rank_pattern": {"(a+)+": 2}}, "program-rejected: .*is a pattern"),
+        ("", {"r": 1000}, "program-rejected: .*a rank of 1000"),
+        ("", {"r": "many"}, "program-rejected: .*cannot be read"),
+        ("", {"use_dora": True}, "program-rejected: .*only an operator"),
+        ("", {"peft_type": "LOHA"}, "invalid-argument: .*LOHA"),
+    ],
+)
+def test_what_is_no_adapter_for_the_model_is_not_kept(
+    client: Client,
+    adapters: dict[str, Path],
+    tmp_path: Path,
+    name: str,
+    config: dict[str, Any],
+    told: str,
+) -> None:
+    folder = _spoiled(adapters["c"], tmp_path / "bad", name, **config)
+    before = client.quota()
+    with pytest.raises(RpcError, match=told):
+        client.upload_adapter("bad", folder)
+    with pytest.raises(RpcError, match="already-exists"):
+        client.upload_adapter("a", adapters["c"])
+    assert client.quota() == before
+    assert [each["name"] for each in client.adapters()] == ["a", "b"]
+
+
 def test_a_deterministic_model_takes_none_and_forgets_none(
     checkpoint: Path, adapters: dict[str, Path]
 ) -> None:
@@ -213,6 +316,15 @@ def test_the_command_line_loads_and_lists(
     call("load", "c", str(adapters["c"]))
     names = [each["name"] for each in json.loads(call("list", "--json"))]
     assert names == ["a", "b", "c"]
+    upload_command(
+        [str(adapters["c"]), "--adapter", "--name=own", "--endpoint", server.endpoint],
+        standalone_mode=False,
+    )
+    version = capsys.readouterr().out.strip()
+    assert "own" in call("list")
+    with server.client() as client:
+        assert [each["hash"] for each in client.programs() if each["name"] == "own"] == [version]
+    call("unload", "own")
     call("unload", "c", "--model", "test")
     assert "c" not in call("list").split()
 

@@ -206,6 +206,54 @@ def test_a_lora_adapter_by_the_model_s_name(
     assert in_ids.choices[0].model_dump()["token_ids"] == tuned.choices[0].token_ids
 
 
+def test_a_lora_adapter_comes_and_goes_over_http(
+    client: openai.OpenAI, url: str, plain: Path, adapter: Path, tmp_path: Path
+) -> None:
+    tuned, same = chat(client, "tuned"), chat(client, "plain")
+    other = make_adapter(plain, tmp_path / "other", seed=5)
+    with httpx2.Client(base_url=url, timeout=60) as http:
+
+        def load(folder: Path, **fields: str) -> httpx2.Response:
+            files = {
+                field: (folder / name).open("rb")
+                for field, name in (
+                    ("adapter_config", "adapter_config.json"),
+                    ("adapter_model", "adapter_model.safetensors"),
+                )
+            }
+            return http.post("/v1/load_lora_adapter", data=fields, files=files)
+
+        for folder, differs in ((adapter, False), (other, True)):
+            version = load(folder, lora_name="mine").json()["version"]
+            found = chat(client, "mine")
+            assert found.system_fingerprint == f"{same.system_fingerprint}-{version[:12]}"
+            tokens = found.choices[0].token_ids
+            assert (tokens != tuned.choices[0].token_ids) is differs
+            for part in chat(client, "mine", stream=True):
+                assert part.system_fingerprint == found.system_fingerprint
+        text = client.completions.create(model="mine", prompt="x", max_tokens=1)
+        assert text.system_fingerprint == found.system_fingerprint
+        assert http.post("/v1/unload_lora_adapter", json={"lora_name": "mine"}).is_success
+        with pytest.raises(openai.NotFoundError):
+            chat(client, "mine")
+
+        by_path = {"lora_name": "shared", "lora_path": str(other)}
+        assert http.post("/v1/load_lora_adapter", json=by_path).is_success
+        assert http.post("/v1/load_lora_adapter", json=by_path).status_code == 409
+        assert chat(client, "shared").choices[0].token_ids == tokens
+        assert http.post("/v1/unload_lora_adapter", json={"lora_name": "shared"}).is_success
+        assert http.post("/v1/unload_lora_adapter", json={"lora_name": "shared"}).status_code == 404
+
+        form = {"lora_name": (None, "mine")}
+        assert http.post("/v1/load_lora_adapter", files=form).status_code == 400
+        assert load(adapter, lora_name="tuned").status_code == 409
+        assert load(adapter, lora_name="a b").status_code == 400
+        (adapter / "adapter_model.safetensors").rename(tmp_path / "away")
+        (adapter / "adapter_model.safetensors").write_bytes(b"no tensors")
+        assert load(adapter, lora_name="mine").status_code == 400
+        (tmp_path / "away").rename(adapter / "adapter_model.safetensors")
+
+
 def llava_inputs(folder: Path, parts: list[Any]) -> dict[str, Any]:
     """What transformers takes for text with an image within."""
     first, image, last = parts

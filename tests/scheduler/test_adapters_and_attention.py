@@ -51,49 +51,84 @@ def test_names_and_traits() -> None:
         plain.observe([], [])
 
 
-def test_an_adapter_in_use_stays(server: Server) -> None:
-    guest, other = Guest(server), Guest(server)
-    adapters = server.service.adapters
+def test_an_adapter_in_use_stays_until_the_last_leaves(server: Server) -> None:
+    guest, other, late = Guest(server), Guest(server), Guest(server)
+    adapters, freed = server.service.adapters, list[int]()
+    adapters.on_free = freed.append
     for each in (guest, other):
         asked(each, "x")
-    with pytest.raises(ApiError, match="busy: adapter 'x' is used by 2 instances that are alive"):
-        adapters.remove("x")
-    server.registry.kill(guest.instance, "test")
-    with refused("busy"):
-        adapters.remove("x")
-    server.registry.kill(other.instance, "test")
-    assert adapters.remove("x").slot == 0
+    adapters.remove("", "x")
+    assert adapters.names() == ["y"]
     with refused("not-found"):
-        adapters.remove("x")
-    assert adapters.names == ["y"]
+        asked(late, "x")
+    asked(guest, "x")
+    server.registry.kill(guest.instance, "test")
+    assert freed == []
+    server.registry.kill(other.instance, "test")
+    assert freed == [0]
+    with refused("not-found"):
+        adapters.remove("", "x")
+
+
+def test_an_instance_stays_with_its_version_and_others_have_the_newest(server: Server) -> None:
+    guests = [Guest(server) for _ in range(3)]
+    adapters, freed = server.service.adapters, list[int]()
+    adapters.on_free, user = freed.append, guests[0].instance.user
+
+    def versions() -> list[str]:
+        return [adapters.find("own", guest.instance).version for guest in guests]
+
+    for each, version in zip(guests, "123", strict=True):
+        assert adapters.reserve(user, "own") == int(version) + 1
+        with refused("busy"):
+            adapters.reserve(user, "own")
+        adapters.add((user, "own"), version)
+        assert adapters.find("own", each.instance).version == version
+        asked(each, "own")
+    assert versions() == ["1", "2", "3"]
+    assert adapters.count_of(user) == 3
+    adapters.remove(user, "own")
+    assert versions() == ["1", "2", "3"]
+    server.registry.kill(guests[1].instance, "test")
+    assert freed == [3]
+    assert adapters.reserve("another", "own") == 3
+    adapters.add(("another", "own"), "4")
+    assert adapters.names() == ["x", "y"]
+    assert adapters.names("another") == ["own", "x", "y"]
+    with refused("not-found"):
+        adapters.find("own", Guest(server).instance)
+    with refused("already-exists"):
+        adapters.reserve("another", "x")
 
 
 def test_a_refused_forward_uses_nothing(server: Server, guest: Guest) -> None:
+    freed: list[int] = []
+    server.service.adapters.on_free = freed.append
     with refused("invalid-argument"):
         guest.forward_with("x", [], [])
-    server.service.adapters.remove("x")
+    server.service.adapters.remove("", "x")
+    assert freed == [0]
 
 
 def test_slots_are_reserved_and_given_again() -> None:
     adapters = Adapters("m", ["a"])
-    assert adapters.reserve("b") == 1
-    assert adapters.reserve("c") == 2
-    for name in ("a", "b"):
-        with refused("already-exists"):
-            adapters.reserve(name)
-    adapters.give_up("b")
-    assert adapters.reserve("d") == 1
-    adapters.add("d")
-    adapters.add("c")
-    assert adapters.find("d").slot == 1
-    assert adapters.names == ["a", "c", "d"]
+    assert adapters.reserve("", "b") == 1
+    assert adapters.reserve("", "c") == 2
+    for name, error in (("a", "already-exists"), ("b", "busy")):
+        with refused(error):
+            adapters.reserve("", name)
+    adapters.give_up(("", "b"))
+    assert adapters.reserve("", "d") == 1
+    adapters.add(("", "d"), "")
+    adapters.add(("", "c"), "")
+    assert adapters.names() == ["a", "c", "d"]
     for name in ("", "a b", "ä", "x" * 65, "../x"):
         with refused("invalid-argument"):
-            adapters.reserve(name)
+            adapters.reserve("", name)
     for i in range(MAX_ADAPTERS - 3):
-        adapters.reserve(f"n{i}")
+        adapters.reserve("", f"n{i}")
     with refused("limit-exceeded"):
-        adapters.reserve("more")
+        adapters.reserve("", "more")
 
 
 def test_attention_comes_with_the_forward(server: Server) -> None:
@@ -124,8 +159,6 @@ def test_attention_through_an_adapter(server: Server, guest: Guest) -> None:
     assert guest.take_attention(again) == (1, attention(3, 1, 1))
     kept = run_forward([(embedded(1), 0), (embedded(2), 1)], [], [], 1)
     assert [slot.value for slot in server.worker.slots[:2]] == kept
-    with refused("busy"):
-        server.service.adapters.remove("y")
     with refused("not-found"):
         guest.observe([], embeds, adapter="z")
 

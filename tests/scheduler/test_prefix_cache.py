@@ -234,9 +234,10 @@ def test_what_went_through_an_adapter_is_found_with_it_only(server: Server, gues
     assert found(guest, [1, 2, 3, 4, 5, 6, 7, 8], "x") == 0
     # The slot of an adapter that is gone is the next one's.
     server.registry.kill(guest.instance, "test")
-    server.service.prefixes.drop_adapter(server.service.adapters.remove("x").slot)
-    assert server.service.adapters.reserve("new") == 0
-    server.service.adapters.add("new")
+    server.service.adapters.on_free = server.service.prefixes.drop_adapter
+    server.service.adapters.remove("", "x")
+    assert server.service.adapters.reserve("", "new") == 0
+    server.service.adapters.add(("", "new"), "")
     late = Guest(server)
     pages, future = prefix.match_prefix(late.instance, late.queue, "new", u32(*TOKENS))
     assert (pages, future) == ([], 0)

@@ -114,8 +114,11 @@ class Scene:
         assert stats["host_pages_free"] == 5
         assert stats["embeds_free"] == 24
         assert stats["samplers_free"] == stats["samplers"]
-        server.service.adapters.remove("x")
-        server.service.adapters.remove("y")
+        freed: list[int] = []
+        server.service.adapters.on_free = freed.append
+        for name in ("x", "y"):
+            server.service.adapters.remove("", name)
+        assert sorted(freed) == [0, 1]
 
 
 @settings(max_examples=30)

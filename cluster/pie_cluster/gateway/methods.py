@@ -228,6 +228,12 @@ class GatewayMethods:
 
     async def _load_adapter(self, session: Session, asked: methods.LoadAdapter) -> None:
         session.check_admin(self._config.admins)
+        if asked.hash:
+            raise Refusal(
+                "unsupported",
+                "a cluster takes no uploaded adapters yet: load one from a folder that every"
+                " machine has",
+            )
         await self._everywhere.load_adapter(asked.model, asked.name, asked.folder)
 
     async def _unload_adapter(self, session: Session, asked: methods.UnloadAdapter) -> None:

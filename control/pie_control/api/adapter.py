@@ -20,7 +20,15 @@ class AdapterCalls:
         """Names of the adapters that may be used with a model."""
         service = self._models.service(model)
         service.check_trait("adapter")
-        return service.adapters.names
+        return service.adapters.names(instance.user)
+
+    def adapter_version(self, instance: Instance, model: str, adapter: str) -> str:
+        """The version through which the instance goes from now on."""
+        service = self._models.service(model)
+        service.check_trait("adapter")
+        found = service.adapters.find(adapter, instance)
+        found.users.add(instance)
+        return found.version
 
 
 def forward_with_adapter(
@@ -35,13 +43,15 @@ def forward_with_adapter(
 ) -> None:
     """As `forward`, through an adapter."""
     target = queue_of(instance, queue)
-    found = find_adapter(target, adapter)
+    found = find_adapter(instance, target, adapter)
     spans = ForwardSpans(input_pages, input_embeds, output_pages, output_embeds, mask)
     enqueue_forward(target, spans, adapter=found.slot)
     found.users.add(instance)
 
 
-def find_adapter(target: OpenQueue, name: str) -> Adapter:
-    """The adapter of a name, of a queue's model. Raises ApiError `unsupported`, `not-found`."""
+def find_adapter(instance: Instance, target: OpenQueue, name: str) -> Adapter:
+    """The adapter of a name for an instance, of a queue's model. Raises ApiError `unsupported`,
+    `not-found`.
+    """
     target.model.check_trait("adapter")
-    return target.model.adapters.find(name)
+    return target.model.adapters.find(name, instance)

@@ -13,6 +13,7 @@ from pie_control.device_programs.reading import OF_FIELDS, key_of
 from pie_control.errors import ApiError, first_fault
 from pie_py.device_programs.bound import Bound, bind, bind_some, types_of
 from pie_py.device_programs.fields import checked_fields, highest_tokens, rule_of
+from pie_py.device_programs.language import MOST_LAYERS
 from pie_py.device_programs.program import Program, ProgramFault, program_for
 from pie_py.device_programs.recording import Recorded
 from pie_py.wire.plan import ModelDescription
@@ -37,6 +38,8 @@ class Wanted(BaseModel):
     program: _Program
     constants: dict[str, Any] = {}
     given: dict[str, Any] = {}
+    at: Annotated[tuple[int, ...], Field(max_length=MOST_LAYERS)] = ()  # of one in the layers
+    prompt: bool = False  # a prompt's inputs go through such a program, too
 
 
 class Parameters(BaseModel):
@@ -59,10 +62,14 @@ class Chosen(NamedTuple):
     Attributes:
         key: what it is read from.
         values: of its names, as `bind` takes them.
+        at: layers before which it runs, if it is one in the layers.
+        prompt: whether such a one runs for a prompt's inputs.
     """
 
     key: str
     values: dict[str, Any]
+    at: tuple[int, ...] = ()
+    prompt: bool = False
 
 
 class SamplerWanted(NamedTuple):
@@ -135,7 +142,8 @@ def _program(given: Parameters, fields: Mapping[str, Any]) -> Chosen:
 
 def _chosen(wanted: Wanted, *, attends: bool = False) -> Chosen:
     types, values = types_of(wanted.given, attends=attends)
-    return Chosen(key_of(wanted.program, wanted.constants, types, attends=attends), values)
+    key = key_of(wanted.program, wanted.constants, types, attends=attends)
+    return Chosen(key, values, wanted.at, wanted.prompt)
 
 
 def bound_program(recorded: Recorded, values: Mapping[str, Any], vocabulary: int) -> Bound:
@@ -163,12 +171,13 @@ def check_tokens(wanted: SamplerWanted, vocabulary: int) -> None:
             )
 
 
-def check_attends(facts: ModelDescription) -> None:
-    """Refuses programs of the stage `attend` for a model that has none. Raises ApiError."""
-    if facts.no_attend:
-        raise ApiError(
-            "unsupported", f"attend programs: {facts.name!r} has none: {facts.no_attend}"
-        )
+def check_attends(facts: ModelDescription, *, in_layers: bool = False) -> None:
+    """Refuses programs of the stage `attend`, or in the layers, for a model that has none. Raises
+    ApiError.
+    """
+    why = facts.no_attend or (facts.no_layers if in_layers else "")
+    if why:
+        raise ApiError("unsupported", f"attend programs: {facts.name!r} has none: {why}")
 
 
 def read_values(program: Program, text: str, vocabulary: int) -> dict[int, bytes]:

@@ -114,6 +114,7 @@ def enqueue_forward(
     )
     if observer is not None:
         command.attends = observer.slot
+        command.is_changed = observer.attend is not None and bool(observer.attend.layers)
     target.queue.sees = spans.input_pages, spans.output_pages
     _queue(target, command, room)
     return observation

@@ -31,7 +31,7 @@ def forward_with_attention(
     """As `forward`, and opens a future of what the last inputs attend to."""
     target = queue_of(instance, queue, "introspect")
     rows = _rows(target.model.description, detail)
-    through = find_adapter(target, adapter) if adapter else None
+    through = find_adapter(instance, target, adapter) if adapter else None
 
     def observe(inputs: int, columns: int) -> Observation:
         if not 1 <= observed <= inputs:

@@ -17,7 +17,7 @@ def match_prefix(
     target = queue_of(instance, queue)
     service, space = target.model, target.space
     cache = service.prefixes
-    through = find_adapter(target, adapter) if adapter else None
+    through = find_adapter(instance, target, adapter) if adapter else None
     if not cache.enabled:
         return [], 0
     provenance = cache.begin(space, target.queue.account)

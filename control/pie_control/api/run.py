@@ -49,7 +49,7 @@ def start_run(
             "invalid-argument", "a run goes on by itself: its sampler can't read contexts beside"
         )
     _check_length(target, position, most)
-    through = find_adapter(target, adapter) if adapter else None
+    through = find_adapter(instance, target, adapter) if adapter else None
     reclaim = partial(target.model.reclaim.end_younger, instance)
     pages = RunPages(
         space,

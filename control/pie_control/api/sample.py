@@ -23,7 +23,7 @@ from pie_control.api.device_programs import (
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.text import check_distribution, written_embed
 from pie_control.device_programs.known import KnownPrograms
-from pie_control.device_programs.reading import is_of_fields, name_of, with_text
+from pie_control.device_programs.reading import in_layers, is_of_fields, name_of, with_text
 from pie_control.errors import ApiError
 from pie_control.fairness import FairThreads, Owner
 from pie_control.instances.futures import Future, FutureKind
@@ -78,7 +78,7 @@ class SamplerCalls:
         """
         facts = queue_of(instance, queue, "sample").model.description
         if not SHORT < len(parameters) <= MOST_TEXT:  # what is longer is refused
-            wanted = self._with_text(read_parameters(parameters), instance.user)
+            wanted = self._with_text(read_parameters(parameters), instance.user, facts)
             if all(self._programs.find(key) is not None for key in wanted.keys):
                 return make_sampler(instance, queue, wanted, *self._bound(wanted, facts)())
         self._answers.start(instance, partial(self._read, instance, queue, parameters))
@@ -88,7 +88,8 @@ class SamplerCalls:
         """Makes a sampler; what grows with its parameters is done in a thread."""
         owner = Owner(instance.user, instance.id)
         read = partial(read_parameters, parameters)
-        wanted = self._with_text(await self._threads.run(owner, read), instance.user)
+        facts = queue_of(instance, queue, "sample").model.description
+        wanted = self._with_text(await self._threads.run(owner, read), instance.user, facts)
         for key in wanted.keys:
             if self._programs.find(key) is None:
                 await self._programs.read(owner, key)
@@ -96,9 +97,16 @@ class SamplerCalls:
         bound = await self._threads.run(owner, self._bound(wanted, facts))
         return make_sampler(instance, queue, wanted, *bound)
 
-    def _with_text(self, wanted: SamplerWanted, user: str) -> SamplerWanted:
-        """With the text of an uploaded sampler in the place of its name."""
-        chosen = wanted.program
+    def _with_text(
+        self, wanted: SamplerWanted, user: str, facts: ModelDescription
+    ) -> SamplerWanted:
+        """With the text of an uploaded sampler in the place of its name, and a model's sizes for a
+        program in its layers.
+        """
+        chosen, attend = wanted.program, wanted.attend
+        if attend is not None and attend.at:
+            key = in_layers(attend.key, attend.at, facts, prompt=attend.prompt)
+            wanted = wanted._replace(attend=attend._replace(key=key))
         if not (name := name_of(chosen.key)):
             return wanted
         key = with_text(chosen.key, self._uploaded(name, user))
@@ -110,7 +118,7 @@ class SamplerCalls:
         """What checks the values of a sampler's programs, which were read, and packs them."""
         check_tokens(wanted, facts.vocab_size)
         if wanted.attend is not None:
-            check_attends(facts)
+            check_attends(facts, in_layers=bool(wanted.attend.at))
         found = [self._programs.find(key) for key in wanted.keys]
         if None in found:
             raise ApiError("out-of-resources", "more device programs are read than are kept; retry")
@@ -184,7 +192,8 @@ def _price(
         longest = min(facts.max_position, facts.kv_pages * facts.page_size)
         state = attend.state_bytes(longest, ATTEND_VERSIONS, facts.heads, facts.kv_heads)
         state += attend.prompt_bytes(longest, facts.heads, facts.head_dim)
-        kept += max(1, facts.layers * state + attend.given_bytes(vocabulary))
+        layers = 1 if attend.layers else facts.layers  # those have one state together
+        kept += max(1, layers * state + attend.given_bytes(vocabulary))
         # At the longest context that the model has room for: it grows with that.
         sizes = {HEADS: facts.heads, TOKENS: longest, PAGES: longest // facts.page_size}
         more = attend_cost(attend, vocabulary, facts.layers, sizes)
@@ -209,7 +218,7 @@ def sampler_facts(instance: Instance, queue: int, sampler: int) -> str:
 
 def read_state(instance: Instance, queue: int, sampler: int) -> int:
     """Queues a look at the state of a device program and opens a future of it."""
-    target, found = _with_state(instance, queue, sampler)
+    target, found = _with_state(instance, queue, sampler, reads=True)
     check_distribution(instance, math.inf)
     future = instance.futures.create(FutureKind.TEXT)
     vocabulary = target.model.description.vocab_size
@@ -226,11 +235,13 @@ def write_state(instance: Instance, queue: int, sampler: int, state: str) -> Non
         target.scheduler.enqueue(target.queue, WriteStateCommand(found, found.steps, values))
 
 
-def _with_state(instance: Instance, queue: int, sampler: int) -> tuple[OpenQueue, Sampler]:
-    """A queue that has room, and a sampler whose program has its state."""
+def _with_state(
+    instance: Instance, queue: int, sampler: int, *, reads: bool = False
+) -> tuple[OpenQueue, Sampler]:
+    """A queue that has room, and a sampler whose program has its state, which it `reads`."""
     target = queue_of(instance, queue, "sample")
     found = target.space.samplers.find(sampler)
-    if found.is_built_in:
+    if found.is_built_in and not (reads and found.stated.layers):
         raise ApiError("invalid-argument", f"sampler {sampler} is no device program")
     if found.is_lost:
         raise found.lost_state()
@@ -399,7 +410,7 @@ def step(
     row = space.embeds.find_one(embed)
     _check_embedding(target, sampler, found, position)
     pages, room = check_step(target, input_pages, output_page)
-    through = find_adapter(target, adapter) if adapter else None
+    through = find_adapter(instance, target, adapter) if adapter else None
     found.check_choice()
     target.queue.check_room(3)
     future = instance.futures.create(FutureKind.SAMPLE)
@@ -428,7 +439,7 @@ def attend(
         raise found.lost_state()
     row = written_embed(target, embed)
     pages, room = check_step(target, input_pages, output_page)
-    through = find_adapter(target, adapter) if adapter else None
+    through = find_adapter(instance, target, adapter) if adapter else None
     target.queue.check_room()
     queue_step(target, row, pages, room, _used_by(instance, through), found)
 

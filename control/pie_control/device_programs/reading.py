@@ -12,6 +12,7 @@ from pie_py.device_programs.library import programs, rule_text
 from pie_py.device_programs.program import ProgramFault
 from pie_py.device_programs.reader import read_texts
 from pie_py.device_programs.scope import Text
+from pie_py.wire.plan import ModelDescription
 
 OF_FIELDS = "sampler"  # the program of a sampler's fields: inferlets give these, and no name
 
@@ -43,6 +44,24 @@ def is_of_fields(key: str) -> bool:
 def with_text(key: str, text: Text) -> str:
     """The key of a program whose text, and not its name, is given."""
     return json.dumps([[text], *json.loads(key)[1:]])
+
+
+def in_layers(key: str, at: Sequence[int], facts: ModelDescription, *, prompt: bool = False) -> str:
+    """The key of a program that runs before some layers of a model, with what it is told of that;
+    layers are counted from the end if they are negative, and a `prompt`'s inputs go through it too.
+
+    Raises:
+        ApiError: `invalid-argument`, there is no such layer.
+    """
+    program, constants, *rest = json.loads(key)
+    for each in at:
+        if not -facts.layers <= each < facts.layers:
+            raise ApiError(
+                "invalid-argument", f"at: there is no layer {each}, but 0 to {facts.layers - 1}"
+            )
+    told = {"at": [each % facts.layers for each in at], "prompt": prompt}
+    sizes = {"hidden": facts.hidden_size, "vocabulary": facts.vocab_size}
+    return json.dumps([program, {**constants, **told, **sizes}, *rest])
 
 
 def name_of(key: str) -> str:

@@ -18,6 +18,7 @@ ANSWERED = frozenset(
         "allocate.pool-stats",
         "allocate.list-exports",
         "adapter.available-adapters",
+        "adapter.adapter-version",
         "offload.kv-costs",
         "offload.advise",
         "sample.run-logprobs",  # another batch may round them otherwise

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 import trio
 
 from pie_control.data_folder import SettingsFolder
 from pie_control.errors import ApiError
-from pie_control.models.adapters import Adapters
+from pie_control.models.adapters import Adapters, Key
 from pie_control.tasks import Service
 from pie_py.wire.plan import AdapterDone, LoadAdapter, UnloadAdapter
 
 if TYPE_CHECKING:
+    from pie_control.models.model import ModelService
     from pie_control.models.served import ServedModels
 
 log = structlog.get_logger("pie.adapters")
+
+
+class _Kept(NamedTuple):
+    """Where an adapter is read again."""
+
+    folder: str  # or the file that was uploaded
+    version: str  # of that
+    stays: bool = True  # over a restart of the server
 
 
 @dataclass(slots=True, eq=False)
 class _Loading:
     """An adapter that the worker is loading."""
 
-    name: str
-    folder: str
+    key: Key
+    kept: _Kept
     adapters: Adapters
     done: trio.Event = field(default_factory=trio.Event)
     error: ApiError | None = None
@@ -52,49 +63,102 @@ class AdapterLoader(Service):
         self._send = send
         self._loading: dict[tuple[str, int], _Loading] = {}  # by model, slot
         self._on_disk = on_disk
-        self._folders: dict[str, dict[str, str]] = {}  # by model, name
+        self._kept: dict[str, dict[Key, _Kept]] = {}  # by model
         for entry in on_disk.all():
-            self._folders.setdefault(entry["model"], {})[entry["name"]] = entry["folder"]
+            kept = _Kept(entry["folder"], entry["version"])
+            self._kept.setdefault(entry["model"], {})[entry["user"], entry["name"]] = kept
 
-    async def load(self, model: str, name: str, folder: str) -> None:
-        """Loads an adapter from a folder as PEFT saves it, on the server's machine; inferlets may
-        use it from then on. It goes on if the caller gives up.
+    async def load(
+        self,
+        model: str,
+        name: str,
+        folder: str,
+        user: str = "",
+        version: str = "",
+        *,
+        stays: bool = True,
+    ) -> None:
+        """Loads an adapter, which inferlets may use from then on. It goes on if the caller gives
+        up.
+
+        Args:
+            model: which it is for.
+            name: what inferlets call it.
+            folder: of the server's machine, as PEFT saves it; or a file that was uploaded.
+            user: who alone may use it, and whose former one of the name it replaces; all may use
+                it by default.
+            version: of the file, its hash. The one that is loaded is not loaded again.
+            stays: over a restart of the server.
 
         Raises:
-            ApiError: `unknown-model`, `unsupported`, `already-exists`, `limit-exceeded`,
+            ApiError: `unknown-model`, `unsupported`, `already-exists`, `limit-exceeded`, `busy`,
                 `worker-lost`, `invalid-argument` (the folder is wrong or does not fit).
         """
         service = self._models.service(model)
         if why := service.description.no_adapters:
             raise ApiError("unsupported", why)
-        adapters = service.adapters
-        slot = adapters.reserve(name)
-        loading = self._loading[model, slot] = _Loading(name, folder, adapters)
-        self._send(LoadAdapter(model, slot, folder))
-        await loading.done.wait()
-        if loading.error is not None:
-            raise loading.error
-        self._on_disk.put(model, name, model=model, name=name, folder=folder)
+        adapters, key = service.adapters, (user, name)
+        if not version or adapters.version_of(user, name) != version:
+            if user:
+                service.adapter_share.check(user, 1, adapters.free)
+            slot = adapters.reserve(user, name)
+            kept = _Kept(folder, version, stays)
+            loading = self._loading[model, slot] = _Loading(key, kept, adapters)
+            self._send(LoadAdapter(model, slot, folder))
+            await loading.done.wait()
+            if loading.error is not None:
+                raise loading.error
+        path = _path(model, key)
+        if stays:
+            facts = {"model": model, "name": name, "folder": folder}
+            self._on_disk.put(*path, **facts, user=user, version=version)
+        else:
+            self._on_disk.remove(*path)
 
-    def unload(self, model: str, name: str) -> None:
-        """Unloads an unused adapter. Raises ApiError `unknown-model`, `not-found`, `busy`."""
-        service = self._models.service(model)
-        adapter = service.adapters.remove(name)
-        service.prefixes.drop_adapter(adapter.slot)
-        self._folders.get(model, {}).pop(name, None)
-        self._on_disk.remove(model, name)
-        self._send(UnloadAdapter(model, adapter.slot))
-        log.info("adapter unloaded", model=model, name=name)
+    def unload(self, model: str, name: str, user: str = "") -> None:
+        """Has no other instance use an adapter; it is unloaded when none does any more.
+
+        Raises:
+            ApiError: `unknown-model`, `not-found`.
+        """
+        key = (user, name)
+        try:
+            self._models.service(model).adapters.remove(user, name)
+        finally:  # or the next worker had it
+            self._kept.get(model, {}).pop(key, None)
+            self._on_disk.remove(*_path(model, key))
+        log.info("adapter unloaded", model=model, name=name, user=user)
+
+    def unload_version(self, user: str, name: str, version: str) -> None:
+        """Unloads what a user has uploaded under a name, if it has this hash, of all models."""
+        for model, of_model in list(self._kept.items()):
+            kept = of_model.get((user, name))
+            if kept is not None and kept.version == version:
+                with suppress(ApiError):
+                    self.unload(model, name, user)
+
+    @property
+    def versions(self) -> set[str]:
+        """Hashes of the files that are loaded, or will be again."""
+        return {kept.version for each in self._kept.values() for kept in each.values()}
+
+    def _free(self, model: str, service: ModelService, slot: int) -> None:
+        """No instance uses a slot any more."""
+        service.prefixes.drop_adapter(slot)
+        self._send(UnloadAdapter(model, slot))
 
     def on_done(self, answer: AdapterDone) -> None:
         """Takes the worker's answer."""
         loading = self._loading.pop((answer.model, answer.slot))
+        key, kept = loading.key, loading.kept
         if answer.error is None:
-            loading.adapters.add(loading.name)
-            self._folders.setdefault(answer.model, {})[loading.name] = loading.folder
-            log.info("adapter loaded", model=answer.model, name=loading.name, folder=loading.folder)
+            loading.adapters.add(key, kept.version)
+            self._kept.setdefault(answer.model, {})[key] = kept
+            log.info(
+                "adapter loaded", model=answer.model, user=key[0], name=key[1], folder=kept.folder
+            )
         else:
-            loading.adapters.give_up(loading.name)
+            loading.adapters.give_up(key)
             loading.error = ApiError("invalid-argument", answer.error)
         loading.done.set()
 
@@ -103,22 +167,31 @@ class AdapterLoader(Service):
         for place in [place for place in self._loading if place[0] in models]:
             loading = self._loading.pop(place)
             loading.error = ApiError(
-                "worker-lost", f"the inference worker was lost while it loaded {loading.name!r}"
+                "worker-lost", f"the inference worker was lost while it loaded {loading.key[1]!r}"
             )
             loading.done.set()
 
     def on_ready(self, models: Iterable[str]) -> None:
         """A worker of these models is ready: it gets what the one before had."""
         for model in models:
-            for name, folder in self._folders.pop(model, {}).items():
-                self._start_task(self._load_again, model, name, folder)
+            service = self._models.service(model)
+            service.adapters.on_free = partial(self._free, model, service)
+            for key, kept in self._kept.pop(model, {}).items():
+                self._start_task(self._load_again, model, key, kept)
 
-    async def _load_again(self, model: str, name: str, folder: str) -> None:
+    async def _load_again(self, model: str, key: Key, kept: _Kept) -> None:
+        user, name = key
         try:
-            await self.load(model, name, folder)
+            await self.load(model, name, kept.folder, user, kept.version, stays=kept.stays)
         except ApiError as error:
             if error.code == "worker-lost":  # the next one gets it
-                self._folders.setdefault(model, {})[name] = folder
+                self._kept.setdefault(model, {})[key] = kept
             elif error.code not in ("unknown-model", "unsupported"):  # unlike the next time
-                self._on_disk.remove(model, name)
+                self._on_disk.remove(*_path(model, key))
             log.error("an adapter was lost with its worker", name=name, reason=str(error))
+
+
+def _path(model: str, key: Key) -> tuple[str, ...]:
+    """The key of an adapter's entry on the disk: one of all users had no user there before."""
+    user, name = key
+    return (model, name, user) if user else (model, name)

@@ -16,7 +16,7 @@ from pie_control.interception.history import Durations
 from pie_control.interception.learned_costs import LearnedCosts
 from pie_control.interception.policy import load_policy
 from pie_control.interception.policy_input import PolicyInput, TransferBudget
-from pie_control.models.adapters import Adapters
+from pie_control.models.adapters import MAX_ADAPTERS, Adapters
 from pie_control.models.sharing import ModelShares, Reclaim
 from pie_control.prefix import PrefixCache
 from pie_control.resources.exports import Exports
@@ -129,6 +129,9 @@ class ModelService:
         self.host_pages = HostMemory(description.host_pages, first_name=description.kv_pages)
         self.exports = Exports(self.pages, shares, description.name, clock, deps.timers)
         self.adapters = Adapters(description.name, description.adapters)
+        self.adapter_share = shares.add(
+            f"{description.name}: adapters", MAX_ADAPTERS, self.adapters.count_of
+        )
         self.clock = clock
         self.used_at = clock()  # by a queue that was opened, or an instance that ended
         self.spaces: dict[Instance, Space] = {}
@@ -253,7 +256,7 @@ class ModelService:
             "embeds_free": self.embeds.free,
             "samplers": self.samplers.size,
             "samplers_free": self.samplers.slots.free,
-            "adapters": self.adapters.names,
+            "adapters": self.adapters.names(),
             "exports": len(self.exports),
             "exported_pages": self.exports.pages,
             "queues": sum(q.model is self for i in self.spaces for q in i.queues.values()),

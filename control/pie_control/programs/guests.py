@@ -202,6 +202,8 @@ class Guests:
         """
         if program.kind == "sampler":
             raise ProgramRejected(f"{program.name} is a sampler, which inferlets choose tokens by")
+        if program.kind == "adapter":
+            raise ProgramRejected(f"{program.name} is an adapter, which contexts go through")
         await self._components.load(program)
 
     def is_prepared(self, program: Program) -> bool:

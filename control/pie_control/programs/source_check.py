@@ -11,19 +11,25 @@ import warnings
 from pathlib import Path
 
 from pie_control.errors import ProgramRejected
+from pie_control.programs.adapter_check import check_adapter
 from pie_py.device_programs.program import ProgramFault
 from pie_py.device_programs.reader import check_text
 from pie_py.device_programs.scope import Text
 from pie_py.wire import javascript, modules
+from pie_py.wire.adapter_file import is_adapter
 
 MAX_SOURCE_BYTES = 1 << 20
 _CONTROL = re.compile(rb"[^\t\n\f\r\x20-\x7e\x80-\xff]")  # what no text file has
 
 
 def check_file(path: str, name: str) -> None:
-    """As `check_program`, of a program in a file."""
+    """As `check_program`, of a program in a file, or of an adapter, by `check_adapter`."""
     warnings.simplefilter("ignore")
-    check_program(Path(path).read_bytes(), name)
+    data = Path(path).read_bytes()
+    if is_adapter(data):
+        check_adapter(data)
+    else:
+        check_program(data, name)
 
 
 def check_program(data: bytes, name: str) -> None:

@@ -24,11 +24,12 @@ from pie_py.config.keys import LOCAL_USER
 from pie_py.device_programs.library import programs as library
 from pie_py.device_programs.scope import Text
 from pie_py.wire import javascript
+from pie_py.wire.adapter_file import is_adapter
 from pie_py.wire.modules import LONGEST_NAME, NAME, SAMPLER
 
 log = structlog.get_logger("pie.programs")
 
-ProgramKind: TypeAlias = Literal["component", "python", "javascript", "sampler"]
+ProgramKind: TypeAlias = Literal["component", "python", "javascript", "sampler", "adapter"]
 # Of the sources' names in tracebacks.
 ENDINGS = {"python": ".py", "javascript": ".js", "sampler": ".py"}
 
@@ -177,7 +178,7 @@ class ProgramStore:
             ApiError: `unsupported` of a component, `not-found` if the bytes are gone or damaged.
         """
         if program.kind not in ENDINGS:
-            raise ApiError("unsupported", f"{program.name} is a component: it has no source")
+            raise ApiError("unsupported", f"{program.name}, of kind {program.kind}, has no source")
         try:
             return f"{program.name}{ENDINGS[program.kind]}", self._text(program)
         except (DamagedProgram, FileNotFoundError):
@@ -357,7 +358,11 @@ def is_hash(name: str) -> bool:
 
 
 def kind_of(head: bytes) -> ProgramKind:
-    """Kind of a program by its first bytes: Wasm's magic number, a mark, else Python."""
+    """Kind of a program by its first bytes: Wasm's magic number, a mark, an adapter's length of
+    its header, else Python.
+    """
+    if is_adapter(head):
+        return "adapter"
     if head.startswith(b"\0asm"):
         return "component"
     if head.startswith(SAMPLER):

@@ -78,6 +78,13 @@ class Sampler:
         return bool(self.program.next)
 
     @property
+    def stated(self) -> Program:
+        """The program whose state is told: that in the layers, if that has some and no other."""
+        attend = self.attend
+        in_layers = attend is not None and attend.layers and attend.next and not self.has_state
+        return attend if attend is not None and in_layers else self.program
+
+    @property
     def is_memoryless(self) -> bool:
         """Whether its choices depend on logits, seed and step alone, and these on the text."""
         return self.counts == NO_COUNTS and not self.has_state and self.attend is None

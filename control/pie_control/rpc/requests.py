@@ -44,6 +44,7 @@ from pie_control.shares import Shares
 from pie_control.tasks import take_off
 from pie_py import __version__
 from pie_py.config.keys import LOCAL_USER
+from pie_py.config.printable import quoted
 from pie_py.config.server import ServerConfig
 from pie_py.config.shipped_files import contract_version
 from pie_py.wire import methods
@@ -97,13 +98,16 @@ class Requests:
         deps.registry.on_forget.append(sessions.forget_instance)
         self._sending: set[tuple[Session, str]] = set()  # instances that a message waits for
         self._waiting_bytes: Counter[str] = Counter()  # of those messages, by user
+        self._of_session: dict[Session, dict[str, Program]] = {}  # adapters that go with it
         self._started = deps.clock()
         known = methods.OF_ALL_NODES + methods.OF_INSTANCES
         self.answer = Handlers(known, self._programs, self).answer
 
     def forget(self, session: Session) -> None:
-        """A session has ended: what it has begun and not finished goes."""
+        """A session has ended: what it has begun and not finished goes, and its own adapters."""
         self._programs.forget(session)
+        for file in self._of_session.pop(session, {}).values():
+            self._forget_adapter(session.user, file.name, file.hash)
 
     # Queries
 
@@ -145,7 +149,7 @@ class Requests:
             known: dict[str, Any] = {"name": name}
             if facts is not None:
                 known = {**describe_model(facts, local=local), "traits": traits_of(facts)}
-            adapters = [] if service is None else service.adapters.names
+            adapters = [] if service is None else service.adapters.names(session.user)
             state = by_request.get(name, {"state": "loaded"})
             found.append({**known, "adapters": adapters, **state})
         return found
@@ -201,10 +205,13 @@ class Requests:
         return [
             {"model": model, "name": name}
             for model, service in self._deps.models.services.items()
-            for name in service.adapters.names
+            for name in service.adapters.names(session.user)
         ]
 
-    async def _load_adapter(self, session: Session, asked: methods.LoadAdapter) -> Answer:
+    async def _load_adapter(self, session: Session, asked: methods.LoadAdapter) -> None:
+        if asked.hash:
+            await self._load_uploaded(session, asked)
+            return
         session.check_admin(self._config.admins)
         if not Path(asked.folder).is_absolute():
             raise ApiError(
@@ -213,9 +220,47 @@ class Requests:
             )
         await self._deps.adapters.load(asked.model, asked.name, asked.folder)
 
+    async def _load_uploaded(self, session: Session, asked: methods.LoadAdapter) -> None:
+        """Loads what the user has uploaded, and removes what it replaces. What cannot be loaded
+        does not stay.
+        """
+        user, programs = session.user, self._deps.programs
+        mine = [each for each in programs.list(user) if each.kind == "adapter"]
+        of_name = [each for each in mine if each.name == asked.name]
+        file = next((each for each in of_name if each.hash == asked.hash), None)
+        if file is None:
+            raise ApiError("not-found", f"you have uploaded no adapter {quoted(asked.name)} so")
+        try:
+            await self._deps.adapters.load(
+                asked.model, asked.name, file.path, user, file.hash, stays=not asked.session
+            )
+        except ApiError as error:
+            if error.code != "busy" and file.hash not in self._deps.adapters.versions:
+                programs.remove([file])
+            raise
+        programs.remove(each for each in of_name if each.hash != file.hash)
+        own = self._of_session.setdefault(session, {})
+        own.pop(asked.name, None)
+        if asked.session:
+            own[asked.name] = file
+
     def _unload_adapter(self, session: Session, asked: methods.UnloadAdapter) -> Answer:
-        session.check_admin(self._config.admins)
-        self._deps.adapters.unload(asked.model, asked.name)
+        user, name = session.user, asked.name
+        own = [each for each in self._deps.programs.list(user) if each.kind == "adapter"]
+        version = next((each.hash for each in own if each.name == name), None)
+        if version is not None:
+            self._forget_adapter(user, name, version)
+        else:
+            session.check_admin(self._config.admins)
+            self._deps.adapters.unload(asked.model, name)
+
+    def _forget_adapter(self, user: str, name: str, version: str) -> None:
+        """Unloads what a user has uploaded, and removes it from the disk."""
+        self._deps.adapters.unload_version(user, name, version)
+        files = self._deps.programs.list(user)
+        self._deps.programs.remove(
+            each for each in files if (each.name, each.hash) == (name, version)
+        )
 
     # MCP servers
 
@@ -249,6 +294,9 @@ class Requests:
         check_unused(asked, [instance.id for instance in running])
         for instance in running:
             self._deps.registry.condemn(instance, f"{session.user} has removed its program")
+        for program in programs:
+            if program.kind == "adapter":
+                self._deps.adapters.unload_version(session.user, program.name, program.hash)
         return self._programs.remove(programs)
 
     # Instances

@@ -144,7 +144,8 @@ class Uploads:
             raise ApiError("invalid-argument", f"the bytes hash to {found}, not {upload.digest}")
         if kind != "component":
             await self._check_source(upload, user)
-        if kind not in ("python", "sampler"):  # whose runtime is there in any case
+        # Others' runtime is there in any case, or they have none.
+        if kind in ("component", "javascript"):
             candidate = Program(
                 found,
                 upload.name,

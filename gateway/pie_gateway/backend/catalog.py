@@ -56,6 +56,10 @@ class Catalog:
             raise _loading()
         return self._models
 
+    def forget(self) -> None:
+        """The names are others now: they are asked for again."""
+        self._models = []
+
     async def names(self, age: float = FRESH_SECONDS) -> list[ModelName]:
         """All names: the models, then their adapters, then the operator's further ones."""
         models = await self.models(age)
@@ -97,7 +101,7 @@ class Catalog:
             text = f"model {name.id!r} is still being loaded: ask again"
             raise Problem(503, text, code="loading", retry_after=5.0) from None
         if described["state"] != "loaded":
-            self._models = []  # more is known of it now
+            self.forget()  # more is known of it now
 
     async def look_up(self, name: str) -> ModelName:
         """As `find`, of a model that may not be loaded."""

@@ -77,6 +77,7 @@ class Prompt(msgspec.Struct, tag="prompt", array_like=True):
     ids: list[int] = []
     tail: str = ""  # the end of what the chat template has written
     logprobs: list[TokenLogprobs] = []  # of each token but the first, or none
+    version: str = ""  # of an uploaded adapter
 
 
 class Piece(msgspec.Struct, tag="piece", array_like=True):

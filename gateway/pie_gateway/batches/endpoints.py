@@ -15,8 +15,8 @@ from pie_gateway.batches.running import Batches
 from pie_gateway.batches.store import Batch, StoredFile, new_id
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response
-from pie_gateway.http.forms import Form
-from pie_gateway.http.reading import body_parts, convert
+from pie_gateway.http.forms import read_form
+from pie_gateway.http.reading import convert
 from pie_gateway.problems import Problem, unsupported
 
 
@@ -62,15 +62,11 @@ class Page(msgspec.Struct):
 
 async def upload_file(exchange: Exchange) -> Response:
     """Keeps a file of requests, a line of JSON each, for batches."""
-    form = Form(exchange.request.headers.get("content-type", ""))
-    async for part in body_parts(exchange.request, exchange.config):
-        await exchange.aside.run(exchange.user, form.write, part)
-    if not form.is_whole:
-        raise Problem(400, "the form (multipart/form-data) has no end")
-    file, purpose = (form.parts.get(name) for name in (b"file", b"purpose"))
+    form = await read_form(exchange)
+    file = form.parts.get(b"file")
     if not isinstance(file, File):
         raise Problem(400, "`file` is missing from the form (multipart/form-data)", param="file")
-    if getattr(purpose, "value", None) != b"batch":
+    if form.text("purpose") != "batch":
         raise unsupported("purpose", "`batch` is the only one")
     name = (file.file_name or b"file").decode(errors="replace")
     file.file_object.seek(0)

@@ -20,7 +20,7 @@ from pie_gateway.openai.sampling import stream_options
 from pie_gateway.openai.talk import Part, Talk, prepare
 from pie_gateway.schemas import chat
 from pie_gateway.schemas.messages import CalledFunction, ToolCall
-from pie_gateway.schemas.sampling import StreamOptions, usage
+from pie_gateway.schemas.sampling import StreamOptions, fingerprint, usage
 
 
 async def chat_completions(exchange: Exchange) -> Response:
@@ -47,6 +47,7 @@ class _Answer:
         self._talk = talk
         self._job = talk.job
         self._created = int(time.time())
+        self._fingerprint = ""
 
     async def whole(self) -> chat.ChatAnswer:
         """All of it at once."""
@@ -70,6 +71,7 @@ class _Answer:
             self._talk.model,
             [self._choice(*each) for each in enumerate(zip(wholes, messages, strict=True))],
             usage(prompt.tokens, tokens, cached),
+            system_fingerprint=fingerprint(prompt.version),
             prompt_token_ids=prompt.ids if self._job.ids else UNSET,
             prompt_logprobs=UNSET
             if most is None
@@ -92,6 +94,7 @@ class _Answer:
         async for part in self._talk.parts(pieces=True):
             if isinstance(part, Prompt):
                 prompt = part
+                self._fingerprint = fingerprint(prompt.version)
                 continue
             if isinstance(each := part.event, Piece):
                 tokens += each.tokens
@@ -137,7 +140,9 @@ class _Answer:
         return found
 
     def _chunk(self, choices: list[chat.ChunkChoice]) -> chat.ChatChunk:
-        return chat.ChatChunk(self._id, self._created, self._talk.model, choices)
+        chunk = chat.ChatChunk(self._id, self._created, self._talk.model, choices)
+        chunk.system_fingerprint = self._fingerprint
+        return chunk
 
 
 def _add(message: chat.AnswerMessage, said: Said) -> None:

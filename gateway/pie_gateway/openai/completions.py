@@ -38,7 +38,7 @@ from pie_gateway.schemas.completions import (
     CompletionLogprobs,
     CompletionRequest,
 )
-from pie_gateway.schemas.sampling import MAX_CHOICES, StreamOptions, Usage, usage
+from pie_gateway.schemas.sampling import MAX_CHOICES, StreamOptions, Usage, fingerprint, usage
 
 DEFAULT_TOKENS = 16
 Prompt: TypeAlias = str | list[int]
@@ -233,7 +233,10 @@ class _Answer:
 
     def _answer(self, choices: list[CompletionChoice]) -> CompletionAnswer:
         name = f"cmpl-{self._exchange.id}"
-        return CompletionAnswer(name, self._created, self._asked.model, choices, usage=UNSET)
+        answer = CompletionAnswer(name, self._created, self._asked.model, choices, usage=UNSET)
+        for read in self._read.values():  # all through one adapter
+            answer.system_fingerprint = fingerprint(read.version)
+        return answer
 
 
 def prompts_of(given: str | list[str | int | list[int]], field: str, most: int) -> list[Prompt]:

@@ -27,6 +27,11 @@ Choices = Annotated[int, msgspec.Meta(ge=1, le=MAX_CHOICES)]
 FUNCTIONS = msgspec.Meta(extra={"types": ("function",)})
 
 
+def fingerprint(version: str) -> str:
+    """`system_fingerprint` of what went through a version of an adapter, empty for none."""
+    return f"{FINGERPRINT}-{version[:12]}" if version else FINGERPRINT
+
+
 # Of a sampler's fields those that HTTP has under their names, and ranges that are narrower there.
 SAMPLER = tuple(
     name

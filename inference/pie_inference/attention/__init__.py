@@ -15,6 +15,7 @@ import torch
 from pie_inference.attention.recurrent import PreparedStates
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import Int64
+from pie_inference.layers.step import LayerChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,9 @@ class PreparedAttention(ABC):
     # Where the layers want the inputs: the one at place `i` is the forward's input `order[i]`. None
     # if they want them as they are.
     order: Int64 | None = None
+
+    # What programs make of what layers are given; None without any.
+    changes: LayerChange | None = None
 
     # What layers with a state read and write; None for a model without them.
     states: PreparedStates | None = None

@@ -25,7 +25,7 @@ from pie_inference.attention.flashinfer import PLAN_BYTES, FlashInferAttention, 
 from pie_inference.attention.paging import PageTable
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import Fence, Int32, Int64, current, pinned
-from pie_inference.layers.step import LayerWatch
+from pie_inference.layers.step import LayerChange, LayerWatch
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.models.network import Network
 from pie_py.wire.plan import Forward
@@ -81,14 +81,15 @@ class DecodeGraphs:
         sequences: Sequences,
         positions: Int32,
         watches: Sequence[LayerWatch] = (),
+        changes: LayerChange | None = None,
     ) -> bool:
         """Runs a checked forward and writes its outputs, if there is a graph for it: of one that
-        something watches there is none.
+        something watches or changes there is none.
         """
         count = batch.inputs.size
         if count > self.sizes[-1] or batch.observed.any() or (batch.adapters >= 0).any():
             return False
-        if watches:
+        if watches or changes is not None:
             return False
         table = self._attention.plain_decode(sequences)
         if table is None:

@@ -26,7 +26,9 @@ from pie_inference.handlers.base import (
     require_offsets,
 )
 from pie_inference.handlers.pages import clear
+from pie_inference.models.decoder import Decoder
 from pie_inference.sampling.attend_programs import AttendStep
+from pie_inference.sampling.layer_programs import LayerChanges, LayerStep
 from pie_py.wire.plan import DETAILS, Attention, BatchResult, Clear, Forward
 
 log = structlog.get_logger("pie.worker")
@@ -162,8 +164,9 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     outputs = _output_rows(batch)
     steps = (model.graphs or model.fused_steps) if images is None else None
     attended, told = _programs(model, batch, sequences)
+    changes = _changes(model, batch)
     watches = [each for each in (attended, told) if each is not None]
-    if steps is not None and steps.run(batch, sequences, positions, watches):
+    if steps is not None and steps.run(batch, sequences, positions, watches, changes):
         model.cache.masked[sequences.input_slots] = False
         model.embeds.place(batch.outputs, positions[outputs])
         _note_owners(model, batch)
@@ -173,9 +176,11 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
         shape = model.network.shape
         observed = ObservedInputs(batch, sequences, model.cache, shape.heads, shape.attention)
     noted = [each for each in (observed, told) if each is not None]
-    attention = _prepared(model, batch, sequences, attended, ordered=not noted)
+    ordered = not noted and changes is None
+    attention = _prepared(model, batch, sequences, attended, ordered=ordered)
     if noted:
         attention = WatchedAttention(attention, noted)
+    attention.changes = changes
     computed = outputs  # rows that the last layer computes to the end
     if noted and not outputs.size:  # without rows it would not attend at all
         computed = np.zeros(1, np.int32)
@@ -227,11 +232,15 @@ def _programs(
     choosing = batch.attends >= 0
     if not choosing.any():
         return None, None
-    if model.key_bounds is None:
-        raise BadBatch("forward: the model takes no programs of the stage `attend`")
-    shape, programs = model.network.shape, model.samplers.attend_programs
+    programs = model.samplers.attend_programs
     if not all(map(programs.has, batch.attends[choosing].tolist())):
         raise BadBatch("forward: a sampler without a program of the stage `attend`")
+    choosing[choosing] = [not programs.in_layers(i) for i in batch.attends[choosing].tolist()]
+    if not choosing.any():
+        return None, None
+    if model.key_bounds is None:
+        raise BadBatch("forward: the model takes no programs of the stage `attend`")
+    shape = model.network.shape
     last, heads = len(shape.attention) - 1, (shape.heads, shape.kv_heads)
 
     def begin(i: int) -> Callable[[int, int], AttendStep]:
@@ -251,6 +260,20 @@ def _programs(
     if prompts:
         told = ToldPrompts(sequences, prompts, cache, layers)
     return attended, told
+
+
+def _changes(model: ServedModel, batch: Forward) -> LayerChanges | None:
+    """What programs in the layers make of their sequences; of prompts those that ask for them."""
+    programs, network = model.samplers.attend_programs, model.network
+    found: list[tuple[slice, LayerStep]] = []
+    for i in np.flatnonzero(batch.attends >= 0).tolist():
+        sampler, step = int(batch.attends[i]), int(batch.attend_steps[i])
+        if programs.in_layers(sampler) and (step or programs.is_told(sampler)):
+            if not isinstance(network, Decoder):
+                raise BadBatch("forward: no program runs in the layers of transformers' modules")
+            rows = slice(int(batch.input_starts[i]), int(batch.input_starts[i + 1]))
+            found.append((rows, LayerStep(programs.attender(sampler), step, network.lens)))
+    return LayerChanges(found) if found else None
 
 
 def _prepared(

@@ -44,9 +44,9 @@ def read_state(model: ServedModel, batch: ReadState) -> DeviceFuture[BatchResult
     """Reads what changes of device programs' state."""
     require_lengths("read_state", batch.samplers, batch.steps)
     require_below("read_state: sampler", batch.samplers, model.samplers.size)
-    programs = model.samplers.device_programs
+    programs, attending = model.samplers.device_programs, model.samplers.attend_programs
     both = zip(batch.samplers.tolist(), batch.steps.tolist(), strict=True)
-    found = [programs.state(sampler, step) for sampler, step in both]
+    found = [programs.state(*each) or attending.state(*each) for each in both]
     counts = [len(values) for values in found]
     tensors = [value for values in found for value in values]
 

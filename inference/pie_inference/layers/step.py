@@ -88,6 +88,15 @@ class LayerWatch(Protocol):
         """
 
 
+class LayerChange(Protocol):
+    """Changes what some layers are given."""
+
+    at: frozenset[int]
+
+    def before(self, layer: int, x: torch.Tensor) -> None:
+        """Changes `[n, hidden]` in place."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepSizes:
     """Of all layers."""
@@ -212,6 +221,7 @@ class DecodeStep:
         rows: StepRows,
         between_layers: Callable[[], None],
         watches: Sequence[LayerWatch] = (),
+        changes: LayerChange | None = None,
     ) -> torch.Tensor:
         """Runs over inputs, and stores their keys and values: many after each other.
 
@@ -221,13 +231,14 @@ class DecodeStep:
             rows: where the inputs are.
             between_layers: called now and then.
             watches: see the queries of each layer before it attends.
+            changes: are made of what some layers are given.
 
         Returns:
             `[outputs, hidden]`, behind the last norm, in the dtype of the pools.
         """
         count = -(-len(x) // MOST_ROWS)
-        if count == 1 or rows.rules or watches:
-            return self._run(x, angles, rows, between_layers, watches)
+        if count == 1 or rows.rules or watches or changes is not None:
+            return self._run(x, angles, rows, between_layers, watches, changes)
         ends = [len(x) * i // count for i in range(count + 1)]
         return torch.cat(
             [
@@ -249,6 +260,7 @@ class DecodeStep:
         rows: StepRows,
         between_layers: Callable[[], None],
         watches: Sequence[LayerWatch],
+        changes: LayerChange | None = None,
     ) -> torch.Tensor:
         """The same, at once."""
         turning = (_Angles * max(1, len(angles)))(
@@ -286,15 +298,33 @@ class DecodeStep:
         step.room = self._room.data_ptr()
         for first in range(0, count, AT_ONCE):
             end = min(first + AT_ONCE, count)
-            if watches:
-                self._watched(step, first, end, [place.value for place in places], watches)
-            else:
-                self._library.step(model, ctypes.byref(step), 2 * first, 2 * end)
+            done = first
+            for layer in sorted(changes.at) if changes is not None else ():
+                if first <= layer < end:
+                    self._through(step, done, layer, places, watches)
+                    changes.before(layer, x)
+                    done = layer
+            self._through(step, done, end, places, watches)
             between_layers()
         del held, shared  # until here
         if needed > KEPT_ROOM:
             self._room = torch.empty(0, dtype=torch.uint8)
         return found
+
+    def _through(
+        self,
+        step: _Step,
+        first: int,
+        end: int,
+        places: Sequence[ctypes.c_long],
+        watches: Sequence[LayerWatch],
+    ) -> None:
+        if first == end:
+            return
+        if watches:
+            self._watched(step, first, end, [place.value for place in places], watches)
+        else:
+            self._library.step(ctypes.byref(self._model), ctypes.byref(step), 2 * first, 2 * end)
 
     def _watched(
         self,

@@ -9,6 +9,7 @@ from pie_inference.loading.pooling import made_to_embed, pooling
 from pie_inference.loading.sizing import PoolSizes
 from pie_inference.memory.host_memory import HostMemory
 from pie_inference.models.by_transformers.network import ByTransformers
+from pie_inference.models.decoder import Decoder
 from pie_inference.sampling.pool import SamplerPool
 from pie_py.wire.plan import ModelDescription
 
@@ -75,6 +76,9 @@ def describe_model(
         task="embed" if made_to_embed(loaded.folder, loaded.facts) else "generate",
         pooling=pooling(loaded.folder, loaded.facts),
         no_attend=no_attend(loaded),
+        no_layers=""
+        if isinstance(loaded.network, Decoder)
+        else f"{loaded.architecture} runs as transformers' module",
         no_adapters=_no_adapters(loaded),
     )
 

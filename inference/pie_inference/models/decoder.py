@@ -234,6 +234,9 @@ class Decoder(Network):
         # On a CPU what the layers add to is not rounded, which would be most of the error.
         x = hidden.float() if hidden.device.type == "cpu" else hidden
         for i, layer in enumerate(self.layers):
+            if (changes := attention.changes) is not None and i in changes.at:
+                x = x.clone()
+                changes.before(i, x)
             wanted = outputs if i == last else None
             mixed = layer.mixer(layer.mixer_norm(x), angles, attention, wanted, adapters)
             if wanted is not None:
@@ -251,6 +254,12 @@ class Decoder(Network):
             if self.between_layers is not None:
                 self.between_layers()
         return self.norm(x)
+
+    def lens(self, x: torch.Tensor) -> torch.Tensor:
+        """The logits that the last norm and the head make of residual streams `[n, hidden]`,
+        float32 `[n, vocabulary]`.
+        """
+        return self.logits(self.norm(x)).float()
 
     def angles(self, positions: torch.Tensor) -> list[Angles]:
         """By what inputs at positions `[t]` turn, for each rope."""

@@ -26,6 +26,7 @@ from pie_inference.layers.step import (
     MOST_HEADS,
     PRODUCTS,
     DecodeStep,
+    LayerChange,
     LayerWatch,
     StepLayer,
     StepRows,
@@ -135,8 +136,10 @@ class FusedSteps:
         sequences: Sequences,
         positions: Int32,
         watches: Sequence[LayerWatch] = (),
+        changes: LayerChange | None = None,
     ) -> bool:
-        """Runs a checked forward and writes its outputs, if it can. The watches see each layer.
+        """Runs a checked forward and writes its outputs, if it can. The watches see each layer, and
+        changes are made of what some are given.
         Raises `BadBatch` if a sequence has an adapter that there is not.
         """
         if not self.takes(batch).all():
@@ -150,6 +153,7 @@ class FusedSteps:
             self._rows(batch, sequences, outputs, watches),
             self._network.between_layers or (lambda: None),
             watches,
+            changes,
         )
         self._embeds.write(batch.outputs, found, positions[outputs])
         return True

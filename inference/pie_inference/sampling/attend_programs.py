@@ -23,7 +23,7 @@ from pie_py.device_programs.language import HEADS, PAGES, SIZES, TOKENS, Kind
 from pie_py.device_programs.program import GIVEN, Node, Program, read_program, sizes_of
 
 _KNOWN = 64  # programs that are kept ready
-_OF_LAYER = frozenset({"weights", "scores", "layer", "state"})
+_OF_LAYER = frozenset({"weights", "scores", "layer", "state", "residual", "lens"})
 _FEW = 1024  # elements of which all are sorted for the largest
 
 
@@ -89,8 +89,11 @@ class AttendExecutable(Executable):
             place = node.operands[1]
             return lambda rows, values: _of_rank(values[ranked], values[place])
         match node.operation:
-            case "weights" | "scores" | "tokens" | "layer" as name:
+            case "weights" | "scores" | "tokens" | "layer" | "residual" as name:
                 return lambda rows, values: rows.of_layer(name)  # type: ignore[attr-defined]
+            case "lens":
+                operand = node.operands[0]
+                return lambda rows, values: rows.lens(values[operand])  # type: ignore[attr-defined]
             case "shared":
                 operand = node.operands[0]
                 return lambda rows, values: _shared(values[operand], rows.sharing)  # type: ignore[attr-defined]
@@ -157,7 +160,7 @@ def _executable(text: str, device: torch.device) -> AttendExecutable:
 
 
 @dataclass(slots=True)
-class _Version:
+class Version:
     """What there is after a step, of each layer."""
 
     step: int
@@ -166,24 +169,25 @@ class _Version:
     values: dict[int, dict[int, torch.Tensor]] = field(default_factory=dict)  # by name
 
 
-class _Attender:
+class Attender:
     """A sampler's program, and what there was after its newest steps."""
 
     def __init__(self, bound: Bound, device: torch.device) -> None:
         program = bound.program
+        self.device = device
         self.executable = _executable(program.text, device)
-        self.versions: deque[_Version] = deque(maxlen=ATTEND_VERSIONS)
+        self.versions: deque[Version] = deque(maxlen=ATTEND_VERSIONS)
         self.prompt: object | None = None  # what a prompt's next part needs of those before
         sizes = [(1, *sizes_of(of.shape, GIVEN)) for _, of in program.names]
         self.given = list(given_values(program, bound.values, sizes, device))
 
-    def before(self, step: int) -> _Version:
+    def before(self, step: int) -> Version:
         """The newest version of the steps before one; those behind it are undone."""
         if step:
             self.prompt = None
         while self.versions and self.versions[-1].step >= step:
             self.versions.pop()
-        return self.versions[-1] if self.versions else _Version(-1)
+        return self.versions[-1] if self.versions else Version(-1)
 
 
 class AttendStep:
@@ -191,7 +195,7 @@ class AttendStep:
 
     def __init__(
         self,
-        attender: _Attender,
+        attender: Attender,
         step: int,
         heads: tuple[int, int],
         pages: int,
@@ -204,7 +208,7 @@ class AttendStep:
         self.sharing, self._kv_heads = heads[0] // heads[1], heads[1]
         self._attender, self._executable = attender, attender.executable
         self._before = attender.before(step)
-        self._after = _Version(step)
+        self._after = Version(step)
         self._device = attender.executable._device
         self._last = last
         self._step = step
@@ -307,14 +311,14 @@ class AttendPrograms:
     def __init__(self, device: torch.device) -> None:
         """None has one yet."""
         self._device = device
-        self._attenders: dict[int, _Attender] = {}
+        self._attenders: dict[int, Attender] = {}
 
     def set(self, samplers: Sequence[int], programs: Sequence[Bound | None]) -> None:
         """Gives samplers their programs; those that they had are forgotten."""
         self.drop(samplers)
         for sampler, bound in zip(samplers, programs, strict=True):
             if bound is not None:
-                self._attenders[sampler] = _Attender(bound, self._device)
+                self._attenders[sampler] = Attender(bound, self._device)
 
     def drop(self, samplers: Sequence[int]) -> None:
         """Forgets the programs of samplers; one without is none."""
@@ -325,9 +329,26 @@ class AttendPrograms:
         """Whether a sampler has one."""
         return sampler in self._attenders
 
+    def in_layers(self, sampler: int) -> bool:
+        """Whether it is one in the layers, not of what these read."""
+        return bool(self._attenders[sampler].executable.program.layers)
+
     def is_told(self, sampler: int) -> bool:
         """Whether it takes the weights, so that it is told of prompts."""
         return self._attenders[sampler].executable.program.window is not None
+
+    def attender(self, sampler: int) -> Attender:
+        """What a sampler has of the stage."""
+        return self._attenders[sampler]
+
+    def state(self, sampler: int, step: int) -> list[torch.Tensor]:
+        """The values that change of a sampler's program in the layers, after so many choices."""
+        found = self._attenders.get(sampler)
+        if found is None or not found.executable.program.layers:
+            return []
+        newest = next((each for each in reversed(found.versions) if each.step <= step), None)
+        values = {} if newest is None else newest.values[0]
+        return [values.get(i, found.given[i])[0] for i in found.executable.program.next]
 
     def begin(
         self, sampler: int, step: int, heads: tuple[int, int], pages: int, tokens: int, last: int

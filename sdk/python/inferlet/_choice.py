@@ -399,17 +399,23 @@ class DeviceChoice(Chooser):
         self._feed_all()
 
     async def state(self) -> dict[str, Any]:
-        """The state of the device program that chooses, by name, after the tokens so far.
+        """The state of the device program that chooses, by name, after the tokens so far; or of the
+        one in the layers, if that alone has some.
 
         Raises:
             ValueError: no device program chooses.
         """
-        if not isinstance(self._sampler, ProgramSampler):
+        own, attend = self._sampler, self._choosing.attend
+        if attend is not None and attend.at and not self._facts["has_state"]:
+            given = attend.given
+        elif isinstance(own, ProgramSampler):
+            given = own.given
+        else:
             raise ValueError("no device program has chosen a token of this generation")
         self._run.retract()
         future = raw.read_state(self._sequence.queue, self._handle)
         found = json.loads(await self._sequence.outcome(future, raw.take_text))
-        return {**self._sampler.given, **found}
+        return {**given, **found}
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Gives the device program that chooses other values of some names, from the next token on.

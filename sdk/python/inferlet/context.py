@@ -95,6 +95,14 @@ class Context:
         return self.sequence.model
 
     @property
+    def adapter_version(self) -> str:
+        """Which version of its adapter it goes through, as `raw.adapter_version` tells: the hash
+        that `upload_adapter` has returned; empty of an operator's, or without one.
+        """
+        adapter = self.sequence.adapter
+        return "" if adapter is None else raw.adapter_version(self.model.name, adapter)
+
+    @property
     def page_size(self) -> int:
         """Tokens that fit into a page."""
         return self.sequence.pages.size
@@ -263,6 +271,7 @@ class Context:
         like: Iterable[int] = (),
         drafter: Context | Literal["jacobi"] | None = None,
         attend: Attend | None = None,
+        layers: Attend | None = None,
     ) -> Generator:
         """Continues the context.
 
@@ -305,6 +314,8 @@ class Context:
                 give it, beginning with the first generated token. It follows the tokens that the
                 server chooses, so not with `choose` or `accept`; and no token is `forced`, for each
                 one is read by itself.
+            layers: a program in the layers, as `inferlet.layers` and `device.layers` give it, under
+                the same rules, and not with `attend`.
 
         Returns:
             A generator; see there for the ways to read it. Nothing runs before it is read. Reading
@@ -331,7 +342,10 @@ class Context:
             guessing, drafts = NO_GUESSES, Drafts(drafter.sequence, speculate or 0)
         elif drafter not in (None, "jacobi"):
             raise ValueError(f'drafter={drafter!r}: it is a context, or "jacobi"')
-        choosing = Choosing(sampler, grammar, forced, others, choose, guessing, drafts, attend)
+        if attend is not None and layers is not None:
+            raise ValueError("`attend` and `layers`: a generation has one of them")
+        within = attend or layers
+        choosing = Choosing(sampler, grammar, forced, others, choose, guessing, drafts, within)
         # Within a grammar the server needs each token before it can say what may follow.
         return Generator(
             self.sequence,

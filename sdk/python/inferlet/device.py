@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as List
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias, overload
@@ -47,6 +48,7 @@ from inferlet._generated.device_words import (
     hash,  # noqa: A004
     iota,
     layer,
+    lens,
     log,
     matvec,
     maximum,
@@ -86,6 +88,8 @@ __all__ = [
     "hash",
     "iota",
     "layer",
+    "layers",
+    "lens",
     "log",
     "matvec",
     "maximum",
@@ -193,17 +197,22 @@ class Attend:
         program: its name in the server's library, or its texts.
         constants: values that it names.
         given: state by name.
+        at: of a program in the layers, those before which it runs.
+        prompt: whether such a one runs for the prompt's tokens, too.
     """
 
     program: str | Said
     constants: dict[str, Any] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
+    at: tuple[int, ...] = ()
+    prompt: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The parameter `attend` of `raw.create_sampler`."""
         sent = _sent(self.program)
         constants = {**sent.get("constants", {}), **self.constants}
-        return {**sent, "constants": constants, "given": _finite(self.given)}
+        layers = {"at": self.at, "prompt": self.prompt} if self.at else {}
+        return {**sent, "constants": constants, "given": _finite(self.given), **layers}
 
 
 def per_token(value: float | bool, *, by_head: bool = False) -> dict[str, Any]:
@@ -249,6 +258,29 @@ def _attend(function: Function | str, window: int | None) -> Callable[..., Atten
     own = Said.of_text(function) if isinstance(function, str) else said(function)
     constants = {} if window is None else {"window": window}
     return lambda **given: Attend(own, constants, given)
+
+
+def layers(
+    at: List[int], *, prompt: bool = False
+) -> Callable[[Function | str], Callable[..., Attend]]:
+    """Makes a program in the layers: called before each of the layers `at` (-1 is the last one),
+    once for each generated token, and with `prompt` for each of the prompt. What it gives takes the
+    program's state, by name: a number, a bool, lists (of lists) of one kind; all its layers have
+    one state together, and `await generation.state()` tells it.
+
+    The function takes `residual`, float `[hidden]`, the residual stream there, and `state` if it
+    has any; it returns what the layer is given instead. `device.lens(residual)` are the logits that
+    the last norm and the head would make of it, float `[vocabulary]`.
+
+    Raises:
+        TypeError: the text of the function, or of one that it calls, is not known here.
+    """
+
+    def made(function: Function | str) -> Callable[..., Attend]:
+        own = Said.of_text(function) if isinstance(function, str) else said(function)
+        return lambda **given: Attend(own, {}, given, tuple(at), prompt)
+
+    return made
 
 
 def _sent(program: str | Said) -> dict[str, Any]:

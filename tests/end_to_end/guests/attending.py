@@ -2,7 +2,18 @@
 
 import json
 
-from inferlet import Context, Grammar, Model, PieError, Sampler, attention, device, gather, raw
+from inferlet import (
+    Context,
+    Grammar,
+    Model,
+    PieError,
+    Sampler,
+    attention,
+    device,
+    gather,
+    layers,
+    raw,
+)
 
 TOKENS = 40
 POLICIES = {
@@ -217,9 +228,57 @@ async def refusals(model):
     return [*found, await accepted(model), await counted(model)]
 
 
+async def in_layers(model, prompt):
+    """Steered texts alone, beside others, after a flush, of a fork and by steps; and what is kept
+    of layers.
+    """
+    vector = [((7 * i) % 11 - 5) / 20 for i in range(64)]
+    steered = layers.steer(vector, at=[1])
+
+    async def tokens_of(ctx, attend, **more):
+        return await ctx.generate(
+            max_tokens=TOKENS, stop=[], layers=attend, **more
+        ).collect_tokens()
+
+    def begun(tokens=prompt):
+        ctx = Context(model)
+        ctx.append(tokens)
+        return ctx
+
+    unseen = [[*prompt[::-1][:-1], 9], prompt[::-1]]  # of which the cache has nothing
+    flushed = begun()
+    await flushed.flush()
+    fork = flushed.fork()
+    stepped = []
+    async for step in begun().generate(max_tokens=TOKENS, stop=[], layers=steered):
+        stepped += (await step.execute()).tokens
+    lens = begun().generate(max_tokens=TOKENS, stop=[], layers=layers.logit_lens(at=[-1]))
+    kept = await lens.collect_tokens()
+    probe = begun().generate(
+        max_tokens=TOKENS, stop=[], layers=layers.probe([[1.0] * 64], at=[0], prompt=True)
+    )
+    probed = await probe.collect_tokens()
+    return {
+        "steered": await gather(
+            tokens_of(begun(), steered), tokens_of(begun(), None), tokens_of(begun(), steered)
+        ),
+        "flushed": [await tokens_of(flushed, steered), await tokens_of(fork, steered)],
+        "stepped": stepped,
+        "plain": [kept, probed],
+        "unseen": [
+            [await tokens_of(begun(unseen[1]), attend) for attend in (steered, None, steered)],
+            [await tokens_of(begun(unseen[0]), attend) for attend in (None, steered, None)],
+        ],
+        "lens": await lens.state(),
+        "sums": (await probe.state())["sums"],
+    }
+
+
 async def main(args):
     mode, prompt = args[0], json.loads(args[1])
     model = Model.load()
+    if mode == "layers":
+        return json.dumps(await in_layers(model, prompt))
     if mode == "refused":
         return json.dumps(await refusals(model))
     if mode == "ways":

@@ -8,7 +8,7 @@ import asyncio
 import json
 from typing import Any
 
-from inferlet import Context, Model, Sampler, introspect, offload, raw
+from inferlet import Context, Model, Sampler, introspect, offload, raw, session
 
 
 async def main(args: list[str]) -> str:
@@ -64,6 +64,17 @@ async def adapters(model: Model, tokens: list[int], adapters: list[str]) -> list
         return first + await generate(context.fork(), 6)
 
     return await asyncio.gather(*map(one, adapters))
+
+
+async def stays(model: Model, tokens: list[int], adapter: str) -> list[Any]:
+    """Goes through an adapter before and after its client has written."""
+    context = Context(model, adapter=adapter).append(tokens)
+    first = await generate(context, 6)
+    session.send(context.adapter_version)
+    await session.receive()
+    rest = await generate(context.fork(), 6)
+    again = Context(model, adapter=adapter).append(tokens)
+    return [first + rest, await generate(again, 12), again.adapter_version]
 
 
 async def names(model: Model) -> list[str]:

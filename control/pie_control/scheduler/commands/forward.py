@@ -70,6 +70,7 @@ class ForwardCommand(Command):
     sent_outputs: Sequence[int] = ()  # likewise
     attends: int = NO_SAMPLER  # slot of the sampler whose program chooses what is read
     attend_step: int = 0  # tokens that it has chosen before; 0: it observes a prompt
+    is_changed: bool = False  # a program in the layers changes what the prompt computes
     part_of: ForwardCommand | None = None  # what is left of the forward, if this is a part
 
     def read(self) -> Touched:
@@ -143,7 +144,8 @@ class ForwardCommand(Command):
         influence.
         """
         is_plain = self.mask is None and not self.has_masked and self.observation is None
-        is_plain &= self.attends == NO_SAMPLER or not self.attend_step  # prompts read all
+        # Prompts read all.
+        is_plain &= self.attends == NO_SAMPLER or not (self.attend_step or self.is_changed)
         if not is_plain or self.output_slots is None:
             # It fills empty slots only: the text that a page is known to hold is still there, and
             # the slots behind it are never counted as part of it.

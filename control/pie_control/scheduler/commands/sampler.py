@@ -122,7 +122,7 @@ class ReadStateCommand(Question):
         for command, values in zip(commands, states, strict=True):
             if command.queue.failure is None:
                 command.future.on_cancel = None
-                text = state_json(command.sampler.program, values, command.vocabulary)
+                text = state_json(command.sampler.stated, values, command.vocabulary)
                 command.future.resolve(text)
 
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use inferlet::{json, session, Context, Distribution, Result, Sampled};
+use inferlet::{adapter, json, session, Context, Distribution, Result, Sampled};
 
 use crate::request::Request;
 
@@ -62,8 +62,8 @@ pub fn of_prompt(tokens: &[u32], before: &[Distribution], top: usize) -> String 
     out
 }
 
-/// Tells how long the prompt is, its tokens if these are wanted, how its text ends, and its
-/// log-probabilities in JSON.
+/// Tells how long the prompt is, its tokens if these are wanted, how its text ends, its
+/// log-probabilities in JSON, and the version of the adapter that it goes through.
 pub async fn prompt(request: &Request, context: &Context, tail: &str, logprobs: &str) -> Result {
     let ids: Vec<u32> = if request.ids || request.prompt_logprobs.is_some() {
         context.tokens().iter().chain(context.buffer()).copied().collect()
@@ -71,7 +71,12 @@ pub async fn prompt(request: &Request, context: &Context, tail: &str, logprobs: 
         Vec::new()
     };
     let tail = json::quote(tail);
-    session::stream(&format!("[\"prompt\",{},{ids:?},{tail},[{logprobs}]]", context.len())).await
+    let version = match context.adapter() {
+        Some(name) => adapter::adapter_version(request.model.name(), name)?,
+        None => String::new(),
+    };
+    let length = context.len();
+    session::stream(&format!("[\"prompt\",{length},{ids:?},{tail},[{logprobs}],\"{version}\"]")).await
 }
 
 /// Tells what a choice has more, if there is anything.

@@ -1,0 +1,62 @@
+"""Programs of the literature in a model's layers, given as
+`context.generate(layers=layers.steer(vector, at=[12]))`.
+
+Each is a short program of `device.layers`, whose text the server has
+(`pie_py/device_programs/rules/layers.py`), to be read, changed, or put together with others in one.
+`at` are numbers of layers, before which it runs; -1 is the last one. With `prompt` it runs for the
+tokens of the prompt, too, which then go through the model again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inferlet.device import Attend
+
+
+def steer(
+    vector: Sequence[float], at: Sequence[int], strength: float = 1.0, *, prompt: bool = True
+) -> Attend:
+    """Adds a vector `[hidden]` to the residual stream (Turner et al., Activation Addition, 2023;
+    Rimsky et al., Contrastive Activation Addition, 2024).
+    """
+    given = {"vector": [*map(float, vector)]}
+    return Attend("steer", {"strength": float(strength)}, given, tuple(at), prompt)
+
+
+def ablate(direction: Sequence[float], at: Sequence[int], *, prompt: bool = True) -> Attend:
+    """Takes a direction `[hidden]`, of any length, out of the residual stream (Arditi et al.,
+    Refusal in Language Models Is Mediated by a Single Direction, 2024).
+    """
+    length = sum(each * each for each in direction) ** 0.5
+    return Attend("ablate", {}, {"direction": [x / length for x in direction]}, tuple(at), prompt)
+
+
+def probe(
+    weights: Sequence[Sequence[float]],
+    at: Sequence[int],
+    bias: Sequence[float] | None = None,
+    *,
+    prompt: bool = False,
+) -> Attend:
+    """Keeps the scores of linear classifiers `[n, hidden]` (Alain and Bengio, 2016): `scores` of
+    the newest token that has gone through the model, and the `sums` of all, in
+    `await generation.state()`.
+    """
+    zeros = [0.0] * len(weights)
+    given = {
+        "weights": [[*map(float, row)] for row in weights],
+        "bias": zeros if bias is None else [*map(float, bias)],
+        "scores": zeros,
+        "sums": zeros,
+    }
+    return Attend("probe", {}, given, tuple(at), prompt)
+
+
+def logit_lens(at: Sequence[int], *, prompt: bool = False) -> Attend:
+    """Keeps what each of some layers would say (nostalgebraist, The Logit Lens, 2020): `tokens`,
+    and their `logprobs`, of the newest token that has gone through the model, in
+    `await generation.state()`.
+    """
+    given = {"tokens": [0] * len(at), "logprobs": [0.0] * len(at)}
+    return Attend("logit_lens", {}, given, tuple(at), prompt)
