@@ -67,10 +67,10 @@ async def _talk(
     for turn in range(settings.turns):
         begun, first, cached, prompt = time.perf_counter(), None, 0, 0
         arguments, name = "", f"{seed}-{number}-{turn}"
-        stream: Any = await client.chat.completions.create(
+        stream: Any = await client.chat.completions.create(  # type: ignore[call-overload]
             model="",
             messages=messages,
-            tools=[{"type": "function", "function": function}],  # type: ignore[list-item]
+            tools=[{"type": "function", "function": function}],
             tool_choice={"type": "function", "function": {"name": tool}},
             temperature=0,
             stream=True,
@@ -131,7 +131,7 @@ def agents(settings: Settings, progress: Progress) -> Report:
     model = settings.model.model_copy(update={"kv_pages": settings.pages, "host_pages": 0})
     with bench_server(model) as server, http_gateway(server.endpoint) as gateway:
         lru, waits = anyio.run(_measure, gateway.url, settings, progress)
-    rows = []
+    rows: list[list[Any]] = []
     for name, seen in (("by their tools", waits), ("LRU", lru)):
         hits = seen.cached / seen.asked
         first = [median(seen.first), percentile(seen.first, 0.95)]

@@ -17,7 +17,7 @@ from dbos import (  # type: ignore[import-not-found]
     SetWorkflowID,
     SQLAlchemyDatasource,
 )
-from sqlalchemy import text
+from sqlalchemy import text  # type: ignore[import-not-found]
 
 ADDRESS = os.environ.get("PIE", "http://127.0.0.1:8000") + "/v1/completions"
 DBOS(
@@ -31,7 +31,7 @@ DBOS(
 orders = SQLAlchemyDatasource.create(database_url=sys.argv[1])
 
 
-@DBOS.step()
+@DBOS.step()  # type: ignore[untyped-decorator]
 def ask(prompt: str) -> str:
     """Asks the model, which reads all of the prompt again."""
     body = json.dumps({"prompt": prompt, "max_tokens": 16}).encode()
@@ -40,7 +40,7 @@ def ask(prompt: str) -> str:
         return str(json.load(answer)["choices"][0]["text"])
 
 
-@orders.transaction()
+@orders.transaction()  # type: ignore[untyped-decorator]
 def count_order() -> int:
     """Counts one order more."""
     run = orders.sql_session().execute
@@ -48,7 +48,7 @@ def count_order() -> int:
     return int(run(text("INSERT INTO orders DEFAULT VALUES RETURNING id")).scalar_one())
 
 
-@DBOS.workflow()
+@DBOS.workflow()  # type: ignore[untyped-decorator]
 def approval(question: str) -> str:
     """Plans, counts its order, and waits for a person."""
     plan = ask(question)

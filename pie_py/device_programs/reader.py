@@ -169,11 +169,11 @@ class _Reader:
         if "residual" in names:
             # The server knows these of its model; where a text is checked alone, any will do.
             at = constants.get("at")
-            known = isinstance(at, list)
-            r.vocabulary = constants["vocabulary"] if known else 2
-            self._residual = attributes["residual"] = (
-                (constants["hidden"], int(constants["prompt"]), *at) if known else (2, 0, 0)
-            )
+            r.vocabulary = constants["vocabulary"] if isinstance(at, list) else 2
+            self._residual = (2, 0, 0)
+            if isinstance(at, list):
+                self._residual = (constants["hidden"], int(constants["prompt"]), *at)
+            attributes["residual"] = self._residual
         return [
             State() if name == "state" else r.add(name, attributes=attributes.get(name, ()))
             for name in names

@@ -67,7 +67,7 @@ def test_a_restart_does_not_lose_them(tmp_path: Path) -> None:
             for slot, error in enumerate(answers):
                 loader.on_done(AdapterDone("m", slot, error))
             await trio.testing.wait_all_tasks_blocked()
-            names = service.adapters.names()
+            names: list[str] = service.adapters.names()
             if len(calls) == 2:
                 loader.unload("m", calls[0])
             nursery.cancel_scope.cancel()

@@ -46,10 +46,10 @@ class Conversation:
     def turn(self) -> int:
         """Asks, and calls the tool; returns how many tokens of the prompt were cached."""
         function = {"name": self.tool, "parameters": TOPIC}
-        answer = self.client.chat.completions.create(
+        answer = self.client.chat.completions.create(  # type: ignore[call-overload]
             model="pie-tiny",
             messages=self.messages,
-            tools=[{"type": "function", "function": function}],  # type: ignore[list-item]
+            tools=[{"type": "function", "function": function}],
             tool_choice={"type": "function", "function": {"name": self.tool}},
             temperature=0,
             extra_body=self.hints,

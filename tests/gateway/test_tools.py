@@ -94,9 +94,9 @@ def test_a_named_function_is_called_once(
 def test_all_apis_stream_arguments(client: openai.OpenAI, claude: anthropic.Anthropic) -> None:
     fields: dict[str, Any] = {"model": "tools", "extra_body": {"temperature": 0}, "stream": True}
     events: list[Any] = list(
-        client.responses.create(
+        client.responses.create(  # type: ignore[call-overload]
             input=ASK,
-            tools=[{"type": "function", "name": "time", "parameters": CITY}],  # type: ignore[list-item]
+            tools=[{"type": "function", "name": "time", "parameters": CITY}],
             tool_choice={"type": "function", "name": "time"},
             **fields,
         )

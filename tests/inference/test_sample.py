@@ -210,8 +210,8 @@ def test_masks(rig: Rig) -> None:
 def test_where_a_mask_leaves_one_token_nothing_is_drawn(rig: Rig, data: st.DataObject) -> None:
     """Rows beside those get what they get without them."""
     vocabulary = rig.model.description.vocab_size
-    token = st.sampled_from([0, 31, 32, 63, vocabulary - 1]) | st.integers(0, vocabulary - 1)
-    forced = data.draw(st.dictionaries(st.integers(0, 5), token))
+    tokens = st.sampled_from([0, 31, 32, 63, vocabulary - 1]) | st.integers(0, vocabulary - 1)
+    forced = data.draw(st.dictionaries(st.integers(0, 5), tokens))
     for slot in range(6):
         put(rig, slot, 1.0, seed=slot, logit_bias={} if slot < 4 else {5: 1.0})
     masks = {row: [token] for row, token in forced.items()}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +10,7 @@ from hypothesis import strategies as st
 from pie_control.interception.history import Durations
 from pie_control.prefix.pauses import Pauses
 from pie_control.prefix.tree import Node, Pending, grow
+from pie_control.resources.pools import PagePool
 
 WIDTH = 4  # bytes of a page's edge: one token
 
@@ -21,7 +19,7 @@ class Cache:
     """A tree, its pages, and what waits."""
 
     def __init__(self) -> None:
-        self.pool: Any = SimpleNamespace(stamps=np.zeros(256, np.int64))
+        self.pool = PagePool(256, 1)
         self.history = Durations()
         self.pauses = Pauses(self.pool, self.history)
         self.touched = np.zeros(256)

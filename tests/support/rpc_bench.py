@@ -22,6 +22,7 @@ from pie_control.durable.shelf import Shelf
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
+from pie_control.instances.ledger import Ledger
 from pie_control.instances.mailbox import MessageBytes
 from pie_control.instances.result_store import ResultStore
 from pie_control.instances.user_totals import Together, UserTotals
@@ -269,10 +270,14 @@ class Bench:
         clock = trio.current_time
         shelf = Shelf(Path(), lambda journal: None, time.time_ns)  # of no durable instance
         durable: Any = SimpleNamespace(wants=lambda program: False, shelf=shelf)
+        ledger = Ledger(
+            *(self.config.data_folder / "usage.sqlite3", {}, time.time_ns, tuple),
+            *(lambda instance: 0.0, lambda instance, state, text: None),
+        )
         results = ResultStore(self.config.data_folder / "results", 0.0, time.time_ns)
         return Dependencies(
             *(behaviours, behaviours, programs, self.shares, models, on_demand),
-            *(none, none, confined, results, durable),
+            *(none, none, confined, results, durable, ledger),
             *(clock, time.time_ns, 0),
         )
 

@@ -236,7 +236,7 @@ class Instance:
         self.cached_tokens = 0  # of its prompts, which the prefix cache had
         self.page_seconds = 0.0  # that its contexts have held on devices; those it holds come after
         self.tool_seconds = 0.0  # of calls outside in earlier lives
-        self.tag = "" if parent is None else parent.tag  # its client's, for the ledger
+        self.tag: str = "" if parent is None else parent.tag  # its client's, for the ledger
         self.most_pages: dict[str, int] = {}  # that it had at once, by model; once it has ended
         self.pages_made = 0.0  # of the machine's memory, while its guest ran
 

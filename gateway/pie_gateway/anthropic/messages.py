@@ -108,6 +108,8 @@ def _empty(said: Said) -> anthropic.TextBlock | anthropic.ThinkingBlock | anthro
             return anthropic.ThinkingBlock("")
         case Call(name, _, key):
             return anthropic.ToolUseBlock(f"toolu_{key}", name, {})
+        case Arguments():
+            raise AssertionError("arguments go on with their call's block")
 
 
 def _event(name: str, **fields: Any) -> bytes:

@@ -77,6 +77,8 @@ def _head(text: str, functions: Functions) -> _Head | None:
     if match := _OBJECT.match(start):
         fields = json.loads("{" + match[1].rstrip()[:-1] + "}", strict=False) if match[1] else {}
         name = fields.get("name", fields.get("tool_name"))
+        if not isinstance(name, str):
+            return None
         found = _Head(name, match.end(), inner=True)
     elif match := NAMED.match(start):
         found = _Head(match[1], match.end())
@@ -86,7 +88,7 @@ def _head(text: str, functions: Functions) -> _Head | None:
         if not heads:
             return None
         [found] = heads
-    return found if isinstance(found.name, str) and found.name in functions else None
+    return found if found.name in functions else None
 
 
 def begins(text: str, functions: Functions) -> bool:

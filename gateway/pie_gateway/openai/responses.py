@@ -191,3 +191,5 @@ def _item(said: Said) -> schema.Output:
             return schema.OutputReasoning(f"rs_{name}", [schema.Reasoned("")])
         case Call(function, _, key):
             return schema.OutputCall(f"fc_{name}", f"call_{key}", function, "")
+        case Arguments():
+            raise AssertionError("arguments go on with their call's item")

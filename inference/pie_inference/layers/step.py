@@ -299,8 +299,8 @@ class DecodeStep:
         for first in range(0, count, AT_ONCE):
             end = min(first + AT_ONCE, count)
             done = first
-            for layer in sorted(changes.at) if changes is not None else ():
-                if first <= layer < end:
+            if changes is not None:
+                for layer in sorted(each for each in changes.at if first <= each < end):
                     self._through(step, done, layer, places, watches)
                     changes.before(layer, x)
                     done = layer

@@ -51,7 +51,7 @@ class LayerStep:
         """What a layer is given, of what it would be, `[inputs, hidden]` float32."""
         self._layer = layer
         following = self._executable.program.next
-        parts = x.split(1) if following else [x]
+        parts = torch.split(x, 1) if following else [x]
         found = torch.cat([self._run(part, following) for part in parts])
         if following and layer == max(self.at):
             self._attender.versions.append(Version(self._step, values={0: self._values}))
