@@ -198,6 +198,25 @@ def test_a_probe_keeps_scores_and_their_sums(
     torch.testing.assert_close(state(rig, 0, STEPS - 3)[1], sums)
 
 
+def test_rows_of_one_program_have_values_and_states_of_their_own(
+    checkpoint: Callable[[str], Path],
+) -> None:
+    folder = checkpoint("llama")
+    rig = Rig(folder)
+    vectors = [vector(rig, seed) for seed in (1, 2, 3)]
+    put(rig, [layers.steer(v.tolist(), at=[1]) for v in vectors])
+    for v, logits in zip(vectors, run(rig, 0, 1, 2), strict=True):
+        assert_close(logits, hooked(folder, {1: lambda x, v=v: x + v}))
+    rig = Rig(folder)
+    put(rig, [layers.probe([v.tolist()], at=[0, 1]) for v in vectors])
+    run(rig, 0, 1, 2)
+    for i, v in enumerate(vectors):
+        newest, sums = state(rig, i, STEPS)
+        scores = [residuals(folder, layer)[PROMPT:] @ v for layer in (0, 1)]
+        torch.testing.assert_close(newest[0], scores[1][-1], atol=1e-3, rtol=1e-4)
+        torch.testing.assert_close(sums[0], sum(scores).sum(), atol=1e-2, rtol=1e-4)  # type: ignore[union-attr]
+
+
 def test_the_logit_lens_is_the_last_norm_and_the_head(checkpoint: Callable[[str], Path]) -> None:
     folder = checkpoint("gemma2")
     rig = Rig(folder)

@@ -238,7 +238,9 @@ class Requests:
             if error.code != "busy" and file.hash not in self._deps.adapters.versions:
                 programs.remove([file])
             raise
-        programs.remove(each for each in of_name if each.hash != file.hash)
+        for each in of_name:
+            if each.hash != file.hash:
+                self._forget_adapter(user, each.name, each.hash)  # also of another model
         own = self._of_session.setdefault(session, {})
         own.pop(asked.name, None)
         if asked.session:
