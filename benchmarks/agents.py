@@ -34,11 +34,12 @@ class Settings:
 
     model: ModelConfig = options.model()
     sessions: int = options.count("--sessions", 12, "Conversations at once.")
-    turns: int = options.count("--turns", 6, "Of each.")
+    turns: int = options.count("--turns", 6, "Of each; then another one begins.")
+    seconds: float = options.real("--seconds", 25.0, "Of a round, in which the last ones begin.")
     words: int = options.count("--words", 100, "That each tool's result has.")
     fast: float = options.real("--fast", 0.3, "Seconds that the fast tool takes, in the mean.")
     slow: float = options.real("--slow", 6.0, "Seconds that the slow one takes.")
-    pages: int = options.count("--pages", 300, "KV pages.")
+    pages: int = options.count("--pages", 400, "KV pages.")
     rounds: int = options.count("--rounds", 3, "With each policy, in turns.")
 
 
@@ -71,7 +72,10 @@ async def _talk(
             model="",
             messages=messages,
             tools=[{"type": "function", "function": function}],
-            tool_choice={"type": "function", "function": {"name": tool}},
+            tool_choice="none"
+            if turn == settings.turns - 1
+            else {"type": "function", "function": {"name": tool}},
+            max_tokens=60,
             temperature=0,
             stream=True,
             stream_options={"include_usage": True},
@@ -89,6 +93,8 @@ async def _talk(
         if turn:
             seen.first.append(first or 0.0)
             seen.asked, seen.cached = seen.asked + prompt, seen.cached + cached
+        if turn == settings.turns - 1:
+            break
         if not known:
             name = f"own{seed}-{number}-{turn}"
         call = {"id": name, "type": "function", "function": {"name": tool, "arguments": arguments}}
@@ -109,9 +115,17 @@ async def _round(url: str, settings: Settings, seed: str, seen: _Seen, known: bo
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", timeout=600) as client,
         anyio.create_task_group() as tasks,
     ):
-        for number in range(settings.sessions):
-            tasks.start_soon(_talk, client, settings, number, seed, seen, known)
-            await anyio.sleep(0.2)
+        end = time.perf_counter() + settings.seconds
+
+        async def one_after_the_other(place: int) -> None:
+            await anyio.sleep(0.2 * place)
+            number = place
+            while time.perf_counter() < end:
+                await _talk(client, settings, number, seed, seen, known)
+                number += 2 * settings.sessions  # with the same tool
+
+        for place in range(settings.sessions):
+            tasks.start_soon(one_after_the_other, place)
 
 
 async def _measure(url: str, settings: Settings, progress: Progress) -> tuple[_Seen, _Seen]:
@@ -128,7 +142,7 @@ async def _measure(url: str, settings: Settings, progress: Progress) -> tuple[_S
 def agents(settings: Settings, progress: Progress) -> Report:
     """Measures on one server, with both policies in turns."""
     progress.expect(1 + settings.rounds)
-    model = settings.model.model_copy(update={"kv_pages": settings.pages, "host_pages": 0})
+    model = settings.model.model_copy(update={"kv_pages": settings.pages})
     with bench_server(model) as server, http_gateway(server.endpoint) as gateway:
         lru, waits = anyio.run(_measure, gateway.url, settings, progress)
     rows: list[list[Any]] = []
@@ -141,9 +155,10 @@ def agents(settings: Settings, progress: Progress) -> Report:
         ["policy", "of prompts cached", "ms to the first token", "p95", "s of a conversation"],
         rows,
         [
-            f"{settings.sessions} conversations of {settings.turns} turns at once, {settings.pages}"
-            f" pages; tools take {settings.fast:g} and {settings.slow:g} s. First tokens are those"
-            " of later turns, a conversation's seconds those without its tools'."
+            f"{settings.sessions} conversations of {settings.turns} turns at once for"
+            f" {settings.seconds:g} s, {settings.pages} pages; tools take {settings.fast:g} and"
+            f" {settings.slow:g} s.",
+            "First tokens are those of later turns; a conversation's seconds lack its tools'.",
         ],
         [
             Goal("share of prompts cached, of LRU's", rows[0][1] / rows[1][1], 1.0, at_most=False),

@@ -7,6 +7,7 @@ is known without a name for the conversation. Where a client writes ids of its o
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -22,9 +23,10 @@ class Turns:
     def __init__(self, client: Client) -> None:
         """Takes what reaches the server."""
         self._client = client
+        self._telling: set[asyncio.Task[None]] = set()  # the loop itself holds no task
         self._instances: OrderedDict[str, str] = OrderedDict()  # by call, and by conversation
 
-    async def ended(self, instance: str, calls: Mapping[str, str], session: str | None) -> None:
+    def ended(self, instance: str, calls: Mapping[str, str], session: str | None) -> None:
         """A turn has ended with calls, whose names these are by their ids, in a conversation that
         may have a name.
         """
@@ -32,9 +34,9 @@ class Turns:
             self._instances[key] = instance
         while len(self._instances) > MOST:
             self._instances.popitem(last=False)
-        await self._tell(instance, [*calls.values()])
+        self._begin_to_tell(instance, [*calls.values()])
 
-    async def begins(self, results: Iterable[str], session: str | None) -> None:
+    def begins(self, results: Iterable[str], session: str | None) -> None:
         """A turn begins with results of calls, by their ids as clients have them."""
         keys = [each.rpartition("_")[2] for each in results]
         found = {self._instances.pop(key, None) for key in keys} - {None}
@@ -43,7 +45,13 @@ class Turns:
             found = found or {named}
         for instance in found:
             if instance is not None:
-                await self._tell(instance, [])
+                self._begin_to_tell(instance, [])
+
+    def _begin_to_tell(self, instance: str, tools: list[str]) -> None:
+        """No turn waits for it: the server hears things in the order in which they are told."""
+        task = asyncio.create_task(self._tell(instance, tools))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     async def _tell(self, instance: str, tools: list[str]) -> None:
         with suppress(ClientError):  # its record or its node is gone, and its pages with it

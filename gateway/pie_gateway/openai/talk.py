@@ -75,7 +75,7 @@ class Talk:
                 part = splitter.part(each)
                 if isinstance(each, End) and splitter.calls and self.turns is not None:
                     calls = {call.id: call.name for call in splitter.calls}
-                    await self.turns.ended(generation.id, calls, self.session)
+                    self.turns.ended(generation.id, calls, self.session)
                 yield part
 
 
@@ -147,7 +147,7 @@ async def prepare(
     generation = await exchange.generation(route, job, images, asked.user)
     turns, session = backend.turns, _session(asked)
     if not counts:
-        await turns.begins(_results(asked), session)
+        turns.begins(_results(asked), session)
     must_call, one_call = _must_call(asked), asked.parallel_tool_calls is False
     return Talk(name.id, job, generation, words, dialect, must_call, one_call, turns, session)
 
