@@ -47,7 +47,7 @@ MEASURES = re.compile(r"(PYTHONPATH=tests )?python -m (benchmarks|conformance)\b
 NOT_HERE = (
     ("docs/cuda.md", "[cuda]", "needs a GPU"),
     ("docs/cuda.md", "FLASHINFER_CUDA", "needs nvcc, and half an hour"),
-    ("docs/operating.md", "systemctl", "needs systemd; test_packaging_files reads the unit"),
+    ("docs/operating.md", "systemctl", "needs systemd; test_packaging_files does the rest"),
     ("docs/operating.md", "podman", "needs a container engine; test_packaging_files has its steps"),
     ("docs/rust-sdk.md", "rustup", "needs rustup; .ci/rust-toolchain does without it"),
     ("examples/pie_tiny/README.md", "runs", "trains for an hour"),

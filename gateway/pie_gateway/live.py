@@ -9,7 +9,7 @@ from typing import Any
 from pie_gateway.backend.catalog import Snapshot
 from pie_gateway.metrics.requests import RequestMetrics
 
-MOST_INSTANCES = 500  # that run
+MOST_INSTANCES = 500  # that run or sleep
 MOST_ENDED = 20
 MOST_NODES = 500  # of a cluster
 PERCENTILES = (50, 90, 99)
@@ -33,8 +33,9 @@ class View:
         """The view of a snapshot, with rates since the one before."""
         before, self._before = self._before, snapshot
         instances = _with_rates(before, snapshot)
-        alive = [each for each in instances if each["state"] == "running"]
-        ended = [each for each in instances if each["state"] != "running"]
+        alive = [each for each in instances if each["ended_ns"] is None]  # or asleep
+        alive.sort(key=lambda each: each["state"] == "asleep")
+        ended = [each for each in instances if each["ended_ns"] is not None]
         return {
             "version": snapshot.info["version"],
             "user": snapshot.info["user"],

@@ -10,7 +10,7 @@ import re
 from inferlet import Context, Grammar, Model, Sampler, gather
 
 PLACES = ("ones", "tens", "hundreds", "thousands")
-SUM, DIFFERENCE = r"=\d{1,2} carry [01] so \d{1,5}", r" borrow [01], 1?\d(-\d)+=\d so \d{1,5}"
+SUM, DIFFERENCE = r"=\d{1,2} carry [01] so \d{1,5}", r" borrow [01], 1?\d(-\d){1,2}=\d so \d{1,5}"
 LAST_SUM = r"=\d{1,2} so \d{1,5}"
 
 

@@ -115,3 +115,58 @@ def test_what_a_container_runs() -> None:
             manager.close()
             process.kill()
             process.wait()
+
+
+@pytest.mark.slow
+def test_the_way_to_a_service_is_literally_one() -> None:
+    """What operating.md types, then the unit's command with its environment: the key opens."""
+    page = (ROOT / "docs/operating.md").read_text(encoding="utf-8")
+    unit = (FOLDER / "pie-py.service").read_text(encoding="utf-8")
+    [start] = re.findall(r"^ExecStart=(.*)", unit, re.MULTILINE)
+    given = dict(
+        line.split("=", 1) for line in re.findall(r"^Environment=(.*)", unit, re.MULTILINE)
+    )
+    typed = re.findall(r"^    sudo -u pie-py (env .*)", page, re.MULTILINE)
+    assert len(typed) == 2
+    with tempfile.TemporaryDirectory(prefix="pie-") as place:
+        folder = Path(place)
+        port = free_port()
+        settings = (
+            f'endpoint = "tcp://0.0.0.0:{port}"\n[gateway]\nhttp = "127.0.0.1:{free_port()}"\n'
+        )
+        places = {
+            "/opt/pie-py/bin/pie-py": shlex.join(PIE_PY),
+            "/var/lib/pie-py": place,
+            "/etc/pie-py/pie.toml": f"{place}/pie.toml",
+        }
+        (folder / "pie.toml").write_text(settings)
+
+        def here(text: str) -> str:
+            for old, new in places.items():
+                text = text.replace(old, new)
+            return text
+
+        for command in typed:
+            subprocess.run(shlex.split(here(command)), check=True, timeout=60, capture_output=True)
+        manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        manager.bind(f"{place}/notify")
+        manager.settimeout(120)
+        environment = {
+            **os.environ,
+            "PIE_PY_DATA_FOLDER": here(given["PIE_PY_DATA_FOLDER"]),
+            "NOTIFY_SOCKET": f"{place}/notify",
+        }
+        with subprocess.Popen(
+            shlex.split(here(start)), env=environment, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                assert manager.recv(100) == b"READY=1"
+                asked = [*PIE_PY, "quota", "--endpoint", f"tcp://127.0.0.1:{port}"]
+                asked += ["--key", f"{place}/ada.key.json"]
+                told = subprocess.run(asked, capture_output=True, text=True, check=True)
+                assert "\nada " in told.stdout
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(60) == 0
+            finally:
+                manager.close()
+                process.kill()

@@ -43,7 +43,7 @@ def server() -> Iterator[Server]:
             tokenizer = tokenizer.replace(json.dumps(old), json.dumps(new))
         (model / "tokenizer.json").write_text(tokenizer)
         models = [{"source": "pie-tiny"}, {"source": str(model)}]
-        with Server(folder, models=models) as server:
+        with Server(folder, models=models, durable={"idle_seconds": 0.3}) as server:
             yield server
 
 

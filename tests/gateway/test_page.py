@@ -479,3 +479,10 @@ def use_a_program(page: Page, gateway: Gateway) -> None:
     page.goto(f"{gateway.url}/#instances")
     page.get_by_role("button", name=f"Stop {name}").click()
     page.get_by_role("row").filter(has_text=name).filter(has_text="killed").wait_for()
+    with gateway.http() as http:
+        asked = {"program": "writer", "args": ["--most=3"], "durable": True}
+        name = http.post("/v1/instances", json=asked).json()["id"]
+    page.get_by_role("row").filter(has_text=name).filter(has_text="asleep").wait_for()
+    page.get_by_text("1 asleep;").wait_for()
+    page.get_by_role("button", name=f"Stop {name}").click()
+    page.get_by_role("row").filter(has_text=name).filter(has_text="killed").wait_for()

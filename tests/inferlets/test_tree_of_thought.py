@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from typing import Any
 
@@ -43,6 +44,14 @@ def test_differences(program: dict[str, Any]) -> None:
     lines = ["80-26:", "ones: 0-6 borrow 1, 10-6=4 so 4", "tens: 8-2-1 borrow 0, 8-2-1=5 so 54"]
     assert program["judge"]("What is 80 - 26?", [*lines, "Answer: 54"]) == 4
     assert program["judge"]("What is 80 - 26?", [*lines, "Answer: 64"]) == 3
+
+
+def test_a_line_of_a_difference_has_an_end(program: dict[str, Any]) -> None:
+    """A model that was not trained on such lines took away digits until its tokens were used up."""
+    line = re.compile(program["DIFFERENCE"])
+    assert line.fullmatch(" borrow 1, 10-6=4 so 4")
+    assert line.fullmatch(" borrow 0, 8-2-1=5 so 54")
+    assert not line.fullmatch(" borrow 1, 8-1-2-3=1 so 1")
 
 
 def test_what_is_no_sum_is_refused_with_a_sentence(program: dict[str, Any]) -> None:

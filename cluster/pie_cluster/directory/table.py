@@ -32,40 +32,40 @@ Member = TypeVar("Member", bound=Hashable)
 class RandomSet(Generic[Member]):
     """A set from which a random member is drawn in constant time: a list, and places in it."""
 
-    __slots__ = ("_members", "_places")
+    __slots__ = ("_places", "members")
 
     def __init__(self) -> None:
-        self._members: list[Member] = []
+        self.members: list[Member] = []
         self._places: dict[Member, int] = {}
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self.members)
 
     def __contains__(self, member: Member) -> bool:
         return member in self._places
 
     def __iter__(self) -> Iterator[Member]:
-        return iter(self._members)
+        return iter(self.members)
 
     def add(self, member: Member) -> None:
         """Adds a member; one that is there already stays."""
         if member not in self._places:
-            self._places[member] = len(self._members)
-            self._members.append(member)
+            self._places[member] = len(self.members)
+            self.members.append(member)
 
     def discard(self, member: Member) -> None:
         """Removes a member, if it is there; the last one takes its place."""
         place = self._places.pop(member, None)
         if place is None:
             return
-        last = self._members.pop()
+        last = self.members.pop()
         if last is not member:
-            self._members[place] = last
+            self.members[place] = last
             self._places[last] = place
 
     def draw(self, random: Random) -> Member | None:
         """A member, each as likely as any other; None of an empty set."""
-        members = self._members
+        members = self.members
         return members[int(random.random() * len(members))] if members else None
 
 
@@ -106,7 +106,7 @@ class Table:
     def lightest(self, random: Random) -> Node | None:
         """One of the nodes with the least load, as far as buckets tell."""
         for bucket in self._buckets:
-            if bucket:
+            if bucket.members:  # asked of the list: `__len__` is a call of Python
                 return bucket.draw(random)
         return None
 

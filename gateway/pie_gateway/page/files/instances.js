@@ -20,7 +20,7 @@ export function stopButton(id) {
 }
 
 function row(each) {
-  const runs = each.state === "running", state = runs ? doing(each) : each.state;
+  const runs = each.ended_ns === null, state = each.state === "running" ? doing(each) : each.state; // or it is asleep
   const link = make("a", { href: `#instance/${encodeURIComponent(each.id)}` }, each.id);
   return make("tr", { class: runs ? "" : "ended" },
     make("td", { class: "name" }, link, make("div", { class: "soft narrow" }, `${state} · ${age(each)}`)),
@@ -65,10 +65,11 @@ export function instances(main) {
     const wanted = search.value.trim().toLowerCase();
     const found = live.instances.filter((each) => each.args[0] !== ASKS_FOR_OPTIONS && `${each.id} ${each.program} ${each.user}`.toLowerCase().includes(wanted));
     const newest = found.reverse();
-    const alive = newest.filter((each) => each.state === "running");
-    const ended = newest.filter((each) => each.state !== "running");
-    count.textContent = newest.length ? `${alive.length} ${alive.length === 1 ? "runs" : "run"}; ${ended.length} ended lately` : "none runs, and none has ended lately";
-    list.show([...alive, ...ended]);
+    const [running, asleep] = ["running", "asleep"].map((state) => newest.filter((each) => each.state === state));
+    const ended = newest.filter((each) => each.ended_ns !== null);
+    const sleeping = asleep.length ? `${asleep.length} asleep; ` : "";
+    count.textContent = newest.length ? `${running.length} ${running.length === 1 ? "runs" : "run"}; ${sleeping}${ended.length} ended lately` : "none runs, and none has ended lately";
+    list.show([...running, ...asleep, ...ended]);
   }
   return { update };
 }
