@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -206,7 +207,7 @@ def test_rows_of_one_program_have_values_and_states_of_their_own(
     vectors = [vector(rig, seed) for seed in (1, 2, 3)]
     put(rig, [layers.steer(v.tolist(), at=[1]) for v in vectors])
     for v, logits in zip(vectors, run(rig, 0, 1, 2), strict=True):
-        assert_close(logits, hooked(folder, {1: lambda x, v=v: x + v}))
+        assert_close(logits, hooked(folder, {1: partial(torch.add, v)}))
     rig = Rig(folder)
     put(rig, [layers.probe([v.tolist()], at=[0, 1]) for v in vectors])
     run(rig, 0, 1, 2)
