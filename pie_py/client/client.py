@@ -601,15 +601,17 @@ class Client:
         """Ends an instance. Returns whether it was alive."""
         return await self._ask_at(methods.Kill(instance_id))
 
-    async def await_tools(self, instance_id: str, tools: Sequence[str]) -> None:
+    async def await_tools(
+        self, instance_id: str, tools: Sequence[str], *, person: bool = False
+    ) -> None:
         """Tells that the conversation, a turn of which an instance has served, waits for tools, by
-        their names, or goes on, with none: the server keeps its cached prefix by what it has seen
-        such waits take.
+        their names, or for a `person`, or goes on: the server keeps its cached prefix by what it
+        has seen such waits take.
 
         Raises:
             RpcError: `not-found` if the instance ended too long ago.
         """
-        await self._ask_at(methods.AwaitTools(instance_id, [*tools]))
+        await self._ask_at(methods.AwaitTools(instance_id, [*tools], person))
 
     async def result(self, instance_id: str) -> str:
         """Waits for an instance's end without reading from it, and returns its result.

@@ -282,6 +282,7 @@ class AwaitTools(OfInstance[None]):
 
     # their names; none: it goes on
     tools: Annotated[list[Text], msgspec.Meta(max_length=32)] = []
+    person: bool = False  # it waits for a person, if it goes on at all
 
 
 class Kill(OfInstance[bool]):

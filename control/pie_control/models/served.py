@@ -139,6 +139,11 @@ class ServedModels:
                 waited = max(waited, service.prefixes.go_on(instance))
         return waited
 
+    def await_person(self, instance: Instance) -> None:
+        """The conversation, a turn of which an instance has served, may go on by a person."""
+        for service in self.services.values():
+            service.prefixes.await_person(instance)
+
     def service(self, model: str) -> ModelService:
         """The service of a model. Raises ApiError `unknown-model`."""
         try:

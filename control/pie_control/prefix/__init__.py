@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.prefix.intents import Intent, Intents, Key
-from pie_control.prefix.pauses import History, Pauses
+from pie_control.prefix.pauses import PERSON_SECONDS, History, Pauses, text_pages
 from pie_control.prefix.provenance import Provenance, Record, Traced
 from pie_control.prefix.tree import Node, Path, Pending, cut, grow, walk
 from pie_py.config.scheduling import PrefixCacheConfig
@@ -60,6 +60,7 @@ class PrefixCache:
         self._nodes: dict[int, Node] = {}  # by page
         self._ages: NDArray[np.int64] = np.zeros(pool.size, np.int64)
         self._touched: NDArray[np.float64] = np.zeros(pool.size)  # when
+        self._answered = np.zeros(pool.size, np.bool_)  # texts that wait for a person at most
         self._ends: WeakKeyDictionary[Instance, Node] = WeakKeyDictionary()  # of their texts
         self._pauses = Pauses(pool, history)
         self._uses = 0  # lookups and insertions so far: the clock of ages
@@ -166,6 +167,12 @@ class PrefixCache:
         if (end := self._ends.get(instance)) is not None:
             self._pauses.begin(instance.id, instance.user, kind, end, self._clock())
 
+    def await_person(self, instance: Instance) -> None:
+        """The conversation has ended, or goes on when a person has read the answer."""
+        if (end := self._ends.get(instance)) is not None:
+            pages, own = text_pages(end)
+            self._answered[pages[len(pages) - own :]] = True
+
     def go_on(self, instance: Instance) -> float:
         """It waits no longer; returns for how many seconds it has waited."""
         return self._pauses.end(instance.id, self._clock())
@@ -212,6 +219,7 @@ class PrefixCache:
         self._pool.retention.lift(pages)
         self._ages[pages] = (self._uses << DEPTH_BITS) - depths
         self._touched[pages] = self._clock()
+        self._answered[pages] = False
 
     def _evict(self, count: int) -> None:
         """Gives the pool at least this many pages back, of those that no instance has mapped."""
@@ -220,7 +228,7 @@ class PrefixCache:
         oldest = idle
         if enough < len(idle):
             oldest = idle[np.argpartition(self._ages[idle], enough - 1)[:enough]]
-            if self._pool.retention.rated or self._pauses:
+            if self._pool.retention.rated or self._pauses or self._answered[idle].any():
                 oldest = self._in_place(idle, oldest)
         for page in oldest[np.argsort(self._ages[oldest])].tolist():
             node = self._nodes.get(page)
@@ -236,6 +244,7 @@ class PrefixCache:
         leaving = np.bincount(self._owners[oldest], minlength=len(self._numbers))
         now = self._clock()
         worth, rests = self._pool.retention.of(idle, now), self._pauses.rests(self._touched, now)
+        rests[self._answered] += PERSON_SECONDS
         order = np.lexsort((self._ages[idle], -rests[idle], worth, self._owners[idle]))
         owners = self._owners[idle][order]
         rank = np.arange(len(idle)) - np.searchsorted(owners, owners)

@@ -27,6 +27,11 @@ MOST = 512
 MOST_TIMES = 8
 
 
+# By which a text rests longer whose answer a person reads: a conversation goes on after half a
+# minute, if at all.
+PERSON_SECONDS = 30.0
+
+
 class History(Protocol):
     """Durations of earlier waits, by user and kind."""
 
@@ -75,15 +80,9 @@ class Pauses:
         pause = self._waiting.get(instance)
         if pause is None:
             return
-        pages: list[int] = []
-        own, node = 0, end
-        while node.parent is not None:
-            if own == len(pages) and len(node.children) == bool(pages):
-                own += 1  # nothing branches off before its end
-            pages.append(node.page)
-            node = node.parent
+        pages, own = text_pages(end)
         self._pages += len(pages) - len(pause.pages)
-        pause.pages = np.array(pages[::-1], np.int32)
+        pause.pages = pages
         pause.shared = len(pages) - own
         pause.stamps, pause.placed = self._pool.stamps[pause.pages], now
 
@@ -116,3 +115,17 @@ class Pauses:
         for seconds, pages in expected:
             rests[pages] = np.minimum(rests[pages], seconds)
         return rests
+
+
+def text_pages(end: Node) -> tuple[Int32, int]:
+    """Pages `[n]` of a text that ends at a node, from its first token on, and how many of the last
+    ones no other text has.
+    """
+    pages: list[int] = []
+    own, node = 0, end
+    while node.parent is not None:
+        if own == len(pages) and len(node.children) == bool(pages):
+            own += 1  # nothing branches off before its end
+        pages.append(node.page)
+        node = node.parent
+    return np.array(pages[::-1], np.int32), own

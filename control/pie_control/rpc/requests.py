@@ -468,7 +468,9 @@ class Requests:
 
     def _await_tools(self, session: Session, asked: methods.AwaitTools) -> Answer:
         instance = self._find(session, asked.instance)
-        if waited := self._deps.models.await_tools(instance, asked.tools):
+        if asked.person:
+            self._deps.models.await_person(instance)
+        elif waited := self._deps.models.await_tools(instance, asked.tools):
             self._deps.ledger.waited(instance, waited)
         return None
 

@@ -28,13 +28,13 @@ class Turns:
 
     def ended(self, instance: str, calls: Mapping[str, str], session: str | None) -> None:
         """A turn has ended with calls, whose names these are by their ids, in a conversation that
-        may have a name.
+        may have a name; without calls, a person reads its answer.
         """
-        for key in (*calls, *([f"of {session}"] if session else [])):
+        for key in (*calls, *([f"of {session}"] if session and calls else [])):
             self._instances[key] = instance
         while len(self._instances) > MOST:
             self._instances.popitem(last=False)
-        self._begin_to_tell(instance, [*calls.values()])
+        self._begin_to_tell(instance, [*calls.values()], person=not calls)
 
     def begins(self, results: Iterable[str], session: str | None) -> None:
         """A turn begins with results of calls, by their ids as clients have them."""
@@ -47,12 +47,12 @@ class Turns:
             if instance is not None:
                 self._begin_to_tell(instance, [])
 
-    def _begin_to_tell(self, instance: str, tools: list[str]) -> None:
+    def _begin_to_tell(self, instance: str, tools: list[str], *, person: bool = False) -> None:
         """No turn waits for it: the server hears things in the order in which they are told."""
-        task = asyncio.create_task(self._tell(instance, tools))
+        task = asyncio.create_task(self._tell(instance, tools, person))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
-    async def _tell(self, instance: str, tools: list[str]) -> None:
+    async def _tell(self, instance: str, tools: list[str], person: bool) -> None:
         with suppress(ClientError):  # its record or its node is gone, and its pages with it
-            await self._client.await_tools(instance, tools)
+            await self._client.await_tools(instance, tools, person=person)

@@ -50,7 +50,7 @@ class Talk:
     dialect: Dialect  # how the model writes calls and thoughts
     must_call: bool = False
     one_call: bool = False  # further ones are left out
-    turns: Turns | None = None  # are told of calls
+    turns: Turns | None = None  # are told how this one ends; None if it has no tools
     session: str | None = None  # the conversation's name, if it has one
 
     async def prompt(self) -> Prompt:
@@ -73,7 +73,7 @@ class Talk:
                     splitters[each.choice] = _TextSplitter(self, prompt.tail, pieces)
                 splitter = splitters[each.choice]
                 part = splitter.part(each)
-                if isinstance(each, End) and splitter.calls and self.turns is not None:
+                if isinstance(each, End) and self.turns is not None:
                     calls = {call.id: call.name for call in splitter.calls}
                     self.turns.ended(generation.id, calls, self.session)
                 yield part
@@ -149,7 +149,8 @@ async def prepare(
     if not counts:
         turns.begins(_results(asked), session)
     must_call, one_call = _must_call(asked), asked.parallel_tool_calls is False
-    return Talk(name.id, job, generation, words, dialect, must_call, one_call, turns, session)
+    told = turns if asked.tools else None
+    return Talk(name.id, job, generation, words, dialect, must_call, one_call, told, session)
 
 
 def _session(asked: ChatRequest) -> str | None:
