@@ -2,8 +2,7 @@
 
 Half of them have a tool that is fast, half a slow one. Each is a growing chat behind a common
 beginning. They run with the ids of calls as the server gives them, by which it knows which
-conversation waits for what, and, in turns, with ids of the client's own: then the prefix cache has
-nothing but LRU.
+conversation goes on, and, in turns, with ids of the client's own: then waits never seem to end.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ RESULT = {"type": "object", "properties": {"topic": {"enum": ["x", "y"]}}, "requ
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Conversations with tools over HTTP, by what their tools take and by LRU: times, hits."""
+    """Conversations with tools over HTTP, whose calls are known or not: times, hits."""
 
     model: ModelConfig = options.model()
     sessions: int = options.count("--sessions", 12, "Conversations at once.")
@@ -146,7 +145,7 @@ def agents(settings: Settings, progress: Progress) -> Report:
     with bench_server(model) as server, http_gateway(server.endpoint) as gateway:
         lru, waits = anyio.run(_measure, gateway.url, settings, progress)
     rows: list[list[Any]] = []
-    for name, seen in (("by their tools", waits), ("LRU", lru)):
+    for name, seen in (("ids of the calls", waits), ("ids of the client's own", lru)):
         hits = seen.cached / seen.asked
         first = [median(seen.first), percentile(seen.first, 0.95)]
         rows.append([name, hits, *(1e3 * each for each in first), mean(seen.whole)])
@@ -161,8 +160,17 @@ def agents(settings: Settings, progress: Progress) -> Report:
             "First tokens are those of later turns; a conversation's seconds lack its tools'.",
         ],
         [
-            Goal("share of prompts cached, of LRU's", rows[0][1] / rows[1][1], 1.0, at_most=False),
-            Goal("seconds of a conversation, of LRU's", rows[0][4] / rows[1][4], 1.0),
+            Goal(
+                "share of prompts cached, of those with ids of their own",
+                rows[0][1] / rows[1][1],
+                1.0,
+                at_most=False,
+            ),
+            Goal(
+                "seconds of a conversation, of those with ids of their own",
+                rows[0][4] / rows[1][4],
+                1.0,
+            ),
         ],
     )
 

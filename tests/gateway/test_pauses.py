@@ -104,3 +104,19 @@ def test_a_conversation_with_a_fast_tool_keeps_its_prefix(
     assert first.turn() > before - PAGE
     before = second.prompt
     assert second.turn() < before - PAGE
+
+
+def test_what_a_person_reads_leaves_before_what_waits_for_a_tool(client: openai.OpenAI) -> None:
+    """Though it is younger, and of the tool nothing is known."""
+    waiting = Conversation(client, "unheard", "older")
+    waiting.turn()
+    client.chat.completions.create(
+        model="pie-tiny",
+        messages=[{"role": "user", "content": "younger " * 30}],
+        tools=[{"type": "function", "function": {"name": "unheard", "parameters": TOPIC}}],
+        tool_choice="none",
+        max_tokens=1,
+    )
+    fill(client, 32, PAGES - 45)
+    before = waiting.prompt
+    assert waiting.turn() > before - PAGE
