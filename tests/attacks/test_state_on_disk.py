@@ -317,7 +317,7 @@ async def test_what_is_checked_counts_as_coming(store: ProgramStore) -> None:
 
 
 def test_a_component_has_no_source(store: ProgramStore) -> None:
-    with pytest.raises(ApiError, match="unsupported: it is a component"):
+    with pytest.raises(ApiError, match="unsupported: it, of kind component, has no source"):
         store.source(store.put(b"\0asm\x0d\0\1\0", "it", "component", "ann"))
 
 

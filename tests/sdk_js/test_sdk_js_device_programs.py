@@ -92,6 +92,7 @@ def test_a_context_beside_is_read(found: dict[str, Any]) -> None:
 def test_layers_read_a_part(found: dict[str, Any]) -> None:
     texts = found["attended"]
     assert texts["whole"] == texts["all pages"] == texts["all of a text"]
+    assert texts["the same in the layers"] == texts["whole"] != texts["nothing in a layer"]
     for name in ("sinks", "quest", "tova", "h2o", "snapkv"):
         assert len(texts[name]) == len(texts["whole"])
         assert texts[name][0] == texts["whole"][0]

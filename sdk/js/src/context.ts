@@ -120,6 +120,15 @@ export class Context {
   #addBos: boolean;
   #chat: Conversation;
 
+  /**
+   * Which version of its adapter it goes through: the hash that `upload_adapter` has returned; empty of an
+   * operator's, or without one.
+   */
+  get adapterVersion(): string {
+    const adapter = this.sequence.adapter;
+    return adapter === null ? "" : raw.adapterVersion(this.model.name, adapter);
+  }
+
   /** Makes an empty context. */
   constructor(model: Model, options: ContextOptions = {}, forked?: { sequence: Sequence; chat: Conversation }) {
     checkOptions("Context", options, CONTEXT_OPTIONS);

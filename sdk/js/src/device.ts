@@ -100,11 +100,16 @@ export class Attend {
     readonly program: string | ProgramText,
     readonly constants: Constants = {},
     readonly given: Readonly<State> = {},
+    /** Of a program in the layers, those before which it runs. */
+    readonly at: readonly number[] = [],
+    /** Whether such a one runs for the prompt's tokens, too. */
+    readonly prompt = false,
   ) {}
 
   /** The parameter `attend` of `raw.createSampler`. */
   toJSON(): string {
-    return object(sent(this.program, this.constants, this.given));
+    const layers = this.at.length ? { at: JSON.stringify(this.at), prompt: String(this.prompt) } : {};
+    return object({ ...sent(this.program, this.constants, this.given), ...layers });
   }
 }
 
@@ -146,6 +151,20 @@ export type AttendProgram = (given?: State) => Attend;
  */
 export function attend(text: string, constants: Constants = {}): AttendProgram {
   return (given) => new Attend(new ProgramText(text, constants), {}, given);
+}
+
+/**
+ * Makes a program in the layers of a text, which `generate` takes as `attend`: called before each of the
+ * layers `at` (-1 is the last one), once for each generated token, and with `prompt` for each of the
+ * prompt. All its layers have one state together, which `generation.state()` tells. Of the library:
+ * `new Attend("steer", { strength: 4 }, { vector }, [12], true)`, by the names of
+ * `pie_py/device_programs/rules/layers.py`.
+ *
+ * Its last function takes `residual`, float `[hidden]`, and `state` if it has any, and returns what the
+ * layer is given instead. `lens(residual)` are the logits that the last norm and the head would make of it.
+ */
+export function layers(text: string, at: readonly number[], prompt = false, constants: Constants = {}): AttendProgram {
+  return (given) => new Attend(new ProgramText(text, constants), {}, given, at, prompt);
 }
 
 // As the server takes them: JSON, whose numbers with a point are floats

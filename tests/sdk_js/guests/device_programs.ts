@@ -46,6 +46,8 @@ const policies: Record<string, device.Attend | undefined> = {
   whole: undefined,
   "all of a text": all({ kept: device.perToken(true) }),
   "all pages": quest(512, 0),
+  "the same in the layers": device.layers("def same(residual): return residual", [0, -1], true)(),
+  "nothing in a layer": device.layers("def none(residual): return residual * by", [1], true, { by: 0 })(),
   quest: quest(2, 1),
   sinks: new device.Attend("sinks", { first: 4, window: 12 }),
   h2o,
