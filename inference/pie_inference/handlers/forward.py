@@ -163,8 +163,10 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     model.cache.positions[sequences.input_slots] = positions
     outputs = _output_rows(batch)
     steps = (model.graphs or model.fused_steps) if images is None else None
-    attended, told = _programs(model, batch, sequences)
-    changes = _changes(model, batch)
+    attended = told = changes = None
+    if (batch.attends >= 0).any():
+        attended, told = _programs(model, batch, sequences)
+        changes = _changes(model, batch)
     watches = [each for each in (attended, told) if each is not None]
     if steps is not None and steps.run(batch, sequences, positions, watches, changes):
         model.cache.masked[sequences.input_slots] = False
@@ -230,8 +232,6 @@ def _programs(
     told of before their first token.
     """
     choosing = batch.attends >= 0
-    if not choosing.any():
-        return None, None
     programs = model.samplers.attend_programs
     if not all(map(programs.has, batch.attends[choosing].tolist())):
         raise BadBatch("forward: a sampler without a program of the stage `attend`")

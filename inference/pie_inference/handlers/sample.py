@@ -145,16 +145,18 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
     # Programs see what the model says, not only the differences.
     logits, whole = _normalized(raw) if on_cpu else _on_gpu(raw, not compiled.has[samplers].all())
     wanted = logits
-    forced = _only_tokens(batch, rows) if on_cpu else np.full(samplers.size, NOTHING)
-    forced[~compiled.has[samplers]] = NOTHING
-    free = np.flatnonzero(forced == NOTHING)
-    masked = masked[forced[masked] == NOTHING]
+    forced, free = None, None  # tokens of rows that have no other, and the rows that are drawn
+    if on_cpu and masked.size:
+        forced = _only_tokens(batch, rows)
+        forced[~compiled.has[samplers]] = NOTHING
+        free = np.flatnonzero(forced == NOTHING)
+        masked = masked[forced[masked] == NOTHING]
     if masked.size:
         may = _allowed(batch.masks[batch.masked[rows][masked]], pool)
         index = upload_index(masked, model.device)
         wanted = logits.clone()
         wanted[index] = wanted[index].masked_fill_(~may, -torch.inf)
-    if free.size == samplers.size:
+    if forced is None or free is None or free.size == samplers.size:
         chosen = pool.choose(choices, wanted)
     else:
         chosen = upload(forced, model.device)
@@ -177,7 +179,7 @@ def _only_tokens(batch: Sample, rows: slice) -> Int64:
     some = np.flatnonzero(masked >= 0)
     words = batch.masks[masked[some]]
     found = words != 0
-    places = found.argmax(1) if some.size else some
+    places = found.argmax(1)
     word = words[np.arange(some.size), places]
     one = (found.sum(1) == 1) & (word & (word - np.uint32(1)) == 0)
     tokens[some[one]] = 32 * places[one] + np.log2(word[one]).astype(np.int64)
