@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.instances import failure
 from support.rig import offload
-from support.scheduler_fixtures import Guest, Server
+from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate
 from pie_control.wasm import SUSPENDED
@@ -128,3 +128,17 @@ def test_memory_that_nobody_waits_for_is_kept(monkeypatch: pytest.MonkeyPatch) -
     first[0].discard(first[1])
     made.server.drain()
     assert made.ask(second, 1000.0)["choice"] == "preserve", "the first has given enough"
+
+
+@pytest.mark.parametrize("policy", ["preserve", "cheapest", "swap"])
+def test_for_what_no_policy_gives_up_when_it_is_wanted_none_waits(
+    monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    monkeypatch.setattr("pie_control.interception.policy_input.LOW_WATER", 0.1)
+    made = Waits(host_pages=0, kv_pages=32)
+    guest, pages = made.context(20)
+    wait = json.dumps({"policy": policy, "expected_ns": 10**6})
+    assert json.loads(offload.advise(guest.instance, guest.queue, pages, wait))["pages"] == 0
+    waiting = Guest(made.server, made.server.launch("ann"))
+    with refused("out-of-resources"):
+        allocate.alloc_kvpage(waiting.instance, waiting.queue, 14)

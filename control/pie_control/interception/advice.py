@@ -155,7 +155,7 @@ class SwapAdvice:
             asked.paused.tokens // page_size
             for asked in self._asked.values()
             if asked.paused.can_discard
-            and asked.policy is not POLICIES["preserve"]
+            and asked.policy is POLICIES["min-waste"]  # no other one looks at what is wanted
             and now <= asked.again <= now + DEMAND_SECONDS
         )
 

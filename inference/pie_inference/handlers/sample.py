@@ -145,21 +145,20 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
     # Programs see what the model says, not only the differences.
     logits, whole = _normalized(raw) if on_cpu else _on_gpu(raw, not compiled.has[samplers].all())
     wanted = logits
-    forced, free = None, None  # tokens of rows that have no other, and the rows that are drawn
+    forced = None  # of each row the token, if it may have no other
     if on_cpu and masked.size:
         forced = _only_tokens(batch, rows)
         forced[~compiled.has[samplers]] = NOTHING
-        free = np.flatnonzero(forced == NOTHING)
         masked = masked[forced[masked] == NOTHING]
     if masked.size:
         may = _allowed(batch.masks[batch.masked[rows][masked]], pool)
         index = upload_index(masked, model.device)
         wanted = logits.clone()
         wanted[index] = wanted[index].masked_fill_(~may, -torch.inf)
-    if forced is None or free is None or free.size == samplers.size:
+    if forced is None or (forced == NOTHING).all():
         chosen = pool.choose(choices, wanted)
     else:
-        chosen = upload(forced, model.device)
+        chosen, free = upload(forced, model.device), np.flatnonzero(forced == NOTHING)
         if free.size:
             chosen[free] = pool.choose(choices.rows(free), wanted[free])
     tokens = _possible(chosen, wanted)
