@@ -9,8 +9,7 @@ from support.prompts import Decoder, Timed
 from support.scheduler_fixtures import Guest, Server
 
 from pie_control.errors import ApiError
-from pie_control.scheduler.adaptive import Adaptive
-from pie_control.scheduler.fair_share import ActiveUsers
+from pie_control.scheduler.model_turns import share_worker
 
 FACTS: dict[str, Any] = {
     "kv_pages": 1200,
@@ -88,10 +87,7 @@ def test_masks_are_not_taken_for_plain_prompts_which_cost_less() -> None:
 
 def test_prompts_of_another_model_have_parts_as_short() -> None:
     of_victim, of_mallory = timed(), timed()
-    active = ActiveUsers()
-    for server in (of_victim, of_mallory):
-        assert isinstance(server.scheduler.policy, Adaptive)
-        server.scheduler.policy.share(active)
+    share_worker([of_victim.scheduler, of_mallory.scheduler])
     guests = flood(of_mallory, 4, [])
     victim = Decoder(of_victim, "victim")
     while any(guest.instance.queued_commands for guest in guests):
@@ -102,6 +98,25 @@ def test_prompts_of_another_model_have_parts_as_short() -> None:
             victim = Decoder(of_victim, "victim")
     assert isinstance(of_mallory.worker, Timed)
     assert max(of_mallory.worker.took[8:]) < 75
+
+
+def test_prompts_of_another_model_have_no_more_of_the_time_than_steps_under_way() -> None:
+    of_victim, of_mallory = timed(), timed()
+    share_worker([of_victim.scheduler, of_mallory.scheduler])
+    guests = flood(of_mallory, 4, [])
+    victim = Decoder(of_victim, "victim")
+    while any(guest.instance.queued_commands for guest in guests):
+        victim.step()
+        assert of_victim.send(), "its next step is at the worker"
+        if of_mallory.send():
+            of_mallory.deliver()
+        of_victim.deliver()
+        if len(victim.tokens) == 16:
+            victim = Decoder(of_victim, "victim")
+    assert isinstance(of_victim.worker, Timed)
+    assert isinstance(of_mallory.worker, Timed)
+    steps, prompts = sum(of_victim.worker.took), sum(of_mallory.worker.took)
+    assert 0.7 * prompts < steps < 1.3 * prompts
 
 
 def test_what_keeps_nothing_and_is_too_long_is_refused_and_told_how_to_go_on() -> None:

@@ -14,8 +14,7 @@ from pie_control.models.model import ModelDependencies, ModelService
 from pie_control.models.tokenizer import TextCodec
 from pie_control.models.tokenizer_check import read_codec
 from pie_control.resources.pools import FreeList
-from pie_control.scheduler.adaptive import Adaptive
-from pie_control.scheduler.fair_share import ActiveUsers
+from pie_control.scheduler.model_turns import share_worker
 from pie_py.wire.plan import LOGIT_ROWS, NoTokens
 
 if TYPE_CHECKING:
@@ -92,10 +91,7 @@ class ServedModels:
             if ids := [each for each in unused if each not in description.stop_tokens]:
                 order(NoTokens(name, ids))
         if len(descriptions) > 1:
-            active = ActiveUsers()
-            for policy in [service.scheduler.policy for service in own.values()]:
-                if isinstance(policy, Adaptive):
-                    policy.share(active)
+            share_worker([service.scheduler for service in own.values()])
 
     def add(
         self,

@@ -47,10 +47,21 @@ class Adaptive:
         self._shares = FairShare(seconds, self._short, weight_of)
         self._active = ActiveUsers()
         self._is_alone = True  # no other model is served
+        self._others_step: Callable[[], bool] = lambda: False
 
-    def share(self, active: ActiveUsers) -> None:
-        """Steps of users in other models of the worker count here, and these there."""
-        self._active, self._is_alone = active, False
+    def share(
+        self, active: ActiveUsers, shares: FairShare, others_step: Callable[[], bool]
+    ) -> None:
+        """Steps of users in other models of the worker count here, and these there: whose time it
+        is does not depend on the model. Takes what says that others have something at the worker.
+        """
+        self._active, self._shares, self._is_alone = active, shares, False
+        self._others_step = others_step
+
+    @property
+    def shares(self) -> FairShare:
+        """What users have had of the worker."""
+        return self._shares
 
     def wait(self, now: float, ready: Callable[[], int]) -> float:
         """0: the worker is never left idle."""
@@ -74,7 +85,9 @@ class Adaptive:
         running: set[str],
         present: Callable[[], set[str]],
     ) -> list[ForwardCommand]:
-        """The steps, as far as there is room, and prompts as far as there is time."""
+        """The steps, as far as there is room, and prompts as far as there is time. None if all of
+        it waits for steps of another model.
+        """
         if len(forwards) == 1 and not running and self._is_step(forwards[0]):
             self._active.step((forwards[0].queue.owner.user,))
             return forwards
@@ -82,7 +95,9 @@ class Adaptive:
         steppers = running.union([command.queue.owner.user for command in steps])
         self._active.step(steppers)
         users = steppers.union([command.queue.owner.user for command in forwards])
-        if len(users) > 1:
+        if self._others_step():
+            steppers = steppers.union(self._active.users)
+        if len(users | steppers) > 1:
             forwards = self._shares.without_waiting(forwards, steppers)
         forwards = self._leave_out(forwards, limits, self._active.are_several(users))
         prompts = [command for command in forwards if not self._is_step(command)]

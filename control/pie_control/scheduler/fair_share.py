@@ -60,6 +60,11 @@ class ActiveUsers:
             oldest = self._batches - IDLE_BATCHES
             self._last = {user: batch for user, batch in self._last.items() if batch >= oldest}
 
+    @property
+    def users(self) -> Collection[str]:
+        """All of them."""
+        return self._last.keys()
+
     def are_several(self, users: Collection[str]) -> bool:
         """True if others take steps beside the users with work in a batch."""
         return bool(self._last) and len(self._last.keys() | users) > 1

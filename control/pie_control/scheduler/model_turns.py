@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
+from pie_control.scheduler.adaptive import Adaptive
+from pie_control.scheduler.fair_share import ActiveUsers
 from pie_control.scheduler.scheduler import Scheduler
 from pie_py.wire.plan import Cut, Plan, PlanResult
 
@@ -33,6 +36,18 @@ class ServedModel(Protocol):
     @property
     def evictor(self) -> PageMover | None:
         """Moves its pages; None if they stay."""
+
+
+def share_worker(schedulers: Sequence[Scheduler]) -> None:
+    """Has the adaptive policies of one worker's models count what users have had together."""
+
+    def others_step(scheduler: Scheduler) -> bool:
+        return any(other.steps_in_flight for other in schedulers if other is not scheduler)
+
+    active = ActiveUsers()
+    policies = [(s, s.policy) for s in schedulers if isinstance(s.policy, Adaptive)]
+    for scheduler, policy in policies:
+        policy.share(active, policies[0][1].shares, partial(others_step, scheduler))
 
 
 class ModelTurns:

@@ -42,7 +42,8 @@ class SchedulingPolicy(Protocol):
     ) -> list[ForwardCommand]:
         """The forwards of one batch: commands, and parts of commands that stay in their queues.
 
-        At least one, or else steps of runs that all of them wait for.
+        At least one, or else steps that all of them wait for: of runs in the batch, or under way
+        in another model of the worker.
 
         Args:
             forwards: what may go, each queue's in order; at least one.
