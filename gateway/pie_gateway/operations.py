@@ -71,6 +71,7 @@ _get, _post, _delete = (partial(Operation, method) for method in ("GET", "POST",
 _LISTED = (("all", {"type": "boolean", "default": False}),)
 _FORCED = (("force", {"type": "boolean", "default": False}),)
 _AFTER = (("after", {"type": "integer", "minimum": 0, "maximum": 10**15 - 1, "default": 0}),)
+_DAYS = (("days", {"type": "integer", "minimum": 1, "maximum": 10**4, "default": 1}),)
 _CONTEXT = (("context", {"type": "integer", "minimum": 0, "maximum": 10**9, "default": 0}),)
 _LIMIT = ("limit", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100})
 _BATCHES = (_LIMIT, ("after", {"type": "string", "default": ""}))
@@ -249,5 +250,6 @@ OPERATIONS = (
     _get(_INSTANCE + "/inspect", watching.inspect, ANY, query=_CONTEXT),
     _get("/v1/server", instances.server, inferlets.ServerInfo),
     _get("/v1/stats", instances.stats, ANY),
+    _get("/v1/usage", instances.usage, inferlets.Data[inferlets.UsageRow], query=_DAYS),
     _get("/metrics", watching.metrics, str),
 )

@@ -323,6 +323,20 @@ def test_a_former_version_becomes_the_current_one_again(http: httpx2.Client) -> 
     assert http.post("/v1/programs/none/current").status_code == 404
 
 
+def test_what_was_used_is_told_over_http_as_to_clients(gateway: Gateway, server: Server) -> None:
+    with gateway.http() as http, server.client() as client:
+        http.post("/v1/programs", params={"name": "writer"}, content=WRITER.encode())
+        ran = http.post("/v1/instances", json={"program": "writer", "args": ["--most=4"]}).json()
+        http.post(f"/v1/instances/{ran['id']}/messages", json={"text": "a"})
+        http.post(f"/v1/instances/{ran['id']}/messages", json={"text": "b"})
+        assert http.get(f"/v1/instances/{ran['id']}/result").json()["text"] == "4 tokens"
+        wanted = [each for each in client.usage(2, all_users=True) if each["program"] == "writer"]
+        assert wanted
+        found = http.get("/v1/usage", params={"days": 2}).json()["data"]
+        assert [each for each in found if each["program"] == "writer"] == wanted
+        assert http.get("/v1/usage", params={"days": "x"}).status_code == 400
+
+
 def test_percentiles() -> None:
     assert percentiles([]) is None
     assert percentiles(range(1, 101)) == {"p50": 50, "p90": 90, "p99": 99}
@@ -400,6 +414,12 @@ def test_a_browser_shows_it(gateway: Gateway, sharers: list[str]) -> None:
             page.get_by_role("button", name="Run", exact=True).click()
             page.get_by_text("it runs: yes").wait_for()
             use_a_program(page, gateway)
+            page.goto(f"{gateway.url}/#usage")
+            used = page.get_by_role("row").filter(has_text="writer").first
+            used.wait_for()
+            assert used.locator("td.number:visible").nth(-1).inner_text().endswith("s")
+            page.get_by_label("Days").select_option("7")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
             page.goto(f"{gateway.url}/#docs/running")
             page.get_by_role("heading", name="Run programs and servers").wait_for()
             assert page.evaluate("document.documentElement.scrollWidth") <= width

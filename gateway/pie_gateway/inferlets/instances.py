@@ -152,3 +152,10 @@ async def server(exchange: Exchange) -> Response:
 async def stats(exchange: Exchange) -> Response:
     """Numbers of each model's scheduler and pools."""
     return json_response(await asked(exchange.backend.client.stats()))
+
+
+async def usage(exchange: Exchange) -> Response:
+    """What the user's programs have used in the last days (UTC); for an operator all users'."""
+    days = exchange.number("days") or 1
+    found = await asked(exchange.backend.client.usage(days, all_users=exchange.is_operator))
+    return json_response(inferlets.Data(msgspec.convert(found, list[inferlets.UsageRow])))

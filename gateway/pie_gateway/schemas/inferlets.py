@@ -210,6 +210,22 @@ class ServerInfo(msgspec.Struct):
     limits: dict[str, Any]
 
 
+class UsageRow(msgspec.Struct):
+    """What a program has used on a day (UTC), under a tag."""
+
+    day: str
+    user: str
+    program: str
+    tag: str
+    instances: float
+    prompt_tokens: float
+    generated_tokens: float
+    cached_tokens: float
+    page_seconds: float
+    cpu_seconds: float
+    tool_seconds: float
+
+
 class Done(msgspec.Struct):
     """It is done."""
 

@@ -9,9 +9,10 @@ import { instances } from "./instances.js";
 import { live } from "./live.js";
 import { overview } from "./overview.js";
 import { programs } from "./programs.js";
+import { usage } from "./usage.js";
 import { write } from "./write.js";
 
-const VIEWS = { overview, programs, write, instances, instance, chat, docs };
+const VIEWS = { overview, programs, write, instances, instance, usage, chat, docs };
 const PARENTS = { instance: "instances", write: "programs" };
 const main = document.getElementById("main");
 let view = null; // what is shown: it has `update(live)` and perhaps `close()`
