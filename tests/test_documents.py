@@ -52,6 +52,7 @@ NOT_HERE = (
     ("docs/rust-sdk.md", "rustup", "needs rustup; .ci/rust-toolchain does without it"),
     ("examples/pie_tiny/README.md", "runs", "trains for an hour"),
     ("examples/cml_lora/README.md", "runs", "trains for hours; test_cml_adapters trains shortly"),
+    ("examples/grpo/README.md", "runs", "trains for minutes; test_grpo_example trains shortly"),
 )  # fmt: skip
 
 # Blocks that another test runs: page, a text of theirs, and the test.

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedModel
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-def load_model(checkpoint: Path) -> PreTrainedModel:
-    """A frozen causal language model in bfloat16, from a GGUF file or a folder of safetensors."""
+def load_model(checkpoint: Path, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:
+    """A frozen causal language model, from a GGUF file or a folder of safetensors."""
     folder, more = checkpoint, {}
     if checkpoint.suffix == ".gguf":
         # Packed weights have no gradients for what is below them.
@@ -22,12 +22,12 @@ def load_model(checkpoint: Path) -> PreTrainedModel:
             checkpoint.parent,
             {"gguf_file": checkpoint.name, "quantization_config": dense},
         )
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, **more)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **more)
     return model.requires_grad_(False)
 
 
 def with_new_adapter(model: PreTrainedModel, rank: int) -> PeftModel:
-    """The model with a LoRA, in bfloat16, on every linear layer of its blocks."""
+    """The model with a LoRA of its dtype on every linear layer of its blocks."""
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=TARGETS, task_type="CAUSAL_LM")
     return get_peft_model(model, config, autocast_adapter_dtype=False)
 
