@@ -14,18 +14,18 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from pie_gateway import page, watching
 from pie_gateway.anthropic.messages import problem_answer
 from pie_gateway.backend.backend import Backends
 from pie_gateway.batches.running import Batches
 from pie_gateway.batches.store import Store
-from pie_gateway.http.admission import MAX_TOKENS_HEADER, Admission
+from pie_gateway.http.admission import MAX_TOKENS_HEADER, Admission, Exchange
 from pie_gateway.http.answers import json_response, problem_response
-from pie_gateway.http.keys import Keys
+from pie_gateway.http.keys import KEY_PROTOCOL, Keys
 from pie_gateway.http.middleware import Origins, RequestIds
-from pie_gateway.http.sockets import socket_route
 from pie_gateway.inferlets.sessions import PATH as SESSION_PATH
 from pie_gateway.inferlets.sessions import session
 from pie_gateway.listening import CannotServe
@@ -43,6 +43,9 @@ from pie_py.config.turns import Turns
 
 # Of the query, which clients of Anthropic, Azure and Google send with each request.
 HINTS = ("beta", "api-version", "alt", "key")
+PROTOCOL = "pie"  # which is what a browser is answered that offers it beside its key
+REFUSED, FAILED = 1008, 1011  # of RFC 6455
+REASON_BYTES = 120
 
 
 def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
@@ -76,8 +79,8 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
         routes=[
             *_routes(),
             *page.routes(),
-            socket_route(SESSION_PATH, session),
-            socket_route(watching.LIVE_PATH, watching.live),
+            _socket_route(SESSION_PATH, session),
+            _socket_route(watching.LIVE_PATH, watching.live),
         ],
         middleware=[
             Middleware(RequestIds, metrics.http, telemetry),
@@ -194,3 +197,29 @@ async def _on_http_error(request: Request, error: Any) -> Response:
 
 async def _on_fault(request: Request, error: Any) -> Response:
     return _in_form_of(request.url.path, fault(error))
+
+
+def _socket_route(
+    path: str, serve: Callable[[WebSocket, Exchange], Awaitable[None]]
+) -> WebSocketRoute:
+    """The route of a path whose WebSockets are served by a function once they are admitted, as
+    requests are; they are closed with the reason of a problem."""
+
+    async def connected(socket: WebSocket) -> None:
+        admission: Admission = socket.app.state.admission
+        socket.state.path = path
+        try:
+            async with admission.exchange(socket) as exchange:
+                offers = socket.headers.get("sec-websocket-protocol", "")
+                await socket.accept(PROTOCOL if KEY_PROTOCOL in offers else None)
+                await serve(socket, exchange)
+        except Problem as problem:
+            await socket.close(FAILED if problem.status >= 500 else REFUSED, _reason(problem))
+        except WebSocketDisconnect:
+            pass
+
+    return WebSocketRoute(path, connected)
+
+
+def _reason(problem: Problem) -> str:
+    return problem.message.encode()[:REASON_BYTES].decode(errors="ignore")

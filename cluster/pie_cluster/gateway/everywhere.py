@@ -16,8 +16,8 @@ import trio
 
 from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.node.links import NodeLinks
+from pie_cluster.wire.messages import Setting, adapter, mcp_server, version_of
 from pie_cluster.wire.requests import check_member
-from pie_cluster.wire.settings import Setting, adapter, mcp_server, version_of
 from pie_control.data_folder import SettingsFolder
 from pie_control.errors import Refusal
 from pie_control.rpc.params import Method

@@ -11,8 +11,8 @@ import trio
 
 from pie_cluster.config import MemberConfig
 from pie_cluster.node.links import GatewayLink, NodeLinks
+from pie_cluster.wire.messages import Setting, version_of
 from pie_cluster.wire.requests import member_key
-from pie_cluster.wire.settings import Setting, version_of
 from pie_control.errors import ApiError, Refusal
 from pie_py.client.errors import ClientError, RpcError
 

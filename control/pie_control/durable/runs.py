@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from pie_control.api.binder import run_of
-from pie_control.durable.fingerprints import fingerprint
 from pie_control.durable.waits import Call, durable_of, error_of, until, when_answered
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
@@ -17,6 +18,10 @@ from pie_control.journal.past import Call as PastCall
 from pie_control.models.served import ServedModels
 from pie_control.scheduler.commands.run import RunCommand
 from pie_control.wasm import SUSPENDED, HostFunction
+
+# Of the files whose fingerprint a model has: another one's tokens would not be those of a journal.
+SUFFIXES = (".json", ".safetensors", ".gguf", ".model", ".jinja")
+PART_BYTES = 64 << 10  # of the beginning and of the end of each large file
 
 Quiet = Callable[[HostFunction], Call]
 
@@ -161,3 +166,23 @@ def _with_tokens(instance: Instance, run: RunCommand, count: int, make: Callable
         return make()
 
     return until(instance, [future.handle], made)
+
+
+@cache
+def fingerprint(folder: str) -> str:
+    """That of the files of a model: weights, tokenizer, templates. Large ones count by their size,
+    their beginning, where the tensors' names and shapes are, and their end.
+    """
+    found = hashlib.sha256()
+    place = Path(folder)
+    files = sorted(place.iterdir()) if place.is_dir() else [place]
+    for path in files:
+        if path.suffix not in SUFFIXES or not path.is_file():
+            continue
+        size = path.stat().st_size
+        found.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            found.update(file.read(PART_BYTES))
+            file.seek(max(0, size - PART_BYTES))
+            found.update(file.read())
+    return found.hexdigest()[:32]

@@ -1,8 +1,7 @@
 // One instance: what it does and says, what it is told, and which pages it shares.
 
 import { json, post } from "./api.js";
-import { calls } from "./calls.js";
-import { age, count, make, number, saveButton, svg } from "./dom.js";
+import { age, count, make, number, saveButton, svg, table } from "./dom.js";
 import { Forks } from "./forks.js";
 import { pathOf, stopButton } from "./instances.js";
 import { watch } from "./live.js";
@@ -68,6 +67,33 @@ function talk(told, mine) {
     at = after;
   }
   return [...parts, sent.join("")];
+}
+
+// The calls in the journal of a durable instance, each a place to branch from.
+function calls(path) {
+  const body = make("tbody"), fault = make("p", { class: "ill", role: "alert" });
+  const more = make("button", { type: "button", class: "plain", onclick: () => load().catch((error) => (fault.textContent = error.message)) }, "Show calls");
+  let next = 0;
+
+  async function branch(call) {
+    try {
+      const { id } = await (await post(`${path}/branch`, { call })).json();
+      location.hash = `#instance/${encodeURIComponent(id)}`;
+    } catch (error) {
+      fault.textContent = error.message;
+    }
+  }
+
+  async function load() {
+    const found = await json(`${path}/calls?after=${next}`);
+    next = found.next;
+    more.textContent = found.data.length ? "Show more" : "No more calls so far";
+    body.append(...found.data.map(({ number, call, answer }) => make("tr", {},
+      make("td", { class: "number" }, String(number)), make("td", {}, call), make("td", { class: "name" }, answer),
+      make("td", { class: "number" }, make("button", { type: "button", class: "plain small", "aria-label": `Branch after call ${number}`, onclick: () => branch(number) }, "Branch")))));
+  }
+  return make("section", { class: "card", hidden: true }, make("h2", {}, "Calls in its journal"),
+    table({ number: "number", call: "", answer: "", "": "number" }, body), make("div", { class: "row" }, more), fault);
 }
 
 export function instance(main, id) {
