@@ -32,8 +32,10 @@ from pie_py.cli.server_config import server_config, with_adapters
 from pie_py.cli.target import Target, find_target, target_bytes
 from pie_py.cli.watch import watch_target
 from pie_py.config.temporary import TemporaryFolder
+from pie_py.testing.script import Line, replaying
 
 if TYPE_CHECKING:
+    from pie_py.config.server import ServerConfig
     from pie_py.config.server_process import Tell
 
 
@@ -49,6 +51,13 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Record its API calls, for `pie-py replay`; a server is started for this run.",
+)
+@click.option(
+    "--says",
+    multiple=True,
+    metavar="TEXT",
+    help="For tests: what the model says, in the place of one; a server is started for this run."
+    " Repeatable: one answer after the other, the last again.",
 )
 @click.option(
     "--keep-server",
@@ -73,6 +82,7 @@ def command(
     verbose: bool,
     watch: bool,
     record: Path | None,
+    says: tuple[str, ...],
     keep_server: bool,
     durable: bool,
     **options: Any,
@@ -86,16 +96,18 @@ def command(
 
     A running server is used, unless a model or other server option is given; then one that
     `--keep-server` has left running with the same ones is (`pie-py status` lists them). If there
-    is none, or with --record or --verbose, one is started for this run alone. What the inferlet
-    prints or logs goes to standard error. Lines of standard input are messages to it, once it waits
-    for one, and an empty one is the end. Ctrl-C cancels the inferlet.
+    is none, or with --record, --says or --verbose, one is started for this run alone. What the
+    inferlet prints or logs goes to standard error. Lines of standard input are messages to it, once
+    it waits for one, and an empty one is the end. Ctrl-C cancels the inferlet.
     """
     found = find_target(target, entry)
     if watch and found is None:
         raise click.UsageError(f"--watch wants files, and {target} is none")
     if watch and record is not None:
         raise click.UsageError("--record is of one run, and --watch makes many")
-    reached = use_running(at.endpoint, {**options, "record": record})
+    if says and (options["models"] or options["on_demand"]):
+        raise click.UsageError("--says is what a model says in a test: it takes no --model")
+    reached = use_running(at.endpoint, {**options, "record": record, "says": says})
     if durable and not reached:
         raise click.UsageError(
             "--durable wants a server that runs, and starts again: `pie-py serve`, without options"
@@ -104,13 +116,15 @@ def command(
     with ExitStack() as stack:
         wait: Callable[[Tell], str] | None = None  # for a server that starts
         if not reached:
-            alone = verbose or record is not None
+            alone = verbose or record is not None or bool(says)
             kept = None if alone else kept_servers.server_key(options)
             at = At(None if kept is None else kept_servers.find(kept))
             if at.endpoint is None:
                 folder = None if record is None else stack.enter_context(_recording(record))
                 config = server_config(endpoint=None, record=folder, **options)
-                if found is not None:
+                if says:
+                    config = _scripted(config, stack.enter_context(TemporaryFolder()), says)
+                elif found is not None:
                     config = with_adapters(config, found.adapters)
                 check_at_once(config, http=False)
                 pull_those_of(config.models)
@@ -141,6 +155,15 @@ def command(
                     at, target, program, with_files(args), logs=not no_log, durable=durable
                 )
     sys.exit(status)
+
+
+def _scripted(config: ServerConfig, folder: Path, says: Sequence[str]) -> ServerConfig:
+    """The configuration of a server whose model says these texts, and that keeps nothing."""
+    from pie_py.config.model import ModelConfig
+
+    settings = replaying(folder, [Line(text) for text in says])
+    models = tuple(ModelConfig(**model) for model in settings["models"])
+    return config.model_copy(update={**settings, "models": models, "data_folder": folder / "data"})
 
 
 @contextmanager

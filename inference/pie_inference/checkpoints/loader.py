@@ -225,7 +225,7 @@ def stored_tensors(folder: Path, dtype: torch.dtype, opened: ExitStack) -> Sourc
     GGUF are rounded to the dtype as they are widened.
     """
     if (folder / gguf_file.FILE).is_file():
-        return gguf_file.gguf_tensors(folder / gguf_file.FILE, dtype)
+        return gguf_file.folder_tensors(folder, dtype)
     found: dict[str, Source] = {}
     for file in _tensor_files(folder):
         try:
