@@ -22,7 +22,7 @@ from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.scheduler.adaptive import Adaptive
 from pie_control.scheduler.commands.command import QueueOwner
-from pie_control.scheduler.order import EQUAL, by_goals
+from pie_control.scheduler.order import by_goals
 from pie_py.config.limits import ProgramGoal
 from pie_py.wire.methods import Goal
 
@@ -125,7 +125,7 @@ def test_nobody_has_less_than_a_quarter_of_equal_turns(
     precedences = st.lists(st.integers(0, 3), min_size=owners, max_size=owners)
     line = [Owner(number) for number in range(owners)]
     last = dict.fromkeys(range(owners), 0)
-    bound = -(-EQUAL * owners // room) + EQUAL
+    bound = -(-4 * owners // room) + 4  # plans
     changing = [data.draw(precedences) for _ in range(3)]
     for plan in range(1, 3 * bound):
         for owner, precedence in zip(line, changing[plan % 3], strict=True):
