@@ -10,6 +10,7 @@ MODULES = {
     "idle": "benchmarks.idle",
     "durable": "benchmarks.durable",
     "agents": "benchmarks.agents",
+    "goals": "benchmarks.goals.run",
     "hot-path": "benchmarks.hot_path",
     "capacity": "benchmarks.capacity",
     "walk": "benchmarks.walk.run",

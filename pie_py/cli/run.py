@@ -6,15 +6,16 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pie_py.cli import kept_servers
-from pie_py.cli.arguments import PassingCommand, with_files
+from pie_py.cli.arguments import PassingCommand, goal_options, with_files
 from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import (
     EXIT_TERMINATED,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="It goes on after a crash of the server, which must run; Ctrl-C lets it run.",
 )
+@goal_options
 @click.option("--verbose", is_flag=True, help="Show the log of a server that is started for this.")
 def command(
     target: str,
@@ -85,6 +87,7 @@ def command(
     says: tuple[str, ...],
     keep_server: bool,
     durable: bool,
+    goal: dict[str, Any],
     **options: Any,
 ) -> None:
     """Run an inferlet and print what it answers.
@@ -147,12 +150,17 @@ def command(
             if watch and found is not None:
                 given = ["--entry", entry] if entry else []
                 given += ["--no-log"] if no_log else []
+                for name, value in goal.items():
+                    given += [f"--{name.replace('_', '-')}", str(value)]
                 status = watch_target(found, at, [*given, target, "--", *args])
             else:
                 if found is not None and wait is None:
                     prepare_at(at, found.kind)
                 status = run_program(
-                    at, target, program, with_files(args), logs=not no_log, durable=durable
+                    *(at, target, program, with_files(args)),
+                    logs=not no_log,
+                    durable=durable,
+                    goal=goal,
                 )
     sys.exit(status)
 
@@ -206,6 +214,7 @@ def run_program(
     logs: bool = True,
     blobs: Sequence[bytes] | None = None,
     durable: bool = False,
+    goal: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
     """Uploads a program, bytes and name, if there is one, or runs that of a name; shows what it
     sends, and what it logs if `logs`; its exit status.
@@ -221,7 +230,7 @@ def run_program(
             with told_of_builds(at):
                 if program is not None:
                     launched = await client.upload(program[0], name=program[1])
-                instance = await client.launch(launched, args, durable=durable)
+                instance = await client.launch(launched, args, durable=durable, **goal)
             with suppress(ClientError):  # it has ended: its result says why
                 for blob in blobs or ():
                     await instance.send(blob)

@@ -464,6 +464,9 @@ class Client:
         durable: bool = False,
         keep_newest: bool = False,
         tag: str = "",
+        deadline: float | None = None,
+        objective: methods.Objective | None = None,
+        expected_tokens: int | None = None,
     ) -> Instance:
         """Starts an instance of an uploaded program, by name or content hash, and reads from it.
 
@@ -471,6 +474,12 @@ class Client:
         attaches; its `Instance` here only sends, kills and so on. With `keep_newest` what is over
         the limit drops the oldest, which else holds the instance up until it is read; a durable
         one drops nothing. `tag` is a name in the ledger (`usage`), of its children, too.
+
+        Where not all instances of its user have room, those go first that have least to generate,
+        as far as that is known; `expected_tokens` says how much this one has. With `objective` it
+        goes before them ("latency"), or behind ("throughput"), and before all once the time to its
+        `deadline`, so many seconds from now, is short; one that is late goes on. So do its
+        children (docs/scheduling.md).
 
         In a cluster it starts on the node of `near`, an instance's id or the name of an export of
         yours, while there is room; else on the best one, which is where prompts that began as
@@ -487,9 +496,11 @@ class Client:
                 `unsupported` if it is to be durable in one without a database.
         """
 
+        goal = methods.Goal(deadline, objective, expected_tokens)
+
         async def start(connection: Connection, program: str) -> Instance:
             return await self._launch_at(
-                connection, program, args, detached, durable, keep_newest, tag
+                connection, program, args, detached, durable, keep_newest, tag, goal
             )
 
         return await self._route.launch(program, near, prompt, start, durable=durable)
@@ -503,6 +514,7 @@ class Client:
         durable: bool,
         keep_newest: bool,
         tag: str,
+        goal: methods.Goal,
     ) -> Instance:
         session = connection.session
 
@@ -532,6 +544,7 @@ class Client:
             durable=durable,
             keep_newest=keep_newest,
             tag=tag,
+            goal=goal,
         )
         return instance
 
