@@ -7,6 +7,7 @@ from benchmarks.benchmark import Benchmarks
 MODULES = {
     "compare": "benchmarks.compare",
     "starts": "benchmarks.starts",
+    "batch": "benchmarks.batch",
     "idle": "benchmarks.idle",
     "durable": "benchmarks.durable",
     "agents": "benchmarks.agents",

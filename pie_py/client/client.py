@@ -24,7 +24,9 @@ from pie_py.client.functions import Function, answer
 from pie_py.client.handshake import encrypts
 from pie_py.client.instance import Instance, branch, read_log
 from pie_py.client.local import local_endpoint
-from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
+from pie_py.client.remote.call import Call, Remote, Sender, end
+from pie_py.client.remote.reach import Reach
+from pie_py.client.remote.several import map_calls
 from pie_py.client.routes import Redirected, Route
 from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
@@ -686,16 +688,20 @@ class Client:
         function: Callable[..., Any],
         /,
         *inputs: Iterable[Any],
-        at_once: int = 32,
+        at_once: int = 64,
         return_exceptions: bool = False,
         progress: bool | None = None,
     ) -> list[Any]:
         """Runs a function for each input, many at once; results come in the inputs' order.
 
+        An inferlet gets several inputs: at once, if the function is asynchronous, and one after the
+        other. Those that begin alike go together. If one of them ends its inferlet, the others run
+        again in another one.
+
         Args:
             function: as in `run`.
             inputs: one iterable for each of its parameters, as in Python's `map`.
-            at_once: most inferlets alive at a time.
+            at_once: most inputs under way at a time.
             return_exceptions: what a call raises is its result; else the first one ends the others
                 and is raised.
             progress: a bar on standard error; by default if that is a terminal.
@@ -723,14 +729,14 @@ class Client:
         async with await client.create(Agent, "Ada") as agent:
             print(await agent.ask("How are you?"))
         """
-        sender = await Sender.of(self, kind)
-        instance = await sender.begin(args, options)
+        reach = await anyio.to_thread.run_sync(Reach, kind)
+        instance = await Sender(self, reach).begin(args, options)
         try:
-            await Call(instance, sender.reach).result()
+            await Call(instance, reach).result()
         except BaseException:
             await end(instance)
             raise
-        return Remote(instance, sender.reach)
+        return Remote(instance, reach)
 
     @property
     def is_alive(self) -> bool:

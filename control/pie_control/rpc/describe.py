@@ -60,6 +60,7 @@ def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any
         "created_ns": instance.created_ns,
         "ended_ns": None if ended is None else ended.time_ns,
         "cpu_ms": instance.cpu_ns / 1e6,
+        "memory_bytes": instance.memory_bytes,
         "pages": pages,
         "most_pages": sum(most_pages.values()),
         "uses": list(most_pages),
