@@ -12,9 +12,7 @@ import pytest
 from support.servers import Server
 
 from pie_py.client import InferletFailed, sync
-from pie_py.testing.plugin import replaying
-from pie_py.testing.replaying_worker import SCRIPT
-from pie_py.testing.script import Line, ScriptFile
+from pie_py.testing.script import SCRIPT, Line, ScriptFile, replaying
 
 BEFORE: list[str] = []  # of an instance: what it was asked
 

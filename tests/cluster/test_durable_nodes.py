@@ -168,7 +168,7 @@ def test_a_request_over_http_is_tried_at_another_node(nodes: Nodes, *, stream: b
             async def launch(argument: str) -> AsyncInstance:
                 if stream and not kills.lives:
                     return await client.launch(silent)
-                return await backend._launch("completions", "", "", argument)
+                return await backend._launch("completions", {}, argument)
 
             generation = Generation(launch, job, ())
             generation.observers.append(kills)

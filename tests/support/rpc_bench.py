@@ -21,11 +21,13 @@ from pie_control.confined.pool import ConfinedPool
 from pie_control.durable.shelf import Shelf
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.instances.futures import FutureCount, FutureTable
+from pie_control.instances.goals import Goals
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.instances.ledger import Ledger
 from pie_control.instances.mailbox import MessageBytes
 from pie_control.instances.result_store import ResultStore
 from pie_control.instances.user_totals import Together, UserTotals
+from pie_control.interception.history import Durations
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc.auth import Users
 from pie_control.rpc.requests import Dependencies, Requests
@@ -274,11 +276,12 @@ class Bench:
             *(self.config.data_folder / "usage.sqlite3", {}, time.time_ns, tuple),
             *(lambda instance: 0.0, lambda instance, state, text: None),
         )
+        goals = Goals({}, Durations(), clock)
         results = ResultStore(self.config.data_folder / "results", 0.0, time.time_ns)
         return Dependencies(
             *(behaviours, behaviours, programs, self.shares, models, on_demand),
             *(none, none, confined, results, durable, ledger),
-            *(clock, time.time_ns, 0),
+            *(goals, clock, time.time_ns, 0),
         )
 
     async def _run(self) -> None:
