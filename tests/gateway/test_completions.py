@@ -49,6 +49,17 @@ def test_prompts_are_texts_or_tokens(client: openai.OpenAI) -> None:
     assert streamed == [choice.text for choice in both.choices]
 
 
+def test_who_scores_a_prompt_has_the_token_after_it_even_if_it_is_the_end(
+    client: openai.OpenAI,
+) -> None:
+    more = {"return_token_ids": True}
+    whole = ask(client, max_tokens=400, extra_body=more).choices[0]
+    assert whole.finish_reason == "stop"
+    ids = [*whole.prompt_token_ids, *whole.token_ids]  # type: ignore[attr-defined]
+    scored = ask(client, ids, echo=True, logprobs=1, max_tokens=1).choices[0].logprobs
+    assert len(scored.token_logprobs) == len(ids) + 1
+
+
 def test_the_prompt_is_echoed(client: openai.OpenAI) -> None:
     plain = ask(client).choices[0].text
     assert ask(client, echo=True).choices[0].text == "Thessel is" + plain

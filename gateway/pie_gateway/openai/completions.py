@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, TypeAlias
 
+import msgspec
 from msgspec import UNSET
 from starlette.responses import Response
 
@@ -112,6 +113,10 @@ def _job(
         stream=bool(asked.stream),
         grammar=grammar(asked),
     )
+    if asked.echo and asked.logprobs is not None and most == 1:
+        # Who scores a prompt so, as lm-eval does, takes the last log-probability off, be it of the
+        # text's end or not.
+        asked = msgspec.structs.replace(asked, ignore_eos=True)
     fill_ends(job, asked, model, words)
     return job
 
