@@ -7,9 +7,11 @@ from benchmarks.benchmark import Benchmarks
 MODULES = {
     "compare": "benchmarks.compare",
     "starts": "benchmarks.starts",
+    "batch": "benchmarks.batch",
     "idle": "benchmarks.idle",
     "durable": "benchmarks.durable",
     "agents": "benchmarks.agents",
+    "goals": "benchmarks.goals.run",
     "hot-path": "benchmarks.hot_path",
     "capacity": "benchmarks.capacity",
     "walk": "benchmarks.walk.run",

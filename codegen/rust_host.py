@@ -81,8 +81,8 @@ def _module(interface: str, members: Interface) -> str:
     link = contract().import_name(interface)
     return (
         f"{_doc(members.doc)}pub mod {snake(interface)} {{\n{uses}\n"
-        f'    mod imports {{\n        #[link(wasm_import_module = "{link}")]\n'
-        f'        unsafe extern "C" {{\n{imports}        }}\n    }}\n{body}}}\n'
+        f'    mod imports {{\n        crate::abi::imports! {{ "{link}"\n'
+        f"{imports}        }}\n    }}\n{body}}}\n"
     )
 
 

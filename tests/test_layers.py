@@ -53,7 +53,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "client": "pie_py build config wire",
         "testing": "config wire build client",
         "bench": "pie_py config wire build models client",
-        "cli": "pie_py config wire build models client bench",
+        "cli": "pie_py config wire build models client bench testing",
         "__main__": "cli",
     },
     "pie_control": {

@@ -17,7 +17,7 @@ from support.compilers import KEEPING_CC
 from support.servers import Server
 
 from pie_py import __version__
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 
 ROOT = Path(__file__).parents[1]
 MOST_CLIENT_BYTES = 15_000_000  # with all that it depends on

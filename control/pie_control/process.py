@@ -15,34 +15,30 @@ take: this process has none.
 
 from __future__ import annotations
 
-import ctypes
-import sys
+from pie_py.config.platform import c_function
 
 _ARENAS = 2  # instead of eight for each core: the work is one thread's
 _FREE_BYTES = 256 << 20  # free at the end of the heap, until the next trim
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # glibc's malloc.h
 _PR_SET_THP_DISABLE = 41  # Linux's prctl.h
 
-_glibc = ctypes.CDLL(None) if sys.platform == "linux" else None
-_has_trim = hasattr(_glibc, "malloc_trim")  # another C library has its own ways
+_mallopt, _malloc_trim = c_function("mallopt"), c_function("malloc_trim")  # glibc has both
 
 
 def set_up_memory() -> None:
     """Call it before the threads start."""
-    if _has_trim:
-        assert _glibc is not None
-        _glibc.mallopt(_M_ARENA_MAX, _ARENAS)
-        _glibc.mallopt(_M_MMAP_MAX, 0)
-        _glibc.mallopt(_M_TRIM_THRESHOLD, _FREE_BYTES)
-    if _glibc is not None:
-        _glibc.prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
+    if _malloc_trim is not None:
+        _mallopt(_M_ARENA_MAX, _ARENAS)
+        _mallopt(_M_MMAP_MAX, 0)
+        _mallopt(_M_TRIM_THRESHOLD, _FREE_BYTES)
+    if (prctl := c_function("prctl")) is not None:
+        prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
 def trim() -> None:
     """Gives back what is free, whole pages of it. Blocking: some milliseconds a gigabyte."""
-    if _has_trim:
-        assert _glibc is not None
-        _glibc.malloc_trim(0)
+    if _malloc_trim is not None:
+        _malloc_trim(0)
 
 
 async def trim_now_and_then() -> None:

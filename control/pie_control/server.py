@@ -24,7 +24,7 @@ from pie_control.rpc.server import RpcServer
 from pie_control.scheduler.link import WorkerLink
 from pie_control.scheduler.worker_process import WorkerProcess
 from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
-from pie_control.wasm.engine import TABLE_ELEMENTS
+from pie_control.wasm.engine import TABLE_ELEMENTS, room_for
 from pie_control.wiring import Wiring
 from pie_py.config.child import report
 from pie_py.config.endpoint import parse_endpoint
@@ -82,6 +82,7 @@ class _Server:
         # All parts measure by trio's clock. Its method is taken here, once: `trio.current_time`
         # would look for the running loop at every call of the hot path.
         clock = trio.lowlevel.current_clock().current_time
+        config = within_address_space(config)
         open_data_folder(config.data_folder)
         extension = load_extension(config)
         linker = Linker(make_engine(config))
@@ -212,6 +213,26 @@ class _Server:
         with trio.move_on_after(seconds):
             await ended.wait()
         log.info("stopping", ended=before - registry.live_count, killed=registry.live_count)
+
+
+def within_address_space(config: ServerConfig) -> ServerConfig:
+    """The configuration, with as many instances as the system grants address space for: some CPUs
+    and limits have less than a thousand guests reserve.
+
+    Raises:
+        MemoryError: it grants none.
+    """
+    wanted = config.max_instances + config.spare_instances
+    room = room_for(wanted)
+    if room == wanted:
+        return config
+    spare = min(config.spare_instances, room // 4)
+    log.warning(
+        "the system grants little address space, 8 GiB for a guest: fewer instances at once",
+        max_instances=room - spare,
+        configured=config.max_instances,
+    )
+    return config.model_copy(update={"max_instances": room - spare, "spare_instances": spare})
 
 
 def make_engine(config: ServerConfig) -> Engine:

@@ -52,6 +52,7 @@ from pie_control.durable.exports import ExportCalls
 from pie_control.durable.outside import OutsideCalls
 from pie_control.durable.runs import RunCalls
 from pie_control.durable.service import DurableInstances
+from pie_control.instances.goals import Goals
 from pie_control.instances.guest_memory import GuestMemory, default_bytes
 from pie_control.instances.launcher import GuestMaker, Launcher
 from pie_control.instances.ledger import Ledger
@@ -205,6 +206,7 @@ class Wiring:
             self.models.page_seconds_of,
             self.registry.end,
         )
+        self.goals = Goals(config.goals, Durations(), clock)
         self._declare_kept(config)
         recording = config.recording
         self._recorder = (
@@ -259,7 +261,7 @@ class Wiring:
     def _join_instances(self) -> None:
         """Each part with a table by instance learns of their start and their end."""
         registry = self.registry
-        registry.on_start.append(self.messaging.join)
+        registry.on_start += [self.messaging.join, self.goals.on_start]
         registry.on_drop += [
             self.executor.discard,
             self.answers.drop_instance,
@@ -267,7 +269,8 @@ class Wiring:
             self.messaging.leave,
             self.models.drop_instance,
         ]
-        registry.on_end += [self.results.on_end, self.ledger.on_end]
+        registry.on_end += [self.results.on_end, self.ledger.on_end, self.goals.on_end]
+        registry.aim = self.goals.aim
         registry.check_budget = self.ledger.check
         if self._recorder is not None:
             registry.on_end.append(self._recorder.finish)
@@ -356,6 +359,7 @@ class Wiring:
             self.results,
             self.durable,
             self.ledger,
+            self.goals,
             self.clock,
             self._clocks.monotonic_ns,
             self._clocks.date_ns() - self._clocks.monotonic_ns(),

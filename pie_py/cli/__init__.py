@@ -31,6 +31,7 @@ COMMANDS = {
     "chat": "pie_py.cli.chat:command",
     "ask": "pie_py.cli.ask:command",
     "run": "pie_py.cli.run:command",
+    "batch": "pie_py.cli.batch:command",
     "serve": "pie_py.cli.serve:command",
     "status": "pie_py.cli.kept_servers:status",
     "stop": "pie_py.cli.kept_servers:stop",

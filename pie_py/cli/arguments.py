@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -66,6 +68,40 @@ class TextCommand(PassingCommand):
     """A command whose last argument is a text, quoted or not, that may begin with `-`."""
 
     passes_options = False
+
+
+def goal_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of a launch's goal, and passes those that are given as `goal`, arguments of
+    the client's `launch`.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **options: Any) -> None:
+        given = {name: options.pop(name) for name in ("deadline", "objective", "expected_tokens")}
+        goal = {name: value for name, value in given.items() if value is not None}
+        function(*args, goal=goal, **options)
+
+    for option in (
+        click.option(
+            "--expected-tokens",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Tokens that it will generate; else the server learns them of earlier runs.",
+        ),
+        click.option(
+            "--objective",
+            type=click.Choice(["latency", "throughput"]),
+            help="It goes before your other instances, or behind them, where not all have room.",
+        ),
+        click.option(
+            "--deadline",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="SECONDS",
+            help="From now on; it goes first once they become few, and goes on when they are over.",
+        ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def with_files(args: Sequence[str]) -> list[str]:

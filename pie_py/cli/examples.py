@@ -10,6 +10,7 @@ EXAMPLES = {
     "chat": 'pie-py chat -m smollm2 --system "You answer in one sentence."',
     "ask": 'pie-py ask "What is this?" < README.md',
     "run": 'pie-py run text_completion --prompt "Once upon a time"',
+    "batch": "pie-py batch prompts.jsonl -o answers.jsonl --set max_tokens=32",
     "serve": "pie-py serve --model smollm2 --detach",
     "status": "pie-py status",
     "stop": "pie-py stop smollm2",

@@ -7,10 +7,11 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 
-from pie_py.cli.arguments import PassingCommand, TextCommand, with_files
+from pie_py.cli.arguments import PassingCommand, TextCommand, goal_options, with_files
 from pie_py.cli.connect import (
     EXIT_FAILED,
     At,
@@ -32,6 +33,7 @@ COLUMNS = {
     "generated_tokens": "TOKENS",
     "most_pages": "PAGES",
     "attached": "ATTACHED",
+    "late": "LATE",
     "args": "ARGS",
 }
 
@@ -53,12 +55,14 @@ def ps(client: sync.Client, ended: bool, all_users: bool, as_json: bool) -> None
 @server_options
 @click.option("--detach", is_flag=True, help="Print the instance's id and let it run alone.")
 @click.option("--durable", is_flag=True, help="It goes on after a crash of the server.")
+@goal_options
 def launch(
     program: str,
     args: tuple[str, ...],
     at: At,
     detach: bool,
     durable: bool,
+    goal: dict[str, Any],
 ) -> None:
     """Launch an uploaded PROGRAM, by name or content hash, and print what it answers.
 
@@ -75,7 +79,9 @@ def launch(
     async def main(interrupt: Interrupt) -> int:
         async with Client(at.endpoint, at.key) as client:
             with told_of_builds(at):
-                instance = await client.launch(program, given, detached=detach, durable=durable)
+                instance = await client.launch(
+                    program, given, detached=detach, durable=durable, **goal
+                )
             if detach:
                 print_text(instance.id)
                 return 0

@@ -34,7 +34,7 @@ COLUMNS = {"name": "NAME", "entries": "ENTRIES", "description": "WHAT IT DOES"}
     help="Language of the inferlet.",
 )
 def new(name: Path, lang: str) -> None:
-    """Make a folder NAME with an inferlet, a test of it that passes, and what editors read."""
+    """Make a folder NAME with an inferlet, tests of it that pass, and what editors read."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name.name):
         raise click.BadParameter(
             f"{name.name!r} is no name of a program: letters, digits and _", param_hint="NAME"
@@ -42,14 +42,16 @@ def new(name: Path, lang: str) -> None:
     if name.exists():
         fail(f"{name} exists already: take another name, or remove it")
     sdk = shipped_folder("js" if lang == "ts" else lang) if lang != "python" else TEMPLATES
-    for template in (TEMPLATES / "all", TEMPLATES / lang):
+    folders = ("all", "node", lang) if lang in ("js", "ts") else ("all", lang)
+    for template in (TEMPLATES / folder for folder in folders):
         for file in sorted(template.rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:
                 path = str(file.relative_to(template)).replace("dot-", ".")
                 target = name / path.replace("NAME", name.name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 text = file.read_text(encoding="utf-8").replace("NAME", name.name)
-                target.write_text(text.replace("SDK", str(sdk)), encoding="utf-8")
+                with target.open("a", encoding="utf-8") as made:  # a README has parts
+                    made.write(text.replace("SDK", str(sdk)))
     click.echo(name)
     say(f"next: cd {name} && pie-py test && pie-py run . --prompt 'Once upon a time'")
 

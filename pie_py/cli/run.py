@@ -6,15 +6,16 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pie_py.cli import kept_servers
-from pie_py.cli.arguments import PassingCommand, with_files
+from pie_py.cli.arguments import PassingCommand, goal_options, with_files
 from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import (
     EXIT_TERMINATED,
@@ -32,8 +33,10 @@ from pie_py.cli.server_config import server_config, with_adapters
 from pie_py.cli.target import Target, find_target, target_bytes
 from pie_py.cli.watch import watch_target
 from pie_py.config.temporary import TemporaryFolder
+from pie_py.testing.script import Line, replaying
 
 if TYPE_CHECKING:
+    from pie_py.config.server import ServerConfig
     from pie_py.config.server_process import Tell
 
 
@@ -51,6 +54,13 @@ if TYPE_CHECKING:
     help="Record its API calls, for `pie-py replay`; a server is started for this run.",
 )
 @click.option(
+    "--says",
+    multiple=True,
+    metavar="TEXT",
+    help="For tests: what the model says, in the place of one; a server is started for this run."
+    " Repeatable: one answer after the other, the last again.",
+)
+@click.option(
     "--keep-server",
     is_flag=True,
     envvar="PIE_PY_KEEP_SERVER",
@@ -63,6 +73,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="It goes on after a crash of the server, which must run; Ctrl-C lets it run.",
 )
+@goal_options
 @click.option("--verbose", is_flag=True, help="Show the log of a server that is started for this.")
 def command(
     target: str,
@@ -73,8 +84,10 @@ def command(
     verbose: bool,
     watch: bool,
     record: Path | None,
+    says: tuple[str, ...],
     keep_server: bool,
     durable: bool,
+    goal: dict[str, Any],
     **options: Any,
 ) -> None:
     """Run an inferlet and print what it answers.
@@ -86,16 +99,18 @@ def command(
 
     A running server is used, unless a model or other server option is given; then one that
     `--keep-server` has left running with the same ones is (`pie-py status` lists them). If there
-    is none, or with --record or --verbose, one is started for this run alone. What the inferlet
-    prints or logs goes to standard error. Lines of standard input are messages to it, once it waits
-    for one, and an empty one is the end. Ctrl-C cancels the inferlet.
+    is none, or with --record, --says or --verbose, one is started for this run alone. What the
+    inferlet prints or logs goes to standard error. Lines of standard input are messages to it, once
+    it waits for one, and an empty one is the end. Ctrl-C cancels the inferlet.
     """
     found = find_target(target, entry)
     if watch and found is None:
         raise click.UsageError(f"--watch wants files, and {target} is none")
     if watch and record is not None:
         raise click.UsageError("--record is of one run, and --watch makes many")
-    reached = use_running(at.endpoint, {**options, "record": record})
+    if says and (options["models"] or options["on_demand"]):
+        raise click.UsageError("--says is what a model says in a test: it takes no --model")
+    reached = use_running(at.endpoint, {**options, "record": record, "says": says})
     if durable and not reached:
         raise click.UsageError(
             "--durable wants a server that runs, and starts again: `pie-py serve`, without options"
@@ -104,13 +119,15 @@ def command(
     with ExitStack() as stack:
         wait: Callable[[Tell], str] | None = None  # for a server that starts
         if not reached:
-            alone = verbose or record is not None
+            alone = verbose or record is not None or bool(says)
             kept = None if alone else kept_servers.server_key(options)
             at = At(None if kept is None else kept_servers.find(kept))
             if at.endpoint is None:
                 folder = None if record is None else stack.enter_context(_recording(record))
                 config = server_config(endpoint=None, record=folder, **options)
-                if found is not None:
+                if says:
+                    config = _scripted(config, stack.enter_context(TemporaryFolder()), says)
+                elif found is not None:
                     config = with_adapters(config, found.adapters)
                 check_at_once(config, http=False)
                 pull_those_of(config.models)
@@ -133,14 +150,28 @@ def command(
             if watch and found is not None:
                 given = ["--entry", entry] if entry else []
                 given += ["--no-log"] if no_log else []
+                for name, value in goal.items():
+                    given += [f"--{name.replace('_', '-')}", str(value)]
                 status = watch_target(found, at, [*given, target, "--", *args])
             else:
                 if found is not None and wait is None:
                     prepare_at(at, found.kind)
                 status = run_program(
-                    at, target, program, with_files(args), logs=not no_log, durable=durable
+                    *(at, target, program, with_files(args)),
+                    logs=not no_log,
+                    durable=durable,
+                    goal=goal,
                 )
     sys.exit(status)
+
+
+def _scripted(config: ServerConfig, folder: Path, says: Sequence[str]) -> ServerConfig:
+    """The configuration of a server whose model says these texts, and that keeps nothing."""
+    from pie_py.config.model import ModelConfig
+
+    settings = replaying(folder, [Line(text) for text in says])
+    models = tuple(ModelConfig(**model) for model in settings["models"])
+    return config.model_copy(update={**settings, "models": models, "data_folder": folder / "data"})
 
 
 @contextmanager
@@ -183,6 +214,7 @@ def run_program(
     logs: bool = True,
     blobs: Sequence[bytes] | None = None,
     durable: bool = False,
+    goal: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
     """Uploads a program, bytes and name, if there is one, or runs that of a name; shows what it
     sends, and what it logs if `logs`; its exit status.
@@ -198,7 +230,7 @@ def run_program(
             with told_of_builds(at):
                 if program is not None:
                     launched = await client.upload(program[0], name=program[1])
-                instance = await client.launch(launched, args, durable=durable)
+                instance = await client.launch(launched, args, durable=durable, **goal)
             with suppress(ClientError):  # it has ended: its result says why
                 for blob in blobs or ():
                     await instance.send(blob)

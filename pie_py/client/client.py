@@ -24,7 +24,9 @@ from pie_py.client.functions import Function, answer
 from pie_py.client.handshake import encrypts
 from pie_py.client.instance import Instance, branch, read_log
 from pie_py.client.local import local_endpoint
-from pie_py.client.remote.call import Call, Remote, Sender, end, map_calls
+from pie_py.client.remote.call import Call, Remote, Sender, end
+from pie_py.client.remote.reach import Reach
+from pie_py.client.remote.several import map_calls
 from pie_py.client.routes import Redirected, Route
 from pie_py.client.stream import WINDOW, Stream
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
@@ -464,6 +466,9 @@ class Client:
         durable: bool = False,
         keep_newest: bool = False,
         tag: str = "",
+        deadline: float | None = None,
+        objective: methods.Objective | None = None,
+        expected_tokens: int | None = None,
     ) -> Instance:
         """Starts an instance of an uploaded program, by name or content hash, and reads from it.
 
@@ -471,6 +476,12 @@ class Client:
         attaches; its `Instance` here only sends, kills and so on. With `keep_newest` what is over
         the limit drops the oldest, which else holds the instance up until it is read; a durable
         one drops nothing. `tag` is a name in the ledger (`usage`), of its children, too.
+
+        Where not all instances of its user have room, those go first that have least to generate,
+        as far as that is known; `expected_tokens` says how much this one has. With `objective` it
+        goes before them ("latency"), or behind ("throughput"), and before all once the time to its
+        `deadline`, so many seconds from now, is short; one that is late goes on. So do its
+        children (docs/scheduling.md).
 
         In a cluster it starts on the node of `near`, an instance's id or the name of an export of
         yours, while there is room; else on the best one, which is where prompts that began as
@@ -487,9 +498,11 @@ class Client:
                 `unsupported` if it is to be durable in one without a database.
         """
 
+        goal = methods.Goal(deadline, objective, expected_tokens)
+
         async def start(connection: Connection, program: str) -> Instance:
             return await self._launch_at(
-                connection, program, args, detached, durable, keep_newest, tag
+                connection, program, args, detached, durable, keep_newest, tag, goal
             )
 
         return await self._route.launch(program, near, prompt, start, durable=durable)
@@ -503,6 +516,7 @@ class Client:
         durable: bool,
         keep_newest: bool,
         tag: str,
+        goal: methods.Goal,
     ) -> Instance:
         session = connection.session
 
@@ -532,6 +546,7 @@ class Client:
             durable=durable,
             keep_newest=keep_newest,
             tag=tag,
+            goal=goal,
         )
         return instance
 
@@ -673,16 +688,20 @@ class Client:
         function: Callable[..., Any],
         /,
         *inputs: Iterable[Any],
-        at_once: int = 32,
+        at_once: int = 64,
         return_exceptions: bool = False,
         progress: bool | None = None,
     ) -> list[Any]:
         """Runs a function for each input, many at once; results come in the inputs' order.
 
+        An inferlet gets several inputs: at once, if the function is asynchronous, and one after the
+        other. Those that begin alike go together. If one of them ends its inferlet, the others run
+        again in another one.
+
         Args:
             function: as in `run`.
             inputs: one iterable for each of its parameters, as in Python's `map`.
-            at_once: most inferlets alive at a time.
+            at_once: most inputs under way at a time.
             return_exceptions: what a call raises is its result; else the first one ends the others
                 and is raised.
             progress: a bar on standard error; by default if that is a terminal.
@@ -710,14 +729,14 @@ class Client:
         async with await client.create(Agent, "Ada") as agent:
             print(await agent.ask("How are you?"))
         """
-        sender = await Sender.of(self, kind)
-        instance = await sender.begin(args, options)
+        reach = await anyio.to_thread.run_sync(Reach, kind)
+        instance = await Sender(self, reach).begin(args, options)
         try:
-            await Call(instance, sender.reach).result()
+            await Call(instance, reach).result()
         except BaseException:
             await end(instance)
             raise
-        return Remote(instance, sender.reach)
+        return Remote(instance, reach)
 
     @property
     def is_alive(self) -> bool:

@@ -94,6 +94,11 @@ class Instance:
         """True if the instance is known to have ended."""
         return self._stream.ended is not None
 
+    @property
+    def has_message(self) -> bool:
+        """True if `receive` does not wait."""
+        return len(self._stream) > 0
+
     # Acting
 
     async def send(self, message: str | bytes) -> None:
@@ -223,3 +228,9 @@ class Launcher(Protocol):
 
     async def launch(self, program: str, args: Sequence[str]) -> Instance:
         """Starts an instance of it."""
+
+    async def inspect(self, instance_id: str) -> dict[str, Any]:
+        """The facts about an instance."""
+
+    async def server_info(self) -> dict[str, Any]:
+        """The facts about the server."""

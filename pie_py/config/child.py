@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import resource
@@ -17,6 +16,8 @@ import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from pie_py.config.platform import c_function
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
@@ -96,8 +97,8 @@ def exit_with_parent(seconds: float = 0.0, number: int = signal.SIGKILL) -> None
     A process that was stopped is continued by the kernel when its parent dies, so that it ends,
     too.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
+    if (prctl := c_function("prctl")) is not None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
 
     def watch() -> None:
         poll = select.poll()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -71,6 +72,15 @@ class Budget(Section):
     page_seconds: PositiveFloat | None = None  # of KV pages on the device, shared ones of each
     cpu_seconds: PositiveFloat | None = None  # of guests
     tool_seconds: PositiveFloat | None = None  # of calls outside, each of several at once
+
+
+class ProgramGoal(Section):
+    """When instances of one program go before others of their user, where a launch does not say."""
+
+    deadline: PositiveFloat | None = None  # seconds from the launch
+    # "latency" goes before those without one, "throughput" behind them.
+    objective: Literal["latency", "throughput"] | None = None
+    expected_tokens: PositiveInt | None = None  # that one generates; else it is learned
 
 
 class Quotas:

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from pie_py.config.platform import PROC
+
 _UNLIMITED = 1 << 60  # version 1 says so by a number near 2**63
-_PROC = Path("/proc/self")
+_PROC = PROC / "self"
 
 
 class _Version(NamedTuple):

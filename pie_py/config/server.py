@@ -24,7 +24,7 @@ from pie_py.config import kept_files
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, parse_endpoint
 from pie_py.config.gateway import GatewayConfig, TelemetryConfig
 from pie_py.config.http import HttpConfig
-from pie_py.config.limits import Budget, Limits, Quota
+from pie_py.config.limits import Budget, Limits, ProgramGoal, Quota
 from pie_py.config.logs import LogConfig
 from pie_py.config.mcp import McpConfig
 from pie_py.config.model import ModelConfig
@@ -74,6 +74,7 @@ class ServerConfig(BaseSettings):
     quota: Quota = Quota()  # of each user with a key
     quotas: dict[str, Quota] = {}  # of single users instead, by their names
     budgets: dict[str, Budget] = {}  # of programs, by their names
+    goals: dict[str, ProgramGoal] = {}  # of programs, by their names
     scheduler: SchedulerConfig = SchedulerConfig()
     interception: InterceptionConfig = InterceptionConfig()
     prefix_cache: PrefixCacheConfig = PrefixCacheConfig()

@@ -11,8 +11,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,7 +57,7 @@ class Pie:
     """
 
     def __init__(self, server: _Server, test: pytest.FixtureRequest, *, scripted: bool) -> None:
-        from pie_py.testing.script import ScriptFile
+        from pie_py.testing.script import SCRIPT, ScriptFile
 
         self.client = server.client
         self.folder = test.path.parent
@@ -67,7 +65,7 @@ class Pie:
         self._records = server.folder / RECORDS
         self._script: ScriptFile | None = None
         if scripted:
-            self._script = ScriptFile(server.folder / "model" / "script.json")
+            self._script = ScriptFile(server.folder / "model" / SCRIPT)
             self._script.write([])
         self._lines: list[Line] = []
 
@@ -184,19 +182,10 @@ def _serving(prepare: Callable[[Path], dict[str, Any]]) -> Iterator[_Server]:
             yield _Server(client, folder)
 
 
-def replaying(folder: Path) -> dict[str, Any]:
-    """Settings of a server without a model, with the tokenizer of the embedded one."""
-    spec = importlib.util.find_spec("pie_inference")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    embedded = Path(spec.submodule_search_locations[0], "embedded", "pie-tiny")
-    shutil.copytree(embedded, folder / "model", ignore=shutil.ignore_patterns("*.safetensors"))
-    model = {"source": str(folder / "model"), "name": "replay"}
-    return {"models": [model], "worker_module": "pie_py.testing.replaying_worker"}
-
-
 @pytest.fixture(scope="session")
 def _replaying_server() -> Iterator[_Server]:
+    from pie_py.testing.script import replaying
+
     with _serving(replaying) as made:
         yield made
 

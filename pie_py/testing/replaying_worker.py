@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from pie_py.config.child import exit_with_parent
 from pie_py.config.model import ModelConfig
-from pie_py.testing.script import ScriptFile, next_token
+from pie_py.testing.script import SCRIPT, ScriptFile, next_token
 from pie_py.wire.device_programs import packed_states
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
@@ -51,7 +51,6 @@ from pie_py.wire.plan import (
 )
 from pie_py.wire.steps import steps_of
 
-SCRIPT = "script.json"  # beside the tokenizer, in the model's folder
 TRAITS = ["allocate", "forward", "input-text", "tokenize", "output-text", "sample", "grammar"]
 KV_PAGES, EMBEDS, HOST_PAGES = 4096, 65536, 256
 SURE = 0.9  # probability of the token that the script says

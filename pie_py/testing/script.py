@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+SCRIPT = "script.json"  # beside the tokenizer, in the model's folder
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,20 @@ class ScriptFile:
             )
             self._read_ns = changed
         return self._lines
+
+
+def replaying(folder: Path, lines: Sequence[Line] = ()) -> dict[str, Any]:
+    """Settings of a server whose model says these lines, with the tokenizer of the embedded one; it
+    reads them in the folder.
+    """
+    spec = importlib.util.find_spec("pie_inference")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    embedded = Path(spec.submodule_search_locations[0], "embedded", "pie-tiny")
+    shutil.copytree(embedded, folder / "model", ignore=shutil.ignore_patterns("*.safetensors"))
+    ScriptFile(folder / "model" / SCRIPT).write(lines)
+    model = {"source": str(folder / "model"), "name": "replay"}
+    return {"models": [model], "worker_module": "pie_py.testing.replaying_worker"}
 
 
 def next_token(context: Sequence[int], answers: Sequence[Sequence[int]], stop: int) -> int:

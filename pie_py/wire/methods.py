@@ -14,7 +14,17 @@ from __future__ import annotations
 import re
 from functools import cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 
@@ -50,6 +60,8 @@ if TYPE_CHECKING:
     Unread: TypeAlias = str | bytes | msgspec.Raw
 else:
     Unread = msgspec.Raw
+
+Objective: TypeAlias = Literal["latency", "throughput"]
 
 DEFAULT_WINDOW = 256  # items of a stream that are sent and not acknowledged
 
@@ -215,6 +227,14 @@ class UnregisterMcp(Method[None]):
 # Of a server; in a cluster the node answers them that has the instance.
 
 
+class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What decides when an instance goes before others of its user, where not all have room."""
+
+    deadline: Annotated[float, msgspec.Meta(gt=0)] | None = None  # seconds from its launch on
+    objective: Objective | None = None
+    expected_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None  # that it will generate
+
+
 class Launch(Method[Facts]):
     """`instance`, `program`, `hash`."""
 
@@ -226,6 +246,7 @@ class Launch(Method[Facts]):
     # Messages that no client reads give way to newer ones; else a full mailbox holds it up.
     keep_newest: bool = False
     tag: Annotated[str, msgspec.Meta(max_length=64)] = ""  # in the ledger
+    goal: Goal = Goal()  # `deadline`, `objective`, `expected_tokens`
 
 
 class OfInstance(Method[Value], Generic[Value]):

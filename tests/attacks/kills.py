@@ -21,7 +21,7 @@ import psutil
 from attacks import load
 from support.servers import Server
 
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 
 CLIENT, WORKER, CONTROL = "client", "worker", "control"
 WEIGHTS = {CLIENT: 5, WORKER: 3, CONTROL: 2}

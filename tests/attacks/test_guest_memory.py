@@ -17,7 +17,7 @@ from pie_py.client.errors import InferletFailed
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.limits import Quota, Quotas
 from pie_py.config.server import ServerConfig
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 
 MIB = 1 << 20
 FILLS = """

@@ -16,7 +16,7 @@ from pie_control.instances.result_store import ResultStore
 from pie_py.client.errors import InferletFailed, RpcError
 from pie_py.config.kept_files import BLOCK
 from pie_py.config.server import ServerConfig
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 
 ROOT = Path(__file__).parents[2]
 DAY = 86400.0

@@ -16,7 +16,7 @@ from support.servers import Server
 from pie_py.client.errors import InferletFailed, RpcError
 from pie_py.client.sync import Client
 from pie_py.config.keys import KeyStore, api_key
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 
 TOKEN = "t0ken-that-nobody-else-knows"
 FETCHES = f"""

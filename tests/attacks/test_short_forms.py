@@ -14,7 +14,7 @@ from attacks.place import MALLORY, VICTIM, place
 from attacks.table import undergo
 from support.servers import Server
 
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -9,7 +9,7 @@ import pytest
 from support.servers import Server
 
 from pie_py.client.errors import RpcError
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 
 WAITS = """
 from inferlet import session

@@ -23,7 +23,7 @@ from support.servers import Server
 from support.traps import set_traps, trapped
 
 from pie_py.cli import main
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {

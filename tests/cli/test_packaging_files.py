@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "packaging"

@@ -25,9 +25,7 @@ from support.travelling import Account, City, Colour, Leaver, Point, Refused
 from pie_py.client import CannotTravel, Client, InferletFailed, inferlet, sync
 from pie_py.client.remote.reach import Reach, _is_pure
 from pie_py.client.remote.values import dumps, loads
-from pie_py.testing.plugin import replaying
-from pie_py.testing.replaying_worker import SCRIPT
-from pie_py.testing.script import Line, ScriptFile
+from pie_py.testing.script import SCRIPT, Line, ScriptFile, replaying
 
 BROKEN = np.zeros(2)
 CLIENT = sync.Client()

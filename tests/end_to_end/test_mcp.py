@@ -20,7 +20,7 @@ from support.servers import Server
 from pie_py.cli import main
 from pie_py.client.errors import InferletFailed, RpcError
 from pie_py.client.sync import Client
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -19,7 +19,7 @@ from pie_control.replaying.run import replay as run_again
 from pie_py.client import InferletFailed
 from pie_py.config.server import ServerConfig
 from pie_py.config.shipped_files import shipped_folder
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 from pie_py.wire.record import BadRecord, read_record
 
 PROGRAM = """\

@@ -12,7 +12,7 @@ from support.control_programs import LANGUAGES, upload
 from support.servers import Server
 
 from pie_py.client.sync import Client
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from pie_gateway.app import make_app
 from pie_gateway.http.limits import Bucket
 from pie_py.config.keys import KeyStore, api_key, find_user
 from pie_py.config.server import ServerConfig
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 
 CHAT = "/v1/chat/completions"
 HI = {"model": "pie-tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}

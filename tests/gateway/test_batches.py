@@ -13,6 +13,7 @@ import pytest
 from support.gateways import Gateway
 from support.servers import Server
 
+from pie_gateway.batches.running import AT_ONCE, _read
 from pie_gateway.batches.store import Store, StoredFile
 from pie_gateway.problems import Problem
 from pie_py.config.kept_files import BLOCK, bytes_on_disk, folder_of
@@ -163,6 +164,36 @@ def test_the_files_of_a_user_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     assert taken() == [0, 0]
 
 
+def test_so_many_requests_of_all_batches_run_at_once(server: Server) -> None:
+    long = [line(f"{i}", ignore_eos=True, max_tokens=300) for i in range(100)]
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as name,
+        Gateway(server, Path(name)) as gateway,
+        server.client() as control,
+    ):
+        client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
+        file = upload(client, *long)
+        both = [start(client, file), start(client, file)]
+        until, most = time.monotonic() + 60, 0
+        while most < AT_ONCE:
+            assert time.monotonic() < until, most
+            running = [each["program"] for each in control.instances()]
+            most = max(most, running.count("gateway-chat"))
+        assert most == AT_ONCE
+        for each in both:
+            client.batches.cancel(each.id)
+            ended(client, each)
+
+
+def test_requests_that_begin_alike_go_together(tmp_path: Path) -> None:
+    prompts = ["b 1", "a 1", "b 2", "a 2"]
+    lines = [line(f"{i}", "/v1/completions", prompt=text) for i, text in enumerate(prompts)]
+    path = tmp_path / "in"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    found, wrong = _read(path, "/v1/completions")
+    assert ([each.custom_id for each in found], wrong) == (["1", "3", "0", "2"], [])
+
+
 def test_batches_of_one_user_stop_no_others() -> None:
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
         folder = Path(name)
@@ -196,7 +227,9 @@ def test_a_batch_is_given_up_or_left_by_its_server(server: Server) -> None:
             assert client.batches.cancel(given_up.id).status == "cancelling"
             given_up = ended(client, given_up)
             assert given_up.status == "cancelled"
-            assert given_up.request_counts.completed < 400
+            done = given_up.request_counts.completed
+            assert done < 400
+            assert not done or len(results(client, given_up.output_file_id)) == done
             with pytest.raises(openai.ConflictError):
                 client.batches.cancel(given_up.id)
             live: Any = client.completions.create(model="pie-tiny", prompt="x", max_tokens=2)

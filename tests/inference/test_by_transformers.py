@@ -24,6 +24,7 @@ from pie_inference.errors import LoadError
 from pie_inference.loading.check import check
 from pie_inference.models import registry
 from pie_inference.models.by_transformers.network import ByTransformers
+from pie_inference.models.by_transformers.products import Ours
 
 # Learned positions, none, slopes; latents; windows that slide and stand; experts; soft caps; layers
 # of several widths; embeddings for each layer; sinks; logits that are scaled; convolutions; states.
@@ -53,6 +54,7 @@ KINDS = (
     "Exaone4ForCausalLM",
     "ApertusForCausalLM",
     "Dots1ForCausalLM",
+    "LongcatFlashForCausalLM",
 )
 
 
@@ -105,6 +107,17 @@ def test_log_probabilities(name: str, tmp_path: Path) -> None:
         assert_close(beside.log_softmax(-1), other[c:d])
     (found,) = rig.forward(Step(one, first[44:]))  # a row alone
     assert_close(found.log_softmax(-1), wanted[44:])
+
+
+def test_a_weight_that_is_elsewhere_is_multiplied_by_no_one() -> None:
+    """PyTorch takes one without numbers in a product, and gives what is in memory."""
+    layer = Ours(torch.nn.Linear(8, 4), None)
+    assert layer.weight.dtype == torch.float32
+    assert layer.weight.shape == (4, 8)
+    with pytest.raises(LoadError, match="reads the weight of a linear layer by itself"):
+        torch.nn.functional.linear(torch.ones(1, 8), layer.weight)
+    with pytest.raises(LoadError, match="reads the weight of a linear layer by itself"):
+        layer.weight.float()
 
 
 @pytest.mark.parametrize("name", ["Lfm2ForCausalLM", "NemotronHForCausalLM"])

@@ -40,6 +40,7 @@ from pie_inference.layers.variants import (
     VARIANTS,
     best_variant,
     compile_library,
+    flags_for,
     variant_flags,
 )
 from pie_inference.models.fused_steps import MOST_INPUTS, FusedSteps
@@ -286,6 +287,16 @@ def test_a_cpu_without_what_the_variants_need(
     folder = other_cache / "native"
     assert [file.suffix for file in folder.iterdir()] == [".so"]
     assert not folder.stat().st_mode & 0o077
+
+
+def test_clang_is_asked_in_its_own_words(tmp_path: Path) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\necho Apple clang version 17.0.0\n")
+    compiler.chmod(0o755)
+    flags = flags_for(str(compiler), FLAGS)
+    assert flags[flags.index("-fopenmp") - 1] == "-Xclang"
+    assert "-fno-tree-pre" not in flags
+    assert flags_for("gcc", FLAGS) == FLAGS
 
 
 @pytest.mark.nightly

@@ -15,7 +15,7 @@ import platformdirs
 import pytest
 import torch
 from inference.test_quantized import plain_copy
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from support.families import WINDOW, YARN, make_family
 from support.gguf_files import Kind, write_gguf
 from support.model_rig import Rig, Step, assert_close, expected_logits
@@ -88,6 +88,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"query_pre_attn_scalar": 32},
         {"sliding_window": WINDOW, "sliding_window_pattern": 2},
     ),
+    "gemma4": ("gemma4", {}, {}),
+    "gemma4-moe": ("gemma4", {}, {}),
     "phi3": ("phi3", {}, {"sliding_window": WINDOW}),
     "phi": ("phi2", {}, {}),
     "cohere": ("command-r", {}, {"logit_scale": 0.5}),
@@ -163,9 +165,19 @@ def test_a_damaged_folder_is_made_anew(name: str, damage: str, tmp_path: Path) -
 @torch.inference_mode()
 def test_logits_are_those_of_the_checkpoint(family: str, tmp_path: Path) -> None:
     architecture, options, more = FAMILIES[family]
-    folder = make_family(tmp_path / "model", family, **options)
+    folder = with_scales(make_family(tmp_path / "model", family, **options))
     file = write_gguf(folder, architecture, **more)
     assert_close(logits(Rig(file)), expected_logits(folder, TOKENS))
+
+
+def with_scales(folder: Path) -> Path:
+    """Gemma 4's checkpoint, with factors that are not 1, as new ones all are."""
+    tensors = load_file(folder / "model.safetensors")
+    for name, tensor in tensors.items():
+        if name.endswith(("scale", "layer_scalar")):
+            tensor.uniform_(0.5, 2.0)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return folder
 
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen3-moe"])

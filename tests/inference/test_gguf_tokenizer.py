@@ -13,6 +13,7 @@ from support.checkpoints import small_tokenizer
 from tokenizers import Regex, Tokenizer
 from tokenizers.decoders import ByteLevel
 from tokenizers.pre_tokenizers import Split
+from transformers import GemmaTokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
@@ -79,6 +80,36 @@ def test_byte_level_tokens_are_those_of_the_checkpoint() -> None:
         ids = tokenizer.encode(text).ids
         assert ids == reference.encode(text, add_special_tokens=False).ids
         assert tokenizer.decode(ids, skip_special_tokens=False) == text
+
+
+def test_gemma_4_has_merges_of_characters() -> None:
+    merges = ["\n \n", "▁ ▁", "▁▁ ▁▁", "▁ f", "o x", "▁f ox", "T h", "Th e", "1 1", "日 本"]
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<turn|>"]
+    octets = [f"<0x{octet:02X}>" for octet in range(256)]
+    letters = sorted(set("".join(merges)) - {" "})
+    joined = [merge.replace(" ", "") for merge in merges]
+    texts = list(dict.fromkeys([*special, *octets, *letters, *joined]))
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    reference = GemmaTokenizer({text: i for i, text in enumerate(texts)}, pairs)
+    reference.add_special_tokens({"additional_special_tokens": ["<turn|>"]})
+    count = len(special)
+    metadata = {
+        "general.architecture": "gemma4",
+        "tokenizer.ggml.model": "gemma4",
+        "tokenizer.ggml.tokens": texts,
+        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.token_type": [3] * count + [6] * 256 + [1] * (len(texts) - count - 256),
+        "tokenizer.ggml.add_space_prefix": False,
+        "tokenizer.ggml.eos_token_id": 1,
+        "tokenizer.ggml.bos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 3,
+    }
+    tokenizer = made(metadata)
+    for text in [*TEXTS, "The  fox\n\n\n11日本<turn|>"]:
+        ids = tokenizer.encode(text).ids
+        assert ids == [2, *reference.encode(text, add_special_tokens=False)]
+        assert tokenizer.decode(ids[1:], skip_special_tokens=False) == text
+    assert GgufTokenizer(metadata, "model.gguf").ends == [1, texts.index("<turn|>")]
 
 
 MERGES = ["Ċ Ċ", "Ġ Ġ", "ĠĠ ĠĠ", "1 1", "Ġ 1", "a b", "Ġ ab", "e Ì", "eÌ ģ", "Ã ©"]

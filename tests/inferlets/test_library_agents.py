@@ -6,7 +6,6 @@ import json
 import uuid
 
 import pytest
-from support import reference
 from support.library import LIBRARY, Library
 from support.rust_components import rust_component
 
@@ -208,24 +207,3 @@ def test_an_order_waits_for_a_person(library: Library) -> None:
     again = library.run("approval_agent", question=question, answer="no")
     assert (again["order"], again["plan"]) == (found["order"] + 1, found["plan"])
     assert again["words"] != found["words"]
-
-
-def test_choices_are_scored_as_transformers_scores_them(library: Library) -> None:
-    items = [
-        {"question": "The quick", "choices": [" brown fox", " dog"], "answer": 0},
-        {"question": "Once upon", "choices": [" a time", " a"], "answer": 1},
-    ]
-    instance = library.launch("evaluation", (), items=json.dumps(items), model_name="test")
-    told = [json.loads(str(line)) for line in instance]
-    right = 0
-    for item in told:
-        totals = []
-        for choice in item["choices"]:
-            tokens, total = library.encode(item["question"]), 0.0
-            for token in library.encode(choice):
-                total += reference.probabilities(library.checkpoint, tokens)[token].log().item()
-                tokens.append(token)
-            totals.append(total)
-        assert item["logs"] == pytest.approx(totals, abs=1e-3)
-        right += totals.index(max(totals)) == item["answer"]
-    assert json.loads(instance.result())["accuracy"] == right / 2

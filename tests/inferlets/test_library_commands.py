@@ -16,7 +16,7 @@ from support.rust_components import rust_component
 from support.shown_blocks import Block, blocks, pages
 
 PLACE = "http://127.0.0.1:8000"  # of tools, in the READMEs
-ITEMS = '[{"question": "Once upon a", "choices": [" time", " flag"], "answer": 0}]'
+ITEMS = '{"question": "Once upon a", "choices": ["time", "flag"], "answer": 0}\n'
 
 
 @pytest.fixture
@@ -25,7 +25,8 @@ def reader(library: Library, tmp_path: Path) -> Iterator[Reader]:
     with tempfile.TemporaryDirectory(prefix="pie-") as short:
         environment = {"PIE_PY_KEEP_SERVER": "1", "TMPDIR": short}
         reader = Reader(tmp_path, PIE_PY_ENDPOINT=library.endpoint, **environment)
-        reader.writes("items.json", ITEMS)
+        reader.writes("items.jsonl", ITEMS)
+        reader.writes("prompts.jsonl", '{"prompt": "Once upon a"}\n')
         reader.writes("person.json", PERSON)
         reader.writes("README.md", "Thessel is a country.\n")
         try:

@@ -64,7 +64,11 @@ PROGRAMS: list[tuple[str, list[str], Check | str]] = [
         ["--request", "Please paint it green."],
         lambda f: f["call"]["arguments"] == {"colour": "green"},
     ),
-    ("evaluation", [], lambda found: found["accuracy"] >= 0.5),
+    (
+        "evaluation",
+        ["--question", "The colour of coal is", "--choices", "black.", "green."],
+        lambda found: found["acc"] == 1,
+    ),
     (
         "grammar_aligned_decoding",
         ["--samples", "4"],

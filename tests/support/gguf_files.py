@@ -29,6 +29,7 @@ def write_gguf(folder: Path, architecture: str, kind: Any = Kind.F32, **more: An
             `pre`, how texts are split, and `tensors`, further ones by name.
     """
     config = json.loads((folder / "config.json").read_text())
+    config |= config.get("text_config", {})
     file = folder.parent / f"{folder.name}.gguf"
     writer = gguf.GGUFWriter(file, architecture)
     writer.add_name("test")
@@ -40,7 +41,7 @@ def write_gguf(folder: Path, architecture: str, kind: Any = Kind.F32, **more: An
     _write_tokenizer(writer, folder, config, pre)
     names = gguf.get_tensor_name_map(_ARCHITECTURES[architecture], 8)
     for name, tensor in _converted(folder, architecture, config):
-        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        stored = names.get_name(name, try_suffixes=(".weight", ".bias", ".scale"))
         assert stored is not None, name
         tensors[stored] = tensor.float().numpy()
     for name, data in tensors.items():
@@ -60,8 +61,11 @@ def _write_sizes(writer: Any, config: dict[str, Any]) -> None:
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
+    if config["model_type"] == "gemma4_text":
+        _write_gemma4(writer, config)
+        return
+    writer.add_feed_forward_length(config["intermediate_size"])
     if rank := config.get("kv_lora_rank"):
         _write_latents(writer, config, rank)
     else:
@@ -81,6 +85,8 @@ def _write_sizes(writer: Any, config: dict[str, Any]) -> None:
     rope = config["rope_parameters"]
     rope = rope.get("full_attention", rope)
     writer.add_rope_freq_base(rope["rope_theta"])
+    if sections := rope.get("mrope_section"):
+        writer.add_rope_dimension_sections([*sections, 0])
     if (turning := rope.get("partial_rotary_factor")) is not None:
         writer.add_rope_dimension_count(int(turning * head_dim))
     if rope["rope_type"] in ("linear", "yarn"):
@@ -88,6 +94,41 @@ def _write_sizes(writer: Any, config: dict[str, Any]) -> None:
         writer.add_rope_scaling_factor(rope["factor"])
     if "original_max_position_embeddings" in rope:
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+
+
+def _write_gemma4(writer: Any, config: dict[str, Any]) -> None:
+    """What differs among its layers."""
+    slides = [kind == "sliding_attention" for kind in config["layer_types"]]
+    own = config["per_layer_config"]
+    full = own[str(slides.index(False))]
+    heads = config["num_key_value_heads"]
+    in_full = full.get("num_key_value_heads", heads)
+    writer.add_head_count_kv([heads if each else in_full for each in slides])
+    writer.add_sliding_window_pattern(slides)
+    writer.add_sliding_window(config["sliding_window"])
+    for add, dim in (("", full["head_dim"]), ("_swa", config["head_dim"])):
+        for what in ("key_length", "value_length", "rope_dimension_count"):
+            getattr(writer, f"add_{what}{add}")(dim)
+    shared = config["num_kv_shared_layers"]
+    writer.add_shared_kv_layers(shared)
+    wide = [i >= len(slides) - shared and config["use_double_wide_mlp"] for i in range(len(slides))]
+    writer.add_feed_forward_length([config["intermediate_size"] * (1 + each) for each in wide])
+    writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    ropes = config["rope_parameters"]
+    writer.add_rope_freq_base(ropes["full_attention"]["rope_theta"])
+    writer.add_rope_freq_base_swa(ropes["sliding_attention"]["rope_theta"])
+    pairs = full["head_dim"] // 2
+    turning = int(ropes["full_attention"]["partial_rotary_factor"] * pairs)
+    writer.add_tensor(
+        "rope_freqs.weight", np.array([1.0] * turning + [1e30] * (pairs - turning), "f")
+    )
+    if config["final_logit_softcapping"]:
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    if config["enable_moe_block"]:
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_used_count(config["top_k_experts"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
 
 
 def _write_latents(writer: Any, config: dict[str, Any], rank: int) -> None:
@@ -110,8 +151,10 @@ def _write_latents(writer: Any, config: dict[str, Any], rank: int) -> None:
 
 def _write_tokenizer(writer: Any, folder: Path, config: dict[str, Any], pre: str | None) -> None:
     described = json.loads((folder / "tokenizer.json").read_text())
-    tokens = sorted(described["model"]["vocab"].items(), key=lambda item: item[1])
-    special = {token["id"] for token in described["added_tokens"]}
+    added = {token["content"]: token["id"] for token in described["added_tokens"]}
+    vocab = described["model"]["vocab"] | added
+    tokens = sorted(vocab.items(), key=lambda item: item[1])
+    special = set(added.values())
     writer.add_tokenizer_model("gpt2")
     if pre is not None:
         writer.add_tokenizer_pre(pre)
@@ -129,12 +172,19 @@ def _converted(
     """Tensors as the file has them, by names that its library's table knows."""
     experts: dict[str, list[torch.Tensor]] = {}
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
-    tensors = load_file(folder / "model.safetensors")
+    stored = load_file(folder / "model.safetensors")
+    tensors = {
+        name.replace("language_model.", ""): tensor
+        for name, tensor in stored.items()
+        if ".visual." not in name
+    }
     if "linear_num_value_heads" in config:
         tensors = dict(_of_delta_nets(tensors, architecture, config))
     for name, tensor in tensors.items():
         module = name.split(".")[-2]
-        if head := re.fullmatch(r"(.*\.[qk]_layernorm)\.norms\.\d+(\.weight)", name):
+        if architecture == "gemma4":
+            yield _of_gemma4(name), tensor
+        elif head := re.fullmatch(r"(.*\.[qk]_layernorm)\.norms\.\d+(\.weight)", name):
             experts.setdefault(head[1] + head[2], []).append(tensor)
         elif architecture.startswith("gemma") and name.endswith("norm.weight"):
             yield name, tensor + 1
@@ -170,6 +220,12 @@ def _converted(
         if "block_sparse_moe" in name:  # Mixtral's have other names in the table
             name = name.removeprefix("model.").replace("block_sparse_moe", "feed_forward")
         yield name, torch.stack(of_layer)
+
+
+def _of_gemma4(name: str) -> str:
+    name = name.replace("router.scale", "router.proj.scale")
+    name = name.replace("router.per_expert_scale", "experts.down_proj.scale")
+    return name if name.endswith((".weight", ".scale")) else f"{name}.weight"
 
 
 def _of_delta_nets(
@@ -210,3 +266,62 @@ def _of_delta_nets(
             yield name, tiled(tensor)
         else:
             yield name, tensor
+
+
+def write_projector(folder: Path, kind: Any = Kind.F32, name: str = "mmproj-test") -> Path:
+    """Writes the vision tower of a checkpoint of Qwen 3 VL as a projector file beside its folder,
+    its matrices quantized.
+    """
+    vision = json.loads((folder / "config.json").read_text())["vision_config"]
+    steps = json.loads((folder / "preprocessor_config.json").read_text())
+    deep: list[int] = vision["deepstack_visual_indexes"]
+    file = folder.parent / f"{name}.gguf"
+    writer = gguf.GGUFWriter(file, "clip")
+    writer.add_clip_has_vision_encoder(True)
+    writer.add_clip_projector_type(gguf.VisionProjectorType.QWEN3VL)
+    writer.add_vision_use_gelu(True)
+    writer.add_vision_projection_dim(vision["out_hidden_size"])
+    writer.add_vision_image_size(int(vision["num_position_embeddings"] ** 0.5) * 4)
+    writer.add_vision_patch_size(vision["patch_size"])
+    writer.add_vision_embedding_length(vision["hidden_size"])
+    writer.add_vision_feed_forward_length(vision["intermediate_size"])
+    writer.add_vision_block_count(vision["depth"])
+    writer.add_vision_head_count(vision["num_heads"])
+    writer.add_vision_spatial_merge_size(vision["spatial_merge_size"])
+    writer.add_vision_attention_layernorm_eps(1e-6)
+    writer.add_vision_is_deepstack_layers([i in deep for i in range(vision["depth"])])
+    writer.add_vision_image_mean(steps["image_mean"])
+    writer.add_vision_image_std(steps["image_std"])
+    writer.add_vision_min_pixels(steps["size"]["shortest_edge"])
+    writer.add_vision_max_pixels(steps["size"]["longest_edge"])
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, vision["depth"])
+    for stored, tensor in _of_tower(folder, deep, names):
+        data = tensor.float().numpy()
+        plain = data.ndim != 2 or kind == Kind.F32 or "position" in stored
+        found = data if plain else gguf.quantize(data, kind)
+        writer.add_tensor(stored, np.ascontiguousarray(found), raw_dtype=None if plain else kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def _of_tower(folder: Path, deep: list[int], names: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors as a projector file has them, with their names there."""
+    merged = {"norm": "v.post_ln", "linear_fc1": "mm.0", "linear_fc2": "mm.2"}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        if not name.startswith("model.visual."):
+            continue
+        module, _, part = name.removeprefix("model.").rpartition(".")
+        if one := re.fullmatch(r"visual\.deepstack_merger_list\.(\d+)\.(?:linear_)?(\w+)", module):
+            yield f"v.deepstack.{deep[int(one[1])]}.{one[2]}.{part}", tensor
+        elif module.startswith("visual.merger."):
+            yield f"{merged[module.removeprefix('visual.merger.')]}.{part}", tensor
+        elif name == "model.visual.patch_embed.proj.weight":
+            for frame, of in enumerate(tensor.unbind(2)):
+                yield f"v.patch_embd.weight{f'.{frame}' if frame else ''}", of
+        else:
+            stored = names.get_name(module)
+            assert stored is not None, module
+            yield f"{stored}.{part}", tensor

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -135,9 +136,17 @@ class Rig:
         """The function of the contract with this name."""
         return next(f.call for f in self.host_functions if f.name == name)
 
-    def launch(self, user: str = "ann", **limits: Any) -> Instance:
+    def launch(
+        self,
+        user: str = "ann",
+        program: str = PROGRAM.name,
+        parent: Instance | None = None,
+        **limits: Any,
+    ) -> Instance:
         """An instance without a guest."""
-        instance = self.registry.create(PROGRAM, [], user, limits=Limits(**limits))
+        named = replace(PROGRAM, name=program)
+        limited = Limits(**limits)
+        instance = self.registry.create(named, [], user, parent=parent, limits=limited)
         self.registry.add(instance)
         _FUNCTIONS[instance] = self.functions
         return instance

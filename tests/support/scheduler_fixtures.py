@@ -16,7 +16,7 @@ from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.scheduler.link import Worker
 from pie_control.scheduler.scheduler import Scheduler
-from pie_py.config.limits import Quota
+from pie_py.config.limits import ProgramGoal, Quota
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Cut, ModelDescription, Plan, PlanResult
@@ -79,6 +79,7 @@ class Server(Rig):
         worker: Worker | None = None,
         quota: Quota = Quota(share=1.0, priority=100, launches=math.inf),  # noqa: B008 - frozen
         quotas: dict[str, Quota] | None = None,
+        goals: dict[str, ProgramGoal] | None = None,
         **facts: Any,
     ) -> None:
         self.facts = replace(MODEL, **facts)
@@ -90,6 +91,7 @@ class Server(Rig):
                 prefix_cache=prefix_cache or PrefixCacheConfig(),
                 quota=quota,
                 quotas=quotas or {},
+                goals=goals or {},
             ),
             worker=worker,
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -10,6 +12,8 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from support.javascript import require_javascript
+from support.rust_components import use_toolchain
 
 from pie_py.testing.script import Line, ScriptFile, next_token
 
@@ -106,6 +110,37 @@ def test_tiny(pie_tiny):
         pie_tiny.answers("x")
 """
 
+TALK = """
+from inferlet import Context, Model, Sampler
+
+
+async def main():
+    context, said = Context(Model.load()), []
+    for _ in range(3):
+        context.user("and now?")
+        said.append(await context.generate(Sampler.argmax(), max_tokens=30).collect_text())
+    return " ".join(said)
+"""
+
+MORE_IN_JAVASCRIPT = """
+test("it says why it fails", () => {
+  assert.throws(() => run(["x"], "--nonsense"), /no option --nonsense/);
+});
+"""
+
+MORE_IN_RUST = """
+#[test]
+fn a_value_needs_no_server() {
+    assert_eq!(inferlet::json::parse("[1]").unwrap().to_json(), "[1]");
+}
+
+#[test]
+#[should_panic(expected = "instance_id is a server's")]
+fn a_call_needs_one() {
+    inferlet::runtime::instance_id();
+}
+"""
+
 
 def pie_py(*args: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pie_py", *args]
@@ -152,6 +187,58 @@ def test_a_new_project_and_what_its_tests_can_do(tmp_path: Path) -> None:
     assert again.returncode == 1
     assert "exists already" in again.stderr
     assert pie_py("new", "not-a-name", folder=tmp_path).returncode == 2
+
+
+def test_a_run_whose_model_says_what_it_is_told(tmp_path: Path) -> None:
+    (tmp_path / "talk.py").write_text(TALK)
+    says = ("--says", "Hello.", "--says", "Well.")
+    done = pie_py("run", *says, "talk.py", folder=tmp_path)
+    assert done.stdout == "Hello. Well. Well.\n", done.stderr
+    refused = pie_py("run", *says, "--model", "pie-tiny", "talk.py", folder=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "takes no --model" in refused.stderr
+
+
+def in_its_language(project: Path, *command: str) -> str:
+    """What a language's own runner of tests tells of a project whose tests pass."""
+    assert f"    {shlex.join(command)}\n" in (project / "README.md").read_text()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=project,
+        env={**os.environ, "PATH": path, "CARGO_NET_OFFLINE": "true"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["js", "ts"])
+def test_a_new_project_has_a_test_for_node(language: str, tmp_path: Path) -> None:
+    require_javascript()
+    assert pie_py("new", "tale", "--lang", language, folder=tmp_path).returncode == 0
+    with (tmp_path / "tale/tale.test.mjs").open("a") as file:
+        file.write(MORE_IN_JAVASCRIPT)
+    told = in_its_language(tmp_path / "tale", "node", "--test")
+    assert re.findall(r"^\W+(?:tests|pass) (\d+)$", told, re.MULTILINE) == ["2", "2"]
+
+
+@pytest.mark.slow
+def test_a_new_project_has_a_test_for_cargo(tmp_path: Path) -> None:
+    use_toolchain()
+    assert pie_py("new", "tale", "--lang", "rust", folder=tmp_path).returncode == 0
+    with (tmp_path / "tale/src/lib.rs").open("a") as file:
+        file.write(MORE_IN_RUST)
+    told = in_its_language(tmp_path / "tale", "cargo", "test")
+    assert sorted(re.findall("test (.*) \\.\\.\\. ok", told)) == [
+        "a_call_needs_one - should panic",
+        "a_value_needs_no_server",
+        "it_sends_what_the_model_says",
+    ]
 
 
 def test_the_plugin_is_an_entry_point() -> None:

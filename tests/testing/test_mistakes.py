@@ -14,7 +14,7 @@ from support.mistakes import documented
 from support.servers import Server
 
 from pie_py.client import ClientError, sync
-from pie_py.testing.plugin import replaying
+from pie_py.testing.script import replaying
 
 HEAD = "from inferlet import Context, Model, Sampler\n\nasync def main():\n"
 OPEN = "    context = Context(Model.load()).fill('Once')\n"

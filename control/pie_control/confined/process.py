@@ -14,10 +14,10 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgpack
+import psutil
 
 from pie_control.errors import ApiError, ProgramRejected
 
@@ -84,7 +84,7 @@ def _limit_cpu(seconds: float | None) -> None:
 
 def _resident() -> int:
     """Bytes of memory in use now: the allocator does not give all back."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return int(psutil.Process().memory_info().rss)
 
 
 def _lower(what: int, size: int) -> None:

@@ -9,6 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 import trio
 
@@ -37,6 +38,7 @@ from pie_py import __version__
 from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.services import DurableConfig
 from pie_py.config.shipped_files import contract_version
+from pie_py.wire.methods import Goal
 
 log = structlog.get_logger("pie.durable")
 
@@ -143,7 +145,7 @@ class DurableInstances(Service):
 
     # Begin
 
-    async def launch(self, program: Program, args: list[str], user: str) -> Instance:
+    async def launch(self, program: Program, args: list[str], user: str, goal: Goal) -> Instance:
         """Starts a durable instance, whose journal is on disk then.
 
         Raises:
@@ -151,7 +153,7 @@ class DurableInstances(Service):
             ProgramRejected: if the program cannot run here.
         """
         await self._launcher.until_can_start(program)
-        return await self._begin(program, args, user, [])
+        return await self._begin(program, args, user, [], goal=msgspec.to_builtins(goal))
 
     async def branch(
         self,
@@ -465,6 +467,8 @@ class DurableInstances(Service):
             again=not is_new,
         )
         made.created_ns = head["created_ns"]
+        made.aim.since -= (self._date_ns() - made.created_ns) / 1e9
+        made.aim.take(msgspec.convert(head.get("goal", {}), Goal))
         made.first_item = past.acked
         boxes: tuple[tuple[Any, list[Any]], ...] = (
             (made.outbox, past.outbox),

@@ -29,6 +29,7 @@ class FutureKind(StrEnum):
 
 
 CALLS = ("http ", "mcp ")  # how kinds of waits begin that are calls of tools
+ANSWERS = (*CALLS, "child ", "client ")  # and those after which a program goes on with an answer
 
 
 class Outside:
@@ -140,6 +141,7 @@ class FutureTable:
         self._open: dict[int, Future] = {}
         self._next = 1
         self.announce: Callable[[int], None] = unheard  # set by the executor
+        self.on_call: Callable[[], None] | None = None  # an answer has come from outside
 
     def __len__(self) -> int:
         return len(self._open)
@@ -198,6 +200,8 @@ class FutureTable:
         seconds = self._clock() - wait.since
         self.outside_seconds += seconds if wait.kind.startswith(CALLS) else 0.0
         self._note_wait(wait.kind, seconds)
+        if self.on_call is not None and wait.kind.startswith(ANSWERS):
+            self.on_call()
 
     def _full(self) -> ApiError:
         mend = "take or cancel some before opening more"
@@ -281,6 +285,7 @@ class FutureTable:
 
     def close(self) -> None:
         """Cancels every open future: the instance has ended."""
+        self.on_call = None
         for handle in list(self._open):
             self.cancel(handle)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 import trio
 
 from pie_control.fairness import Owner
+from pie_control.instances.aim import Aim, Precedence
 from pie_control.instances.branches import ReleasedContexts
 from pie_control.instances.durable import Durable
 from pie_control.instances.futures import FutureTable
@@ -236,6 +237,7 @@ class Instance:
         self.cached_tokens = 0  # of its prompts, which the prefix cache had
         self.page_seconds = 0.0  # that its contexts have held on devices; those it holds come after
         self.tool_seconds = 0.0  # of calls outside in earlier lives
+        self.aim = Aim(user, program.name)  # the registry's, as it is launched
         self.tag: str = "" if parent is None else parent.tag  # its client's, for the ledger
         self.most_pages: dict[str, int] = {}  # that it had at once, by model; once it has ended
         self.pages_made = 0.0  # of the machine's memory, while its guest ran
@@ -287,6 +289,11 @@ class Instance:
     def depth(self) -> int:
         """Generations above it: 0 for an instance that a client launched."""
         return 0 if self.parent is None else self.parent.depth + 1
+
+    @property
+    def precedence(self) -> Precedence:
+        """Where it stands among its user's instances; less goes first."""
+        return self.aim.precedence(self.generated_tokens)
 
     @property
     def cpu_ns(self) -> int:

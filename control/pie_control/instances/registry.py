@@ -13,6 +13,7 @@ import trio
 
 from pie_control.errors import ApiError, Shortage
 from pie_control.fairness import Owner, Work
+from pie_control.instances.aim import Aim
 from pie_control.instances.ended import EndedInstances, PendingCleanup, loggable
 from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.guest_memory import correct, of_users, too_much
@@ -71,6 +72,7 @@ class Registry:
         self.do_later: Callable[[Owner, Work], None] = lambda owner, work: work()
         # Refuses a user's program whose budget is spent.
         self.check_budget: Callable[[str, str], None] = lambda user, program: None
+        self.aim: Callable[[Instance], Aim] = lambda instance: instance.aim
         self.launched = 0
         self.most = most
         self._limits = limits
@@ -131,7 +133,7 @@ class Registry:
             self._launches.take(user, self._quotas.of(user).launches)
         limits = limits or self._limits
         together = self.users.together(user)
-        return Instance(
+        instance = Instance(
             next(self._numbers),
             instance_id or self.new_id(program),
             program,
@@ -144,6 +146,8 @@ class Registry:
             self._quotas.of(user),
             together.messages,
         )
+        instance.aim = self.aim(instance)
+        return instance
 
     def check_room(self, user: str, parent: Instance | None = None) -> None:
         """Refuses one more of a user that is alive. Raises ApiError, as `create`."""

@@ -54,6 +54,11 @@ class Durations:
         self._seen.move_to_end(key)
         seen.add(seconds)
 
+    def mean_beyond(self, user: str, kind: str, elapsed: float) -> float | None:
+        """The mean of those that lasted longer; None if there were none."""
+        seen = self._seen.get((user, kind))
+        return None if seen is None else seen.mean_beyond(elapsed)
+
     def remaining(self, user: str, kind: str, elapsed: float) -> tuple[float, float]:
         """Seconds that a wait is expected to last beyond those that it has lasted, and seconds
         after which half of such waits have ended.

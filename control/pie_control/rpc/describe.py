@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -40,6 +41,9 @@ def describe_program(program: Program) -> dict[str, Any]:
 def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any]:
     """Facts about an instance."""
     ended = instance.ended
+    aim, due_ns = instance.aim, None
+    if aim.due < math.inf:
+        due_ns = instance.created_ns + round((aim.due - aim.since) * 1e9)
     pages, tokens = models.kv_of(instance)
     most_pages = models.most_pages_of(instance)
     for run in runs_of(instance):
@@ -56,6 +60,7 @@ def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any
         "created_ns": instance.created_ns,
         "ended_ns": None if ended is None else ended.time_ns,
         "cpu_ms": instance.cpu_ns / 1e6,
+        "memory_bytes": instance.memory_bytes,
         "pages": pages,
         "most_pages": sum(most_pages.values()),
         "uses": list(most_pages),
@@ -65,6 +70,10 @@ def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any
         "waits": [] if ended is not None else waits_of(instance),
         "attached": instance.client.attached,
         "durable": instance.durable is not None,
+        "objective": aim.goal.objective,
+        "expected_tokens": aim.goal.expected_tokens,
+        "deadline_ns": due_ns,
+        "late": aim.is_late if ended is None else ended.time_ns > (due_ns or math.inf),
     }
 
 

@@ -17,6 +17,7 @@ from pie_control.api.mcp.registry import McpRegistry
 from pie_control.confined.pool import ConfinedPool
 from pie_control.durable.service import DurableInstances
 from pie_control.errors import ApiError, Shortage
+from pie_control.instances.goals import Goals
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.instances.launcher import Launcher, check_arguments
 from pie_control.instances.ledger import Ledger
@@ -70,6 +71,7 @@ class Dependencies:
     results: ResultStore
     durable: DurableInstances
     ledger: Ledger
+    goals: Goals
     clock: Callable[[], float]  # trio's, in seconds
     clock_ns: Callable[[], int]  # the executor's
     epoch_ns: int  # the date at which that was 0
@@ -124,6 +126,7 @@ class Requests:
             "instances": self._deps.registry.live_count,
             "max_instances": self._config.max_instances,
             "launched": self._deps.registry.launched,
+            "deadlines_missed": self._deps.goals.missed,
             "long_turns": self._deps.turns(),
             "limits": self._config.limits.model_dump(mode="json"),
             "doing": self._deps.doing(),
@@ -336,7 +339,9 @@ class Requests:
         self, session: Session, program: Program, asked: methods.Launch
     ) -> Answer:
         if self._is_durable(asked, program):
-            instance = await self._deps.durable.launch(program, asked.args, session.user)
+            instance = await self._deps.durable.launch(
+                program, asked.args, session.user, asked.goal
+            )
         else:
             instance = await self._deps.launcher.launch(
                 program, asked.args, session.user, detached=asked.detached
@@ -352,6 +357,7 @@ class Requests:
         stream = self._sessions.stream_of(instance)
         stream.lives_alone = asked.detached or instance.durable is not None
         instance.tag = asked.tag
+        instance.aim.take(asked.goal)
         instance.keeps_newest = asked.keep_newest and instance.durable is None
         if asked.detached:
             self._deps.results.follow(instance)

@@ -21,9 +21,10 @@ from typing import cast
 
 from pie_control.scheduler.batching import age, cut, rank
 from pie_control.scheduler.commands import forward
-from pie_control.scheduler.commands.command import BatchLimits, CommandQueue
+from pie_control.scheduler.commands.command import BatchLimits, CommandQueue, QueueOwner
 from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.fair_share import ActiveUsers, FairShare
+from pie_control.scheduler.order import by_goals
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.prompt_pace import PromptPace
 from pie_py.config.scheduling import SchedulerConfig
@@ -48,6 +49,7 @@ class Adaptive:
         self._active = ActiveUsers()
         self._is_alone = True  # no other model is served
         self._others_step: Callable[[], bool] = lambda: False
+        self._cuts = [0, 0]  # batches of steps, and of prompts, where some may have no room
 
     def share(
         self, active: ActiveUsers, shares: FairShare, others_step: Callable[[], bool]
@@ -66,6 +68,10 @@ class Adaptive:
     def wait(self, now: float, ready: Callable[[], int]) -> float:
         """0: the worker is never left idle."""
         return 0.0
+
+    def order(self, owners: Sequence[QueueOwner], plan: int) -> Sequence[int]:
+        """By their programs' goals, and some places by turns."""
+        return by_goals(owners, plan)
 
     def took(self, batch: PlanBatch, seconds: float, elapsed: float) -> None:
         """Learns what inputs cost, and charges users what they have had."""
@@ -106,10 +112,27 @@ class Adaptive:
         inputs = limits.steps + self._step_inputs(forwards)
         seconds = self._pace.spare(inputs, self._active.competition(users, present()))
         if not inputs and seconds == math.inf:
-            return cut(forwards, limits)
+            turns = self._exchanged(forwards, prompts=True)
+            return cut(forwards, limits, lambda each: (each.queue.rank[0], turns[each]))
         forwards.sort(key=age)
         budget = max(self._prompt_tokens - inputs, self._prompt_tokens // LEAST, 1)
         return self._fill(forwards, limits, budget if inputs else limits.tokens, seconds)
+
+    def _exchanged(
+        self, forwards: list[ForwardCommand], *, prompts: bool
+    ) -> dict[ForwardCommand, int]:
+        """The number by which each goes: those of one user are exchanged, in the `order`."""
+        self._cuts[prompts] += 1
+        of_users: dict[tuple[str, int], list[ForwardCommand]] = {}
+        for command in sorted(forwards, key=age):
+            key = command.queue.owner.user, command.queue.rank[0]
+            of_users.setdefault(key, []).append(command)
+        found: dict[ForwardCommand, int] = {}
+        for own in of_users.values():
+            order = self.order([command.queue.owner for command in own], self._cuts[prompts])
+            for place, command in zip(order, own, strict=True):
+                found[own[place]] = command.number
+        return found
 
     def _is_step(self, command: ForwardCommand) -> bool:
         return len(command.inputs) <= self._short
@@ -136,7 +159,7 @@ class Adaptive:
     ) -> list[ForwardCommand]:
         """Leaves out steps for which there is no room: in inputs, of all users together, where a
         user has those of a step in any case; and in commands. Users' steps go in turns, each user's
-        oldest first: the next is of the user with the fewest inputs in the batch, by weight.
+        first by `order`: the next is of the user with the fewest inputs in the batch, by weight.
 
         Steps that the operator lets go before others' work stay. What is behind one that is left
         out, in its queue, is left out, too.
@@ -144,20 +167,21 @@ class Adaptive:
         forwards.sort(key=age)
         had: Counter[str] = Counter()  # inputs
         turns: list[tuple[float, int, ForwardCommand]] = []
-        for command in forwards:
+        numbers = self._exchanged(forwards, prompts=False)
+        for command in sorted(forwards, key=lambda each: (each.queue.rank[0], numbers[each])):
             if self._is_step(command) and command.queue.priority <= 0:
                 user = command.queue.owner.user
-                turns.append((had[user] / self._weight_of(user), command.number, command))
+                turns.append((had[user] / self._weight_of(user), numbers[command], command))
                 had[user] += len(command.inputs)
         had.clear()
         full: set[str] = set()  # nothing shorter overtakes a step of the same user
         stopped: dict[CommandQueue, int] = {}  # the first of the queue that is left out
-        for _, number, command in sorted(turns, key=lambda turn: turn[:2]):
+        for _, _, command in sorted(turns, key=lambda turn: turn[:2]):
             user, count = command.queue.owner.user, len(command.inputs)
             fits = commands > 0 and (count <= room or had[user] + count <= self._short)
             if user in full or (had[user] and not fits):
                 full.add(user)
-                stopped.setdefault(command.queue, number)
+                stopped.setdefault(command.queue, command.number)
                 continue
             had[user] += count
             room -= count
@@ -170,17 +194,20 @@ class Adaptive:
         """The oldest first, then steps, then prompts within their budget of inputs and seconds; by
         priority before all.
         """
+        numbers = self._exchanged(forwards, prompts=True)
+        passed = numbers[forwards[0]] != forwards[0].number  # others of its user go before it
         chosen: list[ForwardCommand] = []
         tokens = cells = pages = 0
         least = self._short
         next_at = self._least_served(forwards)
         stopped: set[CommandQueue] = set()  # what comes after in these has to wait
-        for is_long, command in self._in_order(forwards):
+        for is_long, command in self._in_order(forwards, numbers):
             if command.queue in stopped:
                 continue
             user = command.queue.owner.user
             room = limits.tokens - tokens
             is_next = is_long and self._shares.start_of(user) == next_at
+            is_next = is_next and not (passed and command is forwards[0])
             if is_long:
                 room = min(room, budget, max(least, self._pace.fitting(command, seconds)))
             if is_long and not is_next and command is forwards[0]:
@@ -229,9 +256,11 @@ class Adaptive:
             return command
         return command.split(count, self._page_size)
 
-    def _in_order(self, forwards: list[ForwardCommand]) -> list[tuple[bool, ForwardCommand]]:
-        """By priority, the oldest, steps, then prompts by users' virtual times and age, each
-        with whether it is a prompt; none overtakes one of its own queue.
+    def _in_order(
+        self, forwards: list[ForwardCommand], numbers: dict[ForwardCommand, int]
+    ) -> list[tuple[bool, ForwardCommand]]:
+        """By priority, the oldest, steps, then prompts by users' virtual times and the numbers by
+        which they go, each with whether it is a prompt; none overtakes one of its own queue.
         """
         behind: set[CommandQueue] = set()
         ranked: list[tuple[tuple[int, bool, float, int], bool, ForwardCommand]] = []
@@ -243,6 +272,7 @@ class Adaptive:
             # Steps may fill a batch, again and again: what has waited longest goes before them.
             late = is_long and command is not forwards[0]
             had = self._shares.start_of(queue.owner.user) if late else 0.0
-            ranked.append(((queue.rank[0], late, had, command.number), is_long, command))
+            number = numbers[command] if late else command.number
+            ranked.append(((queue.rank[0], late, had, number), is_long, command))
         ranked.sort()
         return [(is_long, command) for _, is_long, command in ranked]

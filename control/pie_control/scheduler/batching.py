@@ -56,16 +56,20 @@ def leading_run(queue: CommandQueue, most: int) -> list[Command]:
     return run
 
 
-def cut(commands: list[C], limits: BatchLimits) -> list[C]:
-    """Those that fit into one batch: higher priority first, then the oldest. At least one, unless
-    the device programs of a plan have had their time.
+def cut(
+    commands: list[C],
+    limits: BatchLimits,
+    first: Callable[[C], tuple[int, int]] | None = None,
+) -> list[C]:
+    """Those that fit into one batch: higher priority first, then the oldest, or as `first` says. At
+    least one, unless the device programs of a plan have had their time.
     """
     if commands and (costs := type(commands[0]).program_costs(commands)) is not None:
         commands = _affordable(commands, costs, limits.programs)
     if len(commands) > 1:
         kind = type(commands[0])
         if kind.fitting(commands[: limits.commands], limits) < len(commands):
-            commands.sort(key=age)
+            commands.sort(key=first or age)
             if kind.takes_turns:
                 commands.sort(key=_turns(commands))
             del commands[kind.fitting(commands[: limits.commands], limits) :]

@@ -1,6 +1,7 @@
 """Scheduling policies: their interface, and how a setting becomes one.
 
-A policy decides when what is ready becomes a plan, and which forwards the plan has, in what parts.
+A policy decides when what is ready becomes a plan, which forwards the plan has, in what parts, and
+which of a user's instances go first.
 It does no I/O and is handed the time and all else, but what batches took: that it learns. The
 mechanisms around it form batches of light commands, keep commands in order, and send plans ahead of
 results.
@@ -8,11 +9,11 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from pie_control.scheduler.adaptive import Adaptive
-from pie_control.scheduler.commands.command import BatchLimits
+from pie_control.scheduler.commands.command import BatchLimits, QueueOwner
 from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_py.config.plugins import named_policy
@@ -50,6 +51,15 @@ class SchedulingPolicy(Protocol):
             limits: what the worker takes beside the steps of runs that are in the batch.
             running: users of these.
             present: returns the users with queues.
+        """
+
+    def order(self, owners: Sequence[QueueOwner], plan: int) -> Sequence[int]:
+        """The places of some of one user's instances in the order in which they go, where there is
+        not room for all. `adaptive` looks at their `precedence`.
+
+        Args:
+            owners: the one that has waited longest first; one may be there more than once.
+            plan: its number.
         """
 
     def took(self, batch: PlanBatch, seconds: float, elapsed: float) -> None:

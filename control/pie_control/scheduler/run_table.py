@@ -40,7 +40,8 @@ class Facts(NamedTuple):
     current: Int32  # of its pages, that is filled next
     page_count: Int32
     choice: Int32  # tokens that the sampler has chosen, with the first
-    last: Int32  # plan in which it had a step
+    last: Int32  # plan in which it had a step, or its user another one in its place
+    stepped: Int32  # the last plan without room for all in which it had one, by their number
     came: Int32  # tokens
     check_at: Int32  # tokens that have to be there for the run to be looked at
     fresh: Int32  # tokens that have come since

@@ -24,6 +24,7 @@ from pie_control.scheduler.commands.run import MOST_STOPS, RunCommand
 from pie_control.scheduler.commands.sample import EmbedSampledCommand, SampleCommand
 from pie_control.scheduler.guesses import Guessed, Guesses
 from pie_control.scheduler.known_tokens import Known, masks_of
+from pie_control.scheduler.order import Order, exchanged
 from pie_control.scheduler.run_table import NO_TOKEN, Chosen, Facts, Rows, RunTable
 from pie_control.scheduler.speculation import Guesser
 from pie_py.device_programs.step_cost import OF_A_STEP, fitting, whole_cost
@@ -116,6 +117,7 @@ class Runs:
         self,
         page_size: int,
         finished: Callable[[RunCommand], None],
+        order: Order,
         drafts: range = range(0),
         vocabulary: int = 0,
     ) -> None:
@@ -124,6 +126,7 @@ class Runs:
         Args:
             page_size: slots of a page.
             finished: called with a run that is over.
+            order: of one user's runs, where there is not room for all.
             drafts: embeds for guessed tokens.
             vocabulary: how many tokens there are.
         """
@@ -132,10 +135,12 @@ class Runs:
         self._table = RunTable(page_size)
         self.collect = self._table.collect
         self._finished = finished
+        self._order = order
         self._changed_runs: dict[
             RunCommand, None
         ] = {}  # have changed since, perhaps more than once
         self._plans = 0
+        self._cuts = 0  # plans in which some had no room
         self._number = 0
         self._guesses = Guesses(self._table, drafts)
         self._corrected: dict[RunCommand, int] = {}  # by which token their next step goes on
@@ -161,6 +166,7 @@ class Runs:
             came=1,
             current=run.pages.first,
             choice=run.step + 1,
+            stepped=self._cuts,
             number=self._number,
             program=program,
             once=once,
@@ -470,15 +476,20 @@ class Runs:
                 self._table.add_page(row, page)
 
     def _cut(self, rows: Rows, most: int) -> Rows:
-        """Those that fit into one batch: higher priority first, then those that waited longest."""
+        """Those that fit into one batch: higher priority first, then those that waited longest, or
+        of the same user go before them.
+        """
         facts, runs = self._table.facts, self._table.runs
         if rows.size <= most and facts.current[rows].sum() + rows.size <= MAX_CONTEXT_PAGES:
             return rows
         priorities = [run.queue.rank[0] for row in rows.tolist() if (run := runs[row])]
         order = np.lexsort((facts.last[rows], np.array(priorities)))
-        rows = rows[order][:most]
+        self._cuts += 1
+        rows = exchanged(self._table, rows[order], self._order, self._cuts)[:most]
         pages = np.cumsum(facts.current[rows] + 1)
-        return np.sort(rows[: max(1, int(np.searchsorted(pages, MAX_CONTEXT_PAGES, "right")))])
+        rows = rows[: max(1, int(np.searchsorted(pages, MAX_CONTEXT_PAGES, "right")))]
+        facts.stepped[rows] = self._cuts
+        return np.sort(rows)
 
     def _affordable(self, rows: Rows) -> Rows:
         """Those whose device programs fit into a step: of a user who waited longest first."""

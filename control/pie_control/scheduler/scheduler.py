@@ -72,8 +72,11 @@ class Scheduler:
         self._stats = SchedulerStats()
         limits = BatchLimits(model.max_batch_tokens, model.max_batch_commands)
         drafts = range(model.embeds, model.embeds + model.draft_embeds)
-        self._runs = Runs(model.page_size, self._backlog.run_is_over, drafts, model.vocab_size)
         self.policy = load_policy(config.policy)(config, model.page_size, weight_of)
+        self._runs = Runs(
+            *(model.page_size, self._backlog.run_is_over, self.policy.order),
+            *(drafts, model.vocab_size),
+        )
         self._forming = PlanForming(
             self._backlog, self._runs, limits, self._stats, self.policy, self.step_tokens, pace
         )

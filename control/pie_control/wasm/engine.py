@@ -84,9 +84,13 @@ class Engine:
         self.config = config
         # The C API has no setting for it; Wasmtime reads this variable when an engine is made.
         os.environ["WASMTIME_BACKTRACE_DETAILS"] = "1" if config.source_lines else "0"
-        settings = _settings(config)
-        _check_address_space(settings["total_memories"] * (RESERVATION + GUARD))
-        self.engine = wasmtime.Engine(_configure(settings, baseline=config.baseline))
+        if (room := room_for(config.max_instances)) < config.max_instances:
+            raise MemoryError(
+                f"the system grants address space for {room} guests, not for"
+                f" {config.max_instances}; lower `max_instances`, or lift the limit on virtual"
+                " memory (`ulimit -v unlimited`)"
+            )
+        self.engine = wasmtime.Engine(_configure(_settings(config), baseline=config.baseline))
         self.address = ctypes.cast(self.engine.ptr(), ctypes.c_void_p).value or 0
         self.ticker = Ticker(self.engine, config.slice_ms)
         weakref.finalize(self, self.ticker.stop).atexit = False
@@ -265,12 +269,19 @@ def _configure(settings: dict[str, int], *, baseline: bool) -> Config:
     return config
 
 
-def _check_address_space(size: int) -> None:
-    """Tries the reservation: refused inside Wasmtime it would abort the process."""
-    try:
-        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
-    except (OSError, OverflowError, ValueError) as error:
-        raise MemoryError(
-            f"the system refuses {size >> 30} GiB of address space for guests ({error}); lower"
-            " `max_instances`, or lift the limit on virtual memory (`ulimit -v unlimited`)"
-        ) from None
+def room_for(guests: int) -> int:
+    """For how many guests, of so many at most, the system grants address space: refused inside
+    Wasmtime it would abort the process. Raises `MemoryError`: for none.
+    """
+    while True:
+        size = guests * (MEMORIES * (RESERVATION + GUARD) + FIBER_STACK)
+        try:
+            mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
+            return guests
+        except (OSError, OverflowError, ValueError) as error:
+            if guests == 1:
+                raise MemoryError(
+                    f"the system refuses {size >> 30} GiB of address space for a guest ({error});"
+                    " lift the limit on virtual memory (`ulimit -v unlimited`)"
+                ) from None
+            guests //= 2

@@ -19,6 +19,7 @@ import structlog
 from numpy.typing import NDArray
 
 from pie_control.wasm import symbols
+from pie_py.config.platform import c_function
 
 log = structlog.get_logger("pie.wasm")
 
@@ -28,9 +29,9 @@ AROUND = (64 << 10) // _PAGE  # pages that the system maps at once; it is the ke
 _PRESENT, _OF_A_FILE = np.uint64(1 << 63), np.uint64(1 << 61)  # in `/proc/self/pagemap`
 _MOST_PARTS = os.sysconf("SC_IOV_MAX")
 _MEMORY = Struct("=QIxxxxIxxxx")
-_libc = ctypes.CDLL(None, use_errno=True)
-_write_own_memory, _read_own_memory = _libc.process_vm_writev, _libc.process_vm_readv
-for _access in (_write_own_memory, _read_own_memory):
+_write_own_memory = c_function("process_vm_writev")  # none on other systems than Linux
+_read_own_memory = c_function("process_vm_readv")
+for _access in filter(None, (_write_own_memory, _read_own_memory)):
     _access.restype = ctypes.c_ssize_t
     _access.argtypes = [
         ctypes.c_int,
@@ -56,6 +57,8 @@ class WrittenPages:
         self._users = np.zeros((2, 0), np.intp)
         self._guests = 0
         self._pages: NDArray[np.uint64] | None = None  # offsets of those that most write to
+        if _write_own_memory is None:
+            self._pages = np.zeros(0, np.uint64)
         self._read = np.zeros(0, np.uint64)  # likewise, of one page in each group that most read
 
     @property

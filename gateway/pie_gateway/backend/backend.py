@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -96,11 +96,13 @@ class Backend:
         route: Route,
         job: Job | EmbeddingJob,
         images: Sequence[bytes] = (),
-        tag: str = "",
+        **how: Any,
     ) -> Generation:
-        """An instance for a job, which `async with` launches."""
+        """An instance for a job, which `async with` launches; `how` is as of the client's
+        `launch`.
+        """
         field = _PROMPTS.get(route, "messages")
-        launch = partial(self._launch, route, _beginning(job), tag)
+        launch = partial(self._launch, route, {"prompt": _beginning(job), **how})
         is_pure = route != "async" and not self.is_own(route)
         return Generation(launch, job, images, field, is_pure=is_pure)
 
@@ -123,12 +125,15 @@ class Backend:
         digest = await asked(self.client.upload(data, program))
         return await asked(self.client.launch(digest, args, **how))
 
-    async def _launch(self, route: Route, prompt: str, tag: str, argument: str) -> Instance:
+    async def _launch(self, route: Route, how: Mapping[str, Any], argument: str) -> Instance:
         """Launches the program of a route, where a cluster has what its prompt begins with. Raises
         `ClientError`: the server refuses. Raises `Problem`: the library's program cannot be
         uploaded.
         """
-        launch = partial(self.client.launch, args=[argument], prompt=prompt, tag=tag)
+
+        async def launch(program: str) -> Instance:
+            return await self.client.launch(program, [argument], **how)
+
         if own := self._programs.get(route):
             return await launch(own)
         name, file = _OTHERS.get(route, CHAT)

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 from anyio import to_thread
 from anyio.abc import TaskGroup, TaskStatus
+from anyio.streams.memory import MemoryObjectReceiveStream
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message
 
@@ -25,7 +26,7 @@ from pie_gateway.problems import Problem
 from pie_py.config.child import first_error
 
 log = structlog.get_logger("pie.http")
-AT_ONCE = 4  # requests, of all batches of a user: no user waits for another one
+AT_ONCE = 64  # requests, of all batches of a user: no user waits for another one
 BATCHES = 2  # of a user that are read and run at once
 MOST_LINES = 50_000
 CHECKED_BYTES = 1 << 20  # of results, behind which it is seen whether the user has room for more
@@ -33,6 +34,9 @@ SWEEP_SECONDS = 3600.0  # from one look for what is old to the next
 PRIORITY = -100  # the lowest there is
 _STOPPED = "the server ended before the batch; what was done is in its files: ask for the rest"
 _CREDENTIALS = (b"authorization", b"x-api-key", b"host")
+
+
+_Told = tuple[Literal["output", "error"], bytes]  # the file that a line goes to, and the line
 
 
 class Line(msgspec.Struct):
@@ -46,6 +50,14 @@ class Line(msgspec.Struct):
 
 class _Body(msgspec.Struct):
     stream: Any = False
+    prompt: msgspec.Raw = msgspec.Raw()  # one of these it has
+    messages: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def asked(self) -> bytes:
+        """What the model is to read."""
+        return bytes(self.prompt) + bytes(self.messages) + bytes(self.input)
 
 
 class _Of:
@@ -139,33 +151,61 @@ class Batches:
         batch.become("in_progress")
         self.store.save(user, batch)
         waiting = iter(lines)
+        tell, told = anyio.create_memory_object_stream[_Told](AT_ONCE)
 
         async def work() -> None:
             for line in waiting:
-                name, seconds = new_id("batch_req_"), 0.0
-                told: dict[str, Any] = {"id": name, "custom_id": line.custom_id, "response": None}
-                told["error"] = {"code": "batch_expired", "message": "it was not its turn in time"}
-                status = 503
-                while status in (429, 503) and time.time() < batch.expires_at:
-                    await anyio.sleep(seconds)
-                    async with self._of[user].requests:
-                        status, seconds, body = await client.post(line, name)
-                    facts = {"status_code": status, "request_id": name, "body": msgspec.Raw(body)}
-                    told.update(response=facts, error=None)
-                kind = "error" if status >= 400 else "output"
-                await self._aside.run(user, self._tell, user, batch, told, kind)
+                await tell.send(await self._asked(client, user, batch, line))
 
-        async with anyio.create_task_group() as tasks:
-            for _ in range(AT_ONCE):
-                tasks.start_soon(work)
+        async with told, anyio.create_task_group() as telling:
+            telling.start_soon(self._tell_all, user, batch, told)
+            async with tell, anyio.create_task_group() as tasks:
+                for _ in range(AT_ONCE):
+                    tasks.start_soon(work)
         batch.become("finalizing")
         batch.become("completed" if time.time() < batch.expires_at else "expired")
 
-    def _tell(self, user: str, batch: Batch, told: dict[str, Any], kind: str) -> None:
-        """Adds a line to the file of results, or to that of errors. Raises `Problem`: 413, the user
-        has no room for it.
+    async def _asked(self, client: _Client, user: str, batch: Batch, line: Line) -> _Told:
+        """The line that answers a request, once it is answered or its time is over."""
+        name, seconds = new_id("batch_req_"), 0.0
+        told: dict[str, Any] = {"id": name, "custom_id": line.custom_id, "response": None}
+        told["error"] = {"code": "batch_expired", "message": "it was not its turn in time"}
+        status = 503
+        while status in (429, 503) and time.time() < batch.expires_at:
+            await anyio.sleep(seconds)
+            async with self._of[user].requests:
+                status, seconds, body = await client.post(line, name)
+            facts = {"status_code": status, "request_id": name, "body": msgspec.Raw(body)}
+            told.update(response=facts, error=None)
+        return ("error" if status >= 400 else "output"), encode(told) + b"\n"
+
+    async def _tell_all(
+        self, user: str, batch: Batch, told: MemoryObjectReceiveStream[_Told]
+    ) -> None:
+        """Writes lines until the last: as many at once as have come. What is answered stays, also
+        of a batch that is given up.
         """
-        field, line = f"{kind}_file_id", encode(told) + b"\n"
+        with anyio.CancelScope(shield=True):
+            async for first in told:
+                some = [first]
+                while told.statistics().current_buffer_used:
+                    some.append(told.receive_nowait())
+                await self._aside.run(user, self._tell, user, batch, some)
+
+    def _tell(self, user: str, batch: Batch, told: list[_Told]) -> None:
+        """Adds lines to the file of results, or to that of errors. Raises `Problem`: 413, the user
+        has no room for them.
+        """
+        for kind in ("output", "error"):
+            lines = [line for its, line in told if its == kind]
+            if lines:
+                self._add(user, batch, kind, b"".join(lines))
+                done = "completed" if kind == "output" else "failed"
+                batch.request_counts[done] += len(lines)
+        self.store.save(user, batch)
+
+    def _add(self, user: str, batch: Batch, kind: str, lines: bytes) -> None:
+        field = f"{kind}_file_id"
         found = getattr(batch, field)
         if found is None or not self.store.path(user, f"{found}.json").exists():  # it was deleted
             file = self.store.add(user, f"{batch.id}_{kind}.jsonl", "batch_output")
@@ -173,16 +213,17 @@ class Batches:
         path = self.store.path(user, getattr(batch, field))
         with path.open("ab") as out:
             before = out.tell()
-            if before // CHECKED_BYTES < (before + len(line)) // CHECKED_BYTES:
-                self.store.check_room(user, len(line), 0)
-            out.write(line)
-        batch.request_counts["completed" if kind == "output" else "failed"] += 1
-        self.store.save(user, batch)
+            if before // CHECKED_BYTES < (before + len(lines)) // CHECKED_BYTES:
+                self.store.check_room(user, len(lines), 0)
+            out.write(lines)
 
 
 def _read(path: Path, endpoint: str) -> tuple[list[Line], list[dict[str, Any]]]:
-    """The requests of a file, and what is wrong with it."""
+    """The requests of a file, and what is wrong with it. Those that begin alike go together, so
+    that the prefix cache still has what they share.
+    """
     lines: dict[str, Line] = {}
+    texts: dict[str, bytes] = {}  # that the model is to read
     wrong: list[dict[str, Any]] = []
 
     def note(code: str, message: str, number: int | None = None, param: str | None = None) -> None:
@@ -193,7 +234,7 @@ def _read(path: Path, endpoint: str) -> tuple[list[Line], list[dict[str, Any]]]:
             continue
         try:
             line = msgspec.json.decode(text, type=Line)
-            streams = msgspec.json.decode(line.body, type=_Body).stream
+            body = msgspec.json.decode(line.body, type=_Body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             note("invalid_line", str(error), number)
             continue
@@ -201,12 +242,13 @@ def _read(path: Path, endpoint: str) -> tuple[list[Line], list[dict[str, Any]]]:
             note("duplicate_custom_id", line.custom_id[:100], number, "custom_id")
         if line.url != endpoint:
             note("invalid_url", f"not the batch's, {endpoint}", number, "url")
-        if streams:
+        if body.stream:
             note("invalid_line", "nothing is streamed", number, "body.stream")
         lines[line.custom_id] = line
+        texts[line.custom_id] = body.asked
     if not wrong and not MOST_LINES >= len(lines) > 0:
         note("invalid_file", f"the file has {len(lines)} requests; 1 to {MOST_LINES} are taken")
-    return [*lines.values()], wrong[:100]
+    return [lines[name] for name in sorted(texts, key=texts.__getitem__)], wrong[:100]
 
 
 class _Client:

@@ -95,14 +95,15 @@ class Exchange:
         job: Job | EmbeddingJob,
         images: Sequence[bytes] = (),
         tag: str | None = None,
+        **goal: Any,
     ) -> Generation:
         """An instance for a job, which `async with` launches; its tokens count for the user, in the
-        ledger under a tag.
+        ledger under a tag. The goal is as of the client's `launch`.
         """
         if isinstance(job, Job):
             lowest = self.connection.scope["state"].get("priority", 0)
             job.priority = min(job.priority, lowest)
-        generation = self.backend.generation(route, job, images, (tag or "")[:64])
+        generation = self.backend.generation(route, job, images, tag=(tag or "")[:64], **goal)
         generation.by_size = self.by_size
         generation.observers.append(_Accounts(self, job))
         if isinstance(job, Job) and job.clamp:

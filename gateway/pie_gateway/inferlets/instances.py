@@ -35,6 +35,7 @@ async def launch(exchange: Exchange) -> Response:
             detached=True,
             durable=wanted.durable,
             keep_newest=wanted.keep_newest,
+            **wanted.goal(),
         ),
     )
     exchange.instance_launched(instance.id)

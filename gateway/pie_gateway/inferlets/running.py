@@ -31,7 +31,7 @@ async def launched(exchange: Exchange, wanted: LaunchRequest) -> AsyncIterator[I
     if wanted.input is not None:
         args = ["--input", msgspec.json.encode(wanted.input).decode(), *args]
     program = exchange.connection.path_params["program"]
-    instance = await exchange.backend.launch(program, args, durable=wanted.durable)
+    instance = await exchange.backend.launch(program, args, durable=wanted.durable, **wanted.goal())
     exchange.instance_launched(instance.id)
     try:
         for message in wanted.messages:

@@ -78,6 +78,8 @@ class ServerCollector(Collector):
         most = info.get("max_instances", 0)
         yield GaugeMetricFamily("pie_max_instances", "Most instances alive at once", most)
         yield CounterMetricFamily("pie_launches", "Instances launched", info.get("launched", 0))
+        missed = info.get("deadlines_missed", 0)
+        yield CounterMetricFamily("pie_deadlines_missed", "Instances that ended too late", missed)
         for loop, (count, worst) in info.get("long_turns", {}).items():
             yield from long_turns(loop, count, worst)
 

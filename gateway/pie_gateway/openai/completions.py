@@ -26,6 +26,7 @@ from pie_gateway.openai.infill import fill_in
 from pie_gateway.openai.sampling import (
     fill_ends,
     grammar,
+    hinted,
     most_tokens,
     sampling,
     stream_options,
@@ -135,7 +136,10 @@ class _Answer:
         """The events of all prompts; counts tokens."""
         tag = self._asked.user
         generations = [
-            await self._exchange.generation("completions", job, tag=tag) for job in self.jobs
+            await self._exchange.generation(
+                "completions", job, tag=tag, **hinted(self._asked, job.choices)
+            )
+            for job in self.jobs
         ]
         async for number, each in merged(generations, self.jobs[0].choices):
             match each:

@@ -21,6 +21,7 @@ from pie_gateway.schemas.sampling import (
 )
 
 RANDOM = -1  # the seed that asks for another one each time, to llama.cpp and Ollama
+MOST_EXPECTED = 2**31  # tokens of a hint
 SEEDS = 2**53  # integers that JSON's readers agree on
 
 
@@ -98,6 +99,25 @@ def fill_ends(
         job.truncate = room if asked.truncate_prompt_tokens == -1 else asked.truncate_prompt_tokens
     if asked.skip_special_tokens is not False:
         job.hidden = words.hidden(shown)
+
+
+def hinted(asked: SamplingRequest, choices: int) -> dict[str, Any]:
+    """What Dynamo's hints say of an answer's goal, as arguments of the client's `launch`."""
+    given = (asked.nvext or {}).get("agent_hints")
+    hints = given if isinstance(given, dict) else {}
+    length, urgency = (_number(hints.get(name)) for name in ("osl", "priority"))
+    urgency = urgency or _number(hints.get("latency_sensitivity"))
+    goal: dict[str, Any] = {}
+    if length >= 1:
+        goal["expected_tokens"] = choices * int(min(length, MOST_EXPECTED))
+    if urgency:
+        goal["objective"] = "latency" if urgency > 0 else "throughput"
+    return goal
+
+
+def _number(hint: Any) -> float:
+    """A hint that is a number; 0 if it is none: a hint refuses no request."""
+    return hint if isinstance(hint, int | float) and not isinstance(hint, bool) else 0
 
 
 def grammar(asked: SamplingRequest) -> Grammar | None:

@@ -24,7 +24,7 @@ from pie_gateway.dialects.told import tell, told_calls
 from pie_gateway.dialects.written import Arguments
 from pie_gateway.http.admission import Exchange
 from pie_gateway.openai.conversation import render, text_of, with_ids
-from pie_gateway.openai.sampling import fill_ends, grammar, most_tokens, sampling
+from pie_gateway.openai.sampling import fill_ends, grammar, hinted, most_tokens, sampling
 from pie_gateway.problems import Problem, unsupported
 from pie_gateway.schemas.chat import AllowedTools, ChatRequest, NamedTool, Tool
 from pie_gateway.schemas.messages import AssistantMessage, ToolMessage
@@ -144,7 +144,8 @@ async def prepare(
         return job, images, dialect
 
     job, images, dialect = await exchange.by_size(made)
-    generation = await exchange.generation(route, job, images, asked.user)
+    hints = hinted(asked, job.choices)
+    generation = await exchange.generation(route, job, images, asked.user, **hints)
     turns, session = backend.turns, _session(asked)
     if not counts:
         turns.begins(_results(asked), session)

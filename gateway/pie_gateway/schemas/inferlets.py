@@ -6,6 +6,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from pie_py.wire.methods import Objective
+
 Item = TypeVar("Item")
 
 
@@ -62,9 +64,24 @@ class InstanceCard(msgspec.Struct):
     most_pages: int = 0  # that it had at once
     uses: list[str] = []  # models
     durable: bool = False  # it has a journal, and so `calls`
+    objective: Objective | None = None
+    deadline_ns: int | None = None  # Unix epoch
+    late: bool = False  # it is alive after its deadline, or was
 
 
-class LaunchRequest(msgspec.Struct):
+class LaunchGoal(msgspec.Struct):
+    """When an instance goes before others of its user, where not all have room."""
+
+    deadline: Annotated[float, msgspec.Meta(gt=0)] | None = None  # seconds from its launch on
+    objective: Objective | None = None  # "latency" goes first, "throughput" last
+    expected_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None  # that it will generate
+
+    def goal(self) -> dict[str, Any]:
+        """These, as arguments of the client's `launch`."""
+        return {name: getattr(self, name) for name in LaunchGoal.__struct_fields__}
+
+
+class LaunchRequest(LaunchGoal):
     """The arguments of an instance. Other fields are options: `{"prompt": "x"}` is `--prompt x`."""
 
     args: list[str] = []
@@ -74,7 +91,7 @@ class LaunchRequest(msgspec.Struct):
     durable: bool = False  # true: it goes on after a crash of the server, and without the client
 
 
-class DetachedRequest(msgspec.Struct, forbid_unknown_fields=True):
+class DetachedRequest(LaunchGoal, kw_only=True, forbid_unknown_fields=True):
     """Launches an instance that lives without a client."""
 
     program: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]  # name or hash

@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from pie_inference.handlers.base import ServedModel
 from pie_py import __version__
 from pie_py.config.kept_files import cache_folder, used
+from pie_py.config.platform import cpu_facts
 from pie_py.config.whole_files import write_whole
 
 log = structlog.get_logger("pie.worker")
@@ -84,8 +84,7 @@ def _file(model: ServedModel) -> Path:
 def _chip(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return f"{line} {os.cpu_count()}"
+    for line in cpu_facts().splitlines():
+        if line.startswith("model name"):
+            return f"{line} {os.cpu_count()}"
     return f"{platform.processor()} {os.cpu_count()}"

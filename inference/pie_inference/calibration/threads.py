@@ -37,6 +37,8 @@ from contextlib import contextmanager
 import structlog
 import torch
 
+from pie_py.config.platform import PROC
+
 log = structlog.get_logger("pie.worker")
 
 # Pairs of steps, with more threads and with fewer, of which the fastest of each count: with three,
@@ -50,7 +52,7 @@ STEP = 4  # inputs of a sequence, at most, in a forward that is a step of decodi
 STEP_SECONDS = 200e-6
 TOKEN_SECONDS = 120e-6
 
-TASKS = "/proc/self/task"
+TASKS = f"{PROC}/self/task"
 
 LOOK_SECONDS = 2e-3  # between two looks, which cost some 20 µs each
 WINDOW_SECONDS = 0.05  # of computing together, after which it is judged

@@ -16,6 +16,7 @@ from pie_inference.errors import LoadError
 GATES = "ffn_gate_exps.weight"  # of all experts of a layer
 FACTORS = "rope_freqs.weight"  # what each frequency is divided by
 SIGMOID = 2  # of `expert_gating_func`
+STILL = 1e29  # a frequency that is divided by this much, or more, turns nothing
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 _NAMES = {
     "attn_norm": "input_layernorm",
@@ -58,6 +59,9 @@ _KEYS = {
     "sliding_window_pattern": "attention.sliding_window_pattern",
     "num_experts_per_tok": "expert_used_count",
 }
+# What a file may say of each layer. In `Facts` stands that of the first: where another layer's
+# differs, so do its tensors, and those are held against config.json.
+_BY_LAYER = ("feed_forward_length", "attention.head_count", "attention.head_count_kv")
 _KEY = re.compile("|".join(map(r"\b{}\b".format, _KEYS)))
 _QWEN = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj")
 
@@ -73,6 +77,9 @@ class Facts(Fields):
         self.architecture = Fields(file, self.where).text("general.architecture", "unnamed")
         prefix = f"{self.architecture}."
         own = {key.removeprefix(prefix): file[key] for key in file if key.startswith(prefix)}
+        for key in _BY_LAYER:
+            if isinstance(value := own.get(key), list) and value:
+                own[key] = value[0]
         super().__init__(own, f"{self.where}: {self.architecture[:40]}")
 
     def whole(self, key: str, default: int = 0) -> int:
@@ -102,8 +109,12 @@ class Facts(Fields):
             if self.size("attn_output.weight", -1) != heads * self.of_head("value"):
                 raise LoadError(f"{self.where}: its heads do not fit its tensors")
             return self.count("rope.dimension_count")
-        found = self.count("attention.key_length", self.count("embedding_length") // heads)
-        if found != self.count("attention.value_length", found):
+        if self.has(own := "attention.key_length_swa"):
+            found, values = self.count(own), self.count("attention.value_length_swa")
+        else:
+            found = self.count("attention.key_length", self.count("embedding_length") // heads)
+            values = self.count("attention.value_length", found)
+        if found != values:
             raise LoadError(
                 f"{self.where}: heads whose keys and values differ in size are not supported in a"
                 " GGUF; take the model's safetensors"
@@ -124,6 +135,12 @@ class Facts(Fields):
         if self.size(GATES, 0) != found or found * self.layers > MAX_EXPERTS:
             raise LoadError(f"{self.where}: 'expert_count' does not fit its tensors")
         return found
+
+    def of_layer(self, key: str, number: int) -> int:
+        """A count that the file has for each layer, or once for all."""
+        found = self.file.get(f"{self.architecture}.{key}")
+        one = found[number] if isinstance(found, list) and number < len(found) else found
+        return Fields({key: one}, self.where).count(key)
 
     def rope(self) -> dict[str, Any]:
         """How positions turn keys."""
@@ -164,11 +181,13 @@ class Family:
     Attributes:
         architecture: in config.json.
         more: what else config.json holds.
-        names: of a layer's tensors, beside the usual ones.
+        names: of a layer's modules, beside the usual ones, or of tensors with what the file has
+            behind their point.
         neighbours: rows of queries and keys are in pairs that turn together, where a checkpoint has
             halves of heads.
         norm_offset: what has been added to the weights of norms.
         experts: names of an expert's gate, up and down; up is None if it stands behind the gate.
+            None where a checkpoint has all of a layer's experts as one tensor, too.
         partial: a part of each head may turn.
         windows: layers may slide.
         tiled: value heads of delta nets stand in turns of key heads, where a checkpoint has those
@@ -181,16 +200,16 @@ class Family:
     names: Mapping[str, str] = field(default_factory=dict)
     neighbours: bool = False
     norm_offset: float = 0.0
-    experts: tuple[str, str | None, str] = _QWEN
+    experts: tuple[str, str | None, str] | None = _QWEN
     partial: bool = False
     windows: bool = False
     tiled: bool = False
     joined: bool = False
 
     def tensor(self, module: str, part: str) -> str:
-        """The name in a checkpoint of a weight or bias of a layer's module."""
-        if module in _ALONE:
-            return _ALONE[module]
+        """The name in a checkpoint of a weight, bias or scale of a layer's module."""
+        if (alone := _ALONE.get(module) or self.names.get(f"{module}.{part}")) is not None:
+            return alone
         return f"{self.names.get(module) or _NAMES.get(module, module)}.{part}"
 
     def config(self, facts: Facts) -> dict[str, Any]:
@@ -368,6 +387,45 @@ def _gemma3(facts: Facts) -> dict[str, Any]:
     }
 
 
+def _gemma4(facts: Facts) -> dict[str, Any]:
+    slides = facts.items("attention.sliding_window_pattern") or []
+    layers, tensors = facts.layers, facts.file.tensors
+    if len(slides) != layers or all(slides):
+        raise LoadError(f"{facts.where}: 'attention.sliding_window_pattern' is not of its layers")
+    full, local = slides.index(False), facts.number("rope.freq_base_swa", 10_000.0)
+    factors = facts.file.numbers(FACTORS).tolist() if FACTORS in tensors else [1.0]
+    found = _gemma(facts) | {
+        "layer_types": [f"{'sliding' if each else 'full'}_attention" for each in slides],
+        "sliding_window": facts.count("attention.sliding_window"),
+        "global_head_dim": facts.count("attention.key_length"),
+        "num_global_key_value_heads": facts.of_layer("attention.head_count_kv", full),
+        "attention_k_eq_v": f"blk.{full}.attn_v.weight" not in tensors,
+        "num_kv_shared_layers": facts.whole("attention.shared_kv_layers"),
+        "use_double_wide_mlp": facts.of_layer("feed_forward_length", layers - 1)
+        != facts.count("feed_forward_length"),
+        "hidden_size_per_layer_input": facts.whole("embedding_length_per_layer_input"),
+        "final_logit_softcapping": facts.optional_number("final_logit_softcapping", None),
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "proportional",
+                "rope_theta": facts.number("rope.freq_base", 10_000.0),
+                "partial_rotary_factor": sum(f < STILL for f in factors) / len(factors),
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": local},
+        },
+    }
+    if (table := tensors.get("per_layer_token_embd.weight")) is not None:
+        found["vocab_size_per_layer_input"] = table.shape[0]
+    if facts.whole("expert_count"):
+        found |= {
+            "enable_moe_block": True,
+            "num_experts": facts.count("expert_count"),
+            "top_k_experts": facts.count("expert_used_count"),
+            "moe_intermediate_size": facts.count("expert_feed_forward_length"),
+        }
+    return found
+
+
 def _score_scale(facts: Facts, largest: int) -> float:
     """The number by whose root scores are divided: the largest model, which no key of the file
     tells, is known by its number of layers.
@@ -416,6 +474,24 @@ _DELTA_NETS = {
     "ssm_out": "linear_attn.out_proj",
     "post_attention_norm": "post_attention_layernorm",
 }
+_GEMMA4 = {
+    **_BOTH_SIDES,
+    "layer_output_scale.weight": "layer_scalar",
+    "per_layer_token_embd": "model.embed_tokens_per_layer",
+    "per_layer_model_proj": "model.per_layer_model_projection",
+    "per_layer_proj_norm": "model.per_layer_projection_norm",
+    "inp_gate": "per_layer_input_gate",
+    "proj": "per_layer_projection",
+    "post_norm": "post_per_layer_input_norm",
+    "post_ffw_norm_1": "post_feedforward_layernorm_1",
+    "post_ffw_norm_2": "post_feedforward_layernorm_2",
+    "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+    "ffn_gate_inp": "router.proj",
+    "ffn_gate_inp.scale": "router.scale",
+    "ffn_down_exps.scale": "router.per_expert_scale",
+    "ffn_down_exps.weight": "experts.down_proj",
+    "ffn_gate_up_exps.weight": "experts.gate_up_proj",
+}
 _NORMED = {"attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm"}
 _HYBRID: dict[str, Any] = {"norm_offset": 1.0, "partial": True}
 _LATENTS = {
@@ -456,6 +532,9 @@ FAMILIES = {
     "gemma": Family("GemmaForCausalLM", _gemma, norm_offset=1.0),
     "gemma2": Family("Gemma2ForCausalLM", _gemma2, _BOTH_SIDES, norm_offset=1.0, windows=True),
     "gemma3": Family("Gemma3ForCausalLM", _gemma3, _BOTH_SIDES, norm_offset=1.0, windows=True),
+    "gemma4": Family(
+        "Gemma4ForCausalLM", _gemma4, _GEMMA4, experts=None, partial=True, windows=True
+    ),
     "phi3": Family(
         "Phi3ForCausalLM",
         names={"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},

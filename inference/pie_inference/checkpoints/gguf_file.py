@@ -23,9 +23,16 @@ from pie_inference.checkpoints.gguf_families import (
     Family,
     family_of,
 )
-from pie_inference.checkpoints.gguf_reader import GgufFile, TensorPlace
+from pie_inference.checkpoints.gguf_projector import (
+    NAMES,
+    preprocessing,
+    projector_of,
+    projector_tensors,
+    with_images,
+)
+from pie_inference.checkpoints.gguf_reader import GgufFile, GgufTensor
 from pie_inference.checkpoints.gguf_tokenizer import GgufTokenizer
-from pie_inference.checkpoints.sources import ByRows, Entry, Groups, Source, Sources
+from pie_inference.checkpoints.sources import ByRows, Entry, Source, Sources
 from pie_inference.errors import LoadError
 from pie_py.config.kept_files import cache_folder, used
 from pie_py.config.logs import first_time
@@ -33,12 +40,12 @@ from pie_py.config.logs import first_time
 log = structlog.get_logger("pie.worker.load")
 
 FILE = "model.gguf"  # in the folder made of it: a link to it
+PROJECTOR = "projector.gguf"  # there, too, if images are read by one
 SUMS = "sums"  # beside it: of the other files, to notice that one is damaged
-MADE = 5  # goes up when other files are made of a GGUF: those in the cache are made again then
+MADE = 6  # goes up when other files are made of a GGUF: those in the cache are made again then
 _OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-WIDE = torch.float32  # of norms and biases, with which there are sums before they are rounded
 _NO_WEIGHTS = {FACTORS, LONG, SHORT}  # are in config.json
-_LAYER = re.compile(r"blk\.([0-9]{1,5})\.(\w+?)(?:\.(weight|bias))?")
+_LAYER = re.compile(r"blk\.([0-9]{1,5})\.(\w+?)(?:\.(weight|bias|scale))?")
 _EXPERTS = re.compile(r"ffn_(gate|up|down)_exps")
 
 
@@ -46,14 +53,16 @@ def gguf_folder(file: Path) -> Path:
     """A folder with the files of a checkpoint, made of a GGUF once, in the user's cache. Raises
     `LoadError` if the file cannot be read or served.
     """
-    facts = file.stat()
-    key = f"{MADE} {file} {facts.st_size} {facts.st_mtime_ns}"
+    beside = sorted(each for each in file.parent.glob(NAMES) if each != file)
+    facts = [(each, each.stat()) for each in (file, *beside)]
+    key = f"{MADE} {[(str(each), of.st_size, of.st_mtime_ns) for each, of in facts]}"
     name = f"{file.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     cached = cache_folder() / "gguf" / name
     if not _is_sound(cached):
         opened = GgufFile(file)
         first_time(f"reading the tokenizer of {file.name} (once, some seconds)")
-        files = gguf_files(opened)
+        projector = projector_of(Facts(opened), beside)
+        files = gguf_files(opened, projector)
         cached.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cached.parent) as made:
             folder = Path(made) / name
@@ -62,6 +71,8 @@ def gguf_folder(file: Path) -> Path:
                 (folder / each).write_text(content, encoding="utf-8")
             (folder / SUMS).write_text(json.dumps({each: _sum(folder / each) for each in files}))
             (folder / FILE).symlink_to(file)
+            if projector is not None:
+                (folder / PROJECTOR).symlink_to(projector.file.file)
             shutil.rmtree(cached, ignore_errors=True)  # a damaged one
             try:
                 os.rename(folder, cached)
@@ -84,9 +95,9 @@ def _sum(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def gguf_files(file: GgufFile) -> dict[str, str]:
-    """The content of the checkpoint's files, by name. Raises `LoadError` for what is damaged or not
-    supported.
+def gguf_files(file: GgufFile, projector: Facts | None = None) -> dict[str, str]:
+    """The content of the checkpoint's files, by name; with a projector of one that reads images.
+    Raises `LoadError` for what is damaged or not supported.
     """
     facts = Facts(file)
     if file.get("split.count", 1) not in (0, 1):
@@ -99,8 +110,21 @@ def gguf_files(file: GgufFile) -> dict[str, str]:
         raise LoadError(f"{file.file} has more tokens than rows of token_embd.weight")
     if facts.has("pooling_type"):
         config["pooling_type"] = facts.whole("pooling_type")
+    files = tokenizer.files()
+    if projector is not None:
+        config = with_images(config, facts, projector, tokenizer.tokens)
+        files["preprocessor_config.json"] = json.dumps(preprocessing(projector), indent=1)
     config |= {"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.ends}
-    return {"config.json": json.dumps(config, indent=1), **tokenizer.files()}
+    return {"config.json": json.dumps(config, indent=1), **files}
+
+
+def folder_tensors(folder: Path, dtype: torch.dtype) -> Sources:
+    """The tensors of a folder that `gguf_folder` has made, matrices in that dtype."""
+    found = gguf_tensors(folder / FILE, dtype)
+    if not (folder / PROJECTOR).is_file():
+        return found
+    inner = {re.sub(r"^model\.", "model.language_model.", name): found[name] for name in found}
+    return {**inner, **projector_tensors(folder / PROJECTOR, dtype)}
 
 
 def gguf_tensors(file: Path, dtype: torch.dtype = torch.float32) -> Sources:
@@ -113,11 +137,11 @@ def gguf_tensors(file: Path, dtype: torch.dtype = torch.float32) -> Sources:
     found: dict[str, Source] = {}
     experts: dict[tuple[str, str], dict[str, Source]] = {}  # by layer, and weights or biases
     for name, place in opened.tensors.items():
-        source: Source = _GgufTensor(opened, place, dtype if len(place.shape) > 1 else WIDE)
+        source: Source = GgufTensor(opened, place, dtype)
         layer = _LAYER.fullmatch(name)
         if layer is not None and int(layer[1]) >= facts.layers:
             continue  # it predicts several tokens at once
-        if layer is not None and (which := _EXPERTS.fullmatch(layer[2])):
+        if layer is not None and family.experts and (which := _EXPERTS.fullmatch(layer[2])):
             experts.setdefault((layer[1], layer[3]), {})[which[1]] = source
         elif layer is not None:
             full = f"model.layers.{layer[1]}.{family.tensor(layer[2], layer[3])}"
@@ -134,26 +158,11 @@ def gguf_tensors(file: Path, dtype: torch.dtype = torch.float32) -> Sources:
     return together(family, facts, found)
 
 
-class _GgufTensor(Source):
-    """A tensor of the file, widened when it is read."""
-
-    def __init__(self, file: GgufFile, place: TensorPlace, dtype: torch.dtype) -> None:
-        self.shape = place.shape
-        self._file, self._name, self._dtype = file, place.name, dtype
-
-    def read(self, at: int | None = None) -> torch.Tensor:
-        """See `Source.read`."""
-        return self._file.numbers(self._name, at, self._dtype)
-
-    def groups(self, at: int | None = None) -> Groups | None:
-        """See `Source.groups`."""
-        return self._file.groups(self._name, at)
-
-
 def _each_expert(
     family: Family, stacks: dict[str, Source], count: int
 ) -> Iterator[tuple[str, Source]]:
     """Names and tensors of a layer's experts, which the file has together."""
+    assert family.experts is not None
     gate, up, down = family.experts
     named = {"gate": gate, "up": up, "down": down}
     for number in range(count):

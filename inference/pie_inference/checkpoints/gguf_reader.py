@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 import torch
 
 from pie_inference.checkpoints.gguf_kinds import KINDS, NAMES, Kind
-from pie_inference.checkpoints.sources import Groups
+from pie_inference.checkpoints.sources import Groups, Source
 from pie_inference.errors import LoadError
 
 MAX_ITEMS = 1 << 22  # texts in the lists of one file: ten times those of large vocabularies
 MAX_ENTRIES = 1 << 16  # of metadata, and tensors
 MAX_NAME = 1 << 10  # bytes; llama.cpp's own have less than a hundred
 MAX_ALIGNMENT = 1 << 20
+WIDE = torch.float32  # of norms and biases, with which there are sums before they are rounded
 _DIMENSIONS = 4
 _UINT32, _BOOL, _TEXT, _LIST, _UINT64 = 4, 7, 8, 9, 10  # kinds of values
 _CODES = {**dict(enumerate("BbHhIif?")), 10: "Q", 11: "q", 12: "d"}
@@ -199,6 +200,24 @@ class GgufFile(Mapping[str, Any]):
                     place.said,
                 )
         return first
+
+
+class GgufTensor(Source):
+    """A tensor of the file, widened when it is read."""
+
+    def __init__(self, file: GgufFile, place: TensorPlace, dtype: torch.dtype) -> None:
+        """Takes the dtype of matrices."""
+        self.shape = place.shape
+        self._file, self._name = file, place.name
+        self._dtype = dtype if len(place.shape) > 1 else WIDE
+
+    def read(self, at: int | None = None) -> torch.Tensor:
+        """See `Source.read`."""
+        return self._file.numbers(self._name, at, self._dtype)
+
+    def groups(self, at: int | None = None) -> Groups | None:
+        """See `Source.groups`."""
+        return self._file.groups(self._name, at)
 
 
 class _Cursor:

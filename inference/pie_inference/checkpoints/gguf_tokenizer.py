@@ -22,6 +22,7 @@ _ENDS = (
     *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>"),
     *("<|endoftext|>", "<|end_of_text|>", "<EOT>", "<end_of_turn>", "<end_of_utterance>"),
     "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    "<turn|>",
 )
 # Tokens of Phi 3 behind which white space stays; the others eat it.
 _KEPT_SPACES = ("<unk>", "<s>", "<|endoftext|>")
@@ -48,10 +49,10 @@ class GgufTokenizer:
         self._metadata, self._where = metadata, where
         self._fields = Fields(metadata, where)
         self.model = self._fields.text("tokenizer.ggml.model", "none")
-        if self.model not in ("gpt2", "llama"):
+        if self.model not in ("gpt2", "llama", "gemma4"):
             raise LoadError(
                 f"{where}: tokenizers of the kind {reprlib.repr(self.model)} are not supported"
-                " (supported: 'gpt2', 'llama'); take the model's safetensors"
+                " (supported: 'gpt2', 'llama', 'gemma4'); take the model's safetensors"
             )
         self._splits = self._named_splits() if self.model == "gpt2" else None
         # Those without a text get one, as in llama.cpp.
@@ -102,6 +103,13 @@ class GgufTokenizer:
         }
 
     def _byte_level(self) -> dict[str, Any]:
+        merges = self._named_merges()
+        return {
+            "model": {"type": "BPE", "vocab": self._ids, "merges": merges},
+            "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True},
+        }
+
+    def _named_merges(self) -> list[tuple[str, str]]:
         merges = []
         for text in self._texts("tokenizer.ggml.merges"):
             # A token may begin with a space.
@@ -112,17 +120,15 @@ class GgufTokenizer:
                     f"{self._where}: 'tokenizer.ggml.merges' has {text[:80]!r}, not two tokens that"
                     " make a third"
                 )
-            merges.append([left, right])
-        return {
-            "model": {"type": "BPE", "vocab": self._ids, "merges": merges},
-            "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True},
-        }
+            merges.append((left, right))
+        return merges
 
     def _sentence_piece(self) -> dict[str, Any]:
-        """Merges of every two tokens that make a third, those of a high score first; characters
-        that are no tokens become their bytes.
+        """Merges that the file names, or of every two tokens that make a third, those of a high
+        score first; characters that are no tokens become their bytes.
         """
-        prefix = self._fields.flag("tokenizer.ggml.add_space_prefix", True)
+        named = self.model == "gemma4"
+        prefix = self._fields.flag("tokenizer.ggml.add_space_prefix", not named)
         prepend = [{"type": "Prepend", "prepend": _SPACE}] if prefix else []
         strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
         unknown = self._special("unknown", 0)
@@ -136,7 +142,7 @@ class GgufTokenizer:
             "model": {
                 "type": "BPE",
                 "vocab": self._ids,
-                "merges": self._merges(),
+                "merges": self._named_merges() if named else self._merges(),
                 "unk_token": None if unknown is None else self.tokens[unknown],
                 "fuse_unk": True,
                 "byte_fallback": True,
@@ -186,7 +192,7 @@ class GgufTokenizer:
 
     def _frame(self) -> dict[str, Any] | None:
         """The tokens before and behind every text."""
-        first = self.model == "llama" or (self._splits is not None and self._splits.first)
+        first = self._splits is None or self._splits.first
         bos = self.bos if self._fields.flag("tokenizer.ggml.add_bos_token", first) else None
         add_end = self._fields.flag("tokenizer.ggml.add_eos_token", False)
         around = [bos, self._special("eos", 2) if add_end else None]

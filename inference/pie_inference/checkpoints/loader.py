@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from pie_inference.checkpoints import gguf_file
 from pie_inference.checkpoints.sources import Int8, Source, Sources, Stored, unreadable
 from pie_inference.errors import LoadError
+from pie_py.config.platform import cpu_facts
 from pie_py.models.checkpoint_files import BadFile, checkpoint_file, read_object
 from pie_py.models.packaged import PACKAGED
 from pie_py.models.pull import PullFailed, packaged_file
@@ -120,10 +121,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 def cpu_has_bfloat16() -> bool:
     """True if this CPU multiplies bfloat16 in hardware."""
-    flags = Path("/proc/cpuinfo")
-    if not flags.is_file():
-        return False
-    return bool(re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", flags.read_text()))
+    return bool(re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", cpu_facts()))
 
 
 def load_tensors(
@@ -227,7 +225,7 @@ def stored_tensors(folder: Path, dtype: torch.dtype, opened: ExitStack) -> Sourc
     GGUF are rounded to the dtype as they are widened.
     """
     if (folder / gguf_file.FILE).is_file():
-        return gguf_file.gguf_tensors(folder / gguf_file.FILE, dtype)
+        return gguf_file.folder_tensors(folder, dtype)
     found: dict[str, Source] = {}
     for file in _tensor_files(folder):
         try:

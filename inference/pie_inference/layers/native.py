@@ -24,16 +24,17 @@ from pathlib import Path
 import structlog
 import torch
 
-from pie_inference.layers.variants import FLAGS, best_variant, compile_library
+from pie_inference.layers.variants import FLAGS, best_variant, compile_library, flags_for
 from pie_py.config.kept_files import own_folder, used
 from pie_py.config.logs import first_time
+from pie_py.config.platform import cpu_facts, proc
 from pie_py.config.shipped_files import shipped_folder
 
 log = structlog.get_logger("pie.worker.load")
 
 SOURCE = Path(__file__).with_name("step.c")
 INCLUDED = Path(__file__).with_name("grouped.c")
-_OPENMP = re.compile(r"/\S*/lib(?:g|i|)omp\S*\.so\S*")
+_OPENMP = re.compile(r"/.*/lib(?:g|i|)omp\S*\.(?:so\S*|dylib)")
 
 
 class Product(ctypes.Structure):
@@ -66,7 +67,7 @@ def library() -> ctypes.CDLL | None:
 
 def described() -> tuple[bool, str]:
     """Whether there are kernels, and which; or why there are none, and what that costs."""
-    variant = best_variant(Path("/proc/cpuinfo").read_text())
+    variant = best_variant(cpu_facts())
     try:
         shipped = _shipped() is not None
         if not shipped:
@@ -88,7 +89,7 @@ def _shipped() -> ctypes.CDLL | None:
     folder = shipped_folder("kernels")
     if not folder.is_dir():
         return None
-    variant = best_variant(Path("/proc/cpuinfo").read_text())
+    variant = best_variant(cpu_facts())
     file = folder / f"{variant}.so"
     if variant is None or not file.is_file():
         return None
@@ -105,25 +106,28 @@ def _compiled() -> Path:
     compiler = shutil.which(os.environ.get("CC") or "cc")
     if compiler is None:
         raise _NoLibrary("there is no C compiler")
-    made_of = (SOURCE.read_text(), INCLUDED.read_text(), *FLAGS, compiler, _cpu())
+    flags = flags_for(compiler, FLAGS)
+    made_of = (SOURCE.read_text(), INCLUDED.read_text(), *flags, compiler, _cpu())
     key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:32]
     folder = own_folder("native")
     file = folder / f"{key}.so"
     if not file.is_file():
         first_time("compiling the kernels for this CPU (once, some seconds)")
-        compile_library(compiler, FLAGS, SOURCE, file)
+        compile_library(compiler, flags, SOURCE, file)
     return used(file, "*.so")
 
 
 def _cpu() -> str:
     """A key of this CPU, for a cache folder that several share."""
-    found = re.search(r"^(?:flags|Features)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.M)
+    found = re.search(r"^(?:flags|Features)\s*:.*$", cpu_facts(), re.M)
     return platform.machine() + (found[0] if found else "")
 
 
 def _loaded(file: Path) -> ctypes.CDLL:
     torch.get_num_threads()
-    omp = _OPENMP.search(Path("/proc/self/maps").read_text())
+    omp = _OPENMP.search(proc("self/maps")) or _OPENMP.search(
+        "\n".join(map(str, Path(torch.__file__).parent.glob("lib/*omp*")))
+    )
     if omp is None:
         raise _NoLibrary("PyTorch has no OpenMP")
     ctypes.CDLL(omp[0], ctypes.RTLD_GLOBAL)

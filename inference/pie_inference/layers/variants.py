@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from platform import machine
@@ -39,6 +40,18 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 }
 
 
+def flags_for(compiler: str, flags: Sequence[str]) -> tuple[str, ...]:
+    """GCC's flags as a compiler takes them: some of Clang's are others, and Apple's takes OpenMP
+    from its front end alone. Raises `OSError` if it cannot be run.
+    """
+    asked = [compiler, "--version"]
+    if "clang" not in subprocess.run(asked, capture_output=True, text=True, check=False).stdout:
+        return tuple(flags)
+    native = "-mcpu=native" if machine() in ("arm64", "aarch64") else "-march=native"
+    others = {"-fno-tree-pre": (), "-march=native": (native,), "-fopenmp": ("-Xclang", "-fopenmp")}
+    return tuple(each for flag in flags for each in others.get(flag, (flag,)))
+
+
 def compile_library(compiler: str, flags: Sequence[str], source: Path, target: Path) -> None:
     """Makes a shared library of a C file. It appears whole or not at all. Raises `OSError` if the
     compiler cannot be run, or the library cannot be written, and `subprocess.SubprocessError` if it
@@ -47,7 +60,8 @@ def compile_library(compiler: str, flags: Sequence[str], source: Path, target: P
     with TemporaryDirectory(dir=target.parent) as made:
         # Compiled for OpenMP and not linked to one: PyTorch's is used.
         _run(compiler, *flags, "-c", str(source), "-o", f"{made}/kernel.o")
-        _run(compiler, "-shared", f"{made}/kernel.o", "-o", f"{made}/kernel.so")
+        later = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
+        _run(compiler, "-shared", *later, f"{made}/kernel.o", "-o", f"{made}/kernel.so")
         Path(made, "kernel.so").replace(target)
 
 

@@ -15,7 +15,7 @@ from pie_inference.layers.native import library
 BITS = {"int8": 8, "int4": 4}
 # They choose experts, which rounding changes. What reads tokens or makes them gets 8 bits, as in
 # most GGUF.
-ROUTERS = re.compile(r"\.(gate|router|layer|shared_expert_gate)\.weight$")
+ROUTERS = re.compile(r"\.(gate|router|layer|shared_expert_gate|classifier)\.weight$")
 _OUTER = re.compile(r"(embed_tokens|lm_head)\.weight$")
 
 

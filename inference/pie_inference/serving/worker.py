@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -26,6 +25,7 @@ from pie_inference.serving.flight import Flight
 from pie_py.config.child import exit_with_parent
 from pie_py.config.logs import LogConfig, listeners, set_up_logs
 from pie_py.config.model import ModelConfig
+from pie_py.config.platform import c_function
 from pie_py.config.plugins import ObserverConfig, observing
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
@@ -187,8 +187,8 @@ def _allow_large_pages() -> None:
     """Pages of two megabytes, where the system gives them to all processes: the control process has
     none, because it counts pages, and its children have none either unless they say so.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0)
+    if (prctl := c_function("prctl")) is not None:
+        prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0)
 
 
 class _Inbox:

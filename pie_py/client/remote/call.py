@@ -5,15 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
 
 import anyio
 import anyio.to_thread
 
-from pie_py.client.errors import InferletFailed, unreadable
+from pie_py.client.errors import ClientError, InferletFailed, unreadable
 from pie_py.client.instance import Instance, Launcher
 from pie_py.client.remote.raised import rebuilt
 from pie_py.client.remote.reach import Reach
@@ -23,13 +22,49 @@ from pie_py.config.printable import printable
 MARK = b"\0call "  # begins the messages of `guests/main.py`
 
 
+class Sent(Protocol):
+    """A function as it is sent, with all that it needs."""
+
+    @property
+    def name(self) -> str:
+        """Of the function, in errors."""
+
+    @property
+    def program_name(self) -> str:
+        """Of the program that is uploaded."""
+
+    @property
+    def types(self) -> Mapping[str, type]:
+        """Those that may come back, by the names that they have on the way."""
+
+    @property
+    def streams(self) -> bool:
+        """True if it yields."""
+
+    @property
+    def waits(self) -> bool:
+        """True if other calls can go on in its instance while it waits."""
+
+    def encoded(self, value: Any, what: str) -> str:
+        """A value as it travels. Raises CannotTravel."""
+
+    def program(self) -> bytes:
+        """The program that is uploaded."""
+
+    def request(self) -> dict[str, Any]:
+        """The facts for the program beside the arguments."""
+
+    def origin(self, file: str) -> str:
+        """The caller's file that a file of the inferlet's tracebacks comes from."""
+
+
 class Call:
     """A function that runs in an inferlet: await its `result`, or iterate over what it yields.
 
     What it prints is printed here while one of both is done, and so is what it sends to its client.
     """
 
-    def __init__(self, instance: Instance, reach: Reach, number: int = 0) -> None:
+    def __init__(self, instance: Instance, reach: Sent, number: int = 0) -> None:
         self.instance = instance
         self._reach = reach
         self._number = number
@@ -65,38 +100,53 @@ class Call:
     async def _read(self) -> AsyncIterator[Any]:
         """Messages until the call has ended; those of an earlier call of the object are old."""
         async for message in self.instance:
-            if not isinstance(message, bytes) or not message.startswith(MARK):
-                _print(message)
+            number, kind, value = understood(message, self.instance, self._reach)
+            if number != self._number:
                 continue
-            try:
-                kind, value = self._understood(json.loads(message[len(MARK) :]))
-            except Exception as error:  # whatever the code in the inferlet has sent
-                raise unreadable(f"an answer of {self.instance.id}", error) from error
             if kind == "raise":
                 raise value
             if kind == "return":
                 self._returned = value
                 return
-            if kind == "yield":
-                yield value
-        await self.instance.result()  # says why it has ended
-        # A task of the function has ended the program, in order.
-        raise InferletFailed(
-            "failed", f"SystemExit: {self.instance.id} has ended without an answer"
-        )
+            yield value
+        raise await ending(self.instance)
 
-    def _understood(self, report: dict[str, Any]) -> tuple[str, Any]:
-        """The kind of a report, and its value or exception; an empty kind of what is done with."""
-        kind = report["kind"]
+
+PRINTED = (-1, "", None)  # a message that is done with; no call has this number
+
+
+def understood(message: str | bytes, instance: Instance, reach: Sent) -> tuple[int, str, Any]:
+    """The number of the call that a message is of, its kind ("yield", "return" or "raise"), and its
+    value or exception; what is printed is printed, and `PRINTED`.
+
+    Raises:
+        ClientError: nothing that `guests/main.py` sends.
+    """
+    if not isinstance(message, bytes) or not message.startswith(MARK):
+        _print(message)
+        return PRINTED
+    try:
+        report = json.loads(message[len(MARK) :])
+        number, kind = report.get("n", -1), report["kind"]
         if kind in ("out", "err"):
             print(_shown(report["text"]), end="", file=getattr(sys, f"std{kind}"))
-            return "", None
-        if report["n"] != self._number:
-            return "", None
+            return PRINTED
         if kind == "raise":
-            return kind, rebuilt(report, self._reach.types, self._reach.origin)
-        value = loads(report["value"], self._reach.types.__getitem__)
-        return ("return" if kind == "return" else "yield"), value
+            return number, kind, rebuilt(report, reach.types, reach.origin)
+        return number, kind, loads(report["value"], reach.types.__getitem__)
+    except Exception as error:  # whatever the code in the inferlet has sent
+        raise unreadable(f"an answer of {instance.id}", error) from error
+
+
+async def ending(instance: Instance) -> Exception:
+    """The reason why an instance has ended that has an answer to give."""
+    try:
+        await instance.result()
+    except InferletFailed as error:
+        return error
+    # A task of the function has ended the program, in order.
+    text = f"SystemExit: {instance.id} has ended without an answer"
+    return InferletFailed("failed", text)
 
 
 class Remote:
@@ -170,9 +220,9 @@ class Remote:
 class Sender:
     """Starts instances that call one function, or make objects of one class."""
 
-    def __init__(self, client: Launcher, reach: Reach) -> None:
+    def __init__(self, client: Launcher, reach: Sent) -> None:
         self.reach = reach
-        self._client = client
+        self.client = client
         self._uploading = anyio.Lock()
         self._uploaded = (b"", "")  # the program, and its content hash
 
@@ -185,18 +235,25 @@ class Sender:
         """
         return cls(client, await anyio.to_thread.run_sync(Reach, target))
 
+    def encoded(self, args: Any, options: Any) -> str:
+        """The arguments of a call as they travel. Raises CannotTravel."""
+        return self.reach.encoded((args, options), f"an argument of {self.reach.name}")
+
     async def begin(self, args: Any, options: Any) -> Instance:
-        """Starts one."""
-        encoded = self.reach.encoded((args, options), f"an argument of {self.reach.name}")
+        """Starts one, of one call."""
+        return await self.launch(self.encoded(args, options))
+
+    async def launch(self, encoded: str | None) -> Instance:
+        """Starts one, of a call with these arguments; or, without, of calls that are sent to it."""
         request = json.dumps({**self.reach.request(), "args": encoded})
         async with self._uploading:
             program = self.reach.program()  # has grown if the arguments have new types
             if self._uploaded[0] != program:
                 self._uploaded = (
                     program,
-                    await self._client.upload(program, name=self.reach.program_name),
+                    await self.client.upload(program, name=self.reach.program_name),
                 )
-        return await self._client.launch(self._uploaded[1], [request])
+        return await self.client.launch(self._uploaded[1], [request])
 
     async def result(self, args: Any, options: Any) -> Any:
         """A call's result; its instance ends with it."""
@@ -207,59 +264,10 @@ class Sender:
             await end(instance)
 
 
-async def map_calls(
-    sender: Sender,
-    inputs: list[tuple[Any, ...]],
-    at_once: int,
-    return_exceptions: bool,
-    progress: bool,
-) -> list[Any]:
-    """The results of a function for each input, in order; see `Client.map`."""
-    results: list[Any] = [None] * len(inputs)
-    numbered = iter(enumerate(inputs))
-    problem: Exception | None = None
-    with _bar(len(inputs), progress) as advance:
-        async with anyio.create_task_group() as tasks:
-
-            async def work() -> None:
-                nonlocal problem
-                for number, args in numbered:
-                    try:
-                        results[number] = await sender.result(args, {})
-                    except Exception as error:  # noqa: BLE001  it goes to the caller
-                        if not return_exceptions:
-                            problem = problem or error
-                            tasks.cancel_scope.cancel()
-                            return
-                        results[number] = error
-                    advance()
-
-            for _ in range(min(at_once, len(inputs))):
-                tasks.start_soon(work)
-    if problem is not None:  # raised outside of the group, which would wrap it
-        raise problem
-    return results
-
-
-@contextmanager
-def _bar(total: int, shown: bool) -> Iterator[Callable[[], None]]:
-    """A progress bar on standard error, if rich is installed; yields what moves it on."""
-    if not shown or find_spec("rich") is None:
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda: bar.advance(task)
-
-
 async def end(instance: Instance) -> None:
     """Ends an instance whose caller has gone."""
     if not instance.ended:
-        with anyio.move_on_after(5, shield=True):
+        with anyio.move_on_after(5, shield=True), suppress(ClientError):  # it may be lost
             await instance.cancel()
 
 

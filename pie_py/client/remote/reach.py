@@ -76,6 +76,12 @@ GUEST = Path(__file__).parent / "guests" / "main.py"
 SHARED = "pie_py/client/remote/values.py"  # path of the module that both sides have
 
 
+def guest_modules() -> dict[str, bytes]:
+    """The modules of every program that is sent; the first is its main one."""
+    folder = GUEST.parents[4]
+    return {GUEST.name: GUEST.read_bytes(), SHARED: (folder / SHARED).read_bytes()}
+
+
 class Reach:
     """All that one function or class reaches. It grows with the types of what is sent to it.
 
@@ -125,6 +131,11 @@ class Reach:
         target = self.target
         return inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
 
+    @property
+    def waits(self) -> bool:
+        """True if it is asynchronous: then it can wait while others go on."""
+        return inspect.iscoroutinefunction(self.target)
+
     def encoded(self, value: Any, what: str) -> str:
         """A value as it travels; its types go along.
 
@@ -135,8 +146,7 @@ class Reach:
 
     def program(self) -> bytes:
         """The program that is uploaded."""
-        folder = GUEST.parents[4]
-        modules = {GUEST.name: GUEST.read_bytes(), SHARED: (folder / SHARED).read_bytes()}
+        modules = guest_modules()
         for path, excerpt in zip(self._pieces(), self._excerpts.values(), strict=True):
             modules[path] = excerpt.text().encode()
         modules |= {path: file.read_bytes() for path, file in self._files.items()}

@@ -6,7 +6,7 @@ What verification of drafts, Jacobi decoding, trees of drafts and scoring have i
 from __future__ import annotations
 
 import asyncio
-import json
+from array import array
 from collections.abc import Callable
 from collections.abc import Sequence as List
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from inferlet.sample import Distribution
 
 Answer = TypeVar("Answer")
 SCORED_AT_ONCE = 32  # texts, each with pages of its own
+CHOSEN_AT_ONCE = 32  # tokens of a text, whose log-probabilities come in one batch
 Ranges = List[tuple[int, int]]  # places of tokens that a token attends to: from, up to
 
 
@@ -183,16 +184,21 @@ async def log_probabilities(sequence: Sequence, continuation: list[int]) -> list
         raise ValueError("nothing to continue from: fill something into the context first")
     last = sequence.pending.pop()
     tokens = [last, *continuation[:-1]]
-    # For programs of few sizes, which run together.
-    padded = continuation + [0] * ((1 << (len(continuation) - 1).bit_length()) - len(continuation))
-    forced = json.dumps({"program": "forced", "given": {"tokens": padded}})
-    queue, sampler = sequence.queue, raw.create_sampler(sequence.queue, forced)
+    # Among one token there is no choice: what comes with it is its log-probability. A sampler
+    # chooses one token of a batch, so several take turns.
+    queue, count = sequence.queue, min(len(continuation), CHOSEN_AT_ONCE)
+    samplers = [raw.create_sampler(queue, '{"temperature": 0}') for _ in range(count)]
+    words, following = -(-sequence.model.vocab_size // 32), enumerate(continuation)
 
     def ask(embed: int) -> int:
-        return raw.sample(queue, embed, sampler)
+        number, token = next(following)
+        mask = array("I", bytes(4 * words))
+        mask[token // 32] = 1 << token % 32
+        return raw.sample_masked(queue, embed, samplers[number % count], mask)
 
     try:
         found = await _answers(sequence, tokens, Layout(), ask, raw.take_sample)
     finally:
-        raw.destroy_sampler(queue, sampler)
+        for sampler in samplers:
+            raw.destroy_sampler(queue, sampler)
     return [logprob for _, logprob, *_ in found]

@@ -23,6 +23,7 @@ from pie_py.device_programs.step_cost import OF_A_STEP
 from pie_py.wire.plan import Batch, BatchResult, Clear, Int32
 
 if TYPE_CHECKING:
+    from pie_control.instances.aim import Precedence
     from pie_control.instances.futures import Future
     from pie_control.instances.timeline import Timeline
     from pie_control.prefix.provenance import Branch, Provenance
@@ -228,6 +229,10 @@ class QueueOwner(Protocol):
     prompt_tokens: int
     generated_tokens: int
     timeline: Timeline
+
+    @property
+    def precedence(self) -> Precedence:
+        """Where it stands among its user's instances; less goes first."""
 
 
 class SentBatch(Protocol):

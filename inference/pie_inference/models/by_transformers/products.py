@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,6 +31,23 @@ def adapting(rows: AdapterRows | None) -> Iterator[None]:
         _adapters.reset(token)
 
 
+class Facts(torch.Tensor):
+    """A weight without numbers, of which a module may ask its dtype, device and shape.
+
+    PyTorch multiplies with such a one without an error, and gives what happens to be in memory.
+    """
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Raises `LoadError` for all that would read its numbers."""
+        if func.__name__ not in ("__get__", "size", "dim"):
+            raise LoadError("it reads the weight of a linear layer by itself")
+        plain: Any = super()
+        return plain.__torch_function__(func, types, args, kwargs)
+
+
 class Ours(nn.Module):
     """In the place of a linear layer."""
 
@@ -38,7 +56,8 @@ class Ours(nn.Module):
         super().__init__()
         self.in_features, self.out_features = of.in_features, of.out_features
         # Some ask a layer for its dtype; there is nothing to compute with.
-        self.weight = torch.empty_like(of.weight, device="meta")
+        empty = torch.empty_like(of.weight, device="meta")
+        self.weight: torch.Tensor = empty.as_subclass(Facts)
         bias = None if of.bias is None else of.bias.detach()
         if kept is None and quantize is not None and fits(of.in_features, GROUP):
             kept = rounded(of.weight.detach(), BITS[quantize])
@@ -97,8 +116,11 @@ def give_products(module: nn.Module, within: nn.Module, quantize: str | None) ->
     own = set(within.modules())
     for name, part in list(module.named_modules()):
         if type(part) is nn.Linear and part in own:
-            rounds = None if ROUTERS.search(f"{name}.weight") else quantize
-            _put(module, name, Ours(part, rounds))
+            router = ROUTERS.search(f"{name}.weight")
+            ours = Ours(part, None if router else quantize)
+            if router:
+                ours.weight = part.weight.detach()  # some compute with it in float32
+            _put(module, name, ours)
     own = set(within.modules())
     made = {n: part for n, part in module.named_modules() if part in own and type(part) is Ours}
     if quantize is not None and not any(isinstance(o.made, GroupedLinear) for o in made.values()):

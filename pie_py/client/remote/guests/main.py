@@ -4,6 +4,7 @@ one, and answers in messages: bytes that begin with a mark.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 import inspect
@@ -19,6 +20,8 @@ from typing import Any
 
 from inferlet import session
 from inferlet._guest.modules import own_files
+from inferlet._guest.options import signature
+from inferlet._json import dumps as as_json
 from pie_py.client.remote.values import CannotTravel, dumps, loads
 
 MARK = b"\0call "  # what else a program sends is its own
@@ -151,6 +154,38 @@ async def call(target: Callable[..., Any], args: str, number: int) -> Any:
     return answer
 
 
+async def call_one(target: Callable[..., Any], request: dict[str, Any]) -> None:
+    """One of several calls: whatever it raises is told as its own."""
+    try:
+        await call(target, request["args"], request["n"])
+    except BaseException as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise  # another one has ended the program
+        tell("raise", n=request["n"], **raised(error))
+
+
+async def call_several(target: Callable[..., Any]) -> None:
+    """Calls of one function, as they come and at once, until an empty list of them does."""
+    tasks: set[asyncio.Task[None]] = set()
+    while requests := json.loads(await session.receive_blob()):
+        for request in requests:
+            task = asyncio.create_task(call_one(target, request))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+
+def of_fields(main: Callable[..., Any]) -> Callable[..., Any]:
+    """A program's `main`, called with the fields of an object; its result is plain JSON."""
+    takes_input = next(iter(signature(main).parameters), "") == "input"
+
+    async def called(**fields: Any) -> Any:
+        answer = main(fields) if takes_input else main(**fields)
+        return json.loads(as_json(await answer if inspect.isawaitable(answer) else answer))
+
+    return called
+
+
 def flush() -> None:
     """Sends what was printed without a newline."""
     sys.stdout.flush()
@@ -163,8 +198,13 @@ async def main(args: list[str]) -> str:
     sys.stdout, sys.stderr = Output("out"), Output("err")
     try:
         entry = getattr(load(asked), asked["entry"])
+        if asked.get("of_fields"):
+            entry = of_fields(entry)
     except (Exception, SystemExit) as error:  # noqa: BLE001  it goes to the caller
         tell("raise", n=0, **raised(error))
+        return ""
+    if asked["args"] is None:
+        await call_several(entry)
         return ""
     made = await call(entry, asked["args"], 0)
     if inspect.isclass(entry) and made is not None:

@@ -10,6 +10,28 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::host::AREA_WORDS;
 
+/// Declares the functions that an interface imports. Natively, where an author's `cargo test` runs
+/// what of a crate needs no server, each panics.
+macro_rules! imports {
+    ($link:literal $(
+        $(#[$name_there:meta])*
+        pub fn $name:ident($($argument:ident: $of:ty),*) $(-> $result:ty)?;
+    )*) => {
+        #[cfg(target_arch = "wasm32")]
+        #[link(wasm_import_module = $link)]
+        unsafe extern "C" {
+            $($(#[$name_there])* pub fn $name($($argument: $of),*) $(-> $result)?;)*
+        }
+        $(
+            #[cfg(not(target_arch = "wasm32"))]
+            pub unsafe fn $name($(_: $of),*) $(-> $result)? {
+                panic!(concat!(stringify!($name), " is a server's: `pie-py run --says TEXT` has one"))
+            }
+        )*
+    };
+}
+pub(crate) use imports;
+
 /// Calls a host function that fills an area, and reads the area.
 #[inline]
 pub(crate) fn call<T: Lift>(host: impl FnOnce(*mut usize)) -> T {

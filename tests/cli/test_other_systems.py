@@ -1,0 +1,65 @@
+"""The main job where the system lacks what Linux on a server has."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.servers import Server
+
+ROOT = Path(__file__).parents[2]
+# Every process of the job imports this before anything else.
+ELSEWHERE = """
+from pathlib import Path
+from pie_py.config import platform
+platform.PROC, platform.c_function = Path("/nowhere"), lambda name: None
+Path({marks!r}, str(__import__("os").getpid())).touch()
+"""
+ASKS = """
+from inferlet import Context, Model, Sampler
+
+async def main():
+    return await Context(Model.load()).fill("Once upon a time").generate(
+        Sampler.greedy(), max_tokens=8).collect_text()
+"""
+GIBIBYTES = 200
+
+
+def run(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    program = folder / "asks.py"
+    program.write_text(ASKS)
+    command = [sys.executable, "-m", "pie_py", "run", str(program)]
+    env = {**os.environ, "XDG_DATA_HOME": str(folder / "data"), **variables}
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+
+
+def test_the_main_job_needs_nothing_of_linux_alone(tmp_path: Path) -> None:
+    marks, site = tmp_path / "marks", tmp_path / "site"
+    marks.mkdir()
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(ELSEWHERE.format(marks=str(marks)))
+    here = run(tmp_path)
+    there = run(tmp_path, PYTHONPATH=f"{site}:{ROOT}")
+    assert there.returncode == 0, there.stderr
+    assert there.stdout == here.stdout
+    assert len(list(marks.iterdir())) > 2, "control and worker, too"
+
+
+def test_a_system_with_little_address_space_has_fewer_instances(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (GIBIBYTES << 30, before[1]))  # children inherit it
+    try:
+        server = Server(tmp_path_factory.mktemp("s"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    with server, server.client() as client:
+        assert 4 < client.server_info()["max_instances"] < GIBIBYTES // 8
+        assert "fewer instances at once" in server.log
+        program = client.upload(ASKS.encode(), name="asks")
+        assert client.launch(program).result()

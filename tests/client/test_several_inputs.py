@@ -1,0 +1,106 @@
+"""`client.map`: an instance gets several inputs, and one of them costs the others nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.servers import Server
+
+from pie_py.client import InferletFailed, sync
+from pie_py.testing.plugin import replaying
+from pie_py.testing.replaying_worker import SCRIPT
+from pie_py.testing.script import Line, ScriptFile
+
+BEFORE: list[str] = []  # of an instance: what it was asked
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[sync.Client]:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        settings = replaying(folder)
+        ScriptFile(folder / "model" / SCRIPT).write([Line("a mouse in the house")])
+        limits = {"cpu_seconds": 2.0}
+        with Server(folder, **settings, limits=limits) as server, server.client() as connected:
+            yield connected
+
+
+def ended(client: sync.Client, name: str) -> list[str]:
+    """How the instances of a function have ended."""
+    found = client.instances(ended=True)
+    return [each["state"] for each in found if each["program"] == f"function-{name}"]
+
+
+async def waits(number: int) -> int:
+    await asyncio.sleep(0.2)
+    return number
+
+
+def test_an_instance_gets_several_inputs_at_once(client: sync.Client) -> None:
+    assert client.map(waits, range(60), at_once=30) == [*range(60)]
+    assert ended(client, "waits") == ["finished"] * 2  # of 16 and 14 inputs at once
+
+
+async def leaves(number: int) -> int:
+    async def task() -> None:
+        await asyncio.sleep(0)
+        raise SystemExit(3)
+
+    await asyncio.sleep(0.01)
+    if number == 5:
+        await asyncio.gather(task())
+    await asyncio.sleep(0.1)
+    return number
+
+
+def test_an_input_that_ends_its_instance_leaves_the_others(client: sync.Client) -> None:
+    found = client.map(leaves, range(12), return_exceptions=True)
+    assert isinstance(found[5], InferletFailed)
+    assert "SystemExit" in str(found[5])
+    assert [*found[:5], *found[6:]] == [n for n in range(12) if n != 5]
+
+
+def fills(size: int) -> int:
+    return len(bytearray(size))
+
+
+def test_an_input_that_fills_the_memory_leaves_the_others(client: sync.Client) -> None:
+    found = client.map(fills, [10, 1 << 30, 20], at_once=1, return_exceptions=True)
+    assert (found[0], found[2]) == (10, 20)
+    assert isinstance(found[1], MemoryError)
+
+
+async def computes(number: int) -> int:
+    begun = time.process_time()
+    while time.process_time() - begun < 0.25:
+        sum(range(1000))
+    await asyncio.sleep(0)
+    return number
+
+
+def test_another_instance_goes_on_before_the_limit_of_cpu_time(client: sync.Client) -> None:
+    assert client.map(computes, range(16), at_once=1) == [*range(16)]
+    states = ended(client, "computes")
+    assert len(states) > 1
+    assert set(states) == {"finished"}  # none has reached its limit
+
+
+def number_of(text: str) -> int:
+    BEFORE.append(text)
+    return len(BEFORE)
+
+
+def test_inputs_that_begin_alike_go_together(client: sync.Client) -> None:
+    texts = ["b 1", "a 1", "b 2", "a 2"]
+    assert client.map(number_of, texts, at_once=1) == [3, 1, 4, 2]
+
+
+def test_an_input_that_is_too_large_is_its_own_error(client: sync.Client) -> None:
+    found = client.map(lambda text: len(text), ["x", "y" * (3 << 20), "zz"], return_exceptions=True)
+    assert (found[0], found[2]) == (1, 2)
+    assert "limit-exceeded" in str(found[1])
