@@ -80,7 +80,7 @@ def all_attacks(seconds: float) -> Iterator[Outcome]:
 
 
 def shown(outcomes: Sequence[Outcome]) -> str:
-    """A line for each, and below it a line for each cause, as docs/safety.md has them."""
+    """A line for each, and below it a line for each cause; docs/safety.md sums them up."""
     lines = [
         f"{one.attack.name:42} {one.word:9} x{one.times:5.1f} {one.gaps.worst_ms:6.0f} ms"
         f"  {', '.join([*one.problems, *one.gaps.wrong, *one.told])[:120]}"

@@ -1,6 +1,6 @@
 """At length: every attack beside a user who generates text, and all that can be damaged or killed.
 
-`pytest -m nightly tests/attacks -k table -s` prints the table that docs/safety.md shows.
+`pytest -m nightly tests/attacks -k table -s` prints the figures that docs/safety.md sums up.
 """
 
 from __future__ import annotations
