@@ -162,6 +162,11 @@ class Instance(_Proxy[async_instance.Instance]):
         """True if the instance is known to have ended."""
         return self._thing.ended
 
+    @property
+    def has_message(self) -> bool:
+        """True if `receive` does not wait."""
+        return self._thing.has_message
+
     def receive(self, timeout: float | None = None) -> str | bytes | None:
         """The next message, text or bytes; None when the instance has ended and sent no more.
 

@@ -58,6 +58,11 @@ PROGRAMS: list[tuple[str, list[str], Check | str]] = [
     ("beam_search", [*CAPITAL, "--max-tokens", "4"], lambda beams: " Paris" in beams[0]["text"]),
     ("best_of_n", [*CAPITAL, *SHORT], lambda found: len(found) == 4 and found[0]["text"]),
     ("code_act", [], lambda found: found["answer"] == "170168"),
+    (
+        "completion",
+        [*CAPITAL, "--max-tokens", "4", "--n", "2", "--seed", "1"],
+        lambda texts: len(texts) == 2 and all(texts),
+    ),
     ("constrained_tools", ["--request", "What is 17 plus 25?"], lambda f: f["result"] == 42),
     (
         "constrained_tools",
