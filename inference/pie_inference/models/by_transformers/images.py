@@ -48,6 +48,23 @@ class Processor:
             what = str(error).strip().split("\n")[0] or type(error).__name__
             raise LoadError(f"its processor cannot be had: {what}") from error
 
+    def check_several(self, image: Image.Image) -> None:
+        """Raises `LoadError` if an image beside another takes other tokens than alone: where it
+        stands is not known when it is read.
+        """
+
+        def tokens(count: int) -> int:
+            given = {"images": [[image] * count], "text": [self.place * count]}
+            found = self._processor(**given, return_tensors="pt", add_special_tokens=False)
+            return int(found["input_ids"].shape[1])
+
+        try:
+            one, two = tokens(1), tokens(2)
+        except (ValueError, TypeError, IndexError):  # it takes one, or lists of another form
+            return
+        if two != 2 * one:
+            raise LoadError(f"an image takes {one} tokens, and two of them together {two}")
+
     def __call__(self, image: Image.Image, device: torch.device, dtype: torch.dtype) -> Inputs:
         """What the module takes of an image alone."""
         found = self._processor(
@@ -99,6 +116,7 @@ class Trial(NamedTuple):
         """Raises `LoadError` if it can't be made, which has many reasons."""
         processor = Processor(module.config.model_type, folder)
         image = Image.linear_gradient("L").resize((84, 56)).convert("RGB")
+        processor.check_several(image)
         given = processor(image, tokens.device, module.dtype)
         first, last = tokens.tensor_split((BEFORE,))
         for name in PER_TOKEN.keys() & given.keys():
