@@ -55,7 +55,7 @@ def test_who_scores_a_prompt_has_the_token_after_it_even_if_it_is_the_end(
     more = {"return_token_ids": True}
     whole = ask(client, max_tokens=400, extra_body=more).choices[0]
     assert whole.finish_reason == "stop"
-    ids = [*whole.prompt_token_ids, *whole.token_ids]  # type: ignore[attr-defined]
+    ids = [*whole.prompt_token_ids, *whole.token_ids]
     scored = ask(client, ids, echo=True, logprobs=1, max_tokens=1).choices[0].logprobs
     assert len(scored.token_logprobs) == len(ids) + 1
 
