@@ -9,7 +9,7 @@ import click
 from pie_py.cli.connect import json_option, with_client
 from pie_py.cli.console import say, table
 from pie_py.client import sync
-from pie_py.config.mcp import MissingVariable, filled_in
+from pie_py.config.variables import MissingVariable, filled_in
 
 _URL = ("http://", "https://")
 COLUMNS = {"name": "NAME", "own": "OWN", "at": "AT"}

@@ -4,8 +4,6 @@ configuration file, in answers or in logs.
 
 from __future__ import annotations
 
-import os
-import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,30 +17,7 @@ from pydantic import (
 )
 
 from pie_py.config.section import Section, check_names
-
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
-
-class MissingVariable(ValueError):
-    """A text names a variable that the environment does not have."""
-
-
-def filled_in(text: str, place: str) -> str:
-    """The text with the variables' values in the place of each `${NAME}`.
-
-    Raises:
-        MissingVariable: naming the variable and the place.
-    """
-
-    def value(found: re.Match[str]) -> str:
-        try:
-            return os.environ[found[1]]
-        except KeyError:
-            raise MissingVariable(
-                f"{place} refers to ${{{found[1]}}}, which is not in the environment"
-            ) from None
-
-    return _VARIABLE.sub(value, text)
+from pie_py.config.variables import filled_in
 
 
 class McpServerConfig(Section):

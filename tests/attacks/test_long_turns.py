@@ -182,10 +182,13 @@ def test_no_session_holds_a_loop(both: tuple[Server, Gateway]) -> None:
     watched = Watched(both)
     url = both[1].url.replace("http", "ws", 1) + "/v1/inferlets/none/session"
     for field, body in bodies(LaunchRequest):
-        with websockets.sync.client.connect(url, max_size=None) as socket:
-            socket.send(json.dumps(body))
-            with pytest.raises(websockets.ConnectionClosedError):
-                socket.recv(timeout=60)
+        with (
+            pytest.raises(websockets.ConnectionClosedError),
+            websockets.sync.client.connect(url, max_size=None) as socket,
+        ):
+            assert not socket.protocol.extensions, "nothing is unpacked on the loop"
+            socket.send(json.dumps(body))  # the longest are refused before their end
+            socket.recv(timeout=60)
         watched.note(field)
     watched.check()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
-import pytest
-from support.servers import Server
+from pie_py.client.sync import Client
 
 ROOT = Path(__file__).parents[2]
 # Every process of the job imports this before anything else.
@@ -49,17 +49,25 @@ def test_the_main_job_needs_nothing_of_linux_alone(tmp_path: Path) -> None:
     assert len(list(marks.iterdir())) > 2, "control and worker, too"
 
 
-def test_a_system_with_little_address_space_has_fewer_instances(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (GIBIBYTES << 30, before[1]))  # children inherit it
-    try:
-        server = Server(tmp_path_factory.mktemp("s"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-    with server, server.client() as client:
-        assert 4 < client.server_info()["max_instances"] < GIBIBYTES // 8
-        assert "fewer instances at once" in server.log
-        program = client.upload(ASKS.encode(), name="asks")
-        assert client.launch(program).result()
+def test_a_system_with_little_address_space_has_fewer_instances() -> None:
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        door, log = f"ipc://{name}/door", Path(name, "log")
+        serve = f"{sys.executable} -m pie_py serve --no-http --endpoint {door}"
+        env = {**os.environ, "XDG_DATA_HOME": name}
+        with (
+            log.open("wb") as told,
+            subprocess.Popen(
+                ["sh", "-c", f"ulimit -v {GIBIBYTES << 20} && exec {serve}"], stderr=told, env=env
+            ) as server,
+        ):
+            try:
+                while not Path(name, "door").exists():
+                    assert server.poll() is None, log.read_text()
+                    time.sleep(0.05)
+                with Client(door) as client:
+                    assert 4 < client.server_info()["max_instances"] < GIBIBYTES // 8
+                    program = client.upload(ASKS.encode(), name="asks")
+                    assert client.launch(program).result()
+            finally:
+                server.terminate()
+        assert "fewer instances at once" in log.read_text()

@@ -25,8 +25,9 @@ from support.mcp_servers import (
 from pie_control.api.mcp.functions import McpServers
 from pie_control.api.mcp.stdio import LineTooLong, lines
 from pie_control.errors import ApiError
-from pie_py.config.mcp import McpConfig, MissingVariable
+from pie_py.config.mcp import McpConfig
 from pie_py.config.processes import GroupTime
+from pie_py.config.variables import MissingVariable
 
 PLAIN = str(Path(__file__).parents[1] / "support/plain_mcp_server.py")
 STDIO: Any = {"command": sys.executable, "args": [SERVER]}

@@ -93,3 +93,21 @@ def test_cut_anywhere(seeds: range) -> None:
             for one in launched:
                 found = follow_all(server.endpoint, cuts[one], MESSAGES)
                 assert {cut: run for cut, run in found.items() if run != whole[one]} == {}
+
+
+def test_a_failure_is_told_alike_after_a_restart() -> None:
+    """Also of a program that is no longer the one of its name."""
+    source = "async def main():\n    raise ValueError('no')\n"
+    with tempfile.TemporaryDirectory(prefix="pie-") as name:
+        folder = Path(name)
+        with Server(folder, models=MODELS) as server:
+            with server.client() as client:
+                programs = [client.upload(source.encode() + b"#" * i, "it") for i in range(2)]
+                launched = [client.launch(p, durable=True, detached=True).id for p in programs]
+            whole = follow_all(server.endpoint, launched, [])
+        cuts = {one: cut_everywhere(folder / "data", one, "count") for one in launched}
+        with Server(folder, models=MODELS) as server:
+            for one in launched:
+                assert 'File "it.py"' in whole[one].result
+                found = follow_all(server.endpoint, cuts[one], [])
+                assert {cut: run for cut, run in found.items() if run != whole[one]} == {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -172,7 +173,9 @@ class DurableInstances(Service):
         entries = await self._entries(instance, user)
         head = head_of(entries)
         await self._have(program or head["hash"], head["user"])
-        found = self._launcher.find(program or head["hash"], head["user"])
+        found = (
+            self._program(head) if program is None else self._launcher.find(program, head["user"])
+        )
         await self._launcher.until_can_start(found)
         kept = up_to(entries, call)
         past = Past.of([head, *kept], 0)
@@ -437,6 +440,10 @@ class DurableInstances(Service):
             if await self.shelf.release(instance):
                 return
 
+    def _program(self, head: Mapping[str, Any]) -> Program:
+        """The program that a journal began with, under the name that it had. Raises ApiError."""
+        return replace(self._launcher.find(head["hash"], head["user"]), name=head["program"])
+
     def _check(self, past: Past) -> None:
         """Refuses what would depart from its journal. Raises ApiError."""
         head = past.head
@@ -446,7 +453,7 @@ class DurableInstances(Service):
                 f"it began with contract {head['contract']}, and this server has"
                 f" {contract_version()}; a `branch` may go on",
             )
-        program = self._launcher.find(head["hash"], head["user"])
+        program = self._program(head)
         if head["runtime"] != self._runtime(program.kind):
             raise ApiError(
                 "unsupported",
@@ -457,7 +464,7 @@ class DurableInstances(Service):
     def _made(self, instance: str, past: Past, *, is_new: bool = False) -> Instance:
         """An instance as its journal has it, without a guest. Raises ApiError."""
         head = past.head
-        program = self._launcher.find(head["hash"], head["user"])
+        program = self._program(head)
         made = self._registry.create(
             program,
             head["args"],

@@ -1,0 +1,30 @@
+"""`${NAME}` in texts: secrets stay in the environment, out of files and of command lines."""
+
+from __future__ import annotations
+
+import os
+import re
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class MissingVariable(ValueError):
+    """A text names a variable that the environment does not have."""
+
+
+def filled_in(text: str, place: str) -> str:
+    """The text with the variables' values in the place of each `${NAME}`.
+
+    Raises:
+        MissingVariable: naming the variable and the place.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        try:
+            return os.environ[found[1]]
+        except KeyError:
+            raise MissingVariable(
+                f"{place} refers to ${{{found[1]}}}, which is not in the environment"
+            ) from None
+
+    return _VARIABLE.sub(value, text)
