@@ -178,17 +178,20 @@ def test_no_frame_holds_a_loop(both: tuple[Server, Gateway]) -> None:
     watched.check()
 
 
+def ask(url: str, body: object) -> None:
+    """Sends the fields of a session, and reads what comes."""
+    with websockets.sync.client.connect(url, max_size=None) as socket:
+        assert not socket.protocol.extensions, "nothing is unpacked on the loop"
+        socket.send(json.dumps(body))  # the longest are refused before their end
+        socket.recv(timeout=60)
+
+
 def test_no_session_holds_a_loop(both: tuple[Server, Gateway]) -> None:
     watched = Watched(both)
     url = both[1].url.replace("http", "ws", 1) + "/v1/inferlets/none/session"
     for field, body in bodies(LaunchRequest):
-        with (
-            pytest.raises(websockets.ConnectionClosedError),
-            websockets.sync.client.connect(url, max_size=None) as socket,
-        ):
-            assert not socket.protocol.extensions, "nothing is unpacked on the loop"
-            socket.send(json.dumps(body))  # the longest are refused before their end
-            socket.recv(timeout=60)
+        with pytest.raises(websockets.ConnectionClosedError):
+            ask(url, body)
         watched.note(field)
     watched.check()
 
