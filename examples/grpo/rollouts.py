@@ -18,7 +18,7 @@ class Sample:
     Attributes:
         tokens: of the answer alone.
         logprobs: of each, in nats, under the adapter that has chosen it.
-        reward: from 0 to 1.
+        reward: 0 or 1.
     """
 
     tokens: list[int]
@@ -42,11 +42,9 @@ class Group:
 
 
 def reward(answer: str, numbers: tuple[int, int]) -> float:
-    """1 for the larger number, 0.2 for the other one, 0 for anything else."""
+    """1 for the larger number, else 0."""
     found = re.match(r" (\d+)", answer)
-    if found is None or int(found[1]) not in numbers:
-        return 0.0
-    return 1.0 if int(found[1]) == max(numbers) else 0.2
+    return float(found is not None and int(found[1]) == max(numbers))
 
 
 async def rollouts(
