@@ -16,6 +16,8 @@ from pie_gateway.problems import Problem, asked
 from pie_gateway.schemas import inferlets
 from pie_py.client import InferletFailed
 
+MOST_DAYS = 31  # of usage: its rows are written on the loop that all share
+
 
 async def instances(exchange: Exchange) -> Response:
     """The user's instances; with `all=true` those that ended lately, too."""
@@ -157,6 +159,7 @@ async def stats(exchange: Exchange) -> Response:
 
 async def usage(exchange: Exchange) -> Response:
     """What the user's programs have used in the last days (UTC); for an operator all users'."""
-    days = exchange.number("days") or 1
+    if (days := exchange.number("days") or 1) > MOST_DAYS:
+        raise Problem(400, f"`days` is at most {MOST_DAYS}", param="days")
     found = await asked(exchange.backend.client.usage(days, all_users=exchange.is_operator))
     return json_response(inferlets.Data(msgspec.convert(found, list[inferlets.UsageRow])))
