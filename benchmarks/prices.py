@@ -1,7 +1,7 @@
 """`prices`: what each operation of device programs takes, beside what a program is charged for it.
 
 Times are the thread's, of one row on one core, so others on the machine count for little. Of each
-operation those inputs count that take longest.
+operation those inputs count that are charged least for.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pie_py.device_programs.language import (
     MOST_NEWEST,
     MOST_REPEATED,
     OPERATIONS,
+    VOCABULARY,
     Kind,
     Type,
     result_type,
@@ -42,7 +43,7 @@ class Settings:
     """Each operation of device programs, at 256 elements and at the most, and its price."""
 
     most: int = options.count("--most", 1 << 16, "Elements of the largest values.", least=512)
-    tries: int = options.count("--tries", 5, "Of each, of which the fastest counts.")
+    tries: int = options.count("--tries", 20, "Of each, of which the fastest counts.")
 
 
 def prices(settings: Settings, progress: Progress) -> Report:
@@ -54,16 +55,12 @@ def prices(settings: Settings, progress: Progress) -> Report:
     for name, operation in OPERATIONS.items():
         row: list[object] = [name, operation.cost]
         for size in (256, settings.most) if name not in FREE else ():
-            found = max(
-                (_seconds(name, size, given, numbers, settings.tries), what, widest)
-                for what, given, numbers, widest in _inputs(name, size)
+            times, seconds, what = max(
+                (*_charged(name, size, given, numbers, settings.tries), what)
+                for what, given, numbers in _inputs(name, size)
             )
-            as_sorted = (name, found[1][0]) == ("top", "i")
-            cost = OPERATIONS["argsort" if as_sorted else name].cost
-            charged = (PER_NODE * CALLS.get(name, 1) + cost * found[2]) * ADDITION_NS / 1e9
-            times = found[0] / charged
             worst = max(worst, times)
-            row += [found[0] * 1e6, found[1], times]
+            row += [seconds * 1e6, what, times]
         rows.append(row + ["", "", ""] * (2 - len(row) // 4))
         progress(name)
     columns = ["operation", "additions", "256: µs", "of", "× charged"]
@@ -79,15 +76,15 @@ def prices(settings: Settings, progress: Progress) -> Report:
 Given = Sequence[torch.Tensor]
 
 
-def _inputs(name: str, size: int) -> Iterator[tuple[str, Given, tuple[int, ...], int]]:
-    """Kinds of inputs: what they are called, the operands `[1, *sizes]`, the operation's numbers,
-    and the elements of the widest value.
+def _inputs(name: str, size: int) -> Iterator[tuple[str, Given, tuple[int, ...]]]:
+    """Kinds of inputs: what they are called, the operands `[1, *sizes]`, and the operation's
+    numbers.
     """
     operation = OPERATIONS[name]
     numbers: Sequence[tuple[int, ...]] = [(0,) * len(operation.attributes)]
     match name:
         case "newest":
-            yield "newest", (), (min(size, MOST_NEWEST),), min(size, MOST_NEWEST)
+            yield "newest", (), (min(size, MOST_NEWEST),)
             return
         case "iota":
             numbers = [(size,)]
@@ -125,7 +122,7 @@ def _inputs(name: str, size: int) -> Iterator[tuple[str, Given, tuple[int, ...],
                 case "log_softmax" | "cumsum" | "sum" if how == "odd":
                     values[0] = values[0] * 1e-3
             for each in numbers:
-                yield f"{kind} {how} {each or ''}".strip(), values, each, size
+                yield f"{kind} {how} {each or ''}".strip(), values, each
 
 
 def _value(kind: Kind, how: str, size: int) -> torch.Tensor:
@@ -147,8 +144,12 @@ def _value(kind: Kind, how: str, size: int) -> torch.Tensor:
     return torch.from_numpy(chance.random((1, size)) < 0.5)
 
 
-def _seconds(name: str, size: int, given: Given, numbers: tuple[int, ...], tries: int) -> float:
-    """The thread's time of the fastest of some tries, for one operation."""
+def _charged(
+    name: str, size: int, given: Given, numbers: tuple[int, ...], tries: int
+) -> tuple[float, float]:
+    """The thread's time of the fastest of some tries, for one operation: how often what is charged
+    for that, and in seconds.
+    """
     types = [
         Type(next(k for k, dtype in DTYPES.items() if dtype is x.dtype), tuple(x.shape[1:]))
         for x in given
@@ -172,7 +173,8 @@ def _seconds(name: str, size: int, given: Given, numbers: tuple[int, ...], tries
             for _ in range(repeats):
                 executable.evaluate(rows)
             best = min(best, (time.thread_time_ns() - began) / repeats)
-    return best / 1e9
+    cost = PER_NODE * CALLS.get(name, 1) + program.cost_of(nodes[last], {VOCABULARY: size})
+    return best / (cost * ADDITION_NS), best / 1e9
 
 
 class _Rows:

@@ -101,7 +101,7 @@ OPERATIONS: dict[str, Operation] = {
     "given": _own("", "b", 3, "Which tokens were given before the generation, `[vocabulary]`.", 0),
     "beside": _own("", "f", 1, "The logits of a context beside, number 0 or 1, `[vocabulary]`.", 0,
                    "number"),
-    "state": _own("", "", 0, "The value of a name that the program was given.", 0, "number"),
+    "state": _own("", "", 6, "The value of a name that the program was given.", 0, "number"),
     "constant": _own("", "", 0, "A number: its kind, and its value, a float's as the bits of"
                      " float32.", 0, "kind", "value"),
     "iota": _own("", "i", 1, "0, 1, 2 and so on, `[size]`.", 0, "size"),
@@ -111,17 +111,17 @@ OPERATIONS: dict[str, Operation] = {
     "floor": _map("f", "", 1, "The largest whole number that is not above `x`."),
     "sqrt": _map("f", "", 3, "The square root; NaN below 0."),
     "exp": _map("f", "", 6, "`e` to the power of `x`; 0 where that is below 2**-126."),
-    "log": _map("f", "", 20, "The natural logarithm; minus infinity of 0, NaN below."),
+    "log": _map("f", "", 24, "The natural logarithm; minus infinity of 0, NaN below."),
     "tanh": _map("f", "", 8, "The hyperbolic tangent."),
     "sigmoid": _map("f", "", 8, "`1 / (1 + exp(-x))`."),
     "not": _map("b", "", 1, "Whether `x` is false."),
-    "is_nan": _map("f", "b", 1, "Whether `x` is no number."),
+    "is_nan": _map("f", "b", 2, "Whether `x` is no number."),
     "cast": _own("fib", "", 6, "As another `kind`. Of a float the part before the point, 0 for NaN,"
                  " within ±2**62; a number is true if it is not 0.", 1, "kind"),
     # Of two values
-    "add": _zip("fi", "", 1, "`a + b`."),
-    "sub": _zip("fi", "", 1, "`a - b`."),
-    "mul": _zip("fi", "", 1, "`a * b`."),
+    "add": _zip("fi", "", 2, "`a + b`."),
+    "sub": _zip("fi", "", 2, "`a - b`."),
+    "mul": _zip("fi", "", 2, "`a * b`."),
     "div": _zip("f", "", 1, "`a / b`."),
     "pow": _zip("f", "", 32, "`a` to the power of `b`."),
     "minimum": _zip("fi", "", 1, "The smaller one; NaN if one is."),
@@ -136,7 +136,7 @@ OPERATIONS: dict[str, Operation] = {
                 " in."),
     "lt": _zip("fi", "b", 1, "`a < b`."),
     "le": _zip("fi", "b", 1, "`a <= b`."),
-    "eq": _zip("fib", "b", 1, "`a == b`."),
+    "eq": _zip("fib", "b", 2, "`a == b`."),
     "hash": _zip("i", "", 12, "64 bits that look random: number `b` of the SplitMix64 sequence that"
                  " begins at `a`."),
     "where": _own("fib", "", 5, "The second operand where the first is true, else the third.", 3),
@@ -150,11 +150,11 @@ OPERATIONS: dict[str, Operation] = {
                         " NaN is below all."),
     "cumsum": Operation(Rule.SCAN, "fi", "", 3, "The sum of each element and all before it."),
     "log_softmax": Operation(Rule.SCAN, "f", "", 6, "`x - log(sum(exp(x)))`."),
-    "sort": Operation(Rule.SCAN, "fi", "", 20, "In order, the smallest first, NaN last."),
+    "sort": Operation(Rule.SCAN, "fi", "", 80, "In order, the smallest first, NaN last."),
     "argsort": Operation(Rule.SCAN, "fi", "i", 200, "Where the smallest is, then the next, equal"
                          " ones in their order; NaN last."),
     "flip": Operation(Rule.SCAN, "fib", "", 1, "In the opposite order."),
-    "top": _own("fi", "i", 40, "Where the `count` largest are, the largest first, equal ones in"
+    "top": _own("fi", "i", 100, "Where the `count` largest are, the largest first, equal ones in"
                 " their order; NaN is below all.", 1, "count"),
     "nucleus": _own("f", "b", 220, "Which of the largest, equal ones in their order, are the fewest"
                     " whose `exp` reach a share, the second operand, of the sum; all with 1.", 2),

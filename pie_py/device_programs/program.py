@@ -46,7 +46,8 @@ MOST_NAME = 64  # characters
 MOST_STATE = 1024  # elements that change from step to step, beside two for each token
 MOST_GIVEN = 1 << 18  # elements that do not
 MOST_WIDE = 1 << 16  # elements of a value, or four times the vocabulary
-MOST_ATTEND_COST = 64  # additions in a layer for each token and head
+PER_FOUND = 130  # additions, for each element that `top` finds, and sorts
+MOST_ATTEND_COST = 128  # additions in a layer for each token and head
 MOST_LAYER_COST = 1 << 28  # additions of a program in the layers, in all of them together
 MOST_COST = 1280  # additions for each token of the vocabulary; all rules of `Sampler` fit
 BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was given
@@ -56,10 +57,11 @@ LEAST_COST = 1 << 22  # additions that are left aside: those of short values
 # `python -m benchmarks prices` measures them.
 CALLS = {
     **dict.fromkeys(("counts", "given", "floordiv", "gather", "argmax", "argsort", "matvec"), 3),
+    "sigmoid": 3,
     **dict.fromkeys(("mod", "shr", "scatter_add", "scatter_max"), 5),
     **dict.fromkeys(("hash", "random", "exponential", "top", "nucleus"), 8),
-    **dict.fromkeys(("newest", "nucleus_by"), 12),
-    "repeats": 32,
+    **dict.fromkeys(("newest", "nucleus_by"), 14),
+    "repeats": 40,
 }
 
 # Sizes for which the cost of a program of the stage `attend` is told, and what a value of one that
@@ -189,17 +191,22 @@ class Program:
         """Of a step of one row, in additions, with so many tokens; of one of the stage `attend` in
         one layer, with the sizes of a context.
         """
-        total, sizes = 0.0, context if self.attends else {VOCABULARY: vocabulary}
-        for node in self.nodes:
-            shapes = [node.type.shape, *(self.nodes[i].type.shape for i in node.operands)]
-            widest = max(elements(shape, sizes) for shape in shapes)
-            name = node.operation
-            if name == "top" and self.nodes[node.operands[0]].type.kind is Kind.INT:
-                name = "argsort"  # whole numbers are all sorted
-            if name == "lens":
-                widest *= elements(self.nodes[node.operands[0]].type.shape, sizes)
-            total += (OPERATIONS.get(name) or ATTEND[name]).cost * widest
-        return total
+        sizes = context if self.attends else {VOCABULARY: vocabulary}
+        written = sum(elements(self.nodes[node].type.shape, sizes) for node in self.next.values())
+        total = OPERATIONS["state"].cost * written
+        return total + sum(self.cost_of(node, sizes) for node in self.nodes)
+
+    def cost_of(self, node: Node, sizes: Mapping[int, int]) -> float:
+        """Of one node, in additions, without what its call takes."""
+        operands = [self.nodes[i].type for i in node.operands]
+        widest = max(elements(of.shape, sizes) for of in (node.type, *operands))
+        name = node.operation
+        if name in ("top", "sort") and operands[0].kind is Kind.INT:
+            name = "argsort"  # whole numbers are all sorted, as wide ones
+        if name == "lens":
+            widest *= elements(operands[0].shape, sizes)
+        cost = (OPERATIONS.get(name) or ATTEND[name]).cost * widest
+        return cost + PER_FOUND * node.attributes[0] if name == "top" else cost
 
     def check_fits(self, vocabulary: int) -> None:
         """Refuses what may not run with a model of so many tokens.

@@ -64,6 +64,17 @@ def test_32_rows_of_top_p_fit_into_a_step_of_a_large_vocabulary() -> None:
     assert affordable(np.array([cost] * 32).T).all()
 
 
+def test_large_values_cost_what_it_takes_to_read_them() -> None:
+    def rule(logits: device.Tensor, state: device.State) -> device.Tensor:
+        state.changing = state.changing + state.table[:1024]
+        return logits.argmax() + state.changing[0] * 0
+
+    given = device.program(rule)(table=[1] * 100_000, changing=[0] * 1024)
+    cost = step_cost(read_program(text_of(given)), 2403)
+    # Those of 64 rows are 51 MB: 20 ms.
+    assert 8 < affordable(np.array([cost] * 64).T).sum() < 64
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.just(FREE) | PROGRAMS), min_size=1))
 def test_each_user_gets_as_much_as_another(choices: list[tuple[str, StepCost]]) -> None:
     users = [user for user, _ in choices]

@@ -133,13 +133,15 @@ def nucleus_by(x: torch.Tensor, share: torch.Tensor, by: torch.Tensor) -> torch.
     """As `nucleus`, of the largest by other numbers `[n, m]`."""
     rows, size = max(len(x), len(share), len(by)), x.shape[1]
     x, by = (each.nan_to_num(_LEAST, -_LEAST, _LEAST).expand(rows, -1) for each in (x, by))
-    weights = (x - x.amax(-1, keepdim=True)).double().exp()
-    wanted = torch.where(share >= 1, torch.inf, share * weights.sum(-1))[:, None]
-    order = ranked(-by, NUCLEUS if x.device.type == "cpu" else size)
-    own = weights.gather(1, order)
-    if order.shape[1] < size and bool((own.sum(1, keepdim=True) < wanted).any()):
-        order = ranked(-by, size)
-        own = weights.gather(1, order)
+    weights = (x - x.amax(-1, keepdim=True)).exp()
+    mass = weights.sum(-1, dtype=torch.float64)
+    wanted = torch.where(share >= 1, torch.inf, share * mass)[:, None]
+    # On a CPU few are sorted at first, and more while they are not enough.
+    for count in (size,) if x.device.type != "cpu" else (NUCLEUS // 4, NUCLEUS * 4, size):
+        order = ranked(-by, count)
+        own = weights.gather(1, order).double()
+        if count >= size or not bool((own.sum(1, keepdim=True) < wanted).any()):
+            break
     inside = own.cumsum(1) - own < wanted  # rounding leaves out nothing where all is wanted
     inside[:, 0] = True
     return torch.zeros_like(x, dtype=torch.bool).scatter_(1, order, inside)
@@ -216,7 +218,7 @@ def ranked(x: torch.Tensor, count: int | None = None) -> torch.Tensor:
     keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).astype(np.int64) << 32
     keys |= np.arange(x.shape[-1])
     if count is not None and count < x.shape[-1]:
-        keys = np.partition(keys, count, axis=-1)[..., :count]
+        return torch.from_numpy(keys).topk(count, largest=False).values & 0xFFFFFFFF
     keys.sort(axis=-1)
     return torch.from_numpy(keys & 0xFFFFFFFF)
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pie_inference.device import Int32, Int64, upload, upload_index
+from pie_inference.device import Int32, Int64, upload, upload_index, zeros
 from pie_inference.sampling.choose import NO_NUMBER, choose
 from pie_inference.sampling.compiled import CompiledSamplers
 from pie_inference.sampling.device_operations import DTYPES
@@ -72,7 +72,7 @@ class _Values:
         versions = (VERSIONS,) if name in self.program.next else ()
         shape = (rows, *versions, *self._sizes[name])
         dtype = DTYPES[self.program.names[name].type.kind]
-        return torch.zeros(shape, dtype=dtype, device=self._device)
+        return zeros(shape, dtype, self._device)
 
     def put(self, sampler: int, values: bytes) -> int:
         """Values of a new sampler; returns its row."""

@@ -28,6 +28,8 @@ from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler, Wr
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
 
+MOST_VALUES = 4 << 20  # bytes of programs' values in a batch, which the worker copies in some ms
+
 
 @dataclass(slots=True, eq=False)
 class SetSamplerCommand(Command):
@@ -61,14 +63,19 @@ class SetSamplerCommand(Command):
 
     @classmethod
     def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
-        """As many as have programs that the worker has soon read; of equal ones it reads one."""
-        total, texts = 0, set()
+        """As many as have programs that the worker has soon read, of equal ones it reads one, and
+        values that it has soon copied.
+        """
+        total, size, texts = 0, 0, set()
         for i, command in enumerate(commands):
             for bound in (command.program, command.attend):
-                if bound is not None and bound.program.text not in texts:
+                if bound is None:
+                    continue
+                size += len(bound.values)
+                if bound.program.text not in texts:
                     texts.add(bound.program.text)
                     total += len(bound.program.nodes)
-            if total > MOST_NODES:
+            if total > MOST_NODES or size > MOST_VALUES:
                 return max(i, 1)
         return len(commands)
 
