@@ -3,11 +3,9 @@ Python runtime, the kernels.
 """
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -43,14 +41,15 @@ class Hook(BuildHookInterface):
 
     def _add_kernels(self, folder: Path, build_data: dict[str, Any]) -> None:
         """Without a compiler that knows all the CPUs the wheel stays pure: users compile."""
-        from pie_inference.layers.variants import VARIANTS, compile_library, variant_flags
+        from pie_inference.layers.variants import compile_library, variant_flags, variants_of
 
         compiler = shutil.which(os.environ.get("CC") or "cc")
-        if compiler is None or (sys.platform, platform.machine()) != ("linux", "x86_64"):
-            self.app.display_warning("no kernels in the wheel: it takes cc on x86-64 Linux")
+        names = variants_of(compiler) if compiler and sys.platform == "linux" else []
+        if compiler is None or not names:
+            self.app.display_warning("no kernels in the wheel: it takes cc for Linux")
             return
         source = Path(self.root, "inference/pie_inference/layers/step.c")
-        built = {name: folder / f"{name}.so" for name in VARIANTS}
+        built = {name: folder / f"{name}.so" for name in names}
         try:
             for name, file in built.items():
                 compile_library(compiler, variant_flags(name), source, file)
@@ -60,8 +59,8 @@ class Hook(BuildHookInterface):
         for file in built.values():
             build_data["force_include"][str(file)] = f"{KERNELS}/{file.name}"
         build_data["pure_python"] = False
-        system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"py3-none-{system}"
+        machine = "aarch64" if names == ["arm64"] else "x86_64"
+        build_data["tag"] = f"py3-none-linux_{machine}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Removes what was built for it."""

@@ -42,6 +42,7 @@ from pie_inference.layers.variants import (
     compile_library,
     flags_for,
     variant_flags,
+    variants_of,
 )
 from pie_inference.models.fused_steps import MOST_INPUTS, FusedSteps
 
@@ -308,8 +309,10 @@ def test_kernels_of_a_wheel(
     compiled beside it.
     """
     needed = VARIANTS[variant]
-    cpuinfo = f"flags\t: sse2 {' '.join(needed)}\n"
+    cpuinfo = f"flags\t: {'' if variant == 'arm64' else 'sse2'} {' '.join(needed)}\n"
     assert best_variant(cpuinfo) == variant
+    if variant not in variants_of(str(KEEPING_CC)):
+        pytest.skip("the compiler makes code for another machine")
     assert best_variant(cpuinfo.replace("avx2", "")) == "sse2"
     library = tmp_path / f"{variant}.so"
     flags = variant_flags(variant)

@@ -10,6 +10,10 @@ from pathlib import Path
 from platform import machine
 from tempfile import TemporaryDirectory
 
+ARM = ("aarch64", "arm64")
+# For newer CPUs GCC takes an addition out of some loops' multiplications and not of others': a
+# row's last bits would depend on how many there are. For this one it does so nowhere.
+ONE_ORDER = ("-mtune=haswell",)
 FLAGS = (
     "-O3",
     "-fno-tree-pre",  # which keeps more numbers at hand than there are registers
@@ -20,9 +24,7 @@ FLAGS = (
     "-fno-math-errno",
     "-ffp-contract=fast",
     "-w",
-    # For newer CPUs GCC takes an addition out of some loops' multiplications and not of others': a
-    # row's last bits would depend on how many there are. For this one it does so nowhere.
-    *(["-mtune=haswell"] if machine() in ("x86_64", "AMD64") else []),
+    *(ONE_ORDER if machine() in ("x86_64", "AMD64") else ()),
 )
 SECONDS = 300  # for the compiler: a few on an idle machine
 
@@ -37,6 +39,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "avx2-vnni": (*_AVX2, "avx_vnni"),
     "avx2": _AVX2,
     "sse2": ("sse2",),
+    "arm64": ("asimd",),
 }
 
 
@@ -47,7 +50,7 @@ def flags_for(compiler: str, flags: Sequence[str]) -> tuple[str, ...]:
     asked = [compiler, "--version"]
     if "clang" not in subprocess.run(asked, capture_output=True, text=True, check=False).stdout:
         return tuple(flags)
-    native = "-mcpu=native" if machine() in ("arm64", "aarch64") else "-march=native"
+    native = "-mcpu=native" if machine() in ARM else "-march=native"
     others = {"-fno-tree-pre": (), "-march=native": (native,), "-fopenmp": ("-Xclang", "-fopenmp")}
     return tuple(each for flag in flags for each in others.get(flag, (flag,)))
 
@@ -65,15 +68,28 @@ def compile_library(compiler: str, flags: Sequence[str], source: Path, target: P
         Path(made, "kernel.so").replace(target)
 
 
+def variants_of(compiler: str) -> list[str]:
+    """Those for what a compiler makes code for. Raises `OSError` if it cannot be run."""
+    asked = [compiler, "-dumpmachine"]
+    made = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    for_arm = made.startswith(ARM)
+    known = for_arm or made.startswith("x86_64")
+    return [name for name in VARIANTS if known and (name == "arm64") is for_arm]
+
+
 def variant_flags(name: str) -> tuple[str, ...]:
     """The compiler's flags for a variant, in place of `FLAGS`, which mean this CPU."""
+    kept = tuple(flag for flag in FLAGS if not flag.startswith(("-march", "-mtune")))
+    if name == "arm64":
+        return (*kept, "-march=armv8-a")
     named = (re.sub("^(avx.*)_", r"\1", flag).replace("_", "-") for flag in VARIANTS[name])
-    kept = (flag for flag in FLAGS if "-march" not in flag)
-    return (*kept, "-march=x86-64", *(f"-m{flag}" for flag in named))
+    return (*kept, *ONE_ORDER, "-march=x86-64", *(f"-m{flag}" for flag in named))
 
 
 def best_variant(cpuinfo: str) -> str | None:
     """The variant for a CPU of which /proc/cpuinfo says this; None if it runs none."""
+    if machine() in ARM:
+        return "arm64"  # which each of them runs
     found = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
     flags = set(found[1].split()) if found else set()
     return next((name for name, needed in VARIANTS.items() if flags.issuperset(needed)), None)
