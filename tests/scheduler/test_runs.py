@@ -260,6 +260,16 @@ def test_runs_are_as_step_by_step(
     assert not server.service.pages.immutable.any()
 
 
+def test_who_waits_and_cancels_leaves_nothing_behind() -> None:
+    runner = Runner(Server())
+    handle = runner.start(runner.sampler(SAMPLERS[1]), 100)
+    for _ in range(1000):
+        future = calls.run_progress(runner.instance, runner.queue, handle, 100)
+        runtime.cancel(runner.instance, future)
+    _, run = calls.run_of(runner.instance, runner.queue, handle)
+    assert len(run.waiting) <= 64
+
+
 def test_a_plan_holds_several_steps_where_nobody_waits() -> None:
     server = Server(kv_pages=200, max_batch_commands=50, max_batch_tokens=1000)
     guests = [Runner(server) for _ in range(3)]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LEAD = 32
 LEAST_LEAD = LEAD // 2  # with less it is let go on: not with each token that a program reads
 NEVER = (1 << 31) - 1
+CROWD = 64  # waiters
 ROOM = 64  # tokens that wait in the table until the run is looked at
 MOST_STOPS = 16  # stop tokens that are looked for in the table; a run with more is looked at always
 
@@ -133,6 +134,7 @@ class RunCommand(Command):
         self.row: int | None = None  # in the scheduler's table, while it has steps to do
         self.wanted = NEVER  # tokens that the first of `waiting` waits for
         self.waiting: list[tuple[int, Waiter]] = []
+        self._crowd = CROWD  # of these, among whom who was cancelled is looked for
         self.trail: Record | None = None  # of the text in its pages, as it began
         self.table: RunTable | None = None  # once it is queued
 
@@ -252,6 +254,9 @@ class RunCommand(Command):
 
     def when(self, count: int, waiter: Waiter) -> None:
         """Makes a waiter ready when so many tokens have come, or it is over; neither is yet."""
+        if len(self.waiting) >= self._crowd:  # who was cancelled is forgotten, now and then
+            self.waiting = [each for each in self.waiting if not each[1].ready]
+            self._crowd = max(CROWD, 2 * len(self.waiting))
         self.waiting.append((count, waiter))
         self.wanted = min(self.wanted, count)
         self._changed()
