@@ -259,9 +259,9 @@ def _replacements() -> Iterable[tuple[Any, str, Any]]:
     yield _thread, "allocate_lock", locks.Lock
     yield _thread, "allocate", locks.Lock
     yield _thread, "lock", locks.Lock
-    yield _thread, "RLock", locks.RLock
+    yield _thread, "RLock", threading._PyRLock  # type: ignore[attr-defined]
     yield threading, "Lock", locks.Lock
-    yield threading, "_CRLock", locks.RLock
+    yield threading, "_CRLock", threading._PyRLock  # type: ignore[attr-defined]
     yield queue, "SimpleQueue", queue._PySimpleQueue  # type: ignore[attr-defined]
     yield gc, "set_debug", _gc_set_debug
     yield uuid, "getnode", lambda: int.from_bytes(_urandom(6)) | 1 << 40
