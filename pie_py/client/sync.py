@@ -13,7 +13,6 @@ from contextlib import ExitStack, suppress
 from functools import partial, wraps
 from inspect import signature
 from threading import Lock
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import anyio
@@ -192,12 +191,7 @@ class Instance(_Proxy[async_instance.Instance]):
     cancel = _waits(async_instance.Instance.cancel)
     calls = _waits(async_instance.Instance.calls)
 
-    @_like(async_instance.Instance.branch)
-    def branch(self, *args: Any, **options: Any) -> Instance:
-        """See the asynchronous one."""
-        made = _ask(self._portal, partial(self._thing.branch, *args, **options))
-        return Instance(self._portal, made)
-
+    branch = _makes(lambda portal, made: Instance(portal, made), async_instance.Instance.branch)
     detach = _waits(async_instance.Instance.detach)
     logs = _waits(async_instance.Instance.logs)
 
@@ -297,12 +291,7 @@ class Client(_Proxy[asynchronous.Client]):
             self._closed = False
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Disconnects. Instances that were not launched detached end a minute or so later."""
         if self._stack is not None:
             self._stack.close()
@@ -312,7 +301,7 @@ class Client(_Proxy[asynchronous.Client]):
     def close(self) -> None:
         """Disconnects, as the end of `with` does. A second call does nothing."""
         atexit.unregister(self.close)
-        self.__exit__(None, None, None)
+        self.__exit__()
 
     def _reach(self) -> tuple[BlockingPortal, asynchronous.Client]:
         with self._connecting:
