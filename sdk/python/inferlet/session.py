@@ -10,7 +10,7 @@ from inferlet._generated.awaited import writable as drain
 from inferlet._json import dumps
 from inferlet.errors import PieError
 
-__all__ = ["drain", "receive", "receive_blob", "receive_file", "send", "send_blob", "send_file"]
+__all__ = ["drain", "receive", "receive_blob", "send", "send_blob"]
 
 
 def send(message: Any) -> None:
@@ -39,10 +39,6 @@ def send_blob(data: bytes) -> None:
             return
         except PieError as error:
             _wait_for_room(error)
-
-
-send_file = send_blob
-receive_file = receive_blob
 
 
 def _wait_for_room(error: PieError) -> None:
