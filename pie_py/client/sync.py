@@ -137,6 +137,11 @@ def _iterates(
     return call
 
 
+def _reads(model: Any) -> Any:
+    """The property that an asynchronous thing has."""
+    return property(lambda self: model.fget(self._reach()[1]), doc=model.__doc__)
+
+
 class Instance(_Proxy[async_instance.Instance]):
     """As `pie_py.client.Instance`, blocking."""
 
@@ -149,22 +154,9 @@ class Instance(_Proxy[async_instance.Instance]):
         while (message := self.receive()) is not None:
             yield message
 
-    @property
-    def node(self) -> str | None:
-        """The node of the cluster that it runs on, and which of its lives, as `n7.3`; None on a
-        server without a cluster.
-        """
-        return self._thing.node
-
-    @property
-    def ended(self) -> bool:
-        """True if the instance is known to have ended."""
-        return self._thing.ended
-
-    @property
-    def has_message(self) -> bool:
-        """True if `receive` does not wait."""
-        return self._thing.has_message
+    node: str | None = _reads(async_instance.Instance.node)
+    ended: bool = _reads(async_instance.Instance.ended)
+    has_message: bool = _reads(async_instance.Instance.has_message)
 
     def receive(self, timeout: float | None = None) -> str | bytes | None:
         """The next message, text or bytes; None when the instance has ended and sent no more.
@@ -312,16 +304,8 @@ class Client(_Proxy[asynchronous.Client]):
                 atexit.register(self.close)
         return super()._reach()
 
-    @property
-    def is_alive(self) -> bool:
-        """True if requests may still succeed: the server has not been lost for good."""
-        return self._reach()[1].is_alive
-
-    @property
-    def user(self) -> str:
-        """Who the server takes this client for."""
-        return self._reach()[1].user
-
+    is_alive: bool = _reads(asynchronous.Client.is_alive)
+    user: str = _reads(asynchronous.Client.user)
     server_info = _waits(asynchronous.Client.server_info)
     models = _waits(asynchronous.Client.models)
     load_model = _waits(asynchronous.Client.load_model)

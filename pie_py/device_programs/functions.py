@@ -206,23 +206,21 @@ def _of_operation(name: str, *parameters: str) -> Function:
     return function
 
 
-FUNCTIONS: dict[str, Function] = {
-    one.__name__: one
-    for one in (
-        iota,
-        *map(_of_operation, ("step", "tokens", "layer", "counts", "given")),
-        lens,
-        _of_operation("shared", "values"),
-        _of_operation("newest", "count"),
-        _of_operation("beside", "number"),
-        where,
-        *(_of_operation(name, "a", "b") for name in ("minimum", "maximum", "hash", "concat")),
-        nucleus,
-        _of_operation("repeats", "text", "most"),
-        _of_operation("matvec", "matrix", "vector"),
-        *(one_hot, random, uniform, exponential, draw, sqrt, exp, log),
-    )
-}
+_FUNCTIONS: tuple[Function, ...] = (
+    iota,
+    *map(_of_operation, ("step", "tokens", "layer", "counts", "given")),
+    lens,
+    _of_operation("shared", "values"),
+    _of_operation("newest", "count"),
+    _of_operation("beside", "number"),
+    where,
+    *(_of_operation(name, "a", "b") for name in ("minimum", "maximum", "hash", "concat")),
+    nucleus,
+    _of_operation("repeats", "text", "most"),
+    _of_operation("matvec", "matrix", "vector"),
+    *(one_hot, random, uniform, exponential, draw, sqrt, exp, log),
+)
+FUNCTIONS = {one.__name__: one for one in _FUNCTIONS}
 METHODS: dict[str, Function] = {
     **{f"to_{kind.name.lower()}": partial(_to, kind) for kind in Kind},
     "top": _of_operation("top", "own", "count"),
