@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from codegen.source import GenerateError, imported, ok_type, snake
+from codegen.source import REPOSITORY, GenerateError, imported, ok_type, snake
 from pie_py.build.wit import Function, Interface, Type
 
 _QUOTED = re.compile(r"`(?:([a-z-]+)\.)?([a-z][a-z0-9-]*)`")
@@ -122,3 +122,10 @@ def names() -> frozenset[str]:
             names |= {name, *(key for key, _ in function.params)}
             names.update((fields(function) or ("", ()))[1])
     return frozenset(names)
+
+
+def error_codes() -> list[tuple[str, str, str]]:
+    """The contract's error codes, twice, and their meaning, as its head lists them."""
+    text = (REPOSITORY / "sdk" / "wit" / "inferlet.wit").read_text(encoding="utf-8")
+    listed = re.findall(r"^/// - `([a-z-]+)`: (.+)$", text, re.MULTILINE)
+    return [(code, code, f"{doc[0].upper()}{doc[1:]}.") for code, doc in listed]

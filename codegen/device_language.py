@@ -37,6 +37,7 @@ _SIGNS = [
     "matmul",
 ]
 _COMPARED = ["lt", "le", "gt", "ge"]
+_NAMES = sorted(["HEADS", "PAGES", "TOKENS", "VOCABULARY", "State", "Tensor", "fold", *FUNCTIONS])
 _HEAD = f'''"""Words of device programs, for editors and type checkers: texts are read by the
 server, and none of these is called in a guest.
 """
@@ -44,6 +45,8 @@ server, and none of these is called in a guest.
 from __future__ import annotations
 
 from typing import Any, NoReturn
+
+__all__ = {_NAMES!r}
 
 VOCABULARY = {VOCABULARY}  # a size: as many as the model has tokens
 HEADS, TOKENS, PAGES = {HEADS}, {TOKENS}, {PAGES}  # sizes of the stage `attend`
@@ -211,7 +214,8 @@ def _default(value: Any) -> str:
 
 
 def _doc(of: Callable[..., Any]) -> str:
-    return inspect.getdoc(of) or ""
+    doc = inspect.getdoc(getattr(of, "func", of)) or ""
+    return doc if "\n" in doc else textwrap.fill(doc, 92)
 
 
 def _word(head: str, doc: str = "") -> str:

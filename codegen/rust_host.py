@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from codegen.comments import Named, fields, spell, taker
+from codegen.comments import Named, error_codes, fields, spell, taker
 from codegen.source import (
     GenerateError,
     imported,
@@ -49,6 +49,11 @@ _LAID_OUT = {
 _ELEMENTS = {"string": "u8", "list<u8>": "u8", "list<u32>": "u32"}
 _RESULTS = {"bool": "bool", "u32": "u32", "f32": "f32", "string": "String"}
 _DIRECT = ("u64",)  # results that need no area
+# Errors that are not the server's: name, spelling, meaning.
+_OWN_CODES = (
+    ("usage", "usage", "The inferlet was given wrong arguments."),
+    ("other", "error", "An error of the inferlet's own."),
+)
 # What the crate takes from a future by a function of its own, as `http` has it.
 _OWN = {"take-response": ("crate::http::Response", "crate::http::take_response")}
 
@@ -57,10 +62,24 @@ def render() -> str:
     """Text of the file."""
     functions = [each for members in imported().values() for each in members.functions.values()]
     largest = max((each.result for each in functions if each.result), key=_words)
-    text = notice("//") + "\n" + _HEAD.format(largest=largest, words=_words(largest))
+    text = notice("//") + "\n" + _HEAD.format(largest=largest, words=_words(largest)) + _codes()
     for name, members in imported().items():
         text += "\n" + _module(name, members)
     return text
+
+
+def _codes() -> str:
+    """The enum of error codes, with those that are the crate's own, and their spellings."""
+    listed = [*error_codes(), *_OWN_CODES]
+    variants = "".join(f"    /// {doc}\n    {pascal(name)},\n" for name, _, doc in listed)
+    pairs = "".join(f'    (ErrorCode::{pascal(name)}, "{code}"),\n' for name, code, _ in listed)
+    return (
+        "\n/// The codes of the contract. More may come.\n"
+        "#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]\n#[non_exhaustive]\n"
+        f"pub enum ErrorCode {{\n{variants}}}\n\n"
+        "/// In the order of the enum.\n"
+        f"pub(crate) const CODES: [(ErrorCode, &str); {len(listed)}] = [\n{pairs}];\n"
+    )
 
 
 def _module(interface: str, members: Interface) -> str:

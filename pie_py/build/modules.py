@@ -70,6 +70,15 @@ def read_modules(path: Path) -> dict[str, bytes]:
     return found
 
 
+def imports_in(node: ast.AST) -> Iterator[str]:
+    """Modules that a program, or a part of one, imports, wherever in it."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Import):
+            yield from (alias.name for alias in one.names)
+        elif isinstance(one, ast.ImportFrom) and one.module and not one.level:
+            yield one.module
+
+
 def imported_names(source: bytes, path: str) -> Iterator[str]:
     """Full names of all that a module may import: `a.b` and `a.b.c` of `from a.b import c`, whose
     `c` may be a module or not. None of what is no Python.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pie_py.build import BuildError, run_tool, sdk_folder
 from pie_py.build.image import make_immortal
-from pie_py.build.modules import read_modules, read_program
+from pie_py.build.modules import imports_in, read_modules, read_program
 from pie_py.config.kept_files import used
 from pie_py.config.processes import python_command
 from pie_py.config.shipped_files import shipped_folder
@@ -229,18 +229,8 @@ def _install(packages: list[str], site: Path) -> None:
 def _outside(own: Iterable[str], trees: Iterable[ast.Module]) -> set[str]:
     """Names of the modules that a program imports, wherever in it, but for its `own` ones."""
     tops = {path.removesuffix(".py").partition("/")[0] for path in own}
-    return {name for tree in trees for name in _imports(tree) if name.partition(".")[0] not in tops}
-
-
-def _imports(tree: ast.Module) -> set[str]:
-    """Modules that a program imports, wherever in it."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
-    return names
+    names = {name for tree in trees for name in imports_in(tree)}
+    return {name for name in names if name.partition(".")[0] not in tops}
 
 
 def _modules(site: Path) -> Iterable[str]:

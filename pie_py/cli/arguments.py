@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from pie_py.cli.connect import options
+
 
 class PassingCommand(click.Command):
     """A command whose last argument takes all that is not its own.
@@ -75,13 +77,7 @@ def goal_options(function: Callable[..., None]) -> Callable[..., None]:
     the client's `launch`.
     """
 
-    @functools.wraps(function)
-    def wrapped(*args: Any, **options: Any) -> None:
-        given = {name: options.pop(name) for name in ("deadline", "objective", "expected_tokens")}
-        goal = {name: value for name, value in given.items() if value is not None}
-        function(*args, goal=goal, **options)
-
-    for option in (
+    @options(
         click.option(
             "--expected-tokens",
             type=click.IntRange(min=1),
@@ -99,8 +95,13 @@ def goal_options(function: Callable[..., None]) -> Callable[..., None]:
             metavar="SECONDS",
             help="From now on; it goes first once they become few, and goes on when they are over.",
         ),
-    ):
-        wrapped = option(wrapped)
+    )
+    @functools.wraps(function)
+    def wrapped(*args: Any, **options: Any) -> None:
+        given = {name: options.pop(name) for name in ("deadline", "objective", "expected_tokens")}
+        goal = {name: value for name, value in given.items() if value is not None}
+        function(*args, goal=goal, **options)
+
     return wrapped
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+from pie_py.cli.connect import options
 
-# Click lists options in the opposite order: the last one here is the first in `--help`.
-_OPTIONS = (
+# What `server_config` takes, all but the endpoint.
+config_options = options(
     click.option("--threads", type=int, help="Threads of the inference worker."),
     click.option("--max-instances", type=int, help="Most instances alive at once."),
     click.option("--device", help="cpu, cuda or cuda:N; a GPU if there is one by default."),
@@ -98,10 +96,3 @@ _OPTIONS = (
         help="TOML file with the fields of ServerConfig; options and environment win.",
     ),
 )
-
-
-def config_options(function: Function) -> Function:
-    """Adds the options that `server_config` takes, all but the endpoint."""
-    for option in _OPTIONS:
-        function = option(function)
-    return function

@@ -46,14 +46,15 @@ def fail(text: object) -> NoReturn:
     sys.exit(EXIT_FAILED)
 
 
+def options(*added: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """A decorator that adds options; `--help` lists the last one first."""
+    return lambda function: functools.reduce(lambda one, add: add(one), added, function)
+
+
 def server_options(function: Callable[..., None]) -> Callable[..., None]:
     """Adds `--endpoint` and `--key`, and passes them as `at`."""
 
-    @functools.wraps(function)
-    def wrapped(*args: Any, endpoint: str | None, key: str | None, **options: Any) -> None:
-        function(*args, at=At(endpoint, key), **options)
-
-    for option in (
+    @options(
         click.option(
             "--key",
             type=click.Path(exists=True, dir_okay=False),
@@ -65,16 +66,15 @@ def server_options(function: Callable[..., None]) -> Callable[..., None]:
             envvar="PIE_PY_ENDPOINT",
             help="The server's tcp://HOST:PORT or ipc://PATH.  [default: tcp://127.0.0.1:7743]",
         ),
-    ):
-        wrapped = option(wrapped)
+    )
+    @functools.wraps(function)
+    def wrapped(*args: Any, endpoint: str | None, key: str | None, **options: Any) -> None:
+        function(*args, at=At(endpoint, key), **options)
+
     return wrapped
 
 
-def json_option(function: Function) -> Function:
-    """Adds `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")(
-        function
-    )
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 
 
 @contextmanager

@@ -8,9 +8,9 @@ import click
 
 from pie_py.cli.arguments import PassingCommand, with_files
 from pie_py.cli.connect import At, errors_shown, json_option, server_options, with_client
-from pie_py.cli.console import print_text, table
+from pie_py.cli.console import table
 from pie_py.cli.target import find_target
-from pie_py.client import sync
+from pie_py.client import Client, Instance, sync
 
 
 @click.command("resume")
@@ -47,24 +47,18 @@ def branch(
     ended; with ARGS in place of its arguments, if there are any.
     """
     from pie_py.cli.run import built
-    from pie_py.cli.stream import Interrupt, leave, run_interruptible, show
-    from pie_py.client import Client
+    from pie_py.cli.stream import leave, show_at
 
     given = with_files(args) or None
     found = None if source is None else find_target(source)
     program = None if found is None else built(found)
 
-    async def main(interrupt: Interrupt) -> int:
-        async with Client(at.endpoint, at.key) as client:
-            uploaded = source
-            if program is not None:
-                uploaded = await client.upload(program[0], name=program[1])
-            made = await client.branch(instance, call, program=uploaded, args=given)
-            if detach:
-                print_text(made.id)
-                return 0
-            return await show(client, made, interrupt, leave, logs=True)
+    async def begin(client: Client) -> Instance:
+        uploaded = source
+        if program is not None:
+            uploaded = await client.upload(program[0], name=program[1])
+        return await client.branch(instance, call, program=uploaded, args=given)
 
     with errors_shown():
-        status = run_interruptible(main)
+        status = show_at(at, begin, leave, detach=detach, logs=True)
     sys.exit(status)

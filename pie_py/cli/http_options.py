@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+from pie_py.cli.connect import options
 
 # Options that set the field of the same name in GatewayConfig.
 _FIELDS = ("cors_origins", "tls_key", "tls_certificate", "http")
 _NAMES = "served_model_names"
 _FILE = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path)
-# Click lists these in the opposite order.
-_OPTIONS = (
+http_options = options(
     click.option(
         "--served-model-name",
         _NAMES,
@@ -39,13 +38,6 @@ _OPTIONS = (
         help="Where to serve HTTP.  [default: 127.0.0.1:8000, or a free port]",
     ),
 )
-
-
-def http_options(function: Function) -> Function:
-    """Adds the options."""
-    for option in _OPTIONS:
-        function = option(function)
-    return function
 
 
 def gateway_fields(given: Mapping[str, Any]) -> dict[str, Any]:

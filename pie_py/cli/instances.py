@@ -22,7 +22,7 @@ from pie_py.cli.connect import (
     with_client,
 )
 from pie_py.cli.console import LOOK_SECONDS, print_text, say, table
-from pie_py.client import RpcError, sync
+from pie_py.client import Client, Instance, RpcError, sync
 
 COLUMNS = {
     "id": "ID",
@@ -71,25 +71,16 @@ def launch(
     standard input are messages to it, once it waits for one, and an empty one is the end. Ctrl-C
     cancels the instance.
     """
-    from pie_py.cli.stream import Interrupt, cancel, leave, run_interruptible, show
-    from pie_py.client import Client
+    from pie_py.cli.stream import cancel, leave, show_at
 
     given = with_files(args)
 
-    async def main(interrupt: Interrupt) -> int:
-        async with Client(at.endpoint, at.key) as client:
-            with told_of_builds(at):
-                instance = await client.launch(
-                    program, given, detached=detach, durable=durable, **goal
-                )
-            if detach:
-                print_text(instance.id)
-                return 0
-            end = leave if durable else cancel
-            return await show(client, instance, interrupt, end, logs=True)
+    async def begin(client: Client) -> Instance:
+        with told_of_builds(at):
+            return await client.launch(program, given, detached=detach, durable=durable, **goal)
 
     with errors_shown():
-        status = run_interruptible(main)
+        status = show_at(at, begin, leave if durable else cancel, detach=detach, logs=True)
     sys.exit(status)
 
 
@@ -102,15 +93,10 @@ def attach(instance: str, at: At) -> None:
     Lines of standard input are messages to it, once it waits for one. Ctrl-C detaches and lets it
     run.
     """
-    from pie_py.cli.stream import Interrupt, leave, run_interruptible, show
-    from pie_py.client import Client
-
-    async def main(interrupt: Interrupt) -> int:
-        async with Client(at.endpoint, at.key) as client:
-            return await show(client, await client.attach(instance), interrupt, leave)
+    from pie_py.cli.stream import leave, show_at
 
     with errors_shown():
-        status = run_interruptible(main)
+        status = show_at(at, lambda client: client.attach(instance), leave)
     sys.exit(status)
 
 

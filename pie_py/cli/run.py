@@ -36,6 +36,7 @@ from pie_py.config.temporary import TemporaryFolder
 from pie_py.testing.script import Line, replaying
 
 if TYPE_CHECKING:
+    from pie_py.client import Client, Instance
     from pie_py.config.server import ServerConfig
     from pie_py.config.server_process import Tell
 
@@ -221,21 +222,19 @@ def run_program(
 
     What it gets as messages are the blobs, or lines of standard input by default.
     """
-    from pie_py.cli.stream import Interrupt, cancel, has_debugger, leave, run_interruptible, show
-    from pie_py.client import Client, ClientError
+    from pie_py.cli.stream import cancel, has_debugger, leave, show_at
+    from pie_py.client import ClientError
 
-    async def main(interrupt: Interrupt) -> int:
-        async with Client(at.endpoint, at.key) as client:
-            launched = name
-            with told_of_builds(at):
-                if program is not None:
-                    launched = await client.upload(program[0], name=program[1])
-                instance = await client.launch(launched, args, durable=durable, **goal)
-            with suppress(ClientError):  # it has ended: its result says why
-                for blob in blobs or ():
-                    await instance.send(blob)
-            typed = blobs is None and not (program and has_debugger(program[0]))
-            end = leave if durable else cancel
-            return await show(client, instance, interrupt, end, logs=logs, typed=typed)
+    async def begin(client: Client) -> Instance:
+        launched = name
+        with told_of_builds(at):
+            if program is not None:
+                launched = await client.upload(program[0], name=program[1])
+            instance = await client.launch(launched, args, durable=durable, **goal)
+        with suppress(ClientError):  # it has ended: its result says why
+            for blob in blobs or ():
+                await instance.send(blob)
+        return instance
 
-    return run_interruptible(main)
+    typed = blobs is None and not (program and has_debugger(program[0]))
+    return show_at(at, begin, leave if durable else cancel, logs=logs, typed=typed)

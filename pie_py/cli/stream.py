@@ -16,7 +16,7 @@ from types import FrameType
 import anyio
 
 from pie_py.build.modules import read_modules
-from pie_py.cli.connect import EXIT_INTERRUPTED
+from pie_py.cli.connect import EXIT_INTERRUPTED, At
 from pie_py.cli.console import LOOK_SECONDS, alive, print_text, say
 from pie_py.cli.typed import StandardInput
 from pie_py.client import Client, ClientError, Instance
@@ -128,6 +128,30 @@ def run_interruptible(main: Callable[[Interrupt], Awaitable[int]]) -> int:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
     return EXIT_INTERRUPTED if interrupt.came else status
+
+
+def show_at(
+    at: At,
+    begin: Callable[[Client], Awaitable[Instance]],
+    on_interrupt: Callable[[Instance], Awaitable[None]],
+    *,
+    detach: bool = False,
+    logs: bool = False,
+    typed: bool = True,
+) -> int:
+    """Begins an instance at a server, and shows it as `show` does or, with `detach`, prints its id;
+    the exit status.
+    """
+
+    async def main(interrupt: Interrupt) -> int:
+        async with Client(at.endpoint, at.key) as client:
+            instance = await begin(client)
+            if detach:
+                print_text(instance.id)
+                return 0
+            return await show(client, instance, interrupt, on_interrupt, logs=logs, typed=typed)
+
+    return run_interruptible(main)
 
 
 async def show(

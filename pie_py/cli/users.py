@@ -4,48 +4,50 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from pie_py.cli.connect import fail, json_option, with_client
+from pie_py.cli.connect import fail, json_option, options, with_client
 from pie_py.cli.console import in_binary, say, table
 from pie_py.cli.server_config import server_config
 from pie_py.client import sync
 from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
 
 DAY = 24 * 3600.0  # in seconds
-_Command = TypeVar("_Command", bound=Callable[..., None])
-
-
-def in_data_folder(function: _Command) -> _Command:
-    """Adds the options that say where the server keeps its data."""
-    function = click.option(
+# Where the server keeps its data.
+in_data_folder = options(
+    click.option(
         "--config",
         "file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="The server's TOML file, which may name its data folder.",
-    )(function)
-    return click.option(
+    ),
+    click.option(
         "--data-folder",
         type=click.Path(file_okay=False, path_type=Path),
         help="The server's data folder, if it is not the default.",
-    )(function)
-
-
-_OF_A_KEY = click.argument("user")
-_KEYS_NAME = click.option("--name", default="", help="The key's, one of several of this user.")
-_DAYS = click.option(
-    "--days", type=click.FloatRange(min=0, min_open=True), help="After which the key is refused."
+    ),
 )
-_OUTPUT = click.option(
-    "--output",
-    "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The user's key file; USER.key.json here by default.",
+# Of a key that is made.
+_key_options = options(
+    in_data_folder,
+    click.option(
+        "--output",
+        "-o",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="The user's key file; USER.key.json here by default.",
+    ),
+    click.option(
+        "--days",
+        type=click.FloatRange(min=0, min_open=True),
+        help="After which the key is refused.",
+    ),
+    click.option("--name", default="", help="The key's, one of several of this user."),
+    click.argument("user"),
 )
 
 
@@ -58,11 +60,7 @@ def keys() -> None:
 
 
 @keys.command("add")
-@_OF_A_KEY
-@_KEYS_NAME
-@_DAYS
-@_OUTPUT
-@in_data_folder
+@_key_options
 def add(**given: Any) -> None:
     """Make a key for USER and print its file, which is all that the user needs.
 
@@ -72,11 +70,7 @@ def add(**given: Any) -> None:
 
 
 @keys.command("rotate")
-@_OF_A_KEY
-@_KEYS_NAME
-@_DAYS
-@_OUTPUT
-@in_data_folder
+@_key_options
 def rotate(**given: Any) -> None:
     """Give USER another key, in the place of the one that there is, and print its file.
 
@@ -116,7 +110,7 @@ def http(file: Path) -> None:
 
 
 @keys.command("remove")
-@_OF_A_KEY
+@click.argument("user")
 @click.option("--name", help="Of the key, if others of this user stay.")
 @in_data_folder
 def remove(user: str, name: str | None, data_folder: Path | None, file: Path | None) -> None:

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -137,12 +136,7 @@ class Client:
             self._found = Route(connection)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Disconnects. Instances that were not launched detached end a minute or so later."""
         await self._stack.aclose()
 
@@ -498,57 +492,40 @@ class Client:
                 `unsupported` if it is to be durable in one without a database.
         """
 
-        goal = methods.Goal(deadline, objective, expected_tokens)
-
         async def start(connection: Connection, program: str) -> Instance:
-            return await self._launch_at(
-                connection, program, args, detached, durable, keep_newest, tag, goal
+            session = connection.session
+
+            def read(launched: dict[str, Any]) -> Instance:
+                stream = Stream(session, launched["instance"])
+                stream.durable = launched.get("durable", False)
+                if detached:
+                    text = f"{stream.instance} was launched detached: attach to read from it"
+                    stream.close(ClientError(text))
+                else:
+                    session.open_stream(stream)
+                return self._reader(Instance(self._route, launched["program"], stream))
+
+            def abandoned(instance: Instance) -> None:
+                session.close_stream(instance.id)
+                if session.error is None:
+                    session.request("kill", {"instance": instance.id})
+
+            instance: Instance = await connection.request(
+                "launch",
+                read=read,
+                on_late=abandoned,
+                program=program,
+                args=list(args),
+                detached=detached,
+                window=WINDOW,
+                durable=durable,
+                keep_newest=keep_newest,
+                tag=tag,
+                goal=methods.Goal(deadline, objective, expected_tokens),
             )
+            return instance
 
         return await self._route.launch(program, near, prompt, start, durable=durable)
-
-    async def _launch_at(
-        self,
-        connection: Connection,
-        program: str,
-        args: Sequence[str],
-        detached: bool,
-        durable: bool,
-        keep_newest: bool,
-        tag: str,
-        goal: methods.Goal,
-    ) -> Instance:
-        session = connection.session
-
-        def read(launched: dict[str, Any]) -> Instance:
-            stream = Stream(session, launched["instance"])
-            stream.durable = launched.get("durable", False)
-            if detached:
-                text = f"{stream.instance} was launched detached: attach to read from it"
-                stream.close(ClientError(text))
-            else:
-                session.open_stream(stream)
-            return self._reader(Instance(self._route, launched["program"], stream))
-
-        def abandoned(instance: Instance) -> None:
-            session.close_stream(instance.id)
-            if session.error is None:
-                session.request("kill", {"instance": instance.id})
-
-        instance: Instance = await connection.request(
-            "launch",
-            read=read,
-            on_late=abandoned,
-            program=program,
-            args=list(args),
-            detached=detached,
-            window=WINDOW,
-            durable=durable,
-            keep_newest=keep_newest,
-            tag=tag,
-            goal=goal,
-        )
-        return instance
 
     async def resume(self, instance_id: str) -> None:
         """Has a durable instance go on that was killed or has failed; `attach` reads from it.

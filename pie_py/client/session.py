@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from enum import Enum, auto
 from typing import Any
 
 from pie_py import __version__
@@ -63,36 +62,6 @@ def _check(facts: dict[str, Any]) -> None:
             raise ValueError(f"a welcome's {name!r} is {value!r:.100}")
 
 
-class State(Enum):
-    """Of a session, as its client knows."""
-
-    NEW = auto()  # no welcome has come yet
-    OPEN = auto()  # the server has welcomed it on the connection that there is
-    LOST = auto()  # the connection broke, or nothing was heard: hello is said on the next one
-    DEAD = auto()  # for good
-
-
-class Change(Enum):
-    """An event of a session."""
-
-    WELCOME = auto()  # the server knows the session on this connection
-    LOST = auto()  # the connection broke, or the server was silent for too long
-    OVER = auto()  # refused, ended, closed, or not found
-
-
-TRANSITIONS: dict[tuple[State, Change], State] = {
-    (State.NEW, Change.WELCOME): State.OPEN,
-    (State.OPEN, Change.WELCOME): State.OPEN,  # two hellos were under way, each was answered
-    (State.LOST, Change.WELCOME): State.OPEN,
-    (State.NEW, Change.LOST): State.NEW,  # patience counts from the first attempt
-    (State.OPEN, Change.LOST): State.LOST,
-    (State.LOST, Change.LOST): State.LOST,  # patience counts from the first loss
-    (State.NEW, Change.OVER): State.DEAD,
-    (State.OPEN, Change.OVER): State.DEAD,
-    (State.LOST, Change.OVER): State.DEAD,
-}
-
-
 class Session:
     """One session with a server."""
 
@@ -110,7 +79,7 @@ class Session:
         """
         self.facts: dict[str, Any] = {}  # from the server's welcome
         self.user = ""
-        self.state = State.NEW
+        self.is_open = False  # the server has welcomed it on the connection that there is
         self.error: ClientError | None = None  # why it is dead
         self.on_known: Callable[[], None] = lambda: None  # called by the first welcome or by death
         self.calls = Calls()
@@ -126,11 +95,6 @@ class Session:
         self._outgoing: list[bytes] = []
         self._known = False  # whether there has been a welcome
         self._lost_at = self._heard = self._said = clock()
-
-    @property
-    def is_open(self) -> bool:
-        """True if the server has welcomed it on the connection that there is."""
-        return self.state is State.OPEN
 
     @property
     def is_known(self) -> bool:
@@ -155,15 +119,15 @@ class Session:
         if self.error is not None:
             return
         if self.is_open:
-            self._lost_at = self._clock()
-        self._change(Change.LOST)
+            self._lost_at = self._clock()  # patience counts from the first loss
+        self.is_open = False
 
     def die(self, error: ClientError) -> None:
         """Nothing more comes of this session: its requests and its streams end with an error."""
         if self.error is not None:
             return
         self.error = error
-        self._change(Change.OVER)
+        self.is_open = False
         self.calls.fail(error)
         for stream in list(self._streams.values()):
             stream.close(error)
@@ -333,7 +297,7 @@ class Session:
                     " ask again if that does no harm"
                 )
             )
-        self._change(Change.WELCOME)
+        self.is_open = True
         for frame in self.calls.frames():
             self._send(frame)
         for stream in list(self._streams.values()):
@@ -361,9 +325,6 @@ class Session:
         self._said = self._clock()
         self._outgoing.append(frame)
         self._on_work()
-
-    def _change(self, change: Change) -> None:
-        self.state = TRANSITIONS[self.state, change]
 
     @property
     def _is_of_gateway(self) -> bool:

@@ -13,7 +13,6 @@ from contextlib import ExitStack, suppress
 from functools import partial, wraps
 from inspect import signature
 from threading import Lock
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import anyio
@@ -138,6 +137,11 @@ def _iterates(
     return call
 
 
+def _reads(model: Any) -> Any:
+    """The property that an asynchronous thing has."""
+    return property(lambda self: model.fget(self._reach()[1]), doc=model.__doc__)
+
+
 class Instance(_Proxy[async_instance.Instance]):
     """As `pie_py.client.Instance`, blocking."""
 
@@ -150,22 +154,9 @@ class Instance(_Proxy[async_instance.Instance]):
         while (message := self.receive()) is not None:
             yield message
 
-    @property
-    def node(self) -> str | None:
-        """The node of the cluster that it runs on, and which of its lives, as `n7.3`; None on a
-        server without a cluster.
-        """
-        return self._thing.node
-
-    @property
-    def ended(self) -> bool:
-        """True if the instance is known to have ended."""
-        return self._thing.ended
-
-    @property
-    def has_message(self) -> bool:
-        """True if `receive` does not wait."""
-        return self._thing.has_message
+    node: str | None = _reads(async_instance.Instance.node)
+    ended: bool = _reads(async_instance.Instance.ended)
+    has_message: bool = _reads(async_instance.Instance.has_message)
 
     def receive(self, timeout: float | None = None) -> str | bytes | None:
         """The next message, text or bytes; None when the instance has ended and sent no more.
@@ -192,12 +183,7 @@ class Instance(_Proxy[async_instance.Instance]):
     cancel = _waits(async_instance.Instance.cancel)
     calls = _waits(async_instance.Instance.calls)
 
-    @_like(async_instance.Instance.branch)
-    def branch(self, *args: Any, **options: Any) -> Instance:
-        """See the asynchronous one."""
-        made = _ask(self._portal, partial(self._thing.branch, *args, **options))
-        return Instance(self._portal, made)
-
+    branch = _makes(lambda portal, made: Instance(portal, made), async_instance.Instance.branch)
     detach = _waits(async_instance.Instance.detach)
     logs = _waits(async_instance.Instance.logs)
 
@@ -297,12 +283,7 @@ class Client(_Proxy[asynchronous.Client]):
             self._closed = False
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Disconnects. Instances that were not launched detached end a minute or so later."""
         if self._stack is not None:
             self._stack.close()
@@ -312,7 +293,7 @@ class Client(_Proxy[asynchronous.Client]):
     def close(self) -> None:
         """Disconnects, as the end of `with` does. A second call does nothing."""
         atexit.unregister(self.close)
-        self.__exit__(None, None, None)
+        self.__exit__()
 
     def _reach(self) -> tuple[BlockingPortal, asynchronous.Client]:
         with self._connecting:
@@ -323,16 +304,8 @@ class Client(_Proxy[asynchronous.Client]):
                 atexit.register(self.close)
         return super()._reach()
 
-    @property
-    def is_alive(self) -> bool:
-        """True if requests may still succeed: the server has not been lost for good."""
-        return self._reach()[1].is_alive
-
-    @property
-    def user(self) -> str:
-        """Who the server takes this client for."""
-        return self._reach()[1].user
-
+    is_alive: bool = _reads(asynchronous.Client.is_alive)
+    user: str = _reads(asynchronous.Client.user)
     server_info = _waits(asynchronous.Client.server_info)
     models = _waits(asynchronous.Client.models)
     load_model = _waits(asynchronous.Client.load_model)

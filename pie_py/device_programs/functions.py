@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
+from inspect import Parameter, Signature
 from typing import Any
 
 from pie_py.device_programs.language import (
+    ATTEND,
     HEADS,
     OPERATIONS,
     PAGES,
@@ -36,51 +39,11 @@ def iota(r: Recording, size: int = VOCABULARY) -> Tensor:
     return r.add("iota", attributes=(size,))
 
 
-def step(r: Recording) -> Tensor:
-    """How many tokens were chosen before, int."""
-    return r.add("step")
-
-
-def tokens(r: Recording) -> Tensor:
-    """How many tokens the context has, the newest one included, int; of the stage `attend`."""
-    return r.add("tokens")
-
-
-def layer(r: Recording) -> Tensor:
-    """The layer's number, from 0 on, int; of the stage `attend`."""
-    return r.add("layer")
-
-
-def shared(r: Recording, values: Any) -> Tensor:
-    """Of `[heads, n]` the largest of the heads that share keys, for each; of the stage `attend`."""
-    return r.add("shared", values)
-
-
 def lens(r: Recording, residual: Any) -> Tensor:
     """The logits that the last norm and the head make of a residual stream, float `[n]`; of a
     program in the layers.
     """
     return r.add("lens", residual, attributes=(r.vocabulary,))
-
-
-def newest(r: Recording, count: int) -> Tensor:
-    """The newest tokens of the text, int `[count]`, the last one last; -1 before its beginning."""
-    return r.add("newest", attributes=(count,))
-
-
-def counts(r: Recording) -> Tensor:
-    """How often each token was generated, int `[vocabulary]`."""
-    return r.add("counts")
-
-
-def beside(r: Recording, number: int) -> Tensor:
-    """The logits of one of the contexts beside, float `[vocabulary]`: see `generate`."""
-    return r.add("beside", attributes=(number,))
-
-
-def given(r: Recording) -> Tensor:
-    """True for the tokens that the text before the generation has, bool `[vocabulary]`."""
-    return r.add("given")
 
 
 def where(r: Recording, condition: Any, a: Any, b: Any) -> Tensor:
@@ -91,16 +54,6 @@ def where(r: Recording, condition: Any, a: Any, b: Any) -> Tensor:
     return r.add("where", condition, r.tensor(a, like), r.tensor(b, like))
 
 
-def minimum(r: Recording, a: Any, b: Any) -> Tensor:
-    """The smaller one; NaN if one is."""
-    return r.add("minimum", a, b)
-
-
-def maximum(r: Recording, a: Any, b: Any) -> Tensor:
-    """The larger one; NaN if one is."""
-    return r.add("maximum", a, b)
-
-
 def nucleus(r: Recording, logits: Any, share: Any, by: Any = None) -> Tensor:
     """True for the fewest of the likeliest that have a share of all probability: bool `[n]`; or of
     the largest `by` other numbers `[n]`.
@@ -108,29 +61,6 @@ def nucleus(r: Recording, logits: Any, share: Any, by: Any = None) -> Tensor:
     if by is None:
         return r.add("nucleus", logits, share)
     return r.add("nucleus_by", logits, share, by)
-
-
-def repeats(r: Recording, text: Any, most: int) -> Tensor:
-    """Before each element, how many are the same as the last ones, `most` at most: int `[n]`.
-
-    What is negative is like nothing, and has 0.
-    """
-    return r.add("repeats", text, attributes=(most,))
-
-
-def hash(r: Recording, a: Any, b: Any) -> Tensor:  # noqa: A001
-    """64 bits that look random, of two ints: number `b` of the SplitMix64 sequence from `a` on."""
-    return r.add("hash", a, b)
-
-
-def concat(r: Recording, a: Any, b: Any) -> Tensor:
-    """The second one behind the first, along the last axis."""
-    return r.add("concat", a, b)
-
-
-def matvec(r: Recording, matrix: Any, vector: Any) -> Tensor:
-    """The products of a matrix's rows `[n, m]` with a vector `[m]`: float `[n]`. Also `@`."""
-    return r.add("matvec", matrix, vector)
 
 
 def one_hot(r: Recording, place: Any, size: int = VOCABULARY) -> Tensor:
@@ -205,34 +135,16 @@ def _descending(r: Recording, own: Tensor) -> Tensor:
     return r.add("argsort", r.add("neg", own))
 
 
-def _top(r: Recording, own: Tensor, count: int) -> Tensor:
-    """Places of the `count` largest, the largest first, equal ones in their order."""
-    return r.add("top", own, attributes=(count,))
-
-
-def _to_float(r: Recording, own: Tensor) -> Tensor:
-    """As float; true is 1."""
-    return r.add("cast", own, attributes=(Kind.FLOAT,))
-
-
-def _to_int(r: Recording, own: Tensor) -> Tensor:
-    """As int: the part before the point, 0 for NaN; true is 1."""
-    return r.add("cast", own, attributes=(Kind.INT,))
-
-
-def _to_bool(r: Recording, own: Tensor) -> Tensor:
-    """True where it is not 0."""
-    return r.add("cast", own, attributes=(Kind.BOOL,))
+def _to(kind: Kind, r: Recording, own: Tensor) -> Tensor:
+    """As another kind: of a float the part before the point, 0 for NaN; true is 1, and a number is
+    true if it is not 0.
+    """
+    return r.add("cast", own, attributes=(kind,))
 
 
 def _reshape(r: Recording, own: Tensor, *sizes: int) -> Tensor:
     """The same elements with other sizes."""
     return r.add("reshape", own, attributes=sizes)
-
-
-def _transpose(r: Recording, own: Tensor) -> Tensor:
-    """The two axes changed."""
-    return r.add("transpose", own)
 
 
 def _scatter_add(r: Recording, own: Tensor, places: Any, values: Any) -> Tensor:
@@ -272,32 +184,55 @@ def item(r: Recording, own: Tensor, place: Any) -> Tensor:
     return r.add("slice", own, attributes=(start, stop))
 
 
-FUNCTIONS: dict[str, Function] = {
-    one.__name__: one
-    for one in (
-        *(iota, step, tokens, layer, lens, shared, newest, counts, beside, given, where, minimum),
-        *(
-            maximum,
-            nucleus,
-            repeats,
-            hash,
-            concat,
-            matvec,
-            one_hot,
-            random,
-            uniform,
-            exponential,
-            draw,
-        ),
-        *(sqrt, exp, log),
+def _of_operation(name: str, *parameters: str) -> Function:
+    """The function that is an operation: it takes the operands, and then the attributes."""
+    of = OPERATIONS.get(name) or ATTEND[name]
+    kinds = ["Any"] * of.operands + ["int"] * len(of.attributes)
+    signature = Signature(
+        [
+            Parameter(parameter, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
+            for parameter, kind in zip(("r", *parameters), ("Recording", *kinds), strict=True)
+        ],
+        return_annotation="Tensor",
     )
-}
+
+    def function(*values: Any, **named: Any) -> Tensor:
+        r, *given = signature.bind(*values, **named).arguments.values()
+        found: Tensor = r.add(name, *given[: of.operands], attributes=given[of.operands :])
+        return found
+
+    function.__name__, function.__doc__ = name, of.doc
+    function.__dict__["__signature__"] = signature
+    return function
+
+
+_FUNCTIONS: tuple[Function, ...] = (
+    iota,
+    *map(_of_operation, ("step", "tokens", "layer", "counts", "given")),
+    lens,
+    _of_operation("shared", "values"),
+    _of_operation("newest", "count"),
+    _of_operation("beside", "number"),
+    where,
+    *(_of_operation(name, "a", "b") for name in ("minimum", "maximum", "hash", "concat")),
+    nucleus,
+    _of_operation("repeats", "text", "most"),
+    _of_operation("matvec", "matrix", "vector"),
+    *(one_hot, random, uniform, exponential, draw, sqrt, exp, log),
+)
+FUNCTIONS = {one.__name__: one for one in _FUNCTIONS}
 METHODS: dict[str, Function] = {
-    one.__name__[1:]: one
-    for one in (
-        *(_where, _softmax, _mean, _descending, _top, _to_float, _to_int, _to_bool, _reshape),
-        *(_transpose, _scatter_add, _scatter_max, _with_at),
-    )
+    **{f"to_{kind.name.lower()}": partial(_to, kind) for kind in Kind},
+    "top": _of_operation("top", "own", "count"),
+    "transpose": _of_operation("transpose", "own"),
+    "where": _where,
+    "softmax": _softmax,
+    "mean": _mean,
+    "descending": _descending,
+    "reshape": _reshape,
+    "scatter_add": _scatter_add,
+    "scatter_max": _scatter_max,
+    "with_at": _with_at,
 }
 # Methods that are an operation each.
 PLAIN = {

@@ -240,6 +240,21 @@ def result_type(name: str, operands: Sequence[Type], attributes: tuple[int, ...]
     return _own_type(name, kind, operands, attributes)
 
 
+def check_stage(operation: str, of: Type, *, attends: bool) -> None:
+    """Refuses an operation, and a size of its result, that the stage does not have, `attend` or
+    `sample`.
+
+    Raises:
+        Mistake: naming it.
+    """
+    here = {HEADS, TOKENS, PAGES} if attends else {VOCABULARY}
+    foreign = operation in (SAMPLE_ONLY if attends else ATTEND)
+    if foreign or any(size in SIZES and size not in here for size in of.shape):
+        raise Mistake(
+            f"{operation} of {of}: the stage `{'attend' if attends else 'sample'}` has none"
+        )
+
+
 def _check_kinds(name: str, operation: Operation, values: Sequence[Type]) -> None:
     allowed = [LETTERS[letter] for letter in operation.takes]
     same = values[:1] if name in ("gather", "scatter_add", "scatter_max") else values

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pie_py.device_programs.language import Mistake
 from pie_py.device_programs.recording import Recording, Tensor
-from pie_py.device_programs.scope import Function
+from pie_py.device_programs.scope import Function, Scope
 
 _MOST_ITEMS = 4096  # of a list, or turns of a `range`
 
@@ -20,7 +21,7 @@ class Caller(Protocol):
     def call(self, function: Function, values: Sequence[Any]) -> Any:
         """What a function of the text returns."""
 
-    def items(self, value: Any, of: Function) -> Iterator[Any]:
+    def items(self, value: Any, node: ast.AST, scope: Scope) -> Iterator[Any]:
         """The elements of a list, or the rows of a tensor of a known size."""
 
 
@@ -33,7 +34,7 @@ def _fold(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> Any:
     if len(values) != 3 or named or not isinstance(values[0], Function):
         raise Mistake("fold takes a function, a first value, and a tensor or a list")
     function, found, items = values
-    for one in reader.items(items, function):
+    for one in reader.items(items, function.node, function.scope):
         found = reader.call(function, [found, one])
     return found
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -29,13 +29,13 @@ from pie_py.device_programs.language import (
     MOST_AXES,
     OPERATIONS,
     PAGES,
-    SAMPLE_ONLY,
     SIZES,
     TOKENS,
     VOCABULARY,
     Kind,
     Mistake,
     Type,
+    check_stage,
     result_type,
 )
 
@@ -323,12 +323,11 @@ def _check_stage(
 ) -> None:
     """Refuses what the other stage is given, and another result."""
     of = nodes[result].type
-    here = {HEADS, TOKENS, PAGES} if attends else {VOCABULARY}
     for node in nodes:
-        foreign = node.operation in (SAMPLE_ONLY if attends else ATTEND)
-        if foreign or any(size in SIZES and size not in here for size in node.type.shape):
-            stage = "attend" if attends else "sample"
-            raise ProgramFault(f"{node.operation} of {node.type}: the stage `{stage}` has none")
+        try:
+            check_stage(node.operation, node.type, attends=attends)
+        except Mistake as error:
+            raise ProgramFault(str(error)) from None
     if not attends:
         if of != Type(Kind.INT):
             raise ProgramFault(f"the token is {of}, not int []")
@@ -449,7 +448,16 @@ def _check_order(nodes: tuple[Node, ...], roots: list[int]) -> None:
     """
     if len({node[:3] for node in nodes}) < len(nodes):
         raise ProgramFault("a node stands there twice")
-    found: dict[int, None] = {}
+    found = needed(roots, [node.operands for node in nodes])
+    if list(found) != list(range(len(nodes))):
+        raise ProgramFault("nodes that are not needed, or not in the order in which they are")
+
+
+def needed(roots: Iterable[int], operands: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Some nodes and those that they need, operands first: new numbers by their own. A stack, for
+    programs are deeper than Python's.
+    """
+    found: dict[int, int] = {}
     for root in roots:
         waiting = [(root, False)]
         while waiting:
@@ -457,12 +465,11 @@ def _check_order(nodes: tuple[Node, ...], roots: list[int]) -> None:
             if number in found:
                 continue
             if is_ready:
-                found[number] = None
+                found[number] = len(found)
             else:
                 waiting.append((number, True))
-                waiting += [(one, False) for one in reversed(nodes[number].operands)]
-    if list(found) != list(range(len(nodes))):
-        raise ProgramFault("nodes that are not needed, or not in the order in which they are")
+                waiting += [(one, False) for one in reversed(operands[number])]
+    return found
 
 
 def _whole(given: Any) -> int:

@@ -137,7 +137,7 @@ class _Reader:
             raise ProgramFault("no function: the last one of a text is the program")
         named = self._named(program, constants)
         values = self._inputs(program, {**constants, **named})
-        return self._finish(program, self._call_function(program, values, named))
+        return self._finish(program, self.call(program, values, named))
 
     def _named(self, program: Function, constants: Mapping[str, Any]) -> dict[str, Any]:
         """The values of a program's parameters behind `*`."""
@@ -239,7 +239,7 @@ class _Reader:
                 while self._truth(test, scope):
                     self._all(body, scope)
             case ast.For(target, items, body, []):
-                for item in self._items(self._value(items, scope), node, scope):
+                for item in self.items(self._value(items, scope), node, scope):
                     self._assign(target, item, scope)
                     self._all(body, scope)
             case ast.FunctionDef(name):
@@ -281,7 +281,7 @@ class _Reader:
             case ast.Name(name):
                 scope.names[name] = value
             case ast.Tuple(parts) | ast.List(parts):
-                values = list(self._items(value, target, scope))
+                values = list(self.items(value, target, scope))
                 if len(values) != len(parts):
                     raise self._fault(f"{len(values)} values for {len(parts)} names", target, scope)
                 for part, each in zip(parts, values, strict=True):
@@ -341,7 +341,8 @@ class _Reader:
         if type(of) not in _BINARY:
             raise self._refused(node, scope)
         self._at(node, scope)
-        return functions.binary(self.recording, *_named(_BINARY[type(of)], a, b))
+        operation, plain = _BINARY[type(of)]
+        return functions.binary(self.recording, operation, a, b, plain)
 
     def _compared(self, node: ast.AST, scope: Scope, of: ast.AST, a: Any, b: Any) -> Any:
         if isinstance(of, ast.Is | ast.IsNot):
@@ -415,7 +416,7 @@ class _Reader:
 
     def _comprehended(self, part: ast.expr, turn: ast.comprehension, scope: Scope) -> Iterator[Any]:
         inner = Scope(scope.text, scope, {})
-        for item in self._items(self._value(turn.iter, scope), turn.iter, scope):
+        for item in self.items(self._value(turn.iter, scope), turn.iter, scope):
             self._assign(turn.target, item, inner)
             if all(self._truth(test, inner) for test in turn.ifs):
                 yield self._value(part, inner)
@@ -432,7 +433,7 @@ class _Reader:
         values: list[Any] = []
         for one in arguments:
             if isinstance(one, ast.Starred):
-                values += self._items(self._value(one.value, scope), one, scope)
+                values += self.items(self._value(one.value, scope), one, scope)
             else:
                 values.append(self._value(one, scope))
         named = {one.arg: self._value(one.value, scope) for one in keywords if one.arg is not None}
@@ -440,14 +441,12 @@ class _Reader:
             raise self._fault(f"`{ast.unparse(function)}` is nothing to be called so", node, scope)
         self._at(node, scope)
         if isinstance(found, Function):
-            return self._call_function(found, values, named)
+            return self.call(found, values, named)
         if found in BUILT_IN.values():
             return found(self, values, named)
         return found(self.recording, *values, **named)
 
-    def _call_function(
-        self, function: Function, values: Sequence[Any], named: Mapping[str, Any] = {}
-    ) -> Any:
+    def call(self, function: Function, values: Sequence[Any], named: Mapping[str, Any] = {}) -> Any:
         """What a function of the text returns."""
         if self._depth >= _MOST_CALLS:
             raise Mistake(f"functions call each other more than {_MOST_CALLS} deep")
@@ -476,16 +475,6 @@ class _Reader:
             self._depth -= 1
         raise self._fault(f"{function.name} returns nothing", function.node, scope)
 
-    # For functions of the language
-
-    def call(self, function: Function, values: Sequence[Any]) -> Any:
-        """What a function of the text returns."""
-        return self._call_function(function, values)
-
-    def items(self, value: Any, of: Function) -> Iterator[Any]:
-        """The elements of a list, or the rows of a tensor of a known size."""
-        return self._items(value, of.node, of.scope)
-
     # Constants
 
     def _truth(self, test: ast.expr, scope: Scope) -> bool:
@@ -501,7 +490,7 @@ class _Reader:
             )
         return bool(value)
 
-    def _items(self, value: Any, node: ast.AST, scope: Scope) -> Iterator[Any]:
+    def items(self, value: Any, node: ast.AST, scope: Scope) -> Iterator[Any]:
         """The elements of a list, or the rows of a tensor of a known size."""
         if isinstance(value, Tensor):
             for i in range(value.size):
@@ -537,8 +526,3 @@ class _Reader:
     def _refused(self, node: ast.AST, scope: Scope) -> Mistake:
         source = ast.unparse(node).splitlines()[0]
         return self._fault(f"`{source:.60}` is no part of the language", node, scope)
-
-
-def _named(found: tuple[str, Callable[[Any, Any], Any]], a: Any, b: Any) -> tuple[Any, ...]:
-    operation, plain = found
-    return operation, a, b, plain

@@ -5,23 +5,18 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pie_py.device_programs.language import (
-    ATTEND,
-    HEADS,
-    PAGES,
-    SAMPLE_ONLY,
     SIZES,
-    TOKENS,
-    VOCABULARY,
     Kind,
     Mistake,
     Type,
+    check_stage,
     result_type,
 )
-from pie_py.device_programs.program import MOST_NODES
+from pie_py.device_programs.program import MOST_NODES, needed
 
 _NODE = re.compile(r"\bnode (\d+)\b")
 _MOST_RECORDED = 4 * MOST_NODES  # operations, those that nothing needs among them
@@ -107,7 +102,7 @@ class Recording:
         found = self._known.get(key)
         if found is None:
             of = result_type(operation, [one.type for one in tensors], key[2])
-            self._check_stage(operation, of)
+            check_stage(operation, of, attends=self.attends)
             found = self._put(key, of)
         return found
 
@@ -163,7 +158,8 @@ class Recording:
             for name, value in sorted(self.changed.items())
             if value.number != self._given(name).number
         }
-        order = self._order([result, *following.values()])
+        roots = [one.number for one in (result, *following.values())]
+        order = needed(roots, [operands for _, operands, _ in self._nodes])
         given = {
             "state": [[name, of.kind, list(of.shape)] for name, (_, of) in self.names.items()],
             "nodes": [
@@ -181,13 +177,6 @@ class Recording:
         key: tuple[str, tuple[int, ...], tuple[int, ...]] = ("state", (), (number,))
         return self._known.get(key) or self._put(key, of)
 
-    def _check_stage(self, operation: str, of: Type) -> None:
-        here = {HEADS, TOKENS, PAGES} if self.attends else {VOCABULARY}
-        foreign = operation in (SAMPLE_ONLY if self.attends else ATTEND)
-        if foreign or any(size in SIZES and size not in here for size in of.shape):
-            stage = "attend" if self.attends else "sample"
-            raise Mistake(f"{operation} of {of}: the stage `{stage}` has none")
-
     def _put(self, key: tuple[str, tuple[int, ...], tuple[int, ...]], of: Type) -> Tensor:
         if len(self._nodes) >= _MOST_RECORDED:
             raise Mistake(f"more than {_MOST_RECORDED} operations; {MOST_NODES} may be needed")
@@ -195,21 +184,3 @@ class Recording:
         self._places.append(self.place + (f" by `{self.expression}`" if self.expression else ""))
         found = self._known[key] = Tensor(len(self._nodes) - 1, of)
         return found
-
-    def _order(self, roots: Iterable[Tensor]) -> dict[int, int]:
-        """New numbers by old ones, of what some values need: operands first. A stack: recordings
-        are deeper than Python's.
-        """
-        order: dict[int, int] = {}
-        for root in roots:
-            waiting = [(root.number, False)]
-            while waiting:
-                number, is_ready = waiting.pop()
-                if number in order:
-                    continue
-                if is_ready:
-                    order[number] = len(order)
-                else:
-                    waiting.append((number, True))
-                    waiting.extend((one, False) for one in reversed(self._nodes[number][1]))
-        return order

@@ -13,7 +13,6 @@ from pie_control.rpc import outgoing, session, sessions
 from pie_control.rpc.session import TRANSITIONS, Change, Presence, Session
 from pie_control.rpc.sessions import Do, GiveUp, Gone
 from pie_py.client.errors import ConnectionLost, ServerUnreachable
-from pie_py.client.session import State
 from pie_py.wire.rpc import (
     PROTOCOL,
     Ack,
@@ -564,7 +563,7 @@ def test_a_client_pings_when_it_has_nothing_to_say() -> None:
     world.client_sends()
     assert len(world.up) == 1
     world.settle()
-    assert world.client.state is State.OPEN
+    assert world.client.is_open
 
 
 def test_a_client_gives_up_when_its_patience_ends() -> None:

@@ -25,8 +25,6 @@ TREES = ("parents", "mask", "positions")  # of `Context.forward`, with `keep`
 # What JavaScript calls otherwise, or has no use for.
 OTHERWISE = {
     "TextDecoder.waiting": None,
-    "runtime.get_auto_model": "Model.load",
-    "runtime.get_model": "Model.load",
     "tools.ToolCall.values": None,  # of calls in Python's syntax
     **dict.fromkeys(("Model.embed", "Model.score", "Model.classify"), "Model.encode"),
     "NotInServerError": None,  # imports of the contract fail before a program begins
@@ -38,7 +36,6 @@ OTHERWISE = {
     **dict.fromkeys(f"device.{size}" for size in ("HEADS", "PAGES", "TOKENS", "VOCABULARY")),
     "device.Attend.to_dict": "device.Attend.toJSON",
     "http.Response.read": "http.Response.bytes",  # as fetch has it
-    "messaging.Subscription.unsubscribe": "messaging.Subscription.close",  # an alias
     "runtime.arguments": "runtime.args",  # a reserved word
 }
 

@@ -255,7 +255,7 @@ token = int(args[1])
 out = []
 a = ctx(); out.append([await a.generate(max_tokens=40, stop=[args[0]]).collect_text(), len(a.tokens)])
 b = ctx(); out.append([await b.generate(max_tokens=40, stop=[token]).collect_tokens(), len(b.tokens)])
-pieces = [t async for t in ctx().generate(max_tokens=40).stop([args[0], token]).stream_text()]
+pieces = [t async for t in ctx().generate(max_tokens=40, stop=[args[0], token]).stream_text()]
 out.append(pieces)
 steps = []
 generator = ctx().generate(max_tokens=40, stop=[args[0]])

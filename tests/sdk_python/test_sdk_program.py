@@ -238,7 +238,7 @@ def test_session_of_text_bytes_and_json(rig: Rig) -> None:
         "from inferlet import session\n"
         "async def main():\n"
         "    session.send(await session.receive()); session.send({'a': [1]})\n"
-        "    session.send_file(await session.receive_file())\n"
+        "    session.send_blob(await session.receive_blob())\n"
     )
     outcome = rig.run(source, send=["hi", b"\0\xff"])
     assert outcome.sent == ["hi", '{"a": [1]}\n', b"\0\xff"]

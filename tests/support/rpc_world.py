@@ -227,4 +227,4 @@ class World:
 
     def _progress(self) -> Any:
         settled = sum(call.done.is_set() for _, call in self.calls)
-        return settled, sum(self.read.values()), len(self.server.done), self.client.state
+        return settled, sum(self.read.values()), len(self.server.done), self.client.is_open

@@ -5,15 +5,16 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.to_thread
 
 from pie_py.client.errors import ClientError, InferletFailed, unreadable
 from pie_py.client.instance import Instance, Launcher
+from pie_py.client.remote.program import Main
 from pie_py.client.remote.raised import rebuilt
 from pie_py.client.remote.reach import Reach
 from pie_py.client.remote.values import CannotTravel, loads
@@ -22,40 +23,7 @@ from pie_py.config.printable import printable
 MARK = b"\0call "  # begins the messages of `guests/main.py`
 
 
-class Sent(Protocol):
-    """A function as it is sent, with all that it needs."""
-
-    @property
-    def name(self) -> str:
-        """Of the function, in errors."""
-
-    @property
-    def program_name(self) -> str:
-        """Of the program that is uploaded."""
-
-    @property
-    def types(self) -> Mapping[str, type]:
-        """Those that may come back, by the names that they have on the way."""
-
-    @property
-    def streams(self) -> bool:
-        """True if it yields."""
-
-    @property
-    def waits(self) -> bool:
-        """True if other calls can go on in its instance while it waits."""
-
-    def encoded(self, value: Any, what: str) -> str:
-        """A value as it travels. Raises CannotTravel."""
-
-    def program(self) -> bytes:
-        """The program that is uploaded."""
-
-    def request(self) -> dict[str, Any]:
-        """The facts for the program beside the arguments."""
-
-    def origin(self, file: str) -> str:
-        """The caller's file that a file of the inferlet's tracebacks comes from."""
+Sent: TypeAlias = Reach | Main  # a function as it is sent, with all that it needs
 
 
 class Call:

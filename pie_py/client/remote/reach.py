@@ -19,14 +19,13 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, overload
 
-from pie_py.build.modules import imported_names
+from pie_py.build.modules import imported_names, imports_in
 from pie_py.client.remote.source import (
     LAMBDA,
     Definition,
     Excerpt,
     definition,
     file_of,
-    imports_in,
     names_used,
     parsed,
 )
@@ -286,9 +285,9 @@ class Reach:
             raise CannotTravel(
                 f"{user} uses {top}, an installed package: name it, @inferlet(modules=['{top}'])"
             )
-        self._add_file(name, origin)
+        self._add_file(name)
 
-    def _add_file(self, name: str, origin: Path) -> None:
+    def _add_file(self, name: str) -> None:
         """A whole module, its packages and what it imports of the same kind."""
         parts = name.split(".")
         for depth in range(1, len(parts) + 1):
@@ -304,7 +303,7 @@ class Reach:
                 top = other.partition(".")[0]
                 file = None if is_taken(top) or top == "pie_py" else _origin(other)
                 if file is not None and (top in self._named or not _is_installed(file)):
-                    self._add_file(other, file)
+                    self._add_file(other)
 
     def _name_of(self, kind: type) -> str:
         """How a type is called on the way."""

@@ -12,7 +12,6 @@ import linecache
 import re
 import symtable
 import sys
-from collections.abc import Iterator
 from functools import lru_cache
 from types import FunctionType
 from typing import Any
@@ -125,15 +124,6 @@ def names_used(node: ast.AST) -> set[str]:
             if one.is_referenced() and (one.is_global() or table.get_type() == "module")
         )
     return found
-
-
-def imports_in(node: ast.AST) -> Iterator[str]:
-    """Modules that the code of a function imports when it runs."""
-    for one in ast.walk(node):
-        if isinstance(one, ast.Import):
-            yield from (alias.name for alias in one.names)
-        elif isinstance(one, ast.ImportFrom) and one.module and not one.level:
-            yield one.module
 
 
 class _Bare(ast.NodeTransformer):

@@ -7,11 +7,6 @@ def tempered(logits, state):
     return draw(top_p(cooled(logits, state.temperature), state.p))
 
 
-def forced(logits, state):
-    """A text that is there already, for its log-probabilities: `forced(tokens=[...])`."""
-    return state.tokens[step()]
-
-
 def mirostat(logits, state):
     """Keeps the surprise at `tau` bits (Basu et al. 2021, version 2).
 

@@ -51,10 +51,10 @@ export interface Choosing {
 
 /** Makes the chooser of a generation. */
 export async function makeChooser(choosing: Choosing, sequence: Sequence): Promise<Chooser> {
-  const { sampler, grammar, choose } = choosing;
+  const { grammar, choose } = choosing;
   if (choose !== undefined) return new OwnChoice(sequence, choose);
   const matcher = grammar === null ? null : await grammar.matcher(sequence.model);
-  return new DeviceChoice(sequence, sampler, matcher, choosing);
+  return new DeviceChoice(sequence, matcher, choosing);
 }
 
 /** The program's own choice, from the distributions that the server sends. */
@@ -117,10 +117,7 @@ export class DeviceChoice {
   #sequence: Sequence;
   #sampler: Sampler | ProgramSampler;
   #matcher: Matcher | null;
-  #forced: boolean;
-  #beside: Sequence[];
-  #guessing: Guessing;
-  #attend: Attend | undefined;
+  #choosing: Choosing;
   #told: number; // tokens that have to run for it
   #looked = false; // the last token has run, and no choice has followed
   #logprob = NaN; // of the last choice by itself
@@ -135,17 +132,14 @@ export class DeviceChoice {
 
   constructor(
     sequence: Sequence,
-    sampler: Sampler | ProgramSampler,
     matcher: Matcher | null,
-    { forced, beside, guessing, attend }: Choosing,
+    choosing: Choosing,
   ) {
+    const { beside } = choosing;
     this.#sequence = sequence;
-    this.#sampler = sampler;
+    this.#sampler = choosing.sampler;
     this.#matcher = matcher;
-    this.#forced = forced && attend === undefined; // there each token is to run by itself
-    this.#beside = beside;
-    this.#guessing = guessing;
-    this.#attend = attend;
+    this.#choosing = choosing;
     this.#run = new Run(sequence);
     this.#given = sequence.knownTokens().length;
     try {
@@ -169,8 +163,8 @@ export class DeviceChoice {
 
   #parameters(): string {
     const text = this.#sampler.toJSON();
-    if (this.#attend === undefined) return text;
-    const attend = `"attend": ${this.#attend.toJSON()}}`;
+    if (this.#choosing.attend === undefined) return text;
+    const attend = `"attend": ${this.#choosing.attend.toJSON()}}`;
     return text === "{}" ? `{${attend}` : `${text.slice(0, -1)}, ${attend}`;
   }
 
@@ -224,9 +218,9 @@ export class DeviceChoice {
   /** Starts a run after all that is pending; whether there is one now. */
   async #start(most: number, stops: Set<number>): Promise<boolean> {
     // Each token's mask depends on the one before; and a run goes on with one text alone.
-    if (this.#matcher !== null || this.#beside.length || most < 2) return false;
+    if (this.#matcher !== null || this.#choosing.beside.length || most < 2) return false;
     await this.#prepare();
-    return this.#run.start(this.#handle, most, stops, this.#guessing);
+    return this.#run.start(this.#handle, most, stops, this.#choosing.guessing);
   }
 
   /** As `nextToken`, with what is known about the token. */
@@ -242,10 +236,10 @@ export class DeviceChoice {
     const future = await this.#queueChoice();
     const answer = this.#sequence.outcome(future, raw.takeSample);
     const [token, logprob, top, logprobs] = await answer.catch((error: unknown) => {
-      for (const other of this.#beside) other.recover(error);
+      for (const other of this.#choosing.beside) other.recover(error);
       throw error;
     });
-    for (const other of this.#beside) other.ran(0);
+    for (const other of this.#choosing.beside) other.ran(0);
     this.#logprob = logprob;
     return { token, logprob, distribution: new Distribution(top, logprobs.map(Math.exp)) };
   }
@@ -264,7 +258,7 @@ export class DeviceChoice {
 
   /** The embed after all that is pending, of which `attend` has the last choice alone. */
   async #read(): Promise<number> {
-    const reads = this.#attend !== undefined && !this.#looked;
+    const reads = this.#choosing.attend !== undefined && !this.#looked;
     const embed = await this.#sequence.outputEmbed(this.#told, reads ? this.#handle : undefined);
     this.#told = 0;
     return embed;
@@ -281,7 +275,7 @@ export class DeviceChoice {
   async #queueChoice(): Promise<number> {
     const { queue } = this.#sequence;
     const embed = await this.#prepare();
-    for (const other of this.#beside) {
+    for (const other of this.#choosing.beside) {
       raw.mixLogits(other.queue, await other.outputEmbed(), queue, this.#handle);
     }
     if (this.#matcher === null) return raw.sample(queue, embed, this.#handle);
@@ -290,7 +284,7 @@ export class DeviceChoice {
 
   /** Replaces the sampler, which has counted choices that were undone. */
   #renew(): void {
-    if (this.#facts.has_state || this.#attend !== undefined) {
+    if (this.#facts.has_state || this.#choosing.attend !== undefined) {
       throw new Error(
         "tokens of this generation were undone, and its device program counts tokens and has state:" +
           " begin a new generation",
@@ -331,7 +325,9 @@ export class DeviceChoice {
 
   /** True if a forced token waits; asks the grammar for more of them. */
   #force(matcher: Matcher): boolean {
-    if (!this.#waiting.length && this.#forced) {
+    const { forced, attend } = this.#choosing;
+    // With `attend` each token is to run by itself.
+    if (!this.#waiting.length && forced && attend === undefined) {
       const tokens = matcher.forced();
       if (tokens.length) {
         matcher.advance(tokens);
@@ -344,7 +340,7 @@ export class DeviceChoice {
 
   /** Refuses tokens that the program has chosen itself, if they are not allowed. */
   check(tokens: number[]): void {
-    if (this.#attend !== undefined) {
+    if (this.#choosing.attend !== undefined) {
       throw new TypeError(
         "`attend` follows the tokens that the server chooses: accept none, but `await step.execute()`;" +
           " or write the rule as a `device.program`",

@@ -69,29 +69,15 @@ export class Generator {
     this.#begin = begin;
     this.#choosing = choosing;
     this.#runAhead = options.runAhead;
-    if (options.maxTokens !== undefined) this.maxTokens(options.maxTokens);
-    this.stop(options.stop ?? sequence.model.stopTokens);
-  }
-
-  /** Sets the most tokens to generate. */
-  maxTokens(count: number): this {
-    if (!Number.isInteger(count) || count < 0) {
-      throw new RangeError(`maxTokens is ${count}: it must be a whole number, 0 or more`);
+    const { maxTokens, stop = sequence.model.stopTokens } = options;
+    if (maxTokens !== undefined && (!Number.isInteger(maxTokens) || maxTokens < 0)) {
+      throw new RangeError(`maxTokens is ${maxTokens}: it must be a whole number, 0 or more`);
     }
-    this.#most = count;
-    return this;
-  }
-
-  /**
-   * Sets the token ids and strings that end the generation; a single string is one of them. They take
-   * the place of the model's own stop tokens: `stop(["END", ...model.stopTokens])`.
-   */
-  stop(stops: Stops): this {
-    const list = typeof stops === "string" ? [stops] : [...stops];
-    this.#stopTokens = new Set(list.filter((each) => typeof each === "number"));
-    const strings = list.filter((each) => typeof each === "string");
-    this.#stopStrings = strings.length ? new StopStrings(strings) : null;
-    return this;
+    this.#most = maxTokens ?? null;
+    const stops = typeof stop === "string" ? [stop] : [...stop];
+    this.#stopTokens = new Set(stops.filter((each) => typeof each === "number"));
+    const strings = stops.filter((each) => typeof each === "string");
+    if (strings.length) this.#stopStrings = new StopStrings(strings);
   }
 
   /** Tokens so far. */

@@ -20,8 +20,8 @@ const SCARCE = ["out-of-resources", "limit-exceeded"];
  * what steps chose is guessed and nothing looked up. */
 export type Guessing = { most: number; like: number[]; jacobi: boolean };
 
-/** The tokens of a run with their text, and whether a string has ended it. */
-export type WholeText = { tokens: number[]; text: string; found: boolean };
+/** The tokens of a run with their text. */
+export type WholeText = { tokens: number[]; text: string };
 
 /** At most one run of a sequence at a time. */
 export class Run {
@@ -120,13 +120,13 @@ export class Run {
     try {
       const future = raw.runText(queue, handle, before, ends, [], toClient);
       await ready(future);
-      const [text, count, found] = raw.takeRunText(future);
+      const [text, count] = raw.takeRunText(future);
       if (this.#handle !== handle) {
         throw new Error("the context was changed while its text was being generated");
       }
       const tokens = raw.takeTokens(queue, handle).slice(0, count);
       this.#give(tokens);
-      return { tokens, text, found: found < ends.length };
+      return { tokens, text };
     } catch (error) {
       this.#failed(error);
       throw error;

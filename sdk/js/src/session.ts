@@ -21,8 +21,7 @@ export function sendBlob(data: Uint8Array): void {
   sending(() => raw.sendBlob(data));
 }
 
-export { sendBlob as sendFile };
-export { receive, receiveBlob, receiveBlob as receiveFile, writable as drain } from "./awaited.ts";
+export { receive, receiveBlob, writable as drain } from "./awaited.ts";
 
 function sending(send: () => void): void {
   for (;;) {

@@ -67,6 +67,7 @@ function queueForward(sequence: Sequence, tokens: number[]): number[] {
 
 /** Texts that are scored at once, each with pages of its own. */
 export const SCORED_AT_ONCE = 32;
+const CHOSEN_AT_ONCE = 32; // tokens of a text, whose log-probabilities come in one batch
 
 /** Of each token of a continuation, given what is before it. The sequence goes on with it. */
 export async function logProbabilities(sequence: Sequence, continuation: number[]): Promise<number[]> {
@@ -76,15 +77,23 @@ export async function logProbabilities(sequence: Sequence, continuation: number[
     throw new RangeError("nothing to continue from: fill something into the context first");
   }
   const tokens = [last, ...continuation.slice(0, -1)];
-  // For programs of few sizes, which run together.
-  const padded = Array.from({ length: 2 ** Math.ceil(Math.log2(tokens.length)) }, (_, i) => continuation[i] ?? 0);
-  const { queue } = sequence;
-  const sampler = raw.createSampler(queue, JSON.stringify({ program: "forced", given: { tokens: padded } }));
+  // Among one token there is no choice: what comes with it is its log-probability. A sampler chooses
+  // one token of a batch, so several take turns.
+  const { queue, model } = sequence;
+  const samplers = continuation
+    .slice(0, CHOSEN_AT_ONCE)
+    .map(() => raw.createSampler(queue, '{"temperature": 0}'));
+  let number = 0;
+  const ask = (embed: number) => {
+    const token = continuation[number];
+    const mask = new Uint32Array(Math.ceil(model.vocabSize / 32));
+    mask[token >> 5] = 1 << (token % 32);
+    return raw.sampleMasked(queue, embed, samplers[number++ % samplers.length], mask);
+  };
   try {
-    const ask = (embed: number) => raw.sample(queue, embed, sampler);
     const found = await answers(sequence, tokens, ask, raw.takeSample);
     return found.map(([, logprob]) => logprob);
   } finally {
-    raw.destroySampler(queue, sampler);
+    for (const sampler of samplers) raw.destroySampler(queue, sampler);
   }
 }

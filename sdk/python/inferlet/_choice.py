@@ -1,7 +1,7 @@
 """The two ways to choose a generation's tokens: by the server, or by a function of the program's
 own, from distributions.
 
-A `Generator` has one `Chooser`, made for the first token.
+A `Generator` has one chooser, made for the first token.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence as Tokens
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from inferlet import raw
 from inferlet._drafts import Drafts
@@ -42,80 +42,6 @@ class Choice(NamedTuple):
     token: int | None
     distribution: Distribution
     logprob: float | None = None
-
-
-class Chooser:
-    """Chooses the tokens of one generation, each after all that is in the sequence by then: step by
-    step, by `choose`, as far as a subclass has no other way.
-
-    Attributes:
-        tells: True if choices are taken one by one: more than the token is to be known of each.
-    """
-
-    __slots__ = ("_sequence", "tells")
-
-    def __init__(self, sequence: Sequence) -> None:
-        """Nothing runs yet."""
-        self._sequence = sequence
-        self.tells = True
-
-    @property
-    def is_complete(self) -> bool:
-        """True if the text may end here: always without a grammar."""
-        return True
-
-    async def choose(self) -> Choice:
-        """As `next_token`, with what is known about the token."""
-        raise NotImplementedError
-
-    async def look(self, k: int) -> Distribution:
-        """The `k` most likely next tokens, without a choice."""
-        return await self._sequence.next_distribution(k)
-
-    async def next_token(self, most: int, stops: frozenset[int]) -> int | None:
-        """The next token, None at the end of the grammar.
-
-        Args:
-            most: tokens that the server may go on to by itself.
-            stops: tokens that end the generation.
-        """
-        return (await self.choose()).token
-
-    async def next_tokens(self, most: int, stops: frozenset[int]) -> list[int]:
-        """All tokens at once, if the server goes on by itself; else the next one, or none."""
-        token = await self.next_token(most, stops)
-        return [] if token is None else [token]
-
-    async def whole_text(
-        self, most: int, stops: frozenset[int], ends: Tokens[str], *, to_client: bool
-    ) -> tuple[list[int], str, bool] | None:
-        """All tokens at once with their text, see `Run.text`; None if the server does not go on by
-        itself.
-        """
-        return None
-
-    def logprobs(self, count: int) -> list[float]:
-        """Log-probabilities at temperature 1 of the last tokens, all of them of one call.
-
-        Raises:
-            ValueError: the program chooses itself.
-        """
-        raise ValueError(
-            "`choose` is the program's own: its `logprobs` are those of the distributions it gets"
-        )
-
-    def check(self, tokens: Tokens[int]) -> None:
-        """Refuses tokens that the program has chosen itself, if they are not allowed.
-
-        Raises:
-            ValueError: one is not allowed.
-        """
-
-    def note(self, tokens: Tokens[int]) -> None:
-        """Takes note of tokens that the program has chosen itself, after `check`."""
-
-    def end(self) -> None:
-        """The generation has ended: what the server goes on with is undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +94,7 @@ class Choosing:
             or not isinstance(self.sampler, Sampler)
         )
 
-    async def chooser(self, sequence: Sequence) -> Chooser:
+    async def chooser(self, sequence: Sequence) -> OwnChoice | DeviceChoice:
         """Makes the chooser of a generation that continues a text.
 
         Raises:
@@ -181,17 +107,35 @@ class Choosing:
         return DeviceChoice(sequence, self, matcher)
 
 
-class OwnChoice(Chooser):
+class OwnChoice:
     """The program's own choice, from the distributions that the server sends. The server does not
     go on by itself: it does not know the choice.
     """
 
-    __slots__ = ("_rule",)
+    __slots__ = ("_rule", "_sequence")
+
+    is_complete = True  # the text may end here
+    tells = True  # choices are taken one by one
 
     def __init__(self, sequence: Sequence, rule: Rule) -> None:
         """Nothing runs yet."""
-        super().__init__(sequence)
+        self._sequence = sequence
         self._rule = rule
+
+    async def next_token(self, most: int, stops: frozenset[int]) -> int | None:
+        """As `DeviceChoice.next_token`."""
+        return (await self.choose()).token
+
+    async def next_tokens(self, most: int, stops: frozenset[int]) -> list[int]:
+        """The next token, alone."""
+        token = (await self.choose()).token
+        return [] if token is None else [token]
+
+    async def whole_text(
+        self, most: int, stops: frozenset[int], ends: Tokens[str], *, to_client: bool
+    ) -> tuple[list[int], str] | None:
+        """None: each token is needed first."""
+        return None
 
     async def choose(self) -> Choice:
         """The next token, and the distribution that it was chosen from.
@@ -208,22 +152,31 @@ class OwnChoice(Chooser):
                 f"`choose` returned {token!r}: it must return a token's id, such as one of `tokens`"
             ) from None
 
+    async def look(self, k: int) -> Distribution:
+        """The `k` most likely next tokens, without a choice."""
+        return await self._sequence.next_distribution(k)
 
-class DeviceChoice(Chooser):
-    """The server's choice, within a grammar if there is one."""
+    def logprobs(self, count: int) -> list[float]:
+        """Raises ValueError: the program chooses itself."""
+        raise ValueError(
+            "`choose` is the program's own: its `logprobs` are those of the distributions it gets"
+        )
 
-    __slots__ = (
-        "_choosing",
-        "_facts",
-        "_given",
-        "_handle",
-        "_logprob",
-        "_looked",
-        "_run",
-        "_sampler",
-        "_told",
-        "_walk",
-    )
+    def check(self, tokens: Tokens[int]) -> None:
+        """All tokens are allowed."""
+
+    note = check
+
+    def end(self) -> None:
+        """Nothing goes on."""
+
+
+class DeviceChoice:
+    """The server's choice, within a grammar if there is one.
+
+    Attributes:
+        tells: True if choices are taken one by one: more than the token is to be known of each.
+    """
 
     def __init__(self, sequence: Sequence, choosing: Choosing, matcher: Matcher | None) -> None:
         """Makes the sampler on the server, and feeds it the tokens so far.
@@ -232,7 +185,7 @@ class DeviceChoice(Chooser):
             PieError: as `Choosing.chooser`.
             ValueError: it reads the logits of more or fewer contexts beside.
         """
-        super().__init__(sequence)
+        self._sequence = sequence
         self._choosing = choosing
         self._sampler = choosing.sampler
         # With `attend` each token is to go through the model by itself.
@@ -273,6 +226,10 @@ class DeviceChoice(Chooser):
     async def next_token(self, most: int, stops: frozenset[int]) -> int | None:
         """The next token; None at the end of the grammar.
 
+        Args:
+            most: tokens that the server may go on to by itself.
+            stops: tokens that end the generation.
+
         Raises:
             RuntimeError: a step within a grammar was cancelled before.
         """
@@ -286,19 +243,22 @@ class DeviceChoice(Chooser):
         runs = self._run.goes_on() or await self._start(most, stops)
         if runs and (tokens := await self._run.rest()):
             return tokens
-        return await super().next_tokens(most, stops)
+        token = await self.next_token(most, stops)
+        return [] if token is None else [token]
 
     async def whole_text(
         self, most: int, stops: frozenset[int], ends: Tokens[str], *, to_client: bool
-    ) -> tuple[list[int], str, bool] | None:
-        """All tokens at once with their text, unless each token is needed first."""
+    ) -> tuple[list[int], str] | None:
+        """All tokens at once with their text (`Run.text`); None if each token is needed first."""
         before = self._sequence.tail()
         if not await self._start(most, stops):
             return None
         return await self._run.text(before, ends, to_client=to_client)
 
     def logprobs(self, count: int) -> list[float]:
-        """See `Chooser.logprobs`; not a number for a token that a grammar has forced."""
+        """Log-probabilities at temperature 1 of the last tokens, all of them of one call; not a
+        number for a token that a grammar has forced.
+        """
         found = self._run.logprobs(count)
         return [self._logprob] if found is None else found
 
@@ -364,10 +324,10 @@ class DeviceChoice(Chooser):
         return embed
 
     async def look(self, k: int) -> Distribution:
-        """See `Chooser.look`."""
+        """The `k` most likely next tokens, without a choice."""
         await self._read()
         self._looked = True
-        return await super().look(k)
+        return await self._sequence.next_distribution(k)
 
     async def _queue_choice(self) -> int:
         """The future of the next token, after all that is pending has been queued."""
@@ -478,3 +438,6 @@ class DeviceChoice(Chooser):
         # Half made, or gone with its context or its worker.
         with suppress(AttributeError, PieError):
             self.close()
+
+
+Chooser: TypeAlias = OwnChoice | DeviceChoice

@@ -9,93 +9,39 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
-import sys
-import traceback
 from asyncio import events
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any, NoReturn, TypeVar
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, NoReturn
 from weakref import WeakSet
 
 from inferlet import raw
 from inferlet.raw._convert import as_u32
 
-T = TypeVar("T")
-
 POLL_EVERY = 16  # turns of busy tasks between two looks at the host's futures
 
 
-class HostLoop(asyncio.AbstractEventLoop):
-    """The event loop of an inferlet."""
+class HostLoop(asyncio.BaseEventLoop):
+    """The event loop of an inferlet: asyncio's own, but for what waits for an operating system."""
+
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+    _stopping: bool
+    _asyncgens: WeakSet[AsyncGenerator[Any, Any]]
 
     def __init__(self) -> None:
-        self._ready: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
-        self._timer_count = 0
+        super().__init__()
         self._waiting: dict[int, asyncio.Future[None]] = {}  # host futures that tasks wait for
         self._alarm: tuple[float, int] | None = None  # due time and host future of the next timer
         self._always: int | None = None  # a host future that is always ready, see `_poll`
         self._turns = 0
-        self._running = False
-        self._stopping = False
-        self._closed = False
-        self._debug = False
-        self._exception_handler: Callable[[Any, dict[str, Any]], object] | None = None
-        self._task_factory: Any = None
-        self._generators: WeakSet[AsyncGenerator[Any, Any]] = WeakSet()
 
-    # Running
-
-    def run_until_complete(self, future: Any) -> Any:
-        """Runs until the future, or the coroutine as a task, is done; returns its result."""
-        self._check_closed()
-        future = asyncio.ensure_future(future, loop=self)
-        future.add_done_callback(self._stop_when_done)
-        try:
-            self.run_forever()
-        finally:
-            future.remove_done_callback(self._stop_when_done)
-        if not future.done():
-            raise RuntimeError("the event loop was stopped before the future was done")
-        return future.result()
-
-    def run_forever(self) -> None:
-        """Runs until `stop`."""
-        self._check_closed()
-        if self._running or events._get_running_loop() is not None:
-            raise RuntimeError("an event loop is already running: use `await`")
-        hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(firstiter=self._generators.add, finalizer=self._finalize_generator)
-        self._running = True
-        events._set_running_loop(self)
-        try:
-            while not self._stopping:
-                self._turn()
-        finally:
-            self._stopping = False
-            self._running = False
-            events._set_running_loop(None)
-            sys.set_asyncgen_hooks(*hooks)
-
-    def stop(self) -> None:
-        """Ends `run_forever` after the current turn."""
-        self._stopping = True
-
-    def is_running(self) -> bool:
-        """True if the loop runs."""
-        return self._running
-
-    def is_closed(self) -> bool:
-        """True if the loop is closed."""
-        return self._closed
+    def __del__(self) -> None:
+        """Nothing: what it waits for ends with the instance."""
 
     def close(self) -> None:
         """Cancels all that the loop still waits for."""
-        if self._running:
-            raise RuntimeError("a running event loop can't be closed")
-        self._closed = True
-        self._ready.clear()
-        self._timers.clear()
+        super().close()
         for handle in self._waiting:
             raw.cancel(handle)
         self._waiting.clear()
@@ -104,37 +50,19 @@ class HostLoop(asyncio.AbstractEventLoop):
             raw.cancel(self._always)
             self._always = None
 
-    async def shutdown_asyncgens(self) -> None:
-        """Closes the asynchronous generators that are still open."""
-        generators = list(self._generators)
-        self._generators.clear()
-        await asyncio.gather(*(g.aclose() for g in generators), return_exceptions=True)
-
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Does nothing: there are no threads."""
-
-    def _stop_when_done(self, _: object) -> None:
-        self._stopping = True
-
-    def _finalize_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        self._generators.discard(generator)
-        if not self._closed:
-            self.create_task(generator.aclose())
-
-    def _check_closed(self) -> None:
-        if self._closed:
-            raise RuntimeError("the event loop is closed")
-
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
+        """A turn, in asyncio's place: it looks at the clock and at the host only where it has to,
+        for a call of either costs more than a turn.
+        """
         ready = self._ready
-        if not ready:
+        if not ready and not self._stopping:
             self._block()
         elif self._waiting:
-            # Tasks are busy. A call of the host costs more than a turn, so look only now and then.
+            # Tasks are busy, so look only now and then.
             self._turns += 1
             if self._turns % POLL_EVERY == 0:
                 self._poll()
-        if self._timers:
+        if self._scheduled:
             self._fire_timers()
         # Only those that are ready now: what they add runs in the next turn, after timers and
         # futures.
@@ -146,11 +74,11 @@ class HostLoop(asyncio.AbstractEventLoop):
     def _block(self) -> None:
         """Waits in the host until a future is ready or the earliest timer is due."""
         handles = list(self._waiting)
-        timers = self._timers
-        while timers and timers[0][2].cancelled():
+        timers = self._scheduled
+        while timers and timers[0].cancelled():
             heapq.heappop(timers)
         if timers:
-            handles.append(self._set_alarm(timers[0][0]))
+            handles.append(self._set_alarm(timers[0].when()))
         elif not handles:
             # The host would wait forever, and the client with it.
             raise RuntimeError("deadlock: every task waits for something that nothing can bring")
@@ -187,17 +115,11 @@ class HostLoop(asyncio.AbstractEventLoop):
 
     def _fire_timers(self) -> None:
         now = self.time()
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            handle = heapq.heappop(timers)[2]
+        timers = self._scheduled
+        while timers and timers[0].when() <= now:
+            handle = heapq.heappop(timers)
             if not handle.cancelled():
                 self._ready.append(handle)
-
-    # Scheduling
-
-    def time(self) -> float:
-        """Seconds of the host's monotonic clock."""
-        return raw.monotonic_now() / 1e9
 
     def call_soon(  # type: ignore[override]
         self,
@@ -205,66 +127,21 @@ class HostLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Calls back in the next turn."""
+        """Calls back in the next turn; each step of a task passes here, so nothing is checked."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there is one thread
 
-    def call_later(  # type: ignore[override]
-        self,
-        delay: float,
-        callback: Callable[..., object],
-        *args: Any,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
-        """Calls back after this many seconds."""
-        return self.call_at(self.time() + delay, callback, *args, context=context)
-
-    def call_at(  # type: ignore[override]
-        self,
-        when: float,
-        callback: Callable[..., object],
-        *args: Any,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
-        """Calls back when `time` says so."""
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self._timer_count += 1
-        heapq.heappush(self._timers, (when, self._timer_count, handle))
-        return handle
-
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         # asyncio cancels most timers (time-outs), which stay in the heap: rebuild it when half are
         # dead.
-        timers = self._timers
-        live = (
-            sum(not entry[2].cancelled() for entry in timers) if len(timers) > 64 else len(timers)
-        )
+        timers = self._scheduled
+        live = sum(not timer.cancelled() for timer in timers) if len(timers) > 64 else len(timers)
         if live * 2 < len(timers):
-            self._timers = [entry for entry in timers if not entry[2].cancelled()]
-            heapq.heapify(self._timers)
-
-    def create_future(self) -> asyncio.Future[Any]:
-        """A future of this loop."""
-        return asyncio.Future(loop=self)
-
-    def create_task(self, coro: Coroutine[Any, Any, T], **options: Any) -> asyncio.Task[T]:  # type: ignore[override]
-        """Starts a coroutine as a task."""
-        self._check_closed()
-        if self._task_factory is not None:
-            task: asyncio.Task[T] = self._task_factory(self, coro, **options)
-            return task
-        return asyncio.Task(coro, loop=self, **options)
-
-    def set_task_factory(self, factory: Any) -> None:
-        """Sets what makes tasks; None for the default."""
-        self._task_factory = factory
-
-    def get_task_factory(self) -> Any:
-        """The function that makes tasks."""
-        return self._task_factory
+            self._scheduled = [timer for timer in timers if not timer.cancelled()]
+            heapq.heapify(self._scheduled)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]
         """Raises: an inferlet has one thread."""
@@ -272,38 +149,6 @@ class HostLoop(asyncio.AbstractEventLoop):
             "an inferlet has one thread: call the function directly, or start another inferlet with"
             " `runtime.launch`"
         )
-
-    # Errors and debugging
-
-    def get_exception_handler(self) -> Any:
-        """The handler of exceptions that were never awaited."""
-        return self._exception_handler
-
-    def set_exception_handler(self, handler: Any) -> None:
-        """Sets the handler of exceptions that were never awaited; None for the default."""
-        self._exception_handler = handler
-
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Writes to standard error, that is the instance's log."""
-        print(context.get("message", "an exception was never awaited"), file=sys.stderr)
-        error = context.get("exception")
-        if error is not None:
-            traceback.print_exception(error)
-
-    def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Calls the exception handler."""
-        if self._exception_handler is not None:
-            self._exception_handler(self, context)
-        else:
-            self.default_exception_handler(context)
-
-    def get_debug(self) -> bool:
-        """True if asyncio's debug mode is on."""
-        return self._debug
-
-    def set_debug(self, enabled: bool) -> None:
-        """Sets asyncio's debug mode."""
-        self._debug = enabled
 
 
 def is_alone() -> bool:
@@ -313,7 +158,7 @@ def is_alone() -> bool:
     """
     loop = events._get_running_loop()
     if isinstance(loop, HostLoop):
-        if loop._ready or loop._waiting or loop._timers:
+        if loop._ready or loop._waiting or loop._scheduled:
             return False
         # A task that is being cancelled has to get its CancelledError at an `await` that suspends.
         task = asyncio.current_task(loop)

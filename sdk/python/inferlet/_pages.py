@@ -25,18 +25,6 @@ class Pages:
         expected: pages that the generation under way may need in all.
     """
 
-    __slots__ = (
-        "_frozen",
-        "_own",
-        "_queue",
-        "_shared",
-        "_spans",
-        "addresses",
-        "expected",
-        "read_only",
-        "size",
-    )
-
     def __init__(self, model: Model, queue: int) -> None:
         """No pages yet; `queue` is the sequence's, through which all of them are handled."""
         self.size = model.page_size

@@ -30,18 +30,16 @@ class Said(NamedTuple):
     texts: list[tuple[str, int, str]]
     constants: dict[str, Any]
 
-    @classmethod
-    def of_text(cls, text: str) -> Said:
-        """A whole text, whose last function is the program."""
-        return cls([("program", 1, dedent(text))], {})
-
 
 def said(function: Any) -> Said:
-    """A function, what it calls, and the plain values that these name.
+    """A function, what it calls, and the plain values that these name; or a whole text, whose last
+    function is the program.
 
     Raises:
         TypeError: a text is not known, or two things have one name.
     """
+    if isinstance(function, str):
+        return Said([("program", 1, dedent(function))], {})
     name = function.__name__
     found: dict[str, Any] = {"program" if name == "<lambda>" else name: function}
     texts, aliases = [], []

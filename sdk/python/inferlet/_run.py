@@ -43,16 +43,6 @@ class Run:
         most: tokens that it may come to.
     """
 
-    __slots__ = (
-        "_came",
-        "_given",
-        "_handle",
-        "_last",
-        "_sequence",
-        "most",
-        "undone",
-    )
-
     def __init__(self, sequence: Sequence) -> None:
         """None yet, of a sequence whose tokens it makes."""
         self.undone = False
@@ -146,8 +136,8 @@ class Run:
 
     async def text(
         self, before: list[int], ends: Several[str], *, to_client: bool
-    ) -> tuple[list[int], str, bool]:
-        """All tokens with their text, which the server reads, and whether a string has ended it.
+    ) -> tuple[list[int], str]:
+        """All tokens with their text, which the server reads.
 
         Cancelled or failed, the sequence is as it was before the run.
 
@@ -165,7 +155,7 @@ class Run:
         try:
             future = raw.run_text(queue, handle, before, ends, [], to_client)
             await ready(future)
-            text, count, found = raw.take_run_text(future)
+            text, count, _ = raw.take_run_text(future)
             if self._handle != handle:
                 raise RuntimeError("the context was changed while its text was being generated")
             tokens = raw.take_tokens(queue, handle)[:count]
@@ -173,7 +163,7 @@ class Run:
             self._failed(error)
             raise
         self._give(tokens)
-        return tokens, text, found < len(ends)
+        return tokens, text
 
     def logprobs(self, count: int) -> list[float] | None:
         """Log-probabilities of the last tokens that the program was given; None without a run."""

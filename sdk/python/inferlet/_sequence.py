@@ -58,31 +58,6 @@ class Sequence:
         choosing: whether that generation waits for a token.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_released",
-        "_samplers",
-        "adapter",
-        "choosing",
-        "confirmed",
-        "embed",
-        "found",
-        "generation",
-        "has_hidden",
-        "hidden",
-        "images",
-        "model",
-        "offered",
-        "pages",
-        "pending",
-        "prefix_cache",
-        "queue",
-        "shift",
-        "spare",
-        "tentative",
-        "tokens",
-    )
-
     def __init__(self, model: Model, adapter: str | None, prefix_cache: bool) -> None:
         """Makes an empty one. Arguments are those of `Context`."""
         self._released = True  # if making the queue fails, `__del__` has nothing to give back

@@ -6,6 +6,7 @@ tokens to programs that keep their own buffers.
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,19 +32,6 @@ class Conversation:
     context is cut back to where the two part.
     """
 
-    __slots__ = (
-        "_marks",
-        "_messages",
-        "_model",
-        "_past",
-        "_rendered",
-        "_text",
-        "_turn_start",
-        "arguments",
-        "recomputed",
-        "unanswered",
-    )
-
     def __init__(self, model: Model, arguments: Mapping[str, Any] | None = None) -> None:
         self._model = model
         self._messages: list[Message] = []
@@ -64,15 +52,9 @@ class Conversation:
 
     def copy(self) -> Conversation:
         """An independent copy."""
-        other = Conversation(self._model, self.arguments)
+        other = copy.copy(self)
         other._messages = self._messages[:]
-        other._past = self._past
-        other._rendered = self._rendered
-        other._turn_start = self._turn_start
-        other._text = self._text
         other._marks = self._marks[:]
-        other.recomputed = self.recomputed
-        other.unanswered = self.unanswered
         return other
 
     def add(self, message: Message, tokens: list[int]) -> None:

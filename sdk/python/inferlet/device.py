@@ -30,84 +30,23 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias, overload
 
-from inferlet._generated.device_words import (
-    HEADS,
-    PAGES,
-    TOKENS,
-    VOCABULARY,
-    State,
-    Tensor,
-    beside,
-    concat,
-    counts,
-    draw,
-    exp,
-    exponential,
-    fold,
-    given,
-    hash,  # noqa: A004
-    iota,
-    layer,
-    lens,
-    log,
-    matvec,
-    maximum,
-    minimum,
-    newest,
-    nucleus,
-    one_hot,
-    random,
-    shared,
-    sqrt,
-    step,
-    tokens,
-    uniform,
-    where,
-)
+from inferlet._generated import device_words
+from inferlet._generated.device_words import *  # noqa: F403
+from inferlet._generated.device_words import Tensor
 from inferlet._program_text import Said, said
 
 __all__ = [
-    "HEADS",
-    "PAGES",
-    "TOKENS",
-    "VOCABULARY",
     "Attend",
     "DeviceProgram",
     "ProgramSampler",
-    "State",
-    "Tensor",
     "attend",
-    "beside",
-    "concat",
-    "counts",
-    "draw",
-    "exp",
-    "exponential",
-    "fold",
-    "given",
-    "hash",
-    "iota",
-    "layer",
     "layers",
-    "lens",
-    "log",
-    "matvec",
-    "maximum",
-    "minimum",
     "named",
-    "newest",
-    "nucleus",
-    "one_hot",
     "per_token",
     "program",
-    "random",
-    "shared",
-    "sqrt",
-    "step",
-    "tokens",
-    "uniform",
-    "where",
 ]
+__all__ += device_words.__all__
+
 Function: TypeAlias = Callable[..., Tensor]
 
 
@@ -176,9 +115,10 @@ def program(function: Function | str) -> DeviceProgram:
     Raises:
         TypeError: the text of the function, or of one that it calls, is not known here.
     """
+    own = said(function)
     if isinstance(function, str):
-        return DeviceProgram(Said.of_text(function))
-    return DeviceProgram(said(function), function.__name__, function.__doc__)
+        return DeviceProgram(own)
+    return DeviceProgram(own, function.__name__, function.__doc__)
 
 
 def named(name: str) -> DeviceProgram:
@@ -255,7 +195,7 @@ def attend(function: Function | str | None = None, *, window: int | None = None)
 
 
 def _attend(function: Function | str, window: int | None) -> Callable[..., Attend]:
-    own = Said.of_text(function) if isinstance(function, str) else said(function)
+    own = said(function)
     constants = {} if window is None else {"window": window}
     return lambda **given: Attend(own, constants, given)
 
@@ -277,7 +217,7 @@ def layers(
     """
 
     def made(function: Function | str) -> Callable[..., Attend]:
-        own = Said.of_text(function) if isinstance(function, str) else said(function)
+        own = said(function)
         return lambda **given: Attend(own, {}, given, tuple(at), prompt)
 
     return made

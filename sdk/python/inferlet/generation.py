@@ -41,25 +41,7 @@ class Generator:
     A context has one generation at a time. If another one begins, this one can't go on.
     """
 
-    __slots__ = (
-        "_begin",
-        "_by_hand",
-        "_chooser",
-        "_choosing",
-        "_count",
-        "_decoder",
-        "_done",
-        "_max_tokens",
-        "_number",
-        "_open_step",
-        "_round",
-        "_run_ahead",
-        "_scores",
-        "_sequence",
-        "_stop_strings",
-        "_stop_tokens",
-        "went_round",
-    )
+    went_round = False  # see `stop_round`
 
     def __init__(
         self,
@@ -78,7 +60,7 @@ class Generator:
             begin: called before the first token, to append what starts the text.
             choosing: how tokens are chosen.
             max_tokens: the most to generate; up to the model's longest context if None.
-            stop: as of `stop`; the model's stop tokens if None.
+            stop: token ids and strings that end it, or one string; the model's stop tokens if None.
             run_ahead: whether the server may go on by itself, token after token.
 
         Raises:
@@ -89,9 +71,9 @@ class Generator:
         self._choosing = choosing
         self._chooser: Chooser | None = None  # made for the first token
         self._run_ahead = run_ahead
-        self._max_tokens: int | None = None
-        if max_tokens is not None:
-            self.max_tokens(max_tokens)
+        if max_tokens is not None and max_tokens < 0:
+            raise ValueError(f"max_tokens {max_tokens} is negative")
+        self._max_tokens = max_tokens
         self._number = 0  # among the generations of the sequence; 0 before it has begun
         self._count = 0
         self._done = False
@@ -99,36 +81,12 @@ class Generator:
         self._by_hand = False  # the program looks at steps, or chooses tokens itself
         self._scores: list[float] | None = None  # log-probabilities that are collected
         self._decoder: TextDecoder | None = None
-        self._stop_strings: StopStrings | None = None
-        self._stop_tokens: frozenset[int] = frozenset()
-        self._round: str | None = None  # the text's end, if it may not go round
-        self.went_round = False
-        self.stop(sequence.model.stop_tokens if stop is None else stop)
-
-    # Options, as a chain
-
-    def max_tokens(self, count: int) -> Generator:
-        """Sets the most tokens to generate.
-
-        Raises:
-            ValueError: it is negative.
-        """
-        if count < 0:
-            raise ValueError(f"max_tokens {count} is negative")
-        self._max_tokens = count
-        return self
-
-    def stop(self, stops: Iterable[int | str] | str) -> Generator:
-        """Sets the token ids and strings that end the generation; a single string is one of them.
-
-        They take the place of the model's own stop tokens, which no longer apply unless listed:
-        `stop(["END", *model.stop_tokens])`.
-        """
+        stops = sequence.model.stop_tokens if stop is None else stop
         stops = [stops] if isinstance(stops, str) else list(stops)
         self._stop_tokens = frozenset(s for s in stops if isinstance(s, int))
         strings = [s for s in stops if isinstance(s, str)]
         self._stop_strings = StopStrings(strings) if strings else None
-        return self
+        self._round: str | None = None  # the text's end, if it may not go round
 
     def stop_round(self) -> Generator:
         """Ends the generation when its text goes round: when nothing but one phrase has come for
@@ -333,7 +291,7 @@ class Generator:
                 " `await step.execute()` or pass tokens to `generator.accept`"
             )
         self._open_step = True
-        return GenStep(self._execute, self._look)
+        return GenStep(self)
 
     # One step
 
@@ -590,15 +548,10 @@ class Output:
 class GenStep:
     """One step of a generation: `execute` it, or look at `distribution` and `accept` a token."""
 
-    __slots__ = ("_execute", "_look")
+    __slots__ = ("_generator",)
 
-    def __init__(
-        self,
-        execute: Callable[[], Coroutine[Any, Any, Output]],
-        look: Callable[[int], Coroutine[Any, Any, Distribution]],
-    ) -> None:
-        self._execute = execute
-        self._look = look
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
 
     def execute(self) -> Coroutine[Any, Any, Output]:
         """Await it: runs the model, samples a token, and appends it to the context.
@@ -606,11 +559,11 @@ class GenStep:
         Raises:
             RuntimeError: another generation of the context is under way, or has begun since.
         """
-        return self._execute()
+        return self._generator._execute()
 
     def distribution(self, k: int = DISTRIBUTION_SIZE) -> Coroutine[Any, Any, Distribution]:
         """Await it: runs the model and returns the `k` most likely tokens, without choosing.
 
         Follow it with `Generator.accept` to continue with a token of your own choice.
         """
-        return self._look(k)
+        return self._generator._look(k)

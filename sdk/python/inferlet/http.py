@@ -19,7 +19,6 @@ from __future__ import annotations
 import json as json_module
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
@@ -158,12 +157,7 @@ class Response:
     async def __aenter__(self) -> Response:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

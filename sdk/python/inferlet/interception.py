@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Literal, TypeAlias
 
 from inferlet import offload, raw
@@ -79,12 +78,7 @@ class interception:  # noqa: N801 - it reads as a verb: `async with interception
                 self._tasks.append(asyncio.create_task(self._watch(absence, again)))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         lasted = raw.monotonic_now() - self._started
         for task in self._tasks:
             task.cancel()

@@ -15,7 +15,6 @@ Messages live in the server's memory. What must survive it belongs in `store`.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from inferlet import raw
@@ -87,8 +86,6 @@ class Subscription:
             raw.unsubscribe(self._handle)
             self._handle = None
 
-    unsubscribe = close
-
     def __aiter__(self) -> Subscription:
         return self
 
@@ -103,12 +100,7 @@ class Subscription:
     def __enter__(self) -> Subscription:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -26,10 +26,6 @@ class Tokenizer:
     def __init__(self, model: str) -> None:
         self.model = model
 
-    def __call__(self) -> Tokenizer:
-        """Itself, so that `model.tokenizer()` works as well."""
-        return self
-
     def encode(self, text: str) -> list[int]:
         """Token ids of a text. Special tokens written in it are recognised, none is added."""
         return raw.tokenize(self.model, text)

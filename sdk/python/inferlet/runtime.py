@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from inferlet import raw
 from inferlet._generated import awaited
-from inferlet.model import Model
 from inferlet.raw import LogLevel, checkpoint, instance_id, last_checkpoint, version
 from inferlet.raw import available_models as models
 from inferlet.raw import get_arg as arguments
@@ -13,8 +12,6 @@ from inferlet.raw import user as username
 __all__ = [
     "arguments",
     "checkpoint",
-    "get_auto_model",
-    "get_model",
     "instance_id",
     "last_checkpoint",
     "launch",
@@ -27,16 +24,6 @@ __all__ = [
     "username",
     "version",
 ]
-
-
-def get_auto_model() -> Model:
-    """The server's default model."""
-    return Model.load()
-
-
-def get_model(name: str) -> Model:
-    """The model of this name. Raises PieError `unknown-model`."""
-    return Model.load(name)
 
 
 async def sleep(seconds: float) -> None:

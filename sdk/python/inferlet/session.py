@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from inferlet import raw
@@ -10,7 +11,7 @@ from inferlet._generated.awaited import writable as drain
 from inferlet._json import dumps
 from inferlet.errors import PieError
 
-__all__ = ["drain", "receive", "receive_blob", "receive_file", "send", "send_blob", "send_file"]
+__all__ = ["drain", "receive", "receive_blob", "send", "send_blob"]
 
 
 def send(message: Any) -> None:
@@ -22,32 +23,21 @@ def send(message: Any) -> None:
     Raises:
         PieError: `limit-exceeded` if the message is too large.
     """
-    text = message if isinstance(message, str) else f"{dumps(message, str)}\n"
-    while True:
-        try:
-            raw.send(text)
-            return
-        except PieError as error:
-            _wait_for_room(error)
+    _send(raw.send, message if isinstance(message, str) else f"{dumps(message, str)}\n")
 
 
 def send_blob(data: bytes) -> None:
     """Sends bytes to the client. Waits and raises as `send` does."""
+    _send(raw.send_blob, bytes(data))
+
+
+def _send(send: Callable[[Any], None], what: str | bytes) -> None:
     while True:
         try:
-            raw.send_blob(bytes(data))
-            return
+            return send(what)
         except PieError as error:
-            _wait_for_room(error)
-
-
-send_file = send_blob
-receive_file = receive_blob
-
-
-def _wait_for_room(error: PieError) -> None:
-    if error.code != "would-block":
-        raise error
-    future = raw.writable()
-    raw.wait([future])
-    raw.take(future)
+            if error.code != "would-block":
+                raise
+        future = raw.writable()
+        raw.wait([future])
+        raw.take(future)

@@ -125,7 +125,7 @@ async fn runs() -> Result<String> {
     let mut plain = context.generate(Sampler::greedy()).max_tokens(1);
     plain.read_tokens().await?;
     let none = plain.state().await.err().map_or(String::new(), |error| error.to_string());
-    let state = format!("{state:?}");
+    let state = format!("{state:?} {:?}", state.number("low"));
     let (state, none) = (quote(&state), quote(&none));
     Ok(format!(
         r#"{{"tokens":{tokens:?},"more":{more:?},"state":{state},"drawn":{drawn:?},"none":{none}}}"#

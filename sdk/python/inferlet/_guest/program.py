@@ -89,7 +89,7 @@ def _call(main: Callable[..., Any], args: list[str]) -> Any:
         answer = main(list(args))
     if not inspect.isawaitable(answer):
         return answer
-    loop = HostLoop()  # type: ignore[abstract]  # what it lacks is the network's
+    loop = HostLoop()
     try:
         return loop.run_until_complete(answer)
     finally:
@@ -104,7 +104,7 @@ def _cancel_rest(loop: HostLoop) -> None:
         task.cancel()
     if rest:
         loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
-    if loop._generators:
+    if loop._asyncgens:
         loop.run_until_complete(loop.shutdown_asyncgens())
 
 

@@ -31,15 +31,16 @@ import sys
 import threading
 import time
 import tokenize
+import traceback
 import types
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from inferlet import raw
 from inferlet._guest import clock, compiling, locks
 from inferlet._guest.streams import LogStream, NoInput, no_input
 from inferlet._loop import HostLoop
+from inferlet.runtime import random_bytes
 
 NO_FILES = (
     "an inferlet has no file system: pass data as arguments or with session.receive_blob(), and"
@@ -119,8 +120,7 @@ def _refusing_class(original: type, name: str, reason: str) -> type:
 def _urandom(size: int, /) -> bytes:
     if size < 0:
         raise ValueError("negative argument not allowed")
-    most = 65536
-    return b"".join(raw.random_bytes(min(most, size - start)) for start in range(0, size, most))
+    return random_bytes(size)
 
 
 _c_seed = random.Random.seed
@@ -192,14 +192,10 @@ def _gc_set_debug(flags: int, /) -> None:
 
 
 def _excepthook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    import traceback
-
     traceback.print_exception(kind, error, trace)
 
 
 def _unraisablehook(unraisable: Any) -> None:
-    import traceback
-
     print(f"{unraisable.err_msg or 'Exception ignored in'}: {unraisable.object!r}", file=sys.stderr)
     traceback.print_exception(unraisable.exc_value)
 
@@ -259,9 +255,9 @@ def _replacements() -> Iterable[tuple[Any, str, Any]]:
     yield _thread, "allocate_lock", locks.Lock
     yield _thread, "allocate", locks.Lock
     yield _thread, "lock", locks.Lock
-    yield _thread, "RLock", locks.RLock
+    yield _thread, "RLock", threading._PyRLock  # type: ignore[attr-defined]
     yield threading, "Lock", locks.Lock
-    yield threading, "_CRLock", locks.RLock
+    yield threading, "_CRLock", threading._PyRLock  # type: ignore[attr-defined]
     yield queue, "SimpleQueue", queue._PySimpleQueue  # type: ignore[attr-defined]
     yield gc, "set_debug", _gc_set_debug
     yield uuid, "getnode", lambda: int.from_bytes(_urandom(6)) | 1 << 40

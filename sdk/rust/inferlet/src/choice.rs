@@ -19,27 +19,21 @@ pub struct Rule {
     program: Option<ProgramSampler>,
 }
 
-impl From<&Sampler> for Rule {
-    fn from(sampler: &Sampler) -> Rule {
-        Rule { members: sampler.members(), seed: sampler.seed, program: None }
-    }
-}
-
 impl From<Sampler> for Rule {
     fn from(sampler: Sampler) -> Rule {
-        Rule::from(&sampler)
-    }
-}
-
-impl From<&ProgramSampler> for Rule {
-    fn from(sampler: &ProgramSampler) -> Rule {
-        Rule { members: sampler.members(), seed: sampler.seed, program: Some(sampler.clone()) }
+        Rule { members: sampler.members(), seed: sampler.seed, program: None }
     }
 }
 
 impl From<ProgramSampler> for Rule {
     fn from(sampler: ProgramSampler) -> Rule {
-        Rule::from(&sampler)
+        Rule { members: sampler.members(), seed: sampler.seed, program: Some(sampler) }
+    }
+}
+
+impl<T: Clone + Into<Rule>> From<&T> for Rule {
+    fn from(rule: &T) -> Rule {
+        rule.clone().into()
     }
 }
 

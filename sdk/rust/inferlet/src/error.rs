@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use crate::host::CODES;
+
+pub use crate::host::ErrorCode;
+
 /// The result of a function of the API.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
@@ -14,75 +18,15 @@ pub struct Error {
     pub message: String,
 }
 
-macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// The codes of the contract. More may come.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum ErrorCode { $($(#[$doc])* $name,)* }
+impl ErrorCode {
+    /// The code as the contract spells it.
+    pub const fn as_str(self) -> &'static str {
+        CODES[self as usize].1
+    }
 
-        impl ErrorCode {
-            /// The code as the contract spells it.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(ErrorCode::$name => $text,)* }
-            }
-
-            fn parse(text: &str) -> Option<ErrorCode> {
-                match text { $($text => Some(ErrorCode::$name),)* _ => None }
-            }
-        }
-    };
-}
-
-codes! {
-    /// An argument is wrong in itself.
-    InvalidArgument = "invalid-argument",
-    /// A handle that this instance does not hold, or no longer.
-    InvalidHandle = "invalid-handle",
-    /// No model of that name is served.
-    UnknownModel = "unknown-model",
-    /// The model can't do this.
-    Unsupported = "unsupported",
-    /// There is nothing of that name.
-    NotFound = "not-found",
-    /// The name is taken.
-    AlreadyExists = "already-exists",
-    /// The future is not ready yet.
-    NotReady = "not-ready",
-    /// More than the model's pools hold.
-    OutOfResources = "out-of-resources",
-    /// Too few empty slots in the output pages.
-    PageFull = "page-full",
-    /// The page is exported or imported.
-    Immutable = "immutable",
-    /// The page was swapped out or discarded: swap it in first.
-    SwappedOut = "swapped-out",
-    /// A queued command still uses it.
-    Busy = "busy",
-    /// What a change was derived from has changed.
-    Conflict = "conflict",
-    /// Back-pressure: the receiver has to read first.
-    WouldBlock = "would-block",
-    /// A limit of this instance.
-    LimitExceeded = "limit-exceeded",
-    /// It was given up.
-    Cancelled = "cancelled",
-    /// A command that it depends on failed.
-    FailedDependency = "failed-dependency",
-    /// The inference process died.
-    WorkerLost = "worker-lost",
-    /// Another server, or the way to it, failed.
-    RemoteFailed = "remote-failed",
-    /// It took too long.
-    TimedOut = "timed-out",
-    /// It belongs to another user or program.
-    PermissionDenied = "permission-denied",
-    /// A fault of the server.
-    Internal = "internal",
-    /// The inferlet was given wrong arguments.
-    Usage = "usage",
-    /// An error of the inferlet's own.
-    Other = "error",
+    fn parse(text: &str) -> Option<ErrorCode> {
+        CODES.iter().find(|(_, code)| *code == text).map(|(code, _)| *code)
+    }
 }
 
 /// The error of a call that was wrong.

@@ -117,7 +117,7 @@ impl<'a> Generator<'a> {
     /// follows the tokens that the server chooses, so not with [`accept`](Generator::accept); and no
     /// token is [`forced`](Generator::forced), for each one is read by itself.
     pub fn attend(mut self, attend: &Attend) -> Generator<'a> {
-        self.device.attend = Some(attend.to_json().into());
+        self.device.attend = Some(attend.as_attend());
         self
     }
 
@@ -318,7 +318,7 @@ impl<'a> Generator<'a> {
             return Ok(None);
         }
         let ends = self.stop_strings.strings();
-        let (tokens, text, _) = self.context.run_text(&before, ends, to_client).await?;
+        let (tokens, text) = self.context.run_text(&before, ends, to_client).await?;
         self.join(tokens)?;
         self.done = true;
         self.context.retract()?;

@@ -90,6 +90,7 @@ impl Value {
         match self {
             Value::Null => "null".to_owned(),
             Value::Bool(truth) => truth.to_string(),
+            Value::Number(number) if number.is_infinite() => "Infinity".to_owned(), // it is refused
             Value::Number(number) => format!("{number:?}"),
             Value::Whole(number) => number.to_string(),
             Value::Text(text) => quote(text),
@@ -101,6 +102,64 @@ impl Value {
                 members.iter().map(|(name, value)| format!("{}:{}", quote(name), value.to_json())),
             ),
         }
+    }
+}
+
+macro_rules! values {
+    ($($plain:ty => $kind:ident,)*) => {
+        $(impl From<$plain> for Value {
+            fn from(plain: $plain) -> Value {
+                Value::$kind(plain.into())
+            }
+        })*
+    };
+}
+
+values! { i64 => Whole, i32 => Whole, u32 => Whole, bool => Bool, &str => Text, }
+
+/// Minus infinity is null.
+impl From<f64> for Value {
+    fn from(number: f64) -> Value {
+        match number {
+            f64::NEG_INFINITY => Value::Null,
+            number => Value::Number(number),
+        }
+    }
+}
+
+impl From<f32> for Value {
+    fn from(number: f32) -> Value {
+        f64::from(number).into()
+    }
+}
+
+/// What is added to a token's logit. A list of such is one object, as `logit_bias` is.
+impl From<(u32, f64)> for Value {
+    fn from((token, bias): (u32, f64)) -> Value {
+        Value::Object(vec![(token.to_string(), bias.into())])
+    }
+}
+
+impl<T: Into<Value>> From<Vec<T>> for Value {
+    fn from(values: Vec<T>) -> Value {
+        let mut members = Vec::new();
+        let mut list = Vec::new();
+        for value in values {
+            match value.into() {
+                Value::Object(more) => members.extend(more),
+                value => list.push(value),
+            }
+        }
+        match members.is_empty() {
+            true => Value::List(list),
+            false => Value::Object(members),
+        }
+    }
+}
+
+impl<T: Into<Value>, const N: usize> From<[T; N]> for Value {
+    fn from(values: [T; N]) -> Value {
+        Vec::from(values).into()
     }
 }
 

@@ -1,6 +1,5 @@
 //! How the server chooses tokens.
 
-use crate::device::Given;
 use crate::json::{object, quote, Value};
 
 /// How many of the likeliest tokens a distribution has, by default.
@@ -57,7 +56,7 @@ impl Sampler {
 
     /// With another parameter, or another value of one: a number, or a list; of `logit_bias` a list of
     /// tokens with a number each.
-    pub fn with(self, name: &str, value: impl Into<Given>) -> Sampler {
+    pub fn with(self, name: &str, value: impl Into<Value>) -> Sampler {
         self.put(name, value.into().to_json())
     }
 

@@ -195,18 +195,18 @@ impl Context {
         sample::run_logprobs(run.queue, run.handle, (run.given - count) as u32, count as u32)
     }
 
-    /// All tokens with their text, which the server reads, and whether one of the strings has ended
-    /// it. The server may send the text to the client. All tokens but the last are in the context
-    /// then.
+    /// All tokens with their text, which the server reads, up to one of the strings. The server may
+    /// send the text to the client. All tokens but the last are in the context then.
     pub(crate) async fn run_text(
         &mut self,
         before: &[u32],
         ends: &[String],
         to_client: bool,
-    ) -> Result<(Vec<u32>, String, bool)> {
+    ) -> Result<(Vec<u32>, String)> {
         let Some(run) = self.run.clone() else { return Err(Error::other("there is no run")) };
         let (queue, handle) = (self.queue, run.borrow().handle);
-        let text = sample::run_text(queue, handle, before, ends, &[], to_client).await;
+        let ends: Vec<&str> = ends.iter().map(String::as_str).collect();
+        let text = sample::run_text(queue, handle, before, &ends, &[], to_client).await;
         let (text, tokens) = match text.and_then(|t| Ok((t, sample::take_tokens(queue, handle)?))) {
             Ok(read) => read,
             Err(error) => {
@@ -215,9 +215,8 @@ impl Context {
                 return Err(error);
             }
         };
-        let (text, count, end) = text;
-        let tokens = self.give(&run, tokens[..count as usize].to_vec());
-        Ok((tokens, text, (end as usize) < ends.len()))
+        let (text, count, _) = text;
+        Ok((self.give(&run, tokens[..count as usize].to_vec()), text))
     }
 
     /// The program is given tokens: all but the last are in the context then.

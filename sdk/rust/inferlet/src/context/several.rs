@@ -1,5 +1,6 @@
 //! Several tokens in one forward, with the distribution after each of them.
 
+use std::cell::Cell;
 use std::future::{Future, IntoFuture};
 use std::ops::Range;
 use std::pin::Pin;
@@ -12,6 +13,7 @@ use crate::text::Distribution;
 use crate::{allocate, sample, text};
 
 const SCORED_AT_ONCE: usize = 32; // texts, each with pages of its own
+const CHOSEN_AT_ONCE: usize = 32; // tokens of a text, whose log-probabilities come in one batch
 
 /// Tokens that are to run at once; made by [`Context::forward`], and awaited.
 pub struct Forward<'a> {
@@ -273,13 +275,24 @@ impl Context {
             return invalid("nothing to continue from: fill something in first");
         };
         let tokens = [&[last], &continuation[..continuation.len() - 1]].concat();
-        let mut given = continuation.to_vec();
-        given.resize(given.len().next_power_of_two(), 0); // programs of few sizes run together
-        let parameters = format!(r#"{{"program": "forced", "given": {{"tokens": {given:?}}}}}"#);
-        let sampler = sample::create_sampler(self.queue, &parameters)?;
-        let ask = |queue, embed| sample::sample(queue, embed, sampler);
+        // Among one token there is no choice: what comes with it is its log-probability. A sampler
+        // chooses one token of a batch, so several take turns.
+        let samplers = (0..continuation.len().min(CHOSEN_AT_ONCE))
+            .map(|_| sample::create_sampler(self.queue, "{\"temperature\":0}"))
+            .collect::<Result<Vec<_>>>()?;
+        let words = self.model.vocab_size().div_ceil(32) as usize;
+        let number = Cell::new(0);
+        let ask = |queue, embed| {
+            let at = number.replace(number.get() + 1);
+            let token = continuation[at];
+            let mut mask = vec![0; words];
+            mask[token as usize / 32] = 1 << (token % 32);
+            sample::sample_masked(queue, embed, samplers[at % samplers.len()], &mask)
+        };
         let found = self.run_several(&tokens, &Layout::default(), ask).await;
-        sample::destroy_sampler(self.queue, sampler)?;
+        for &sampler in &samplers {
+            sample::destroy_sampler(self.queue, sampler)?;
+        }
         Ok(found?.into_iter().map(|sampled| sampled.logprob).collect())
     }
 }
