@@ -276,7 +276,7 @@ class Instance:
     def close_inbox(self) -> None:
         """It has ended: what clients sent and it has not read goes, the mailboxes, too."""
         for box in (self.texts, self.blobs):
-            box.drop_all()
+            box.drop()
             box.leave_user()
         self.texts = self.blobs = _CLOSED
 
