@@ -50,7 +50,7 @@ from pie_control.device_programs.known import KnownPrograms
 from pie_control.durable.calls import DurableCalls
 from pie_control.durable.exports import ExportCalls
 from pie_control.durable.outside import OutsideCalls
-from pie_control.durable.runs import RunCalls
+from pie_control.durable.runs import run_calls
 from pie_control.durable.service import DurableInstances
 from pie_control.instances.goals import Goals
 from pie_control.instances.guest_memory import GuestMemory, default_bytes
@@ -339,10 +339,13 @@ class Wiring:
         """The functions that guests of durable instances call."""
         retry, date_ns = self._config.retry, self._clocks.date_ns
         outside = OutsideCalls(self.http, self.mcp, self.executor, date_ns, retry)
-        exports = ExportCalls(self.executor, self.timers)
-        messages = self.durable.message_calls(self.executor) if self._alone else None
-        runs, checkpoints = RunCalls(self.models), self.durable.checkpoints()
-        return DurableCalls(outside, runs, exports, checkpoints, messages).tap(made)
+        special = {
+            **run_calls(self.models),
+            **ExportCalls(self.executor, self.timers).taps(),
+            **self.durable.checkpoint_calls(),
+            **(self.durable.message_calls(self.executor).taps() if self._alone else {}),
+        }
+        return DurableCalls(outside, special, has_messages=self._alone).tap(made)
 
     def rpc_dependencies(self) -> Dependencies:
         """The parts that clients' requests act on."""

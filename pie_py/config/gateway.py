@@ -39,7 +39,6 @@ class GatewayConfig(Section):
     file_bytes: PositiveInt = 1 << 30  # of the disk, for one user's files and batches
     file_seconds: PositiveFloat = 30 * 86400.0  # that they are kept once they do not change
     connections: PositiveInt = 4096  # at once
-    metrics: bool = True  # requests are measured
     # That it serves on when it is to stop, while `/ready` refuses, so that a balancer turns away.
     drain_seconds: float = Field(default=0.0, ge=0)
     requests_per_minute: PositiveInt | None = None  # of one user

@@ -58,7 +58,7 @@ def test_one_user_launches_so_many_a_second() -> None:
 
 
 def test_one_user_leaves_memory_for_messages_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pie_control.wiring.MESSAGE_BYTES", 5000)
+    monkeypatch.setattr("pie_control.wiring.MESSAGE_BYTES", 6600)
     rig = Rig(ServerConfig(quota=Quota()))
     first, second = rig.launch("mallory"), rig.launch("mallory")
     victim = rig.launch("victim")
@@ -94,7 +94,7 @@ def test_one_user_leaves_memory_for_messages_to_others(monkeypatch: pytest.Monke
 
 def test_who_waits_for_two_kinds_of_room_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a topic whose box is read while the user's other messages leave no room."""
-    monkeypatch.setattr("pie_control.wiring.MESSAGE_BYTES", 3000)
+    monkeypatch.setattr("pie_control.wiring.MESSAGE_BYTES", 4600)
     rig = Rig(ServerConfig(quota=Quota()))
     sender, reader = rig.launch("mallory"), rig.launch("mallory", mailbox_bytes=400)
     heard = messaging.subscribe(reader, "t")

@@ -120,9 +120,9 @@ def test_what_is_not_read_goes_with_its_subscription_and_what_was_given_stays() 
     for text in ("a", "b", "c"):
         messaging.broadcast(writer, "gone", text)
     budget = instances.parts.messaging._members[reader].budget
-    assert budget.used == 3 * kept_bytes("a")
+    assert budget.held == 3 * kept_bytes("a")
     messaging.unsubscribe(reader, gone)
-    assert budget.used == kept_bytes("a")
+    assert budget.held == kept_bytes("a")
     assert take_text(reader, given) == "a"
-    assert budget.used == 0
+    assert budget.held == 0
     assert not is_ready(reader, waiting)

@@ -23,10 +23,7 @@ def match_prefix(
     provenance = cache.begin(space, target.queue.account)
     slot = NO_ADAPTER if through is None else through.slot
     text = tokens.tobytes()
-    user, priority = instance.user, target.queue.priority
-    slices = instance.turn.drop_promise()  # an instance does not wait for itself
-    path = cache.find(user, slot, text, priority)
-    instance.turn.promise = cache.intend(user, slot, text, path, priority, slices)
+    path = cache.find(instance.user, slot, text, target.queue.priority)
     if path.pending is not None:
         future = instance.futures.create(FutureKind.DONE)
         pending = path.pending
@@ -60,5 +57,4 @@ def insert_prefix(instance: Instance, queue: int, pages: list[int]) -> int:
     if found is None:
         return 0
     record, count = found
-    instance.turn.drop_promise()
     return target.model.prefixes.insert(instance, record, count, target.queue.priority)

@@ -7,25 +7,31 @@ with the tokens that were chosen then. Of the others the journal has the answers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from pie_control.durable.checkpoints import Checkpoints
-from pie_control.durable.exports import ExportCalls
 from pie_control.durable.kinds import ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES, TAKES
-from pie_control.durable.messages import MessageCalls
 from pie_control.durable.outside import OutsideCalls
-from pie_control.durable.runs import RunCalls
-from pie_control.durable.waits import Call, answer_of, durable_of, error_of, until, when_answered
+from pie_control.durable.waits import (
+    Call,
+    answer_of,
+    durable_of,
+    error_of,
+    name_of,
+    note_answer,
+    noted,
+    quiet,
+    until,
+)
 from pie_control.errors import ApiError
 from pie_control.instances.durable import Opened
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.journal.past import SENDS
 from pie_control.journal.past import Call as PastCall
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm import HostFunction
 
 Tapped: TypeAlias = Callable[[HostFunction], Call]
 
@@ -34,25 +40,17 @@ class DurableCalls:
     """Makes the functions of durable instances from those of the others."""
 
     def __init__(
-        self,
-        outside: OutsideCalls,
-        runs: RunCalls,
-        exports: ExportCalls,
-        checkpoints: Checkpoints,
-        messages: MessageCalls | None,
+        self, outside: OutsideCalls, special: Mapping[str, Tapped], *, has_messages: bool
     ) -> None:
-        """Takes None where what is told to others is not kept."""
+        """Takes what makes some of them, by name, and whether what is told to others is kept."""
         self._outside = outside
-        self._has_messages = messages is not None
+        self._has_messages = has_messages
         self._special: dict[str, Tapped] = {
             "runtime.wait": _wait,
             "runtime.cancel": _cancel,
             "runtime.monotonic-now": _monotonic,
             "prefix-cache.match-prefix": _match_prefix,
-            **runs.taps(quiet),
-            **exports.taps(),
-            **checkpoints.taps(quiet),
-            **({} if messages is None else messages.taps(quiet)),
+            **special,
         }
 
     def tap(self, functions: Sequence[HostFunction]) -> tuple[HostFunction, ...]:
@@ -84,11 +82,6 @@ class DurableCalls:
         return replace(function, call=call, suspends=True)
 
 
-def name_of(function: HostFunction) -> str:
-    """As the journal names it."""
-    return f"{function.interface}.{function.name}"
-
-
 def _refused(function: HostFunction) -> Call:
     name = name_of(function)
 
@@ -102,36 +95,6 @@ def _refused(function: HostFunction) -> Call:
     return quiet(replace(function, call=refused)) if function.fallible else refused
 
 
-def quiet(function: HostFunction) -> Call:
-    """A call that is made in each life, whose failure alone is written down."""
-    real, name = function.call, name_of(function)
-
-    def failed(instance: Instance, error: ApiError) -> None:
-        durable = durable_of(instance)
-        if durable.goes_over:
-            raise durable.departs(name, why=f"it fails now: {error}")
-        durable.failed(name, str(error))
-
-    def on_answer(instance: Instance, value: Any) -> None:
-        if isinstance(value, ApiError):
-            failed(instance, value)
-
-    def call(instance: Instance, *args: Any) -> Any:
-        before = durable_of(instance).next_failure(name)
-        if before is not None:
-            raise error_of(before)
-        try:
-            value = real(instance, *args)
-        except ApiError as error:
-            failed(instance, error)
-            raise
-        if value is SUSPENDED:
-            when_answered(partial(on_answer, instance))
-        return value
-
-    return call
-
-
 def answered(function: HostFunction) -> Call:
     """A call whose answer is the journal's."""
     real, name, result = function.call, name_of(function), function.result
@@ -141,23 +104,9 @@ def answered(function: HostFunction) -> Call:
         before = durable.next_call(name)
         if before is not None:
             return answer_of(before.ok, before.value, result)
-        try:
-            value = real(instance, *args)
-        except ApiError as error:
-            durable.called(name, None, str(error), ok=False)
-            raise
-        if value is SUSPENDED:
-            when_answered(partial(_note_answer, instance, name))
-        else:
-            durable.called(name, None, value)
-        return value
+        return noted(partial(note_answer, instance, name, None), real, instance, *args)
 
     return call
-
-
-def _note_answer(instance: Instance, name: str, value: Any) -> None:
-    failed = isinstance(value, ApiError)
-    durable_of(instance).called(name, None, str(value) if failed else value, ok=not failed)
 
 
 def _monotonic(function: HostFunction) -> Call:
@@ -196,6 +145,12 @@ def _sends(function: HostFunction) -> Call:
     """A message to the client. Those of earlier lives are in its outbox already."""
     real, name = function.call, name_of(function)
 
+    def sent(instance: Instance, message: Any, value: Any) -> None:
+        failed = isinstance(value, ApiError)
+        note_answer(instance, name, None, value if failed else message)
+        if not failed:
+            durable_of(instance).says()
+
     def call(instance: Instance, message: Any) -> None:
         durable = durable_of(instance)
         before = durable.next_call(name)
@@ -204,13 +159,7 @@ def _sends(function: HostFunction) -> Call:
                 raise durable.departs(name, why="the message is another one")
             answer_of(before.ok, before.value, None)
             return
-        try:
-            real(instance, message)
-        except ApiError as error:
-            durable.called(name, None, str(error), ok=False)
-            raise
-        durable.called(name, None, message)
-        durable.says()
+        noted(partial(sent, instance, message), real, instance, message)
 
     return call
 
@@ -225,12 +174,7 @@ def _computed(function: HostFunction) -> Call:
             durable.opened[handle] = Opened(durable.open(), name, is_computed=True)
 
     def call(instance: Instance, *args: Any) -> Any:
-        handle = asked(instance, *args)
-        if handle is SUSPENDED:
-            when_answered(partial(opened, instance))
-        else:
-            opened(instance, handle)
-        return handle
+        return noted(partial(opened, instance), asked, instance, *args)
 
     return call
 
@@ -271,12 +215,7 @@ def _wait(function: HostFunction) -> Call:
                 return _ready(instance, [futures[place] for place in before.value])
         if len(futures) < 2:
             return asked(instance, futures)
-        ready = real(instance, futures)
-        if ready is SUSPENDED:
-            when_answered(partial(note, instance, futures))
-        else:
-            note(instance, futures, ready)
-        return ready
+        return noted(partial(note, instance, futures), real, instance, futures)
 
     return call
 

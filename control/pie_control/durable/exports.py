@@ -9,7 +9,15 @@ from functools import partial
 from typing import Any
 
 from pie_control.api.binder import queue_of
-from pie_control.durable.waits import Call, durable_of, error_of, until
+from pie_control.durable.waits import (
+    Call,
+    durable_of,
+    error_of,
+    name_of,
+    note_answer,
+    noted,
+    until,
+)
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
@@ -37,7 +45,7 @@ class ExportCalls:
         return dict.fromkeys((*DONE, "allocate.import-kvpage"), self._tap)
 
     def _tap(self, function: HostFunction) -> Call:
-        name, real = f"{function.interface}.{function.name}", function.call
+        name, real = name_of(function), function.call
         done = DONE.get(name)
 
         def again(instance: Instance, *args: Any) -> Any:
@@ -54,19 +62,12 @@ class ExportCalls:
                 raise durable_of(instance).departs(name, why=f"it fails now: {error}") from None
 
         def call(instance: Instance, *args: Any) -> Any:
-            durable = durable_of(instance)
-            before = durable.next_call(name)
+            before = durable_of(instance).next_call(name)
             if before is not None:
                 if not before.ok:
                     raise error_of(before.value)
                 return again(instance, *args)
-            try:
-                value = real(instance, *args)
-            except ApiError as error:
-                durable.called(name, None, str(error), ok=False)
-                raise
-            durable.called(name, None, value)
-            return value
+            return noted(partial(note_answer, instance, name, None), real, instance, *args)
 
         return call
 

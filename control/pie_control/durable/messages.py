@@ -8,14 +8,12 @@ from typing import Any
 
 from pie_control.api.messaging.functions import Bus
 from pie_control.durable.queues import Queues
-from pie_control.durable.waits import Call, answer_of, durable_of
+from pie_control.durable.waits import Call, answer_of, durable_of, name_of, note_answer, quiet
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.instances.turns import Executor
 from pie_control.journal.file import Writer
 from pie_control.wasm import SUSPENDED, HostFunction
-
-Quiet = Callable[[HostFunction], Call]
 
 
 class MessageCalls:
@@ -27,10 +25,10 @@ class MessageCalls:
         self._executor = executor
         self._writer = writer
 
-    def taps(self, quiet: Quiet) -> dict[str, Callable[[HostFunction], Call]]:
+    def taps(self) -> dict[str, Callable[[HostFunction], Call]]:
         """What makes each of them."""
         return {
-            "messaging.subscribe": partial(_subscribe, quiet),
+            "messaging.subscribe": _subscribe,
             "messaging.push": partial(self._tells, self._push),
             "messaging.broadcast": partial(self._tells, self._broadcast),
         }
@@ -45,7 +43,7 @@ class MessageCalls:
         """A call that tells others something, once all before it is on disk. It returns once they
         have it on theirs.
         """
-        name = f"{function.interface}.{function.name}"
+        name = name_of(function)
 
         def call(instance: Instance, *args: Any) -> Any:
             durable, guest = durable_of(instance), instance.guest
@@ -64,8 +62,7 @@ class MessageCalls:
 
             def told(value: Any) -> None:
                 if instance.guest is guest:
-                    failed = isinstance(value, ApiError)
-                    durable.called(name, number, str(value) if failed else value, ok=not failed)
+                    note_answer(instance, name, number, value)
                     self._executor.answer(instance, value)
 
             durable.journal.when_safe(begin)
@@ -74,7 +71,7 @@ class MessageCalls:
         return call
 
 
-def _subscribe(quiet: Quiet, function: HostFunction) -> Call:
+def _subscribe(function: HostFunction) -> Call:
     """Subscribes in each life; what was heard since the first is there."""
     asked = quiet(function)
 

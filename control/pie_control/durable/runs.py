@@ -10,41 +10,41 @@ from pathlib import Path
 from typing import Any
 
 from pie_control.api.binder import run_of
-from pie_control.durable.waits import Call, durable_of, error_of, until, when_answered
+from pie_control.durable.waits import (
+    Call,
+    durable_of,
+    error_of,
+    note_answer,
+    noted,
+    quiet,
+    until,
+)
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.journal.past import Call as PastCall
 from pie_control.models.served import ServedModels
 from pie_control.scheduler.commands.run import RunCommand
-from pie_control.wasm import SUSPENDED, HostFunction
+from pie_control.wasm import HostFunction
 
 # Of the files whose fingerprint a model has: another one's tokens would not be those of a journal.
 SUFFIXES = (".json", ".safetensors", ".gguf", ".model", ".jinja")
 PART_BYTES = 64 << 10  # of the beginning and of the end of each large file
 
-Quiet = Callable[[HostFunction], Call]
+
+def run_calls(models: ServedModels) -> dict[str, Callable[[HostFunction], Call]]:
+    """What makes the functions about models that need more than others."""
+    return {
+        "runtime.create-queue": partial(_create_queue, models),
+        "sample.create-sampler": _create_sampler,
+        "sample.start-run": _start_run,
+        "sample.take-tokens": partial(_take_tokens, "sample.take-tokens"),
+        "sample.next-tokens": partial(_take_tokens, "sample.next-tokens"),
+        "sample.end-run": _end_run,
+    }
 
 
-class RunCalls:
-    """The functions about models that need more than others."""
-
-    def __init__(self, models: ServedModels) -> None:
-        self._models = models
-
-    def taps(self, quiet: Quiet) -> dict[str, Callable[[HostFunction], Call]]:
-        """What makes each of them."""
-        return {
-            "runtime.create-queue": partial(_create_queue, self._models, quiet),
-            "sample.create-sampler": partial(_create_sampler, quiet),
-            "sample.start-run": partial(_start_run, quiet),
-            "sample.take-tokens": partial(_take_tokens, "sample.take-tokens"),
-            "sample.next-tokens": partial(_take_tokens, "sample.next-tokens"),
-            "sample.end-run": partial(_end_run, quiet),
-        }
-
-
-def _create_queue(models: ServedModels, quiet: Quiet, function: HostFunction) -> Call:
+def _create_queue(models: ServedModels, function: HostFunction) -> Call:
     """The model is the one that the instance had before."""
     asked = quiet(function)
 
@@ -54,14 +54,12 @@ def _create_queue(models: ServedModels, quiet: Quiet, function: HostFunction) ->
                 folder = models.service(model).description.folder
                 durable_of(instance).uses(model, fingerprint(folder))
 
-        handle = asked(instance, model)
-        when_answered(note) if handle is SUSPENDED else note(handle)
-        return handle
+        return noted(note, asked, instance, model)
 
     return call
 
 
-def _create_sampler(quiet: Quiet, function: HostFunction) -> Call:
+def _create_sampler(function: HostFunction) -> Call:
     """A sampler without a seed gets one that is the same in each life."""
     asked = quiet(function)
 
@@ -78,7 +76,7 @@ def _create_sampler(quiet: Quiet, function: HostFunction) -> Call:
     return call
 
 
-def _start_run(quiet: Quiet, function: HostFunction) -> Call:
+def _start_run(function: HostFunction) -> Call:
     asked = quiet(function)
 
     def call(instance: Instance, queue: int, *args: Any) -> Any:
@@ -106,11 +104,10 @@ def _take_tokens(name: str, function: HostFunction) -> Call:
         return before.value
 
     def note(instance: Instance, run: RunCommand, key: int, tokens: Any) -> None:
-        durable = durable_of(instance)
         failed = isinstance(tokens, ApiError)
-        durable.called(name, key, str(tokens) if failed else list(tokens), ok=not failed)
+        note_answer(instance, name, key, tokens if failed else list(tokens))
         if not failed:
-            durable.took(run, len(tokens))
+            durable_of(instance).took(run, len(tokens))
 
     def call(instance: Instance, queue: int, run: int, *count: int) -> Any:
         durable = durable_of(instance)
@@ -124,21 +121,12 @@ def _take_tokens(name: str, function: HostFunction) -> Call:
             return _with_tokens(
                 instance, found, count_then, partial(again, instance, found, before)
             )
-        try:
-            tokens = real(instance, queue, run, *count)
-        except ApiError as error:
-            note(instance, found, key, error)
-            raise
-        if tokens is SUSPENDED:
-            when_answered(partial(note, instance, found, key))
-        else:
-            note(instance, found, key, tokens)
-        return tokens
+        return noted(partial(note, instance, found, key), real, instance, queue, run, *count)
 
     return call
 
 
-def _end_run(quiet: Quiet, function: HostFunction) -> Call:
+def _end_run(function: HostFunction) -> Call:
     """Ends a run, once it has the tokens that it had in an earlier life."""
     asked = quiet(function)
 

@@ -15,13 +15,13 @@ import structlog
 import trio
 
 from pie_control.api.messaging.functions import Bus
-from pie_control.durable.checkpoints import Checkpoints
+from pie_control.durable.checkpoints import checkpoint_calls
 from pie_control.durable.children import Children
 from pie_control.durable.messages import MessageCalls
 from pie_control.durable.queues import Queues
 from pie_control.durable.shelf import Ended, Shelf
 from pie_control.durable.sleeping import Sleepers
-from pie_control.durable.waits import durable_of
+from pie_control.durable.waits import Call, durable_of
 from pie_control.errors import ApiError, ProgramRejected, Refusal, Shortage
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
@@ -35,6 +35,7 @@ from pie_control.programs.store import Program, is_hash
 from pie_control.shares import Shares
 from pie_control.tasks import Service
 from pie_control.timers import Timers
+from pie_control.wasm import HostFunction
 from pie_py import __version__
 from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.services import DurableConfig
@@ -135,9 +136,9 @@ class DurableInstances(Service):
         """The functions about topics and work queues."""
         return MessageCalls(self._bus, self._queues, executor, self.shelf.writer)
 
-    def checkpoints(self) -> Checkpoints:
+    def checkpoint_calls(self) -> dict[str, Callable[[HostFunction], Call]]:
         """The functions about checkpoints."""
-        return Checkpoints(partial(self._start_task, self._cut))
+        return checkpoint_calls(partial(self._start_task, self._cut))
 
     async def _look(self) -> None:
         while True:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 from pie_control.errors import ApiError
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance
-from pie_control.wasm import SUSPENDED, List, Tuple, Type
+from pie_control.wasm import SUSPENDED, HostFunction, List, Tuple, Type
 from pie_control.wasm.linker import turn
 
 Call: TypeAlias = Callable[..., Any]
+
+
+def name_of(function: HostFunction) -> str:
+    """As the journal names it."""
+    return f"{function.interface}.{function.name}"
 
 
 def durable_of(instance: Instance) -> Durable:
@@ -51,6 +57,46 @@ def when_answered(note: Callable[[Any], None]) -> None:
         note(value)
 
     guest.on_answer = both
+
+
+def noted(note: Callable[[Any], None], make: Callable[..., Any], *args: Any) -> Any:
+    """What `make` returns or raises, with which `note` is called: now, or once it is answered."""
+    try:
+        value = make(*args)
+    except ApiError as error:
+        note(error)
+        raise
+    if value is SUSPENDED:
+        when_answered(note)
+    else:
+        note(value)
+    return value
+
+
+def note_answer(instance: Instance, name: str, key: int | None, value: Any) -> None:
+    """Writes down the answer or the error of a call."""
+    failed = isinstance(value, ApiError)
+    durable_of(instance).called(name, key, str(value) if failed else value, ok=not failed)
+
+
+def quiet(function: HostFunction) -> Call:
+    """A call that is made in each life, whose failure alone is written down."""
+    real, name = function.call, name_of(function)
+
+    def note(instance: Instance, value: Any) -> None:
+        if isinstance(value, ApiError):
+            durable = durable_of(instance)
+            if durable.goes_over:
+                raise durable.departs(name, why=f"it fails now: {value}")
+            durable.failed(name, str(value))
+
+    def call(instance: Instance, *args: Any) -> Any:
+        before = durable_of(instance).next_failure(name)
+        if before is not None:
+            raise error_of(before)
+        return noted(partial(note, instance), real, instance, *args)
+
+    return call
 
 
 def error_of(text: str) -> ApiError:

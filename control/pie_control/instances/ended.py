@@ -35,7 +35,7 @@ class _Record:
     @property
     def size_bytes(self) -> int:
         """Memory that it takes, about, with the messages that no client has fetched yet."""
-        return self.fixed_bytes + self.instance.outbox.size_bytes
+        return self.fixed_bytes + self.instance.outbox.bytes
 
 
 class _OfUser:
@@ -106,7 +106,7 @@ class EndedInstances:
                 continue
             left -= record.size_bytes
             self._forget(record)
-            record.instance.outbox.drop_all_but_last()
+            record.instance.outbox.drop(but=1)
             if name not in self._users:
                 del unread[name]
 

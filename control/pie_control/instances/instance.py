@@ -65,16 +65,6 @@ class Blocker(Protocol):
         """Called when commands of an instance that is blocked may go on without a turn of it."""
 
 
-class Promise(Protocol):
-    """Something that others wait for and that an instance is expected to do in its next slices."""
-
-    def interrupt(self) -> None:
-        """A slice of the instance has ended before it has fulfilled the promise."""
-
-    def drop(self) -> int:
-        """Others need not wait any longer; returns the slices that have ended meanwhile."""
-
-
 class TurnState:
     """One guest between two turns. The executor owns it; others use the methods.
 
@@ -83,9 +73,7 @@ class TurnState:
     A blocked guest stays in its state; it gets no turn while a blocker holds it.
     """
 
-    __slots__ = (
-        *("_among", "answers_with", "awaited", "blockers", "gives_way", "promise", "scheduled"),
-    )
+    __slots__ = ("_among", "answers_with", "awaited", "blockers", "gives_way", "scheduled")
 
     def __init__(self) -> None:
         self.awaited: list[int] | None = None  # futures the guest waits for
@@ -95,7 +83,6 @@ class TurnState:
         self.scheduled = False  # has a place in a line of the executor
         self.gives_way = False  # ends this turn early, and has another one behind the others
         self.blockers: set[Blocker] = set()
-        self.promise: Promise | None = None
 
     def wait_for(
         self, futures: list[int], answers_with: Callable[[Instance, int], Any] | None = None
@@ -117,15 +104,9 @@ class TurnState:
             self._among = frozenset(self.awaited)
         return future in self._among
 
-    def drop_promise(self) -> int:
-        """Others need not wait for the instance any longer; returns the slices it has used."""
-        promise, self.promise = self.promise, None
-        return 0 if promise is None else promise.drop()
-
     def clear(self) -> None:
         """The instance has ended."""
         self.awaited = self.answers_with = None
-        self.drop_promise()
 
 
 class Turns(Protocol):
@@ -276,7 +257,7 @@ class Instance:
     def close_inbox(self) -> None:
         """It has ended: what clients sent and it has not read goes, the mailboxes, too."""
         for box in (self.texts, self.blobs):
-            box.drop_all()
+            box.drop()
             box.leave_user()
         self.texts = self.blobs = _CLOSED
 

@@ -25,26 +25,31 @@ def kept_bytes(item: object) -> int:
 
 
 class MessageBytes:
-    """Bytes in the mailboxes of one user's live instances, items that are lent to futures
-    included. At the most, all of them are full.
+    """Bytes of messages in several mailboxes, those that are lent to futures included. At the most,
+    all of them are full.
     """
 
-    __slots__ = ("_most", "_waiting", "held")
+    __slots__ = ("_most", "_waiting", "_within", "held")
 
-    def __init__(self, most: int) -> None:
-        """Holds nothing yet; `most` bytes at the most, and what the last message has above that."""
+    def __init__(self, most: int, within: MessageBytes | None = None) -> None:
+        """Holds nothing yet; `most` bytes at the most, and what the last message has above that.
+        They count `within` others, too.
+        """
         self.held = 0
         self._most = most
+        self._within = within
         self._waiting: dict[Callable[[], None], None] = {}
 
     @property
     def has_room(self) -> bool:
         """True if mailboxes may take an item."""
-        return self.held < self._most
+        return self.held < self._most and (self._within is None or self._within.has_room)
 
-    def remove(self, size: int) -> None:
-        """Items are gone from a mailbox. Calls those that wait, if there is room now."""
-        self.held -= size
+    def add(self, size: int) -> None:
+        """So many are held more, or fewer. Calls those that wait, if there is room now."""
+        self.held += size
+        if self._within is not None:
+            self._within.add(size)
         while self._waiting and self.has_room:
             callback = next(iter(self._waiting))
             del self._waiting[callback]
@@ -56,7 +61,7 @@ class MessageBytes:
 
 
 class Mailbox(Generic[Item]):
-    """Items in order, bounded by their number and their bytes, and by those of the user's others.
+    """Items in order, bounded by their number and their bytes, and by those of others.
 
     Items that were lent to futures count until the future is taken, which releases them.
 
@@ -64,16 +69,20 @@ class Mailbox(Generic[Item]):
     are the same for trio tasks. A callback is called at once if its condition holds already.
     """
 
-    def __init__(self, max_items: int, max_bytes: int, of_user: MessageBytes | None = None) -> None:
-        """Is empty. `of_user`: counts the bytes of this mailbox and the user's others."""
+    __slots__ = (
+        *("_item_callbacks", "_items", "_max_bytes", "_max_items", "_numbers", "_others"),
+        *("_room_callbacks", "bytes", "count"),
+    )
+
+    def __init__(self, max_items: int, max_bytes: int, others: MessageBytes | None = None) -> None:
+        """Is empty. `others`: counts the bytes of this mailbox and of others."""
         self._items: deque[Loan[Item]] = deque()  # by number
         self._numbers = 0
-        self._bytes = 0
-        self._lent = 0
-        self._lent_bytes = 0
+        self.count = 0  # items, those lent to futures included
+        self.bytes = 0  # of the same
         self._max_items = max_items
         self._max_bytes = max_bytes
-        self._of_user = of_user
+        self._others = others
         self._item_callbacks: list[Callable[[], None]] = []  # seldom more than one
         self._room_callbacks: list[Callable[[], None]] = []
 
@@ -84,9 +93,9 @@ class Mailbox(Generic[Item]):
     def has_room(self) -> bool:
         """True if `put` accepts an item. One that fills the mailbox may go over the bytes."""
         return (
-            len(self._items) + self._lent < self._max_items
-            and self._bytes + self._lent_bytes < self._max_bytes
-            and (self._of_user is None or self._of_user.has_room)
+            self.count < self._max_items
+            and self.bytes < self._max_bytes
+            and (self._others is None or self._others.has_room)
         )
 
     def put(self, item: Item, *, force: bool = False) -> None:
@@ -96,23 +105,23 @@ class Mailbox(Generic[Item]):
             ApiError: `would-block` if the mailbox is full.
         """
         if not self.has_room and not force:
-            if self._of_user is not None and not self._of_user.has_room:
+            if self._others is not None and not self._others.has_room:
                 raise ApiError(
                     "would-block",
-                    f"{self._of_user.held} bytes of messages wait for readers in your instances"
+                    f"{self._others.held} bytes of messages wait for readers in your instances"
                     " already, the most that one user may have here; read some",
                 )
             raise ApiError(
                 "would-block",
-                f"{len(self._items) + self._lent} messages ({self._bytes + self._lent_bytes} bytes)"
-                " wait for a reader already",
+                f"{self.count} messages ({self.bytes} bytes) wait for a reader already",
             )
         self._numbers += 1
         size = kept_bytes(item)
         self._items.append((self._numbers, item, size))
-        self._bytes += size
-        if self._of_user is not None:
-            self._of_user.held += size
+        self.count += 1
+        self.bytes += size
+        if self._others is not None:
+            self._others.add(size)
         self._call_for_items()
 
     def pop(self) -> Item | None:
@@ -120,49 +129,29 @@ class Mailbox(Generic[Item]):
         if not self._items:
             return None
         _, item, size = self._items.popleft()
-        self._bytes -= size
-        self._is_gone(size)
+        self._are_gone(1, size)
         return item
 
     def lend(self) -> Loan[Item]:
-        """Removes and returns the oldest item, for `release` or `put_back`. There must be one."""
-        loan = self._items.popleft()
-        self._bytes -= loan[2]
-        self._lent += 1
-        self._lent_bytes += loan[2]
-        return loan
+        """Takes the oldest item, for `release` or `put_back`. There must be one."""
+        return self._items.popleft()
 
     def release(self, loan: Loan[Item]) -> None:
         """A lent item is gone for good, and makes room."""
-        self._lent -= 1
-        self._lent_bytes -= loan[2]
-        self._is_gone(loan[2])
+        self._are_gone(1, loan[2])
 
     def put_back(self, loan: Loan[Item]) -> None:
         """Puts a lent item back into its old place: the future that had it was cancelled."""
-        self._lent -= 1
-        self._lent_bytes -= loan[2]
         place = 0
         while place < len(self._items) and self._items[place][0] < loan[0]:
             place += 1
         self._items.insert(place, loan)
-        self._bytes += loan[2]
         self._call_for_items()
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all items, without those that are lent."""
-        return self._bytes
-
-    def drop_all_but_last(self) -> None:
-        """Drops all items but the newest: no client will read them."""
-        while len(self._items) > 1:
-            self.pop()
-
-    def drop_all(self) -> None:
-        """Drops all items: no one will read them."""
-        while self._items:
-            self.pop()
+    def drop(self, but: int = 0) -> None:
+        """Drops all items but so many of the newest: no one will read them."""
+        gone = [self._items.popleft()[2] for _ in range(len(self._items) - but)]
+        self._are_gone(len(gone), sum(gone))
 
     def when_item(self, callback: Callable[[], None]) -> None:
         """Calls back once, as soon as there is an item."""
@@ -176,9 +165,9 @@ class Mailbox(Generic[Item]):
 
     def leave_user(self) -> None:
         """Counts for its user no more: the instance has ended, and its record has a bound."""
-        if self._of_user is not None:
-            self._of_user.remove(self._bytes + self._lent_bytes)
-            self._of_user = None
+        if self._others is not None:
+            self._others.add(-self.bytes)
+            self._others = None
 
     def forget(self, callback: Callable[[], None]) -> None:
         """Withdraws a callback that has not been called."""
@@ -206,10 +195,12 @@ class Mailbox(Generic[Item]):
         finally:
             self.forget(event.set)
 
-    def _is_gone(self, size: int) -> None:
-        """An item of so many bytes counts no more, which makes room."""
-        if self._of_user is not None:
-            self._of_user.remove(size)
+    def _are_gone(self, items: int, size: int) -> None:
+        """Items count no more, which makes room."""
+        self.count -= items
+        self.bytes -= size
+        if self._others is not None:
+            self._others.add(-size)
         if self._room_callbacks:
             self._call_for_room()
 
@@ -220,5 +211,5 @@ class Mailbox(Generic[Item]):
     def _call_for_room(self) -> None:
         while self._room_callbacks and self.has_room:
             self._room_callbacks.pop(0)()
-        if self._room_callbacks and self._of_user is not None and not self._of_user.has_room:
-            self._of_user.when_room(self._call_for_room)
+        if self._room_callbacks and self._others is not None and not self._others.has_room:
+            self._others.when_room(self._call_for_room)

@@ -409,7 +409,7 @@ class Registry:
                 if instance.state is InstanceState.RUNNING:
                     self.condemn(instance, f"its client has been gone for {seconds:g} s")
                 else:
-                    instance.outbox.drop_all_but_last()
+                    instance.outbox.drop(but=1)
 
     # Records
 

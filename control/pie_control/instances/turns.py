@@ -287,11 +287,6 @@ class Executor:
             return
         if instance.guest is None:  # it has ended during its turn
             return
-        if turn.promise is not None:
-            if status is Status.RUNNING:
-                turn.promise.interrupt()
-            else:
-                turn.drop_promise()
         if status is Status.DONE:
             ok, text = guest.outcome
             self._on_end(instance, InstanceState.FINISHED if ok else InstanceState.FAILED, text)

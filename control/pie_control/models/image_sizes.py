@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import NamedTuple, TypeAlias
 
 import trio
+from cachetools import LRUCache
 
 from pie_control.errors import ApiError
 from pie_py.wire.images import ImageSize
@@ -29,7 +29,7 @@ class ImageSizes:
     def __init__(self, send: Callable[[MeasureImage], None]) -> None:
         """Takes how to send to the worker."""
         self._send = send
-        self._known: OrderedDict[_Key, Measured] = OrderedDict()
+        self._known: LRUCache[_Key, Measured] = LRUCache(REMEMBERED)
         self._turn = trio.Lock()  # one at a time: plans are run in between
         self._asked: _Key | None = None
         self._answered = trio.Event()
@@ -37,10 +37,7 @@ class ImageSizes:
 
     def known(self, model: str, size: ImageSize) -> Measured | None:
         """What was measured before."""
-        found = self._known.get((model, size))
-        if found is not None:
-            self._known.move_to_end((model, size))
-        return found
+        return self._known.get((model, size))
 
     async def measured(self, model: str, size: ImageSize) -> Measured:
         """Measures an image of a size. Raises ApiError: `invalid-argument` of a size that the model
@@ -65,8 +62,6 @@ class ImageSizes:
         key = answer.model, ImageSize(answer.width, answer.height)
         if answer.error is None:
             self._known[key] = Measured(answer.embeds, answer.positions)
-            if len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
         if key == self._asked:
             self._end(ApiError("invalid-argument", answer.error) if answer.error else None)
 

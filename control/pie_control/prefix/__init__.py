@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.prefix.intents import Intent, Intents, Key
 from pie_control.prefix.pauses import PERSON_SECONDS, History, Pauses, text_pages
 from pie_control.prefix.provenance import Provenance, Record, Traced
 from pie_control.prefix.tree import Node, Path, Pending, cut, grow, walk
@@ -56,7 +55,6 @@ class PrefixCache:
         self._clock = clock
         self._width = pool.page_size * TOKEN_BYTES
         self._roots: dict[tuple[str, int], Node] = {}
-        self._intents = Intents(self._wake)
         self._nodes: dict[int, Node] = {}  # by page
         self._ages: NDArray[np.int64] = np.zeros(pool.size, np.int64)
         self._touched: NDArray[np.float64] = np.zeros(pool.size)  # when
@@ -91,30 +89,9 @@ class PrefixCache:
         root = self._roots.get(self._key(user, adapter))
         path = Path([], 0, None) if root is None else walk(root, tokens, self._width)
         pending = path.pending
-        if pending is None:
-            key = self._ahead(user, adapter, tokens, path)
-            pending = None if key is None else self._intents.find(key, priority)
-        elif path.coming < WORTH_WAITING or pending.priority < priority:
+        if pending is not None and (path.coming < WORTH_WAITING or pending.priority < priority):
             pending = None
         return Path(path.nodes, path.coming, pending)
-
-    def intend(
-        self, user: str, adapter: int, tokens: bytes, path: Path, priority: int, slices: int
-    ) -> Intent:
-        """Takes note of what an instance is going to compute of a text, as its lookup has found no
-        more than `path`. Returns what others wait for if it is interrupted now.
-
-        Of its time `slices` have ended since it asked first without having waited.
-        """
-        key = None
-        if path.pending is None:
-            key = self._ahead(user, adapter, tokens, path)
-        return Intent(self._intents, key, priority, slices)
-
-    def _ahead(self, user: str, adapter: int, tokens: bytes, path: Path) -> Key | None:
-        """Names the pages after those found that are worth waiting for, if the text has so many."""
-        end = (len(path.nodes) + WORTH_WAITING) * self._width
-        return (self._key(user, adapter), tokens[:end]) if end <= len(tokens) else None
 
     def note(self, asked: int, found: int) -> None:
         """Counts tokens that were asked for, and those of them that were there."""

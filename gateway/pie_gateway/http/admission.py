@@ -109,10 +109,9 @@ class Exchange:
         if isinstance(job, Job) and job.clamp:
             longest = (await self.backend.catalog.describe(job.model))["max_position"]
             generation.observers.append(_Clamped(self, job.max_tokens or 0, longest))
-        if self.config.metrics:
-            streams = isinstance(job, Job) and job.stream
-            measured = self.metrics.generation(job.model, self.user, streams=streams)
-            generation.observers.append(measured)
+        streams = isinstance(job, Job) and job.stream
+        measured = self.metrics.generation(job.model, self.user, streams=streams)
+        generation.observers.append(measured)
         return generation
 
     def instance_launched(self, instance: str) -> None:

@@ -11,14 +11,15 @@ stack. A compiled grammar can't be sent from process to process, and masks must 
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import structlog
 import trio
+from cachetools import LRUCache
 from llguidance import LLMatcher
 
 from pie_control.api.grammar.compiling import KINDS, compiled, probe
@@ -29,7 +30,7 @@ from pie_control.confined.process import STACK_BYTES as PROBE_STACK_BYTES
 from pie_control.errors import ApiError, Shortage
 from pie_control.fairness import FairThreads, Owner
 from pie_control.models.tokenizer import TextCodec
-from pie_control.tasks import Service
+from pie_control.tasks import Service, take_off
 from pie_py.config.services import GrammarConfig
 from pie_py.wire.plan import ModelDescription
 
@@ -39,8 +40,7 @@ STACK_BYTES = 8 * PROBE_STACK_BYTES
 MOST_CHARACTERS = 256 << 10  # of one grammar
 THREADS = 2  # that compile; a user has one of them at a time
 USER_COMPILATIONS = 64  # under way, of all instances of one user
-KEPT_GRAMMARS = 128  # compiled ones kept for later uses
-KEPT_BYTES = 128 << 20  # that they take together
+KEPT_BYTES = 128 << 20  # of compiled grammars that are kept for later uses
 # A compiled grammar takes, at most about: in any case, and for each character of its text.
 LEAST_BYTES, BYTES_A_CHARACTER = 128 << 10, 100
 
@@ -75,16 +75,7 @@ class _Compilation:
         self.done = trio.Event()
         self.result: Grammar | ApiError | None = None  # None: all waiters gave up
         self.wanted = 0  # by so many
-        self.in_thread = False
         self.scope = trio.CancelScope()
-
-
-class _Share:
-    """Compilations of one user."""
-
-    def __init__(self) -> None:
-        self.waiting = 0  # compilations under way, abandoned ones in threads included
-        self.turn = trio.Lock()  # of the one that has a thread, or comes next
 
 
 class GrammarService(Service):
@@ -95,10 +86,9 @@ class GrammarService(Service):
         self._confined = confined
         self._threads = FairThreads(THREADS, 1, "grammar-compile", STACK_BYTES)
         self._vocabularies: dict[str, Vocabulary] = {}
-        self._cache: OrderedDict[_Key, Grammar] = OrderedDict()
-        self._cached_bytes = 0
+        self._cache: LRUCache[_Key, Grammar] = LRUCache(KEPT_BYTES, lambda one: one.size)
         self._under_way: dict[tuple[str, _Key], _Compilation] = {}  # by user
-        self._shares: dict[str, _Share] = {}  # by user
+        self._counts: Counter[str] = Counter()  # of those under way, by user
 
     def __len__(self) -> int:
         return len(self._cache)
@@ -122,11 +112,7 @@ class GrammarService(Service):
 
     def compiled(self, model: str, kind: str, text: str, user: str) -> Grammar | None:
         """A grammar that was compiled before for the user, if it is still there."""
-        key = self._key(model, kind, text, user)
-        found = self._cache.get(key)
-        if found is not None:
-            self._cache.move_to_end(key)
-        return found
+        return self._cache.get(self._key(model, kind, text, user))
 
     def start(
         self,
@@ -184,7 +170,7 @@ class GrammarService(Service):
             return compilation.result
         finally:
             compilation.wanted -= 1
-            if not compilation.wanted and not compilation.in_thread:
+            if not compilation.wanted:
                 compilation.scope.cancel()
 
     def _begin(
@@ -195,43 +181,49 @@ class GrammarService(Service):
         Raises:
             ApiError: `limit-exceeded`.
         """
-        share = self._shares.get(user)
-        if share is not None and share.waiting >= USER_COMPILATIONS:
+        if self._counts[user] >= USER_COMPILATIONS:
             raise Shortage(
                 f"{USER_COMPILATIONS} grammars of this user are being compiled, in all instances"
             )
-        if share is None:
-            share = self._shares[user] = _Share()
-        share.waiting += 1
+        self._counts[user] += 1
         key = self._key(model.name, kind, text, user)
         compilation = self._under_way[user, key] = _Compilation()
-        # A thread cannot be stopped. So that one user never has two of them, a task holds the turn
-        # until the thread has really ended, even if all waiters have given up.
-        trio.lowlevel.spawn_system_task(
-            self._carry_out, compilation, share, model, codec, key, user
-        )
+        trio.lowlevel.spawn_system_task(self._carry_out, compilation, model, codec, key, user)
         return compilation
 
     async def _carry_out(
         self,
         compilation: _Compilation,
-        share: _Share,
         model: ModelDescription,
         codec: TextCodec,
         key: _Key,
         user: str,
     ) -> None:
-        """Compiles when it is the user's turn. Raises nothing."""
+        """Compiles, unless all waiters give up before it has a thread. Raises nothing."""
+        owner, ready, grammar = Owner(user, ""), None, None
         try:
             with compilation.scope:
-                async with share.turn:
-                    compilation.in_thread = True
-                    grammar = self._cache.get(key)
-                    if grammar is None:
-                        owner = Owner(user, "")
-                        grammar = await self._compile(owner, model, codec, key.kind, key.text)
-                        self._keep(key, grammar)
-                    compilation.result = grammar
+                ready = await self._confined.call(
+                    owner,
+                    "the grammar",
+                    probe,
+                    str(codec.folder),
+                    model.vocab_size,
+                    model.stop_tokens,
+                    key.kind,
+                    key.text,
+                    seconds=self._config.compile_seconds,
+                )
+            if ready is not None:
+
+                def make() -> Grammar | None:
+                    return self._compile_here(model, codec, ready) if compilation.wanted else None
+
+                grammar = await self._threads.run(owner, make)
+            if grammar is not None:
+                with suppress(ValueError):  # it is larger than the cache
+                    self._cache[key] = grammar
+            compilation.result = grammar
         except ApiError as error:
             compilation.result = error
         except Exception as error:
@@ -239,26 +231,8 @@ class GrammarService(Service):
             compilation.result = ApiError("internal", f"{type(error).__name__}: {error}")
         finally:
             del self._under_way[user, key]
-            share.waiting -= 1
-            if not share.waiting:
-                del self._shares[user]
+            take_off(self._counts, user)
             compilation.done.set()
-
-    async def _compile(
-        self, owner: Owner, model: ModelDescription, codec: TextCodec, kind: str, text: str
-    ) -> Grammar:
-        ready = await self._confined.call(
-            owner,
-            "the grammar",
-            probe,
-            str(codec.folder),
-            model.vocab_size,
-            model.stop_tokens,
-            kind,
-            text,
-            seconds=self._config.compile_seconds,
-        )
-        return await self._threads.run(owner, partial(self._compile_here, model, codec, ready))
 
     def _compile_here(self, model: ModelDescription, codec: TextCodec, ready: str) -> Grammar:
         """Runs in a thread. `ready` is what `probe` has returned."""
@@ -271,12 +245,3 @@ class GrammarService(Service):
 
     def _key(self, model: str, kind: str, text: str, user: str) -> _Key:
         return _Key("" if self._config.shared else user, model, kind, text)
-
-    def _keep(self, key: _Key, grammar: Grammar) -> None:
-        """Keeps a grammar, within bounds: those not used for longest make room."""
-        if key not in self._cache:  # two users' threads may have compiled it at once
-            self._cached_bytes += grammar.size
-        self._cache[key] = grammar
-        while self._cache and (len(self._cache) > KEPT_GRAMMARS or self._cached_bytes > KEPT_BYTES):
-            _, oldest = self._cache.popitem(last=False)
-            self._cached_bytes -= oldest.size

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pie_control.api.messaging.channel import OWN_BYTES, Budget, Channel, Taken, check_topic
+from pie_control.api.messaging.channel import OWN_BYTES, Channel, Taken, check_topic
 from pie_control.api.session import check_size
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future, FutureKind, wait_in
 from pie_control.instances.instance import Handles
+from pie_control.instances.mailbox import MessageBytes
 from pie_py.wire.rpc import size_of
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance
-    from pie_control.instances.mailbox import MessageBytes
     from pie_py.config.services import MessagingConfig
 
 Origin: TypeAlias = tuple[str, int]  # a durable instance, and the number of its call
@@ -55,7 +55,7 @@ class _Member:
         # Those of a life before, of which it has no handle yet, by key.
         self.standing: dict[int, _Subscription] = {}
         self.messages = instance.messages
-        self.budget = Budget(instance.limits.mailbox_bytes, self.messages)
+        self.budget = MessageBytes(instance.limits.mailbox_bytes, self.messages)
 
     @property
     def all(self) -> list[_Subscription]:
@@ -70,7 +70,7 @@ class _User:
         self.live = 0  # instances
         self.topics: dict[str, dict[_Subscription, None]] = {}
         self.queues: dict[str, Channel] = {}
-        self.budget = Budget(queue_bytes)  # of the work queues
+        self.budget = MessageBytes(queue_bytes)  # of the work queues
         # Futures that wait for room, by the topic or queue that is full
         self.broadcasters: dict[str, dict[Future, None]] = {}
         self.pushers: dict[str, dict[Future, None]] = {}
@@ -101,7 +101,7 @@ class Bus:
         found = self._users.get(user)
         if found is None:
             return 0
-        return found.budget.used + sum(OWN_BYTES + len(topic) for topic in found.queues)
+        return found.budget.held + sum(OWN_BYTES + len(topic) for topic in found.queues)
 
     # Instances come and go
 
@@ -287,7 +287,7 @@ class Bus:
                     f"{self._config.queues} queues hold messages; pull from some first",
                 )
             self._check_budget(user)
-            queue = self._open_queue(user, topic)
+            queue = self._queue(user, topic)
         elif not queue.has_room:
             self._check_budget(user)
             raise ApiError(
@@ -302,8 +302,7 @@ class Bus:
         found = self._users.get(user)
         if found is None:
             found = self._users[user] = self._idle[user] = _User(self._config.user_bytes)
-        queue = found.queues.get(topic) or self._open_queue(found, topic)
-        queue.put(message, taken)
+        self._queue(found, topic).put(message, taken)
 
     def pull(self, instance: Instance, topic: str) -> int:
         """Opens a future of the oldest message of a work queue that no other has.
@@ -315,8 +314,7 @@ class Bus:
         def begin(future: Future) -> None:
             self._check(topic)
             user = self._user(instance)
-            queue = user.queues.get(topic) or self._open_queue(user, topic)
-            queue.take_by(instance, future)
+            self._queue(user, topic).take_by(instance, future)
 
         return _open(instance, FutureKind.TEXT, begin)
 
@@ -374,19 +372,20 @@ class Bus:
         if not user.budget.has_room:
             raise ApiError(
                 "would-block",
-                f"{user.budget.used} bytes wait in your queues, in {len(user.queues)} topics;"
+                f"{user.budget.held} bytes wait in your queues, in {len(user.queues)} topics;"
                 " `push-room` tells when to try again",
             )
 
-    def _open_queue(self, user: _User, topic: str) -> Channel:
+    def _queue(self, user: _User, topic: str) -> Channel:
         config = self._config
-        queue = user.queues[topic] = Channel(
-            config.queue_messages,
-            config.queue_bytes,
-            user.budget,
-            lambda: self._queue_changed(user, topic),
-        )
-        return queue
+        if topic not in user.queues:
+            user.queues[topic] = Channel(
+                config.queue_messages,
+                config.queue_bytes,
+                user.budget,
+                lambda: self._queue_changed(user, topic),
+            )
+        return user.queues[topic]
 
     def _queue_changed(self, user: _User, topic: str) -> None:
         queue = user.queues.get(topic)
@@ -396,10 +395,10 @@ class Bus:
             _wake_where(user.pushers, list(user.pushers), partial(_has_room, user))
 
     def _shrink_idle(self) -> None:
-        held = sum(user.budget.used for user in self._idle.values())
+        held = sum(user.budget.held for user in self._idle.values())
         while held > IDLE_BYTES:
             name, user = self._idle.popitem(last=False)
-            held -= user.budget.used
+            held -= user.budget.held
             self._forget(name)
 
     def _forget(self, user: str) -> None:
@@ -409,7 +408,7 @@ class Bus:
 def _charge(instance: Instance, size: int) -> None:
     """A subscription counts with its user's messages, or no more."""
     if instance.messages is not None:
-        instance.messages.remove(-size)
+        instance.messages.add(size)
 
 
 def _open(instance: Instance, kind: FutureKind, begin: Callable[[Future], None]) -> int:

@@ -17,21 +17,33 @@ if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
 
 
-@dataclass(slots=True, eq=False)
-class EmbedTextCommand(Command):
-    """Embeds tokens."""
+class _Fills(Command):
+    """Fills embeds."""
 
-    kind: ClassVar[str] = EmbedText.kind
-    counted: ClassVar[str | None] = "tokens"
+    __slots__ = ()
+
     takes_tokens: ClassVar[bool] = True
-    runs_ahead: ClassVar[bool | None] = False
-    tokens: Numbers  # [n]
-    positions: Numbers  # [n]
-    embeds: Numbers  # [n]
+    embeds: Numbers
 
     def written(self) -> Touched:
         """The embeds."""
         return [], self.embeds
+
+    def scrub(self, scrub: Scrub) -> None:
+        """The embeds."""
+        scrub.embeds.update(self.embeds)
+
+
+@dataclass(slots=True, eq=False)
+class EmbedTextCommand(_Fills):
+    """Embeds tokens."""
+
+    kind: ClassVar[str] = EmbedText.kind
+    counted: ClassVar[str | None] = "tokens"
+    runs_ahead: ClassVar[bool | None] = False
+    tokens: Numbers  # [n]
+    positions: Numbers  # [n]
+    embeds: Numbers  # [n]
 
     @classmethod
     def join(cls, commands: Sequence[Self]) -> EmbedText:
@@ -49,28 +61,19 @@ class EmbedTextCommand(Command):
         """The embeds hold a text now."""
         provenance.embedded(self.queue, self.embeds, self.positions, self.tokens)
 
-    def scrub(self, scrub: Scrub) -> None:
-        """The embeds."""
-        scrub.embeds.update(self.embeds)
-
 
 @dataclass(slots=True, eq=False)
-class EmbedImageCommand(Command):
+class EmbedImageCommand(_Fills):
     """Embeds an image."""
 
     kind: ClassVar[str] = EmbedImage.kind
     counted: ClassVar[str | None] = "embeds"
-    takes_tokens: ClassVar[bool] = True
     one_batch_a_plan: ClassVar[bool] = True
     refused_as: ClassVar[Code] = "invalid-argument"
     size: ImageSize
     file: bytes
     positions: Numbers  # [n]
     embeds: Numbers  # [n]
-
-    def written(self) -> Touched:
-        """The embeds."""
-        return [], self.embeds
 
     @classmethod
     def join(cls, commands: Sequence[Self]) -> EmbedImage:
@@ -85,18 +88,13 @@ class EmbedImageCommand(Command):
             embeds=int32([embed for command in commands for embed in command.embeds]),
         )
 
-    def scrub(self, scrub: Scrub) -> None:
-        """The embeds."""
-        scrub.embeds.update(self.embeds)
-
 
 @dataclass(slots=True, eq=False)
-class CopyEmbedCommand(Command):
+class CopyEmbedCommand(_Fills):
     """Copies embeds, to positions of their own or as they are."""
 
     kind: ClassVar[str] = CopyEmbed.kind
     counted: ClassVar[str | None] = "embeds"
-    takes_tokens: ClassVar[bool] = True
     sources: Numbers  # [n] embeds
     positions: Numbers  # [n] of the targets; -1 is the source's
     embeds: Numbers  # [n] that become copies, no two the same
@@ -104,10 +102,6 @@ class CopyEmbedCommand(Command):
     def read(self) -> Touched:
         """The sources."""
         return [], self.sources
-
-    def written(self) -> Touched:
-        """The copies."""
-        return [], self.embeds
 
     @classmethod
     def join(cls, commands: Sequence[Self]) -> CopyEmbed:
@@ -117,7 +111,3 @@ class CopyEmbedCommand(Command):
             int32([n for command in commands for n in command.positions]),
             int32([n for command in commands for n in command.embeds]),
         )
-
-    def scrub(self, scrub: Scrub) -> None:
-        """The copies."""
-        scrub.embeds.update(self.embeds)
