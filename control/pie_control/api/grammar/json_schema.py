@@ -9,12 +9,15 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 Schema = Any  # a bool, or an object as `json.loads` makes it
+TYPES = ("null", "boolean", "number", "string", "array", "object")
 MAX_FREE_KEYS = 5  # of an object whose keys may come in any order: each order is an alternative
+MAX_DISTINCT = 5  # values of a list without repetition: likewise
+MAX_PLACES = 8  # of a list that contains something: each choice of places is an alternative
 LONGEST_KEY = 64  # that a pattern leaves out
 FARTHEST = 10**18  # of a bound from zero
 
@@ -35,6 +38,10 @@ _DAYS = (
 )
 
 
+class CannotSay(Exception):
+    """A schema has no equal among those that llguidance takes."""
+
+
 def rewritten(schema: Schema, strict: bool = False, free_order: bool = False) -> Schema:
     """A schema of the same meaning, without what llguidance does not know, as far as possible.
 
@@ -46,7 +53,7 @@ def rewritten(schema: Schema, strict: bool = False, free_order: bool = False) ->
     """
     old = isinstance(schema, dict) and bool(_OLD_DRAFT.search(str(schema.get("$schema", ""))))
     found = _rewrite(schema, _Rules(old, strict, free_order, _RULES))
-    # Of patterns of keys llguidance makes no intersections.
+    # Once nothing is negated; and of patterns of keys llguidance makes no intersections.
     whole = any(f'"{name}"' in json.dumps(found) for name in _APPLIES)
     last = (_bounds,) if whole else (_bounds, _other_keys)
     return _rewrite(found, _Rules(False, False, False, last))
@@ -100,14 +107,76 @@ def _trivial(schema: dict[str, Any]) -> None:
         schema.pop("uniqueItems", None)
     if schema.keys() & {"unevaluatedProperties", "unevaluatedItems"}:
         return  # what they hold for depends on the rest
-    if "contains" not in schema:
-        for name in ("minContains", "maxContains"):
+    least = schema.get("minContains", 1)
+    if "contains" not in schema or (least == 0 and "maxContains" not in schema):
+        for name in ("contains", "minContains", "maxContains"):
             schema.pop(name, None)
+    elif schema["contains"] in (True, {}) and isinstance(least, int):
+        del schema["contains"]
+        limits = {"minItems": schema.pop("minContains", 1)}
+        if "maxContains" in schema:
+            limits["maxItems"] = schema.pop("maxContains")
+        _all(schema, limits)
     for name in ("then", "else"):
         if "if" not in schema:
             schema.pop(name, None)
     if "then" not in schema and "else" not in schema:
         schema.pop("if", None)
+
+
+def _contains(schema: dict[str, Any]) -> None:
+    """In a short list, each choice of places for what it contains is an alternative."""
+    most = schema.get("maxItems")
+    if "contains" not in schema or not isinstance(most, int) or most > MAX_PLACES:
+        return
+    inner, least = schema["contains"], schema.get("minContains", 1)
+    limit = schema.get("maxContains", most)
+    if not (isinstance(least, int) and isinstance(limit, int)) or "unevaluatedItems" in schema:
+        return
+    try:
+        other = negated(inner) if limit < most else True
+    except CannotSay:
+        return
+    for name in ("contains", "minContains", "maxContains"):
+        schema.pop(name, None)
+    if least:
+        chosen = [_places(places, inner, True) for places in _choices(most, least)]
+        there = [{**option, "minItems": len(option["prefixItems"])} for option in chosen]
+        _all(schema, {"anyOf": [_not_of_type("array"), *there]})
+    if limit < most:
+        free = [_places(places, True, other, most) for places in _choices(most, limit)]
+        _all(schema, {"anyOf": [_not_of_type("array"), *free]})
+
+
+def _choices(most: int, count: int) -> Iterator[tuple[int, ...]]:
+    return itertools.combinations(range(most), count)
+
+
+def _places(
+    places: tuple[int, ...], inside: Schema, outside: Schema, length: int | None = None
+) -> dict[str, Any]:
+    """A list by its first items, by default up to the last of the places."""
+    length = places[-1] + 1 if length is None else length
+    return {"prefixItems": [inside if i in places else outside for i in range(length)]}
+
+
+def _unique(schema: dict[str, Any]) -> None:
+    """Of few values, each order is an alternative; a list is how one begins."""
+    items = schema.get("items")
+    if schema.get("uniqueItems") is not True or not isinstance(items, dict):
+        return
+    values = [items["const"]] if "const" in items else items.get("enum")
+    if items.get("type") == "boolean":
+        values = [False, True]
+    if not isinstance(values, list) or {"prefixItems", "contains"} & schema.keys():
+        return
+    values = list({json.dumps(value, sort_keys=True): value for value in values}.values())
+    if len(values) > MAX_DISTINCT or any(isinstance(value, float) for value in values):
+        return
+    del schema["uniqueItems"]
+    orders = itertools.permutations({"const": value} for value in values)
+    lists = [{"prefixItems": list(order), "items": False} for order in orders]
+    _all(schema, {"anyOf": [_not_of_type("array"), *lists]})
 
 
 def _unevaluated(schema: dict[str, Any]) -> None:
@@ -155,6 +224,67 @@ def _property_names(schema: dict[str, Any]) -> None:
         limits = {"patternProperties": {pattern: True}, "additionalProperties": False}
     del schema["propertyNames"]
     _all(schema, limits)
+
+
+def _dependent(schema: dict[str, Any]) -> None:
+    """A key that asks for more is absent, or what it asks for is there."""
+    wanted = dict(schema.pop("dependencies", {}))
+    for name in ("dependentRequired", "dependentSchemas"):
+        for key, value in schema.pop(name, {}).items():
+            wanted[key] = (
+                value if key not in wanted else {"allOf": [_asked(wanted[key]), _asked(value)]}
+            )
+    for key, value in wanted.items():
+        there: Schema = {"required": [key], "allOf": [value]}
+        if isinstance(value, list):
+            there = {"required": [*value, key]}  # keys come in this order
+        _all(schema, {"anyOf": [{"properties": {key: False}}, there, _not_of_type("object")]})
+
+
+def _asked(value: Any) -> Schema:
+    return {"required": value} if isinstance(value, list) else value
+
+
+def _condition(schema: dict[str, Any]) -> None:
+    """`if` holds with `then`, or does not hold, with `else`."""
+    if "if" not in schema:
+        return
+    condition = schema["if"]
+    try:
+        otherwise = negated(condition)
+    except CannotSay:
+        return
+    del schema["if"]
+    first = {"allOf": [condition, schema.pop("then", True)]}
+    second = {"allOf": [otherwise, schema.pop("else", True)]}
+    _all(schema, {"anyOf": [first, second]})
+
+
+def _negation(schema: dict[str, Any]) -> None:
+    if "not" in schema:
+        try:
+            opposite = negated(schema["not"])
+        except CannotSay:
+            return
+        del schema["not"]
+        _all(schema, opposite)
+
+
+def _one_of(schema: dict[str, Any]) -> None:
+    """One of them holds and no other does."""
+    options = schema.get("oneOf")
+    if not isinstance(options, list) or len(options) > 8:
+        return
+    try:
+        opposites = [negated(option) for option in options]
+    except CannotSay:
+        return  # llguidance takes it if it sees that no two can hold
+    del schema["oneOf"]
+    alone = []
+    for i, option in enumerate(options):
+        others = [opposite for j, opposite in enumerate(opposites) if j != i]
+        alone.append({"allOf": [option, *others]})
+    _all(schema, {"anyOf": alone})
 
 
 def _calendar(schema: dict[str, Any]) -> None:
@@ -217,6 +347,72 @@ def _other_keys(schema: dict[str, Any]) -> None:
     schema["additionalProperties"] = False
 
 
+_RULES: tuple[Callable[[dict[str, Any]], None], ...] = (
+    _trivial,
+    _contains,
+    _unique,
+    _unevaluated,
+    _property_names,
+    _dependent,
+    _condition,
+    _negation,
+    _one_of,
+    _calendar,
+)
+
+# Negation
+
+
+def _not_of_type(*types: str) -> Schema:
+    return {"type": [name for name in TYPES if name not in types]}
+
+
+def negated(schema: Schema) -> Schema:
+    """A schema of all values that do not satisfy this one.
+
+    Raises:
+        CannotSay: there is none that llguidance takes.
+    """
+    if isinstance(schema, bool):
+        return not schema
+    options = []
+    for name, value in schema.items():
+        if name in _NOTES:
+            continue
+        rule = _NEGATIONS.get(name)
+        if rule is None:
+            raise CannotSay(name)
+        options.append(rule(value))
+    if len(options) == 1:
+        return options[0]
+    return {"anyOf": options} if options else False
+
+
+def _not_type(value: Any) -> Schema:
+    types = [value] if isinstance(value, str) else list(value)
+    if "integer" in types and "number" not in types:
+        raise CannotSay("type integer")
+    left = [name for name in TYPES if name not in types]
+    return {"type": left} if left else False
+
+
+def _not_const(value: Any) -> Schema:
+    if value is None:
+        return _not_of_type("null")
+    if isinstance(value, bool):
+        return {"anyOf": [_not_of_type("boolean"), {"const": not value}]}
+    if isinstance(value, int | float):
+        sides = [
+            {"type": "number", "exclusiveMaximum": value},
+            {"type": "number", "exclusiveMinimum": value},
+        ]
+        return {"anyOf": [_not_of_type("number"), *sides]}
+    if isinstance(value, str) and len(value) <= 64:
+        other = {"type": "string", "pattern": f"^{_other_texts([value])}$"}
+        return {"anyOf": [_not_of_type("string"), other]}
+    raise CannotSay("const")
+
+
 def _other_texts(texts: Iterable[str]) -> str:
     """A regular expression of all texts but these."""
     follow: dict[str, list[str]] = {}
@@ -229,4 +425,49 @@ def _other_texts(texts: Iterable[str]) -> str:
     return f"(?:{'|'.join(parts)}){'?' if may_end else ''}"
 
 
-_RULES = (_trivial, _unevaluated, _property_names, _calendar)
+def _not_enum(values: list[Any]) -> Schema:
+    return {"allOf": [_not_const(value) for value in values]}
+
+
+def _not_required(names: list[str]) -> Schema:
+    without = [{"type": "object", "properties": {name: False}} for name in names]
+    return {"anyOf": without} if without else False
+
+
+def _not_properties(named: dict[str, Schema]) -> Schema:
+    wrong = [
+        {"type": "object", "required": [name], "properties": {name: negated(inner)}}
+        for name, inner in named.items()
+    ]
+    return {"anyOf": wrong} if wrong else False
+
+
+def _limit(kind: str, name: str, step: int) -> Callable[[Any], Schema]:
+    def opposite(value: Any) -> Schema:
+        if step < 0 and value <= 0:
+            return False
+        return {"type": kind, name: value + step}
+
+    return opposite
+
+
+_NEGATIONS: dict[str, Callable[[Any], Schema]] = {
+    "type": _not_type,
+    "const": _not_const,
+    "enum": _not_enum,
+    "not": lambda inner: inner,
+    "allOf": lambda inner: {"anyOf": [negated(each) for each in inner]},
+    "anyOf": lambda inner: {"allOf": [negated(each) for each in inner]},
+    "required": _not_required,
+    "properties": _not_properties,
+    "minimum": _limit("number", "exclusiveMaximum", 0),
+    "maximum": _limit("number", "exclusiveMinimum", 0),
+    "exclusiveMinimum": _limit("number", "maximum", 0),
+    "exclusiveMaximum": _limit("number", "minimum", 0),
+    "minLength": _limit("string", "maxLength", -1),
+    "maxLength": _limit("string", "minLength", 1),
+    "minItems": _limit("array", "maxItems", -1),
+    "maxItems": _limit("array", "minItems", 1),
+    "minProperties": _limit("object", "maxProperties", -1),
+    "maxProperties": _limit("object", "minProperties", 1),
+}
