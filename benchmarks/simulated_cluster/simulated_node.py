@@ -9,7 +9,7 @@ from operator import eq
 from typing import NamedTuple, TypeAlias
 
 from benchmarks.simulated_cluster.traces import BLOCK, Launch
-from pie_cluster.wire.messages import CLUSTER_PROTOCOL, MOST_HINTS, Join, Load, Report
+from pie_cluster.wire.messages import MOST_HINTS, Join, Load, Report
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,6 @@ class SimulatedNode:
         self._begins: dict[int, int] = {}  # first blocks to keys
         self._last: dict[int, tuple[int, ...]] = {}  # blocks of each key's last launch
         self._changed: dict[int, int] = {}  # hints since the last report
-        self._reports = 0
 
     def has_room(self, tokens: int) -> bool:
         """True if an instance of so many tokens can begin; a node without instances takes all."""
@@ -96,7 +95,7 @@ class SimulatedNode:
         """Its first message to the directory."""
         most = self.machine
         sizes = most.most_instances, most.pool_tokens, most.prefill_rate
-        return Join(self.name, 1, CLUSTER_PROTOCOL, "simulated", "", "", *sizes)
+        return Join(self.name, 1, "simulated", "", "", *sizes)
 
     def report(self, now: float) -> Report:
         """The changes since the report before."""
@@ -106,8 +105,7 @@ class SimulatedNode:
         told = list(self._changed.items())[:MOST_HINTS]
         for key, _ in told:
             del self._changed[key]
-        self._reports += 1
-        return Report(self.name, 1, self._reports, load, told)
+        return Report(self.name, 1, load, told)
 
     def _hold(self, tokens: int, now: float) -> None:
         self._integral += self._used * (now - self._since)

@@ -112,7 +112,7 @@ class Simulation:
             first = self._next_gap() * self._arrivals.random()
             self._at(first, self._arrive, (number, place))
         for node in self._nodes.values():
-            self._table.add(Node(node.join(), b"", 0.0), 0.0)
+            self._table.add(Node(node.join(), 0.0), 0.0)
             self._at(self._random.random() * scenario.report_seconds, self._report, node)
 
     def run(self) -> Outcome:

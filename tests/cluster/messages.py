@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pie_cluster.wire.messages import CLUSTER_PROTOCOL, Join, Load, Report
-
-KEY = b"key"
+from pie_cluster.wire.messages import Join, Load, Report
+from pie_py import __version__
 
 
 def join(node: str = "n1", incarnation: int = 1, **more: Any) -> Join:
     fields: dict[str, Any] = {
-        "protocol": CLUSTER_PROTOCOL,
-        "version": "0.1.0",
+        "version": __version__,
         "endpoint": f"tcp://{node}:7743",
         "public_key": f"key of {node}",
         "most_instances": 10,
@@ -22,7 +20,5 @@ def join(node: str = "n1", incarnation: int = 1, **more: Any) -> Join:
     return Join(node, incarnation, **{**fields, **more})
 
 
-def report(
-    number: int, node: str = "n1", incarnation: int = 1, instances: int = 0, **more: Any
-) -> Report:
-    return Report(node, incarnation, number, Load(instances), **more)
+def report(node: str = "n1", incarnation: int = 1, instances: int = 0, **more: Any) -> Report:
+    return Report(node, incarnation, Load(instances), **more)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pie_cluster.config import NODE_NAME
 from pie_cluster.directory.lives import Lives, LivesUnusable
 from pie_cluster.directory.node import Life, life_of
-from pie_cluster.wire.messages import export_key, program_key
+from pie_cluster.wire.messages import prefix_key, program_key
 from pie_control.errors import Refusal
 
 lives = st.builds(Life, st.from_regex(NODE_NAME, fullmatch=True), st.integers(1, 1 << 53))
@@ -65,16 +65,14 @@ def test_a_refusal_is_one_short_line() -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_numbers_of_lives_and_drains_outlast_the_directory(tmp_path: Path) -> None:
+def test_numbers_of_lives_outlast_the_directory(tmp_path: Path) -> None:
     path = tmp_path / "lives"
     lives = Lives(path)
     assert lives.allot(2) == ["n1", "n2"]
     assert [lives.next("n1", 0), lives.next("n1", 0)] == [1, 2]
-    lives.end("n2")
     with path.open("a") as file:
         file.write("life n1 99")  # a line that the machine's end has cut short
     again = Lives(path)
-    assert [again.is_drained(node) for node in ("n1", "n2")] == [False, True]
     assert again.next("n1", 0) == 3
     assert again.allot(1) == ["n3"]
     assert [Lives(path).next("n1", 0), Lives(path).allot(1)] == [4, ["n4"]]
@@ -83,12 +81,12 @@ def test_numbers_of_lives_and_drains_outlast_the_directory(tmp_path: Path) -> No
         Lives(path)
 
 
-def test_keys_keep_users_programs_and_exports_apart() -> None:
+def test_keys_keep_users_programs_and_prompts_apart() -> None:
     keys = [
         program_key("a", "bc"),
         program_key("ab", "c"),
-        export_key("a", "bc"),
-        export_key("ab", "c"),
+        prefix_key("a", "bc"),
+        prefix_key("ab", "c"),
         program_key("", "1:ab"),
     ]
     assert len(set(keys)) == len(keys)

@@ -95,24 +95,23 @@ class Cluster:
         self,
         folder: Path,
         nodes: int = 1,
-        directory: str | None = None,
+        gateway: str | None = None,
         database: str | None = None,
         http: str | None = None,
     ) -> list[str]:
-        """Another machine, as far as its folder tells; it may know other ways to the directory and
-        to the database.
+        """Another machine, as far as its folder tells; it may know other ways to the gateway and to
+        the database.
         """
         token = self.folder / "token.json"
-        if directory is not None or database is not None:
+        if gateway is not None or database is not None:
             facts = json.loads(token.read_text())
-            facts["directory"] = directory or facts["directory"]
+            facts["gateway"] = gateway or facts["gateway"]
             if database is not None:
                 facts["server"]["store"]["database"] = database
             token = folder.with_suffix(".token")
             token.write_text(json.dumps(facts))
-        names = operate.join(
-            self.endpoint, token, folder, nodes, "127.0.0.1", lambda text: None, http=http
-        )
+        address = gateway or self.endpoint
+        names = operate.join(address, token, folder, nodes, "127.0.0.1", lambda text: None, http)
         self.others.append(folder)
         return names
 

@@ -49,9 +49,9 @@ class Directory:
         number: int = self.ask("begin", node=node, reason=reason)
         return number
 
-    def allot(self, count: int, models: str) -> list[str]:
-        """Names of so many new nodes, which serve models of a hash. Raises as `ask`."""
-        names: list[str] = self.ask("allot", count=count, models=models)
+    def allot(self, count: int, cluster: str) -> list[str]:
+        """Names of so many new nodes, of a machine whose token has this hash. Raises as `ask`."""
+        names: list[str] = self.ask("allot", count=count, cluster=cluster)
         return names
 
     def drain(self, node: str, seconds: float, again: bool = False) -> None:

@@ -11,8 +11,8 @@ class LivesUnusable(Exception):
 
 
 class Lives:
-    """Per node the number of its last life, whether it is drained, and how many nodes were named:
-    a file to which each change is a line.
+    """Per node the number of its last life, and how many nodes were named: a file to which each
+    change is a line.
     """
 
     def __init__(self, path: Path) -> None:
@@ -20,7 +20,6 @@ class Lives:
         self._path = path
         self._last: dict[str, int] = {}
         self._named = 0
-        self._drained: set[str] = set()
         try:
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             # A line without an end was not acknowledged: the disk was full, or the machine died.
@@ -41,20 +40,9 @@ class Lives:
         self._note(f"life {node} {number}")
         return number
 
-    def end(self, node: str) -> None:
-        """A node is drained: it has no other life. On disk when this returns. Raises
-        `LivesUnusable` as `next`.
-        """
-        if node not in self._drained:
-            self._note(f"drained {node} 0")
-
-    def is_drained(self, node: str) -> bool:
-        """True if `end` was called for it."""
-        return node in self._drained
-
     def is_over(self, node: str, incarnation: int) -> bool:
-        """True if a later life was given out, or the node is drained."""
-        return incarnation < self._last.get(node, 0) or self.is_drained(node)
+        """True if a later life was given out."""
+        return incarnation < self._last.get(node, 0)
 
     def allot(self, count: int) -> list[str]:
         """Names for nodes, which none has had before. Raises `LivesUnusable` as `next`."""
@@ -67,8 +55,6 @@ class Lives:
         match kind:
             case "life":
                 self._last[node] = int(number)
-            case "drained":
-                self._drained.add(node)
             case "named":
                 self._named = int(number)
             case _:

@@ -66,7 +66,6 @@ class Node:
 
     Attributes:
         cached: the tokens that a launch of a key would find here; newest last.
-        exports: keys of what instances here have exported.
         instances, used_tokens: as reported, with what was placed since.
         has_worker: whether launches would find one.
         heard: when it last reported, by the directory's clock.
@@ -81,30 +80,24 @@ class Node:
         "again",
         "bucket",
         "cached",
+        "document",
         "drain_until",
-        "exports",
         "has_worker",
         "heard",
         "instances",
         "life",
-        "report",
-        "sender",
-        "settings",
         "silent",
         "token_seconds",
         "used_tokens",
         "what",
     )
 
-    def __init__(self, what: Join, sender: bytes, now: float) -> None:
+    def __init__(self, what: Join, now: float) -> None:
         self.life = Life(what.node, what.incarnation)
         self.what = what
-        self.sender = sender  # the key that its connection has proved
         self.token_seconds = 1 / what.prefill_rate
         self.cached: dict[int, int] = {}
-        self.exports: dict[int, None] = {}
-        self.report = 0  # number of the last one
-        self.settings = -1  # the version that it has reported
+        self.document = -1  # the version that it has reported
         self.heard = now
         self.silent = False
         self.drain_until: float | None = None

@@ -13,7 +13,7 @@ import trio
 
 from pie_cluster.config import member_of
 from pie_cluster.directory.server import DirectoryServer
-from pie_cluster.gateway.everywhere import ClusterSettings
+from pie_cluster.gateway.document import ClusterDocument
 from pie_cluster.gateway.methods import GatewayMethods
 from pie_cluster.node.links import NodeLinks
 from pie_cluster.wire.requests import member_key
@@ -27,11 +27,12 @@ from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.child import (
     LEAVE_SECONDS,
     exit_with_parent,
+    first_error,
     read_options,
     report_error,
     report_ready,
 )
-from pie_py.config.keys import KeyStore
+from pie_py.config.keys import KeyStore, KnownUsers
 from pie_py.config.server import ServerConfig
 
 if TYPE_CHECKING:
@@ -43,12 +44,12 @@ class Gateway:
 
     def __init__(self, config: ServerConfig) -> None:
         """Nothing listens before `run`. Raises `KeyProblem` if a key cannot be read, and
-        `LivesUnusable`, `UnknownPolicy` or `EndpointRefused` of the directory.
+        `LivesUnusable` of the directory.
         """
         member = member_of(config)
         clock = trio.lowlevel.current_clock().current_time
         self._confined = ConfinedPool(config.confined)
-        self._directory = DirectoryServer(member, config.data_folder, clock)
+        self._directory = DirectoryServer(member, clock)
         self._links = NodeLinks(partial(member_key, member))
         programs = ProgramStore(config.data_folder / "programs", PROGRAM_BYTES, time.time_ns)
         engine = Engine(
@@ -68,7 +69,9 @@ class Gateway:
             from pie_cluster.gateway.journals import DurableInstances  # needs psycopg
 
             self._durable = DurableInstances(config.store, self._directory)
-        self._everywhere = ClusterSettings(config.data_folder, self._directory, self._links)
+        pair, keys = member.pair(), KeyStore(config.data_folder)
+        users = None if pair is None else KnownUsers(keys)  # None on loopback
+        self._document = ClusterDocument(config.data_folder, users, self._directory, self._links)
         shares = Shares.of(config)
         methods = partial(
             GatewayMethods,
@@ -80,20 +83,19 @@ class Gateway:
             self._confined,
             prepare,
             self._durable,
-            self._everywhere,
+            self._document,
             clock,
         )
-        pair = member.pair()
-        users = None  # on loopback
-        if pair is not None:
-            users = FolderUsers(KeyStore(config.data_folder), pair.public)
-        self._rpc = RpcServer(config, shares, methods, clock, facts={"cluster": True}, users=users)
+        facts = {"cluster": True}
+        let_in = None if pair is None else FolderUsers(keys, pair.public)
+        self._rpc = RpcServer(config, shares, methods, clock, facts=facts, users=let_in)
 
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled; reports the endpoint once it listens."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._directory.run)
+                nursery.start_soon(self._document.run)
                 await nursery.start(self._links.run)
                 endpoint = await nursery.start(self._rpc.run)
                 if self._durable is not None:
@@ -120,10 +122,7 @@ def main() -> int:
     try:
         trio.run(_serve, config, with_parent)
     except Exception as error:  # noqa: BLE001  every fault ends it, in a line
-        first: BaseException = error
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        report_error(str(first))
+        report_error(str(first_error(error)))
         return 1
     return 0
 

@@ -16,9 +16,9 @@ import structlog
 
 from pie_cluster.directory.directory import PlacementRequest
 from pie_cluster.directory.server import DirectoryServer
-from pie_cluster.gateway.everywhere import ClusterSettings
+from pie_cluster.gateway.document import ClusterDocument
 from pie_cluster.node.links import NodeLinks
-from pie_cluster.wire.messages import NodeFacts
+from pie_cluster.wire.messages import NodeFacts, Setting
 from pie_cluster.wire.requests import check_member
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
@@ -58,7 +58,7 @@ class GatewayMethods:
         confined: ConfinedPool,
         prepare: Callable[[Program], Awaitable[None]],
         durable: DurableInstances | None,
-        everywhere: ClusterSettings,
+        document: ClusterDocument,
         clock: Callable[[], float],
         sessions: Sessions,
     ) -> None:
@@ -70,13 +70,13 @@ class GatewayMethods:
         self._directory = directory
         self._links = links
         self._durable = durable
-        self._everywhere = everywhere
+        self._document = document
         self._clock = clock
         self._started = clock()
         self._kept = ProgramRequests(config, shares, programs, prepare, confined)
         known = methods.OF_ALL_NODES + methods.OF_GATEWAYS
         self._handlers = Handlers(
-            known, self._kept, self, more={**directory.methods, **everywhere.methods}
+            known, self._kept, self, more={**directory.methods, **document.methods}
         )
 
     def answer(self, session: Session, request: Request) -> Any:
@@ -234,11 +234,11 @@ class GatewayMethods:
                 "a cluster takes no uploaded adapters yet: load one from a folder that every"
                 " machine has",
             )
-        await self._everywhere.load_adapter(asked.model, asked.name, asked.folder)
+        await self._document.add(_adapter(asked.model, asked.name, asked.folder))
 
     async def _unload_adapter(self, session: Session, asked: methods.UnloadAdapter) -> None:
         session.check_admin(self._config.admins)
-        await self._everywhere.unload_adapter(asked.model, asked.name)
+        await self._document.remove(_adapter(asked.model, asked.name))
 
     async def _mcp_servers(self, session: Session, asked: methods.McpServers) -> Any:
         user = session.acts_for(asked.user, self._config.admins)
@@ -248,13 +248,11 @@ class GatewayMethods:
 
     async def _register_mcp(self, session: Session, asked: methods.RegisterMcp) -> None:
         user = session.acts_for(asked.user, self._config.admins)
-        fields = msgspec.structs.asdict(asked)
-        del fields["user"], fields["name"]
-        await self._everywhere.register_mcp(user, asked.name, fields)
+        await self._document.add(_mcp_server(user, asked.name, msgspec.structs.asdict(asked)))
 
     async def _unregister_mcp(self, session: Session, asked: methods.UnregisterMcp) -> None:
         user = session.acts_for(asked.user, self._config.admins)
-        await self._everywhere.unregister_mcp(user, asked.name)
+        await self._document.remove(_mcp_server(user, asked.name, {}))
 
     # Programs
 
@@ -286,3 +284,15 @@ class GatewayMethods:
         with Path(program.path).open("rb") as file:
             file.seek(asked.offset)
             return file.read(CHUNK_BYTES)
+
+
+def _adapter(model: str, name: str, folder: str = "") -> Setting:
+    """An adapter, in a folder that every node's machine has."""
+    place = {"model": model, "name": name}
+    return Setting("load-adapter", {**place, "folder": folder}, "unload-adapter", place)
+
+
+def _mcp_server(user: str, name: str, fields: dict[str, Any]) -> Setting:
+    """An MCP server of a user; `fields` are those of `register-mcp`."""
+    whose = {"user": user, "name": name}
+    return Setting("register-mcp", {**fields, **whose}, "unregister-mcp", whose)

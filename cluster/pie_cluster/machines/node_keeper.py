@@ -9,15 +9,13 @@ import logging
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from pie_cluster.config import MemberConfig
 from pie_cluster.directory.asking import DirectoryAway, DirectoryRefuses
 from pie_cluster.machines.settings import (
+    TOKEN_FILE,
     directory_of,
-    member_keys_file,
-    ray_environment,
     read_folder,
     without_ray,
 )
@@ -32,7 +30,6 @@ FIRST_PAUSE = 0.1
 LOOK_SECONDS = 0.25
 MOST_REASON = 250  # characters
 END_SECONDS = 2.0  # for a process to end that has closed its standard output
-COUNTS = Path("/proc/vmstat")
 
 
 class NodeKeeper:
@@ -55,7 +52,6 @@ class NodeKeeper:
         self._node = node
         self._folder = folder
         self._token, self._machine = read_folder(folder)
-        self._keys = member_keys_file(folder, self._token)
 
     def run(self) -> str:
         """Keeps the node until it is drained or leaves; returns why it has ended."""
@@ -96,9 +92,7 @@ class NodeKeeper:
             log_file.parent.mkdir(parents=True, exist_ok=True)
             config = self._config(incarnation)
             options = ("--with-parent", "--config", config.model_dump_json())
-            child = self._child = Child(
-                "pie_control", *options, log=log_file, env=self._environment()
-            )
+            child = self._child = Child("pie_control", *options, log=log_file, env=without_ray())
         except OSError as error:
             return f"its control process cannot be started: {error}"
         with child:
@@ -108,12 +102,12 @@ class NodeKeeper:
                 child.kill()
 
     def _listen(self, child: Child) -> str:
-        patience, heard, left, kills = LOAD_SECONDS, time.monotonic(), "", memory_kills()
+        patience, heard, left = LOAD_SECONDS, time.monotonic(), ""
         while True:
             try:
                 said = child.next_line(LOOK_SECONDS)
             except EOFError:
-                return left or f"its control process {how_ended(child, kills)}"
+                return left or f"its control process {_how_ended(child)}"
             now = time.monotonic()
             if said is None:
                 if now - heard > patience:
@@ -129,61 +123,31 @@ class NodeKeeper:
             if "alive" in said:
                 patience = STILL_SECONDS
 
-    def _environment(self) -> dict[str, str]:
-        """Without Ray, unless the worker has Ray start its further ranks."""
-        if self._token.rank_machines > 1:
-            return ray_environment(self._folder, self._token, without_ray())
-        return without_ray()
-
     def _config(self, incarnation: int) -> ServerConfig:
         token, machine = self._token, self._machine
         member = MemberConfig(
-            directory=token.directory,
             gateway=token.gateway,
             gateway_key=token.gateway_key,
             node=self._node,
             incarnation=incarnation,
-            keys=self._keys,
-            shares_data=machine.shares_data,
-            rank_machines=token.rank_machines,
+            token=self._folder / TOKEN_FILE if token.is_encrypted else None,
+            shares_data=machine.is_head,
         )
         config = ServerConfig.model_validate(token.server)
         changes: dict[str, object] = {
             "endpoint": f"tcp://{machine.host}:*",
             "extension": member.extension(),
         }
-        if token.rank_machines > 1:
-            changes["worker_module"] = "pie_cluster.ranks.worker"
-        if not machine.shares_data:
+        if not machine.is_head:
             changes["data_folder"] = self._folder / "data"
         return config.model_copy(update=changes)
 
 
-def memory_kills(counts: Path = COUNTS) -> int:
-    """How many processes the kernel has killed on this machine because its memory, or that of a
-    container, was full; 0 if it does not tell.
-    """
-    with suppress(OSError, ValueError):
-        for line in counts.read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0
-
-
-def how_ended(child: Child, kills: int, counts: Path = COUNTS) -> str:
+def _how_ended(child: Child) -> str:
     """How a process has ended that said nothing of it, and has closed its standard output; it is
-    killed if it still runs. `kills` is the `memory_kills` before.
+    killed if it still runs.
     """
-    end = time.monotonic() + END_SECONDS
-    while child.status is None and time.monotonic() < end:
-        time.sleep(0.01)
-    if child.status is None:
-        child.kill()
-        return "closed its standard output, and was ended"
-    status = child.kill()
+    status = child.stop(END_SECONDS)
     if status >= 0:
         return f"has ended with status {status}"
-    name = signal.Signals(-status).name
-    if status == -signal.SIGKILL and memory_kills(counts) > kills:
-        return f"was killed by {name}, as others or it by the kernel, whose memory was full"
-    return f"was killed by {name}"
+    return f"was killed by {signal.Signals(-status).name}"

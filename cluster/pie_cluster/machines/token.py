@@ -9,14 +9,19 @@ import platform
 import secrets
 import socket
 from contextlib import suppress
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import zmq
 
-from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token, WrongSettings
+from pie_cluster.machines.settings import (
+    ClusterConfig,
+    ClusterProblem,
+    Token,
+    WrongSettings,
+    read_folder,
+)
 from pie_py import __version__
 from pie_py.config.endpoint import BadEndpoint, Endpoint, answers, parse_endpoint
 from pie_py.config.keys import KeyProblem, KeyStore
@@ -26,38 +31,49 @@ from pie_py.config.shipped_files import contract_version
 
 def make_token(config: ClusterConfig, folder: Path) -> Token:
     """The token of a new cluster, or of the one that was in the head's folder before with the same
-    addresses. Raises `WrongSettings` for addresses that are none of this machine, or do not go
-    together, and `ClusterProblem` for ports that are in use, and keys that cannot be read.
+    settings: machines that have joined find it again. Raises `WrongSettings` for addresses that are
+    none of this machine, or do not go together, and `ClusterProblem` for ports that are in use, and
+    keys that cannot be read.
     """
-    gateway = _endpoint(config.endpoint)
-    is_encrypted = _is_encrypted(gateway, config.host)
-    server = ServerConfig.model_validate(config.server)
-    if "data_folder" not in config.server:
-        server = server.model_copy(update={"data_folder": folder / "data"})
-    ports = iter(free_ports(config.host, 3))
-    gateway_text = config.endpoint
-    if gateway_text.endswith(":*"):
-        gateway_text = f"{gateway_text[:-1]}{next(ports)}"
-    elif answers(gateway):
-        raise ClusterProblem(f"{gateway_text} is in use; choose another endpoint")
-    token = Token(
-        gateway=gateway_text,
-        directory=f"tcp://{config.host}:{config.directory_port or next(ports)}",
-        **_ray(config, next(ports)),
-        versions=versions(),
-        server=json.loads(server.model_dump_json(exclude={"endpoint", "extension"})),
-        http=config.gateway,
-        rank_machines=config.ranks.machines,
-    )
-    if is_encrypted:
-        token = replace(token, **_keys(server.data_folder))
-    token = replace(token, **_kept(token, config, folder))
-    used = [("directory_port", token.directory)]
+    token = _new(config, folder)
+    with suppress(OSError, ValueError, ClusterProblem):
+        former, machine = read_folder(folder)
+        if _stays(ClusterConfig.model_validate_json(machine.settings)) == _stays(config):
+            kept = {"gateway", "ray_token", "namespace", "member_public", "member_secret"}
+            kept |= set() if token.namespace else {"ray"}  # of which it has just been asked
+            token = token.model_copy(update=former.model_dump(include=kept))
+    used = [("endpoint", token.gateway)]
     used += [] if token.namespace else [("ray_port", f"tcp://{token.ray}")]
     for name, text in used:
         if answers(parse_endpoint(text)):
             raise ClusterProblem(f"{text.removeprefix('tcp://')} is in use; choose another {name}")
     return token
+
+
+def _stays(config: ClusterConfig) -> dict[str, Any]:
+    """What is another cluster if it is another."""
+    return config.model_dump(exclude={"nodes", "gateway"})
+
+
+def _new(config: ClusterConfig, folder: Path) -> Token:
+    gateway = _endpoint(config.endpoint)
+    keys: dict[str, Any] = {}
+    server = ServerConfig.model_validate(config.server)
+    if "data_folder" not in config.server:
+        server = server.model_copy(update={"data_folder": folder / "data"})
+    if _is_encrypted(gateway, config.host):
+        keys = _keys(server.data_folder)
+    ports = free_ports(config.host, 2)
+    return Token(
+        gateway=config.endpoint.removesuffix("*") + str(ports[0])
+        if config.endpoint.endswith(":*")
+        else config.endpoint,
+        **_ray(config, ports[1]),
+        **keys,
+        versions=versions(),
+        server=json.loads(server.model_dump_json(exclude={"endpoint", "extension"})),
+        http=config.gateway,
+    )
 
 
 def _ray(config: ClusterConfig, free_port: int) -> dict[str, str]:
@@ -93,22 +109,15 @@ def check_versions(token: Token) -> None:
             )
 
 
-def check_room(room: int, ranks: int, machines: int, gpus: int) -> None:
-    """Whether a machine has what so many nodes need, each with so many ranks on each of its
-    machines, on a GPU each; one without GPUs computes on its CPU. Raises `ClusterProblem` if not.
+def check_gpus(nodes: int, ranks: int, gpus: int) -> None:
+    """Whether a machine has what so many nodes need, each with so many ranks, on a GPU each; one
+    without GPUs computes on its CPU. Raises `ClusterProblem` if not.
     """
-    if gpus and ranks > gpus:
-        of = "in one machine" if machines == 1 else f"in each of {machines} machines"
+    if gpus and nodes * ranks > gpus:
         raise ClusterProblem(
-            f"tensor_parallel_size {ranks * machines} needs {ranks} GPUs {of}, and this one has"
-            f" {gpus}: take a smaller one, or more machines ([ranks] in cluster.toml)"
+            f"{nodes} nodes of {ranks} ranks (tensor_parallel_size) need {nodes * ranks} GPUs, and"
+            f" this machine has {gpus}"
         )
-    if gpus and room * ranks > gpus:
-        raise ClusterProblem(
-            f"{room} nodes of {ranks} GPUs each need {room * ranks}; this machine has {gpus}"
-        )
-    if room == 0:
-        raise WrongSettings("this machine would do nothing: give --nodes or --room")
 
 
 def own_address(token: Token, host: str | None) -> str:
@@ -189,31 +198,6 @@ def _keys(data_folder: Path) -> dict[str, Any]:
         "member_secret": secret.decode(),
         "gateway_key": gateway,
     }
-
-
-def _kept(token: Token, config: ClusterConfig, folder: Path) -> dict[str, Any]:
-    """What stays as it was, so that machines that have joined find the cluster again."""
-    former = None
-    with suppress(ClusterProblem):
-        former = Token.read(folder / "token.json")
-    if former is None or _stays(former) != _stays(token) or config.endpoint.endswith(":*"):
-        return {}
-    kept: dict[str, Any] = {"namespace": former.namespace}
-    if "RAY_AUTH_TOKEN" not in os.environ:
-        kept["ray_token"] = former.ray_token
-    if not config.ray_port and not token.namespace:
-        kept["ray"] = former.ray
-    if not config.directory_port:
-        kept["directory"] = former.directory
-    if former.is_encrypted and token.is_encrypted:
-        kept["member_public"] = former.member_public
-        kept["member_secret"] = former.member_secret
-    return kept
-
-
-def _stays(token: Token) -> tuple[object, ...]:
-    """What is another cluster if it is another."""
-    return token.server, token.rank_machines, bool(token.namespace)
 
 
 def free_ports(host: str, count: int) -> list[int]:

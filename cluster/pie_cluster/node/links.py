@@ -41,7 +41,7 @@ class NodeLinks:
         for endpoint in self._links.keys() - endpoints:
             self._drop(endpoint)
 
-    async def ask(self, endpoint: str, public_key: str, method: str, **params: Any) -> Any:
+    async def ask(self, endpoint: str, public_key: str, method: str, /, **params: Any) -> Any:
         """One request to a node. Cancelled, it may be done or not. Raises `ClientError` if it
         refuses, or does not answer.
         """
@@ -52,7 +52,7 @@ class NodeLinks:
         return await connection.request(method, **params)
 
     async def ask_each(
-        self, nodes: Collection[NodeFacts], seconds: float, method: str, **params: Any
+        self, nodes: Collection[NodeFacts], seconds: float, method: str, /, **params: Any
     ) -> dict[str, Any]:
         """What nodes answer in so many seconds, by life; of one that does not, a `ClientError`."""
         late = ClientError("it takes too long; try again")
@@ -110,7 +110,7 @@ class GatewayLink:
         self._links = NodeLinks(partial(member_key, member))
         self.run = self._links.run
 
-    async def ask(self, method: str, seconds: float = PATIENCE_SECONDS, **params: Any) -> Any:
+    async def ask(self, method: str, seconds: float = PATIENCE_SECONDS, /, **params: Any) -> Any:
         """The answer to a question, which is asked again until it comes, for so many seconds:
         asking it twice must do no harm. Raises `Refusal`: what the gateway refuses. Raises
         `ApiError`: `busy` if it does not answer.
