@@ -7,13 +7,14 @@ from pathlib import Path
 
 from pydantic import Field, NonNegativeInt
 
-from pie_py.config.keys import KeyPair, KeyProblem
+from pie_py.config.keys import ClientKey, KeyPair, KeyProblem
 from pie_py.config.plugins import ExtensionConfig
 from pie_py.config.section import Section
 from pie_py.config.server import ServerConfig
 
 NODE_NAME = "[a-z][a-z0-9-]{0,31}"
 EXTENSION = "cluster"  # its entry point, and the command
+MEMBER = "member"  # what members call themselves; they have the rights of the operator
 
 
 class MemberConfig(Section):
@@ -50,6 +51,13 @@ class MemberConfig(Section):
             return KeyPair(told["member_public"], told["member_secret"])
         except (OSError, ValueError, KeyError) as error:
             raise KeyProblem(f"the token {self.token} cannot be read: {error}") from None
+
+    def key(self, server: str) -> ClientKey | None:
+        """The key by which a member connects to a gateway or node of a public key; None on
+        loopback. Raises `KeyProblem` as `pair`.
+        """
+        pair = self.pair()
+        return None if pair is None else ClientKey(MEMBER, pair.public, pair.secret, server)
 
 
 def member_of(config: ServerConfig) -> MemberConfig:

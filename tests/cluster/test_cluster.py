@@ -343,7 +343,7 @@ def test_launches_go_on_without_rays_head(client: Client, cluster: Cluster) -> N
     assert echoes(instance)
     assert echoes(client.launch("echo"))
     cluster.started_again("ray", former)
-    wait_for(lambda: any("gcs_server" in name_of(p) for p in cluster.processes()), 30)
+    wait_for(lambda: "gcs_server" in name_of(cluster.kept("ray")), 30)
     assert cluster.token is not None
     head = parse_endpoint(f"tcp://{cluster.token.ray}")
     wait_for(lambda: answers(head), 30)  # the next tests' machine joins it
@@ -699,7 +699,7 @@ def test_a_second_cluster_of_the_same_address_is_refused(cluster: Cluster, tmp_p
     for endpoint, http, folder, words in (
         (cluster.endpoint, "", tmp_path / "other", "is in use"),
         (free, "", cluster.folder, "runs a part of a cluster"),
-        (free, used, tmp_path / "third", f"HTTP cannot be served at {used}: Address already"),
+        (free, used, tmp_path / "third", f"cannot listen for HTTP at {used}: Address already"),
     ):
         config.write_text(f'endpoint = "{endpoint}"\nfolder = "{folder}"\n')
         if http:

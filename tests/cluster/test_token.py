@@ -36,7 +36,7 @@ def test_a_cluster_on_loopback_has_no_keys_and_no_other_machines(tmp_path: Path)
     made = token(tmp_path)
     assert (made.is_encrypted, made.gateway_key, made.member_secret) == (False, "", "")
     assert own_address(made, None) == "127.0.0.1"
-    with pytest.raises(ClusterProblem, match="is on one machine"):
+    with pytest.raises(ClusterProblem, match="is none of this machine"):
         own_address(made, "10.0.0.1")
 
 

@@ -16,12 +16,11 @@ from support.child_processes import ChildProcess
 from support.clusters import SERVER
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.directory.asking import Directory
-from pie_cluster.machines.machine import CopiedUsers
+from pie_cluster.directory.asking import Directory, connected
+from pie_cluster.machines.machine import copy_users
 from pie_cluster.machines.settings import TOKEN_FILE, Token, directory_of, write_private
 from pie_cluster.node.document import BELIEVED_SECONDS, NodeDocument
 from pie_cluster.node.links import GatewayLink
-from pie_cluster.wire.requests import connected
 from pie_control.rpc.auth import NotKnownNow
 from pie_py.client.errors import RpcError
 from pie_py.config.keys import LOCAL_USER, KeyStore, api_key, find_user
@@ -125,15 +124,18 @@ async def test_a_user_asks_for_nothing_of_members(
 
 def test_a_machine_that_serves_http_has_a_copy_of_the_users(node: Node, tmp_path: Path) -> None:
     ann = node.keys.add("ann")
-    copy, copied = CopiedUsers(node.token, tmp_path / "http"), KeyStore(tmp_path / "http")
-    copy._look()
-    assert copy.known
+    copied = KeyStore(tmp_path / "http")
+
+    def copy(version: int) -> int:
+        return copy_users(node.token, tmp_path / "http", version)
+
+    version = copy(-1)
     assert find_user(api_key(ann), copied) == ann
     bob = node.keys.add("bob")
     node.keys.remove("ann")
     ann_again = node.keys.add("ann")
-    copy._look()
+    version = copy(version)
     assert copied.users() == {bob.public: "bob", ann_again.public: "ann"}
     node.keys.remove("bob")
-    copy._look()
+    assert copy(version) != version
     assert copied.users() == {ann_again.public: "ann"}

@@ -19,6 +19,7 @@ import psutil
 
 from pie_cluster.machines import operate
 from pie_cluster.machines.keepers import processes_of as kept_processes
+from pie_cluster.machines.machine import ray_folder
 from pie_cluster.machines.settings import ClusterConfig, Token
 from pie_cluster.wire.messages import NodeFacts
 from pie_py.client.sync import Client, Instance
@@ -158,8 +159,8 @@ class Cluster:
             wait_for(lambda: answers(parse_endpoint(self.endpoint)))
 
     def processes(self) -> list[psutil.Process]:
-        """All that live and name the folder: Ray's too."""
-        return processes_of(self.folder)
+        """All that live and name the folder, or that of its Ray."""
+        return processes_of(self.folder) + processes_of(ray_folder(self.folder))
 
     def lives_again(self, former: str | None, seconds: float = WAIT_SECONDS) -> None:
         """Waits until a later life of a node takes launches."""

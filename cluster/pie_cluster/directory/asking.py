@@ -5,17 +5,42 @@ It is asked as clients ask, at the gateway that it is in.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
 
 from pie_cluster.wire.messages import NodeFacts
-from pie_cluster.wire.requests import connected
+from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError
+from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import ClientKey
 
 ASK_SECONDS = 5.0  # that the directory has
+
+
+@asynccontextmanager
+async def connected(endpoint: str, key: ClientKey | None) -> AsyncIterator[Connection]:
+    """A connection for as long as the context; what is raised within comes out as it is.
+
+    Whether something answers there shows with the first request.
+    """
+    connection = Connection(parse_endpoint(endpoint), key, ASK_SECONDS)
+    raised: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(connection.run)
+        try:
+            problem = await connection.ready()
+            if problem is not None:
+                raise problem
+            yield connection
+        except Exception as error:  # noqa: BLE001  the nursery would wrap it
+            raised = error
+        nursery.cancel_scope.cancel()
+    if raised is not None:
+        raise raised
 
 
 class DirectoryAway(Exception):

@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from pie_cluster.directory.node import Life, Node, State, life_of
-from pie_cluster.directory.policies import Launch, Policy, choose
+from pie_cluster.directory.policies import Launch, Policy
 from pie_cluster.directory.table import MOST_NODES, Table
 from pie_cluster.wire.messages import (
     Fenced,
@@ -256,7 +256,9 @@ class Directory:
         """
         self._look(now)
         launch = Launch(self._keys(request), now, self._beside(request.near, now))
-        node = choose(self._policy, launch, self._table, self._random)
+        node = self._policy(launch, self._table, self._random)
+        if node is None or not self._table.has_room(node):  # it looks at a few only
+            node = self._table.lightest(self._random)
         if node is not None and str(node.life) in request.avoid:
             node = self._table.lightest_but(request.avoid)
         if node is None or not self._table.has_room(node):

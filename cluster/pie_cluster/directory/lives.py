@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-
-class LivesUnusable(Exception):
-    """The file cannot be read or written; the text says what to do."""
+from pie_control.errors import Refusal
 
 
 class Lives:
@@ -16,7 +14,7 @@ class Lives:
     """
 
     def __init__(self, path: Path) -> None:
-        """Reads the file, if it is there. Raises `LivesUnusable` if it cannot be read."""
+        """Reads the file, if it is there. Raises `ValueError` if it cannot be read."""
         self._path = path
         self._last: dict[str, int] = {}
         self._named = 0
@@ -27,14 +25,14 @@ class Lives:
             for line in text.splitlines()[: text.count("\n")]:
                 self._take(line)
         except (OSError, ValueError) as error:
-            raise LivesUnusable(
+            raise ValueError(
                 f"{path} tells which numbers of lives were given out, and cannot be read ({error});"
                 " put a copy back. Without it names of instances could be used twice"
             ) from None
 
     def next(self, node: str, above: int) -> int:
         """The number of a node's next life, above the highest one that has been seen otherwise; it
-        is on disk when this returns. Raises `LivesUnusable` if it cannot be written.
+        is on disk when this returns. Raises `Refusal` if it cannot be written.
         """
         number = max(self._last.get(node, 0), above) + 1
         self._note(f"life {node} {number}")
@@ -45,7 +43,7 @@ class Lives:
         return incarnation < self._last.get(node, 0)
 
     def allot(self, count: int) -> list[str]:
-        """Names for nodes, which none has had before. Raises `LivesUnusable` as `next`."""
+        """Names for nodes, which none has had before. Raises `Refusal` as `next`."""
         first = self._named + 1
         self._note(f"named n {self._named + count}")
         return [f"n{number}" for number in range(first, first + count)]
@@ -69,8 +67,7 @@ class Lives:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise LivesUnusable(
-                f"{self._path} cannot be written ({error.strerror}): make room on the disk"
-            ) from None
+            text = f"{self._path} cannot be written ({error.strerror}): make room on the disk"
+            raise Refusal("out-of-resources", text) from None
         self._whole += len(data)
         self._take(line)

@@ -38,14 +38,6 @@ MOST_LOOKED_AT = 6  # nodes of one launch
 Policy: TypeAlias = Callable[[Launch, Table, Random], Node | None]
 
 
-def choose(policy: Policy, launch: Launch, table: Table, random: Random) -> Node | None:
-    """The node that a policy gives; a light one if that has no room, for it looks at a few only."""
-    node = policy(launch, table, random)
-    if node is None or not table.has_room(node):
-        return table.lightest(random)
-    return node
-
-
 def cached(launch: Launch, table: Table, random: Random) -> Node | None:
     """The cheapest of two nodes that have each of its keys cached, a random one and a light one.
 

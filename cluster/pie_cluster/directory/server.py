@@ -15,14 +15,14 @@ import trio
 
 from pie_cluster.config import MemberConfig
 from pie_cluster.directory.directory import Directory, Location, PlacementRequest
-from pie_cluster.directory.lives import Lives, LivesUnusable
+from pie_cluster.directory.lives import Lives
 from pie_cluster.directory.node import Life
 from pie_cluster.directory.policies import cached
 from pie_cluster.wire.messages import Fenced, Join, Name, NodeFacts, Report, Text, ToNode
-from pie_cluster.wire.requests import check_member
-from pie_control.errors import Refusal
+from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.params import Method
 from pie_control.rpc.session import Session
+from pie_py.config.keys import LOCAL_USER
 
 log = structlog.get_logger("pie.cluster")
 
@@ -53,13 +53,13 @@ class DirectoryServer:
     """The gateway asks it by `place` and `where`, and has members ask it by `methods`."""
 
     def __init__(self, member: MemberConfig, clock: Callable[[], float]) -> None:
-        """Raises `LivesUnusable` of the configuration."""
+        """Raises `ValueError` if the numbers of lives cannot be read."""
         assert member.folder is not None, "a gateway"
         member.folder.mkdir(parents=True, exist_ok=True)
         self._cluster = member.cluster
         self._clock = clock
         self._lives = Lives(member.folder / "lives")
-        self._directory = Directory(cached, random.Random(), clock())
+        self.state = Directory(cached, random.Random(), clock())
         self.on_over: Callable[[str], None] = lambda life: None  # told which life has ended
         self.methods: dict[str, Method] = {
             "begin": (BeginParams, self._begin),
@@ -73,29 +73,15 @@ class DirectoryServer:
 
     async def place(self, request: PlacementRequest) -> Location:
         """As `Directory.place`; waits while a directory that was just started cannot tell."""
-        return await self._told(lambda: self._directory.place(request, self._clock()))
+        return await self._told(lambda: self.state.place(request, self._clock()))
 
     async def where(self, instance: str, *, broken: bool = False) -> Location:
         """As `Directory.where`; likewise."""
-        return await self._told(
-            lambda: self._directory.where(instance, self._clock(), broken=broken)
-        )
-
-    def drain(self, node: str, seconds: float, again: bool) -> None:
-        """As `Directory.drain`."""
-        self._directory.drain(node, seconds, self._clock(), again)
-
-    def tell(self, version: int) -> None:
-        """Nodes are to have this version of the document."""
-        self._directory.document = version
-
-    def have_old_documents(self) -> bool:
-        """As `Directory.have_old_documents`."""
-        return self._directory.have_old_documents()
+        return await self._told(lambda: self.state.where(instance, self._clock(), broken=broken))
 
     def nodes(self) -> list[NodeFacts]:
         """All nodes, by name."""
-        return self._directory.status(self._clock())
+        return self.state.status(self._clock())
 
     async def _told(self, ask: Callable[[], Location]) -> Location:
         while True:
@@ -109,7 +95,7 @@ class DirectoryServer:
     async def run(self) -> None:
         """Looks at leases until cancelled."""
         while True:
-            for life, is_drained in self._directory.due(self._clock()):
+            for life, is_drained in self.state.due(self._clock()):
                 # The actor around a node's process ends and replaces it by itself; Ray does so for
                 # the actor.
                 log.warning("a life is over", life=str(life), is_drained=is_drained)
@@ -122,22 +108,19 @@ class DirectoryServer:
         check_member(session)
         if self._lives.is_over(asked.node, asked.incarnation):
             return Fenced(f"life {asked.incarnation} of {asked.node} was replaced")
-        return self._directory.join(asked, self._clock())
+        return self.state.join(asked, self._clock())
 
     def _report(self, session: Session, asked: Report) -> ToNode:
         check_member(session)
-        return self._directory.report(asked, self._clock())
+        return self.state.report(asked, self._clock())
 
     def _begin(self, session: Session, asked: BeginParams) -> int:
         check_member(session)
         node = asked.node
-        self._directory.check_wanted(node)
-        try:
-            life = Life(node, self._lives.next(node, self._directory.last(node)))
-        except LivesUnusable as error:
-            raise _full(error) from None
+        self.state.check_wanted(node)
+        life = Life(node, self._lives.next(node, self.state.last(node)))
         self.on_over(f"{node}.{life.incarnation - 1}")
-        self._directory.begin(life, asked.reason, self._clock())
+        self.state.begin(life, asked.reason, self._clock())
         say = log.warning if asked.reason else log.info
         say("a life begins", life=str(life), reason=asked.reason or "the first life")
         return life.incarnation
@@ -150,16 +133,16 @@ class DirectoryServer:
                 "the cluster refuses the token, which names other models, settings or secrets: copy"
                 " token.json again from the folder of `pie-py cluster up`",
             )
-        try:
-            return self._lives.allot(asked.count) if asked.count else []
-        except LivesUnusable as error:
-            raise _full(error) from None
+        return self._lives.allot(asked.count) if asked.count else []
 
     def _forget(self, session: Session, asked: ForgetParams) -> None:
         check_member(session)
-        self._directory.forget(asked.node)
+        self.state.forget(asked.node)
 
 
-def _full(error: LivesUnusable) -> Refusal:
-    log.error("no life can begin", reason=str(error))
-    return Refusal("out-of-resources", str(error))
+def check_member(session: Session) -> None:
+    """Refuses who is no member of the cluster. On loopback every client is the operator, who may do
+    what members do. Raises `ApiError`: `permission-denied`.
+    """
+    if session.user != LOCAL_USER:
+        raise ApiError("permission-denied", "only nodes of the cluster may ask for this")

@@ -15,10 +15,9 @@ import msgspec
 import structlog
 import trio
 
-from pie_cluster.directory.server import DirectoryServer
+from pie_cluster.directory.server import DirectoryServer, check_member
 from pie_cluster.node.links import NodeLinks
 from pie_cluster.wire.messages import Document, Setting
-from pie_cluster.wire.requests import check_member
 from pie_control.errors import Refusal
 from pie_control.rpc.params import Method
 from pie_control.rpc.session import Session
@@ -123,11 +122,11 @@ class ClusterDocument:
         return True
 
     def _tell(self) -> None:
-        self._directory.tell(self._now.version)
+        self._directory.state.document = self._now.version
 
     async def _until_all_have(self) -> None:
         with trio.move_on_after(ASK_SECONDS):
-            while self._directory.have_old_documents():  # noqa: ASYNC110  no event
+            while self._directory.state.have_old_documents():  # noqa: ASYNC110  no event
                 await trio.sleep(LOOK_SECONDS)
 
     def _told(self, session: Session, asked: _DocumentParams) -> Document | None:

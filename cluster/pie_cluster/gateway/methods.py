@@ -15,11 +15,10 @@ import msgspec
 import structlog
 
 from pie_cluster.directory.directory import PlacementRequest
-from pie_cluster.directory.server import DirectoryServer
+from pie_cluster.directory.server import DirectoryServer, check_member
 from pie_cluster.gateway.document import ClusterDocument
 from pie_cluster.node.links import NodeLinks
 from pie_cluster.wire.messages import NodeFacts, Setting
-from pie_cluster.wire.requests import check_member
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
 from pie_control.programs.store import Program, ProgramStore
@@ -121,7 +120,7 @@ class GatewayMethods:
 
     def _drain(self, session: Session, asked: methods.Drain) -> Any:
         session.check_admin(self._config.admins)
-        self._directory.drain(asked.node, asked.seconds, asked.again)
+        self._directory.state.drain(asked.node, asked.seconds, self._clock(), asked.again)
 
     def _all(self) -> list[NodeFacts]:
         nodes = self._directory.nodes()
@@ -188,13 +187,19 @@ class GatewayMethods:
         told = await self._ask_all("stats")
         return {f"{model}@{node}": one for node, of in told.items() for model, one in of.items()}
 
-    async def _quota(self, session: Session, asked: methods.Quota) -> Any:
-        """Each node counts for itself: its kinds have its name before them."""
+    async def _of_users(
+        self, session: Session, asked: methods.Quota | methods.Usage, method: str, **more: Any
+    ) -> dict[str, Any]:
+        """What nodes count of the users that are asked for, by node."""
         if asked.users or asked.of:
             session.check_admin(self._config.admins)
         of = "" if asked.users else asked.of or session.user
+        return await self._ask_all(method, users=asked.users, of=of, **more)
+
+    async def _quota(self, session: Session, asked: methods.Quota) -> Any:
+        """Each node counts for itself: its kinds have its name before them."""
         found: dict[str, dict[str, Any]] = {}
-        for node, users in (await self._ask_all("quota", users=asked.users, of=of)).items():
+        for node, users in (await self._of_users(session, asked, "quota")).items():
             for told in users:
                 user = found.setdefault(told["user"], {**told, "kinds": []})
                 user["kinds"] += [
@@ -208,11 +213,8 @@ class GatewayMethods:
 
     async def _usage(self, session: Session, asked: methods.Usage) -> Any:
         """Of all nodes together."""
-        if asked.users or asked.of:
-            session.check_admin(self._config.admins)
-        of = "" if asked.users else asked.of or session.user
         found: dict[tuple[str, ...], dict[str, Any]] = {}
-        told = await self._ask_all("usage", days=asked.days, users=asked.users, of=of)
+        told = await self._of_users(session, asked, "usage", days=asked.days)
         for row in (row for rows in told.values() for row in rows):
             key = tuple(value for value in row.values() if isinstance(value, str))
             one = found.setdefault(key, dict.fromkeys(row, 0) | {"day": row["day"]})

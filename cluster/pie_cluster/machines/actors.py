@@ -1,4 +1,4 @@
-"""Ray's actors: one per node, which keeps its control process, on the machine that asked for it.
+"""Places of nodes in Ray: an actor each, on the machine that asked for it.
 
 `python -m pie_cluster.machines.actors FOLDER` has Ray place the nodes of a machine's folder, and
 with `forget` behind it end those that are on the machine, which leaves. Both may be run again at
@@ -12,7 +12,6 @@ import os
 import select
 import shlex
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,7 +24,7 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pie_cluster.directory.asking import DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.node_keeper import NodeKeeper
+from pie_cluster.machines.node_actor import NodeActor, alive
 from pie_cluster.machines.settings import (
     Machine,
     Token,
@@ -43,53 +42,10 @@ _ray_utils: Any = utils
 
 ROOM_SECONDS = 30.0  # for a machine's nodes to be placed, before that is tried anew
 LOOK_SECONDS = 0.2
-ACTOR_ENDED = "its actor has ended; the system's log and ray/session_latest/logs tell why"
 NO_ROOM = (
     "Ray has not started the nodes: in a Ray that was there before each takes one of its CPUs on"
     " this machine, and GPUs if there are some; start Ray with more, or fewer nodes"
 )
-
-
-class NodeActor:
-    """Keeps a node; if that ends, Ray starts it again."""
-
-    def __init__(self, node: str) -> None:
-        """Starts keeping; the directory tells when the node serves."""
-        self._folder = Path(os.environ["PIE_PY_CLUSTER_FOLDER"])
-        self._node = node
-        context = ray.get_runtime_context()
-        self._here = context.get_node_id()
-        reason = ACTOR_ENDED if context.was_current_actor_reconstructed else ""
-        self._keeper = NodeKeeper(node, self._folder, self._is_placed, reason)
-        threading.Thread(target=self._keep, daemon=True).start()
-
-    def leave(self) -> None:
-        """Ends the node in order, so that it can be killed."""
-        self._keeper.leave()
-
-    def _is_placed(self) -> bool:
-        """Whether this is the node's place still: a machine that was cut off is dead to Ray, which
-        starts the node anew and has this process end. Waits for Ray's head.
-        """
-        return self._here in alive()
-
-    def _keep(self) -> None:
-        self._keeper.run()
-        if self._keeper.left:
-            return
-        # It is drained: the actor goes, and must not be started again, by Ray or by its machine.
-        while not self._dropped():
-            time.sleep(1.0)
-        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
-
-    def _dropped(self) -> bool:
-        try:
-            names = node_names(self._folder) or []
-            write_names(self._folder, [name for name in names if name != self._node])
-        except OSError as error:  # a full disk
-            log.error("%s is drained, which cannot be noted: %s", self._node, error)
-            return False
-        return True
 
 
 def connect(token: Token, machine: Machine, folder: Path) -> None:
@@ -118,12 +74,6 @@ def connect(token: Token, machine: Machine, folder: Path) -> None:
         logging_level=logging.ERROR,
         **of_others,
     )
-
-
-def alive() -> dict[str, Any]:
-    """What Ray knows of the machines that it takes for alive, by its names of them."""
-    machines: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return {each["NodeID"]: each for each in machines if each["Alive"]}
 
 
 def name_of(token: Token, node: str) -> str:

@@ -69,10 +69,7 @@ class MachineKeeper:
         self._said: dict[str, dict[str, Any]] = {}  # by process: that it is ready, or an error
         self._placing: Child | None = None
         self._agent: psutil.Process | None = None
-        self._users: CopiedUsers | None = None
-        if self._machine.gateway and not self._machine.is_head and self._token.is_encrypted:
-            self._users = CopiedUsers(self._token, folder / "http")
-            threading.Thread(target=self._users.follow, daemon=True).start()
+        self._users = -1  # the version of users' keys that HTTP has here
 
     def run(self) -> None:
         """Keeps them until SIGTERM, then ends them all."""
@@ -86,7 +83,14 @@ class MachineKeeper:
                 self._kept[name] = Supervisor(name, start, lost, attend=hear, backoff=pauses)
         if self._machine.nodes and has_own_ray:
             threading.Thread(target=self._keep_agent, daemon=True).start()
+        looked = 0.0
         while not self._stopping:
+            if self._copies_users() and time.monotonic() - looked > ASK_SECONDS:
+                try:
+                    self._users = copy_users(self._token, self._folder / "http", self._users)
+                except (DirectoryAway, DirectoryRefuses, OSError) as error:  # what is known counts
+                    log.warning("the users' keys are not copied: %s", error)
+                looked = time.monotonic()
             self._write_processes()
             time.sleep(LOOK_SECONDS)
         if self._placing is not None:
@@ -150,6 +154,10 @@ class MachineKeeper:
             "http": (machine.gateway is not None, self._http),
         }
 
+    def _copies_users(self) -> bool:
+        machine = self._machine
+        return machine.gateway is not None and not machine.is_head and self._token.is_encrypted
+
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
 
@@ -209,7 +217,7 @@ class MachineKeeper:
     def _ray_start(self, name: str, *options: str) -> Child:
         always = ("--block", "--disable-usage-stats", f"--node-ip-address={self._machine.host}")
         folder = ("--temp-dir", str(ray_folder(self._folder)))
-        module, env = "pie_cluster.machines.ray_start", self._ray_environment()
+        module, env = "pie_cluster.machines.ray_start", ray_environment(self._folder, self._token)
         return self._child(name, env, module, "start", *always, *folder, *options, reports=False)
 
     def _gateway(self) -> Child:
@@ -235,10 +243,9 @@ class MachineKeeper:
             address = str(said["endpoint"]).rpartition("//")[2]
             gateway = gateway.model_copy(update={"http": address})  # where it was before
         update: dict[str, object] = {"endpoint": self._token.gateway, "gateway": gateway}
-        if self._users is not None:
+        if self._copies_users():
             update["data_folder"] = self._folder / "http"
-            users = self._users
-            self._wait(lambda: users.known)
+            self._wait(lambda: self._users != -1)
         config = ServerConfig.model_validate(self._token.server).model_copy(update=update)
         return self._module("http", "pie_gateway", config.model_dump_json())
 
@@ -246,11 +253,8 @@ class MachineKeeper:
         return self._child(name, None, module, "--with-parent", "--config", config)
 
     def _actors(self, name: str, *arguments: str) -> Child:
-        env = None if self._token.namespace else self._ray_environment()
+        env = None if self._token.namespace else ray_environment(self._folder, self._token)
         return self._child(name, env, ACTORS, str(self._folder), *arguments)
-
-    def _ray_environment(self) -> dict[str, str]:
-        return ray_environment(self._folder, self._token, os.environ)
 
     def _child(
         self,
@@ -265,37 +269,19 @@ class MachineKeeper:
         return Child(module, *arguments, log=logs / f"{name}.log", env=env, reports=reports)
 
 
-class CopiedUsers:
-    """Users' keys on a machine that serves HTTP, as the head has them: public ones, in a folder of
-    the same form, where an HTTP gateway looks them up.
+def copy_users(token: Token, folder: Path, version: int) -> int:
+    """Has a folder know users' keys as the head does, public ones, where an HTTP gateway looks them
+    up; it has this version. Returns that which it has then. Raises as the directory, or `OSError`.
     """
-
-    def __init__(self, token: Token, data_folder: Path) -> None:
-        """Copies nothing yet."""
-        self.known = False
-        self._directory = directory_of(token)
-        self._server = token.gateway_key
-        self._folder = data_folder
-        self._version = -1
-
-    def follow(self) -> None:
-        """Follows what is added and removed at the head, without end."""
-        while True:
-            try:
-                self._look()
-            except (DirectoryAway, DirectoryRefuses, OSError) as error:  # what is known counts
-                log.warning("the users' keys are not copied: %s", error)
-            time.sleep(ASK_SECONDS)
-
-    def _look(self) -> None:
-        told = self._directory.ask("document", version=self._version)
-        if told is None:
-            return
-        # Of the server's pair clients need the public half alone.
-        server = {"public": self._server, "secret": ""}
-        write_private(self._folder / "keys/server.json", json.dumps(server))
-        KeyStore(self._folder).become(told["users"])
-        self._version, self.known = msgspec.convert(told, Document).version, True
+    told = directory_of(token).ask("document", version=version)
+    if told is None:
+        return version
+    # Of the server's pair clients need the public half alone.
+    write_private(
+        folder / "keys/server.json", json.dumps({"public": token.gateway_key, "secret": ""})
+    )
+    KeyStore(folder).become(told["users"])
+    return msgspec.convert(told, Document).version
 
 
 def _on_lost(name: str, reason: str, pause: float) -> None:

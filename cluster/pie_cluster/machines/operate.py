@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -41,7 +40,7 @@ from pie_cluster.machines.settings import (
 )
 from pie_cluster.machines.token import check_gpus, check_versions, make_token, own_address
 from pie_cluster.wire.messages import NodeFacts
-from pie_py.config.gateway import GatewayConfig, parse_address
+from pie_py.config.gateway import GatewayConfig
 
 START_SECONDS = 300.0  # of `up` and `join`, at most
 STOP_SECONDS = 60.0
@@ -126,8 +125,12 @@ def join(
             directory.allot(0, token.cluster)  # whether it takes this token
         gateway = None
         if http is not None:
-            gateway = (token.http or GatewayConfig()).model_copy(update={"enabled": True})
-            gateway = _checked(gateway.model_copy(update={"http": _address(http)}))
+            head = {} if token.http is None else token.http.model_dump()
+            try:
+                served = GatewayConfig.model_validate({**head, "enabled": True, "http": http})
+            except ValueError as error:
+                raise WrongSettings(f"--http: {error}") from None
+            gateway = _checked(served)
         machine = Machine(is_head=False, host=host, nodes=nodes, gpus=gpus, gateway=gateway)
         _start(folder, token, machine, say)
         return node_names(folder) or []
@@ -264,9 +267,7 @@ def _gpus() -> int:
 
 
 def _checked(gateway: GatewayConfig | None) -> GatewayConfig | None:
-    """How HTTP is served; None if it is not. Raises `WrongSettings` if a file cannot be read, and
-    `ClusterProblem` if the address is in use.
-    """
+    """How HTTP is served; None if it is not. Raises `WrongSettings` if a file cannot be read."""
     if gateway is None or not gateway.enabled:
         return None
     files = {"tls_certificate": gateway.tls_certificate, "tls_key": gateway.tls_key}
@@ -276,25 +277,7 @@ def _checked(gateway: GatewayConfig | None) -> GatewayConfig | None:
             raise WrongSettings(f"gateway.{name}: {path} cannot be read")
     if len(given) == 1:
         raise WrongSettings("gateway.tls_certificate and gateway.tls_key go together")
-    if gateway.http is not None:
-        try:
-            host, port = parse_address(gateway.http)
-            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            socket.create_server((host, port), family=family).close()
-        except OSError as error:
-            why = (error.strerror or str(error)).partition(" (")[0]
-            raise ClusterProblem(
-                f"HTTP cannot be served at {gateway.http}: {why}; choose another http in [gateway]"
-            ) from None
     return gateway.model_copy(update=given)
-
-
-def _address(http: str) -> str:
-    try:
-        parse_address(http)
-    except ValueError as error:
-        raise WrongSettings(f"--http: {error}") from None
-    return http
 
 
 def _wait(folder: Path, token: Token, machine: Machine, say: Callable[[str], None]) -> None:
@@ -302,10 +285,17 @@ def _wait(folder: Path, token: Token, machine: Machine, say: Callable[[str], Non
     parts = ["gateway"] * machine.is_head + ["http"] * (machine.gateway is not None)
     parts += ["placing"] * (machine.nodes > 0)
     end, said = time.monotonic() + START_SECONDS, False
+    seen: dict[str, int] = {}  # the lives that started at first
     while time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
         check_keeper(folder)
-        if waiting := _starting(folder, parts):
+        # As they say themselves: what answers at their addresses may be another cluster's.
+        told = {name: processes_of(folder).get(name, {}) for name in parts}
+        for name, said in told.items():
+            if error := said.get("error"):
+                of = "" if name == "placing" else f"the {name} does not start: "
+                raise ClusterProblem(of + error)
+        if waiting := [name for name, said in told.items() if "ready" not in said]:
             continue
         names = node_names(folder) or ()
         if names and not said:
@@ -316,25 +306,14 @@ def _wait(folder: Path, token: Token, machine: Machine, say: Callable[[str], Non
         except DirectoryAway:  # of a machine with much to do
             continue
         for name in names:
-            if name in found and found[name].state == "starting" and found[name].reason:
-                raise ClusterProblem(f"node {name} does not start: {found[name].reason}")
+            node = found.get(name)
+            starts = node is not None and node.state == "starting"
+            if starts and node.incarnation > seen.setdefault(name, node.incarnation):
+                raise ClusterProblem(f"node {name} does not start: {node.reason}")
         if all(name in found and found[name].state == "ready" for name in names):
             return
     late = ", ".join(waiting) or "the nodes"
     raise ClusterProblem(f"{late} did not start in {START_SECONDS:g} s; see {folder / 'logs'}")
-
-
-def _starting(folder: Path, names: list[str]) -> list[str]:
-    """Those of a machine's processes that do not serve yet, as they say themselves: what answers at
-    their addresses may be another cluster's that was started meanwhile. Raises `ClusterProblem` if
-    one says why it cannot.
-    """
-    told = processes_of(folder)
-    for name in names:
-        if error := told.get(name, {}).get("error"):
-            of = "" if name == "placing" else f"the {name} does not start: "
-            raise ClusterProblem(of + error)
-    return [name for name in names if "ready" not in told.get(name, {})]
 
 
 @contextmanager
@@ -346,11 +325,10 @@ def _locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise ClusterProblem(f"{folder} cannot be used: {error.strerror}") from None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ClusterProblem(f"another `pie-py cluster` is at work in {folder}") from None
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+    except BlockingIOError:
+        raise ClusterProblem(f"another `pie-py cluster` is at work in {folder}") from None
     except OSError as error:
         raise ClusterProblem(f"{folder}: {error.strerror or error}") from None
     finally:

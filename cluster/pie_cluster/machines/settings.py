@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,8 +19,8 @@ from pydantic import (
     model_validator,
 )
 
+from pie_cluster.config import MEMBER
 from pie_cluster.directory.asking import Directory
-from pie_cluster.wire.requests import MEMBER
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.keys import ClientKey
 from pie_py.config.server import ServerConfig
@@ -163,34 +162,27 @@ def read_config(path: Path | None, ray_address: str = "") -> ClusterConfig:
         fields = {} if path is None else tomllib.loads(path.read_text(encoding="utf-8-sig"))
         fields |= {"ray_address": ray_address} if ray_address else {}
         config = ClusterConfig.model_validate(fields)
-        for name in ("endpoint", "extension"):
-            if name in config.server:
-                raise WrongSettings(f"{path}: server.{name} is set by the cluster: leave it out")
-        if "gateway" in config.server:
-            raise WrongSettings(f"{path}: HTTP is the cluster's: write [gateway], without server.")
-        server = _check_server(path, config.server)
-        if any(model.on_demand for model in server.models):
-            raise WrongSettings(f"{path}: on_demand: models of a cluster serve from the start")
+        for name in {"endpoint", "extension", "gateway"} & config.server.keys():
+            why = "is set by the cluster: leave it out, or write it without server."
+            raise WrongSettings(f"{path}: server.{name} {why}")
     except OSError as error:
         raise WrongSettings(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise WrongSettings(f"{path} is no TOML: {error}") from None
     except ValidationError as error:
-        raise WrongSettings(_first(path, error, ())) from None
+        raise WrongSettings(_first(path, error)) from None
+    try:
+        if any(model.on_demand for model in ServerConfig.model_validate(config.server).models):
+            raise WrongSettings(f"{path}: on_demand: models of a cluster serve from the start")
+    except ValidationError as error:
+        raise WrongSettings(_first(path, error, "server.")) from None
     return config
 
 
-def _check_server(path: Path | None, server: dict[str, Any]) -> ServerConfig:
-    try:
-        return ServerConfig.model_validate(server)
-    except ValidationError as error:
-        raise WrongSettings(_first(path, error, ("server",))) from None
-
-
-def _first(path: Path | None, error: ValidationError, within: tuple[str, ...]) -> str:
+def _first(path: Path | None, error: ValidationError, within: str = "") -> str:
     """What is wrong first, and where."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in (*within, *first["loc"]))
+    where = within + ".".join(map(str, first["loc"]))
     return f"{path}: {where}: {first['msg']}"
 
 
@@ -217,11 +209,11 @@ def without_ray() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
 
 
-def ray_environment(folder: Path, token: Token, base: Mapping[str, str]) -> dict[str, str]:
-    """An environment with that of Ray's processes, and of those that talk to them."""
+def ray_environment(folder: Path, token: Token) -> dict[str, str]:
+    """The environment of Ray's processes, and of those that talk to them."""
     host = token.ray.rpartition(":")[0]
     env = {
-        **base,
+        **os.environ,
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": token.ray_token,
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -23,7 +23,7 @@ from pie_cluster.machines.settings import (
     read_folder,
 )
 from pie_py import __version__
-from pie_py.config.endpoint import BadEndpoint, Endpoint, answers, parse_endpoint
+from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.keys import KeyProblem, KeyStore
 from pie_py.config.server import ServerConfig
 from pie_py.config.shipped_files import contract_version
@@ -56,18 +56,15 @@ def _stays(config: ClusterConfig) -> dict[str, Any]:
 
 
 def _new(config: ClusterConfig, folder: Path) -> Token:
-    gateway = _endpoint(config.endpoint)
     keys: dict[str, Any] = {}
     server = ServerConfig.model_validate(config.server)
     if "data_folder" not in config.server:
         server = server.model_copy(update={"data_folder": folder / "data"})
-    if _is_encrypted(gateway, config.host):
+    if _is_encrypted(config.endpoint, config.host):
         keys = _keys(server.data_folder)
     ports = free_ports(config.host, 2)
     return Token(
-        gateway=config.endpoint.removesuffix("*") + str(ports[0])
-        if config.endpoint.endswith(":*")
-        else config.endpoint,
+        gateway=config.endpoint.replace(":*", f":{ports[0]}"),
         **_ray(config, ports[1]),
         **keys,
         versions=versions(),
@@ -132,58 +129,35 @@ def own_address(token: Token, host: str | None) -> str:
                 probe.connect((gateway.host, 9))  # sends nothing
                 host = str(probe.getsockname()[0])
         except OSError as error:
-            raise ClusterProblem(
-                f"no way leads to {token.gateway}: {error.strerror or error}; is this machine in"
-                " its network?"
-            ) from None
-    if _address(host).is_loopback == token.is_encrypted:
+            raise ClusterProblem(f"no way leads to {token.gateway}: {error.strerror}") from None
+    free_ports(host, 1)  # says if it is none of this machine
+    if host.startswith("127.") == token.is_encrypted:
         raise ClusterProblem(
             f"the cluster at {token.gateway} does not reach this machine at {host}: give --host an"
-            " address of the same network"
-            if token.is_encrypted
-            else f"the cluster at {token.gateway} is on one machine; give its cluster.toml"
-            " addresses that other machines reach (host, endpoint), and start it again"
+            " address of the same network, or its cluster.toml addresses that other machines reach"
+            " (host, endpoint)"
         )
-    free_ports(host, 1)  # says if it is none of this machine
     return host
 
 
-def _is_encrypted(gateway: Endpoint, host: str) -> bool:
+def _is_encrypted(endpoint: str, host: str) -> bool:
     """Whether other machines reach the cluster. Raises `WrongSettings` if only a part of it is
-    reached.
+    reached, or an address is none.
     """
-    address = _address(host)
-    assert gateway.host is not None
-    for text in (host, gateway.host):
-        if text in ("0.0.0.0", "[::]"):
-            raise WrongSettings(
-                f"{text} tells nobody where to connect: give the address of this machine"
-            )
+    try:
+        gateway, address = parse_endpoint(endpoint), ipaddress.IPv4Address(host)
+    except ValueError as error:
+        raise WrongSettings(f"endpoint {endpoint} and IPv4 address host {host}: {error}") from None
+    if gateway.host is None:
+        raise WrongSettings(f"endpoint: {endpoint} is reached from this machine alone; give tcp://")
+    if "0.0.0.0" in (host, gateway.host) or gateway.host == "[::]":
+        raise WrongSettings(f"{endpoint}, {host}: 0.0.0.0 tells nobody where to connect")
     if address.is_loopback != gateway.is_loopback:
         raise WrongSettings(
-            f"endpoint {gateway.text} and host {host} must both be reached from other machines, or"
+            f"endpoint {endpoint} and host {host} must both be reached from other machines, or"
             " neither: clients of the one are sent to nodes of the other"
         )
     return not gateway.is_loopback
-
-
-def _address(host: str) -> ipaddress.IPv4Address:
-    try:
-        return ipaddress.IPv4Address(host)
-    except ValueError:
-        raise WrongSettings(
-            f"host {host!r} is no IPv4 address: give that of this machine"
-        ) from None
-
-
-def _endpoint(text: str) -> Endpoint:
-    try:
-        endpoint = parse_endpoint(text)
-    except BadEndpoint as error:
-        raise WrongSettings(f"endpoint: {error}") from None
-    if endpoint.host is None:
-        raise WrongSettings(f"endpoint: {text} is reached from this machine alone; give tcp://")
-    return endpoint
 
 
 def _keys(data_folder: Path) -> dict[str, Any]:

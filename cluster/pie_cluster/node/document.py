@@ -13,7 +13,6 @@ import trio
 from pie_cluster.config import MemberConfig
 from pie_cluster.node.links import GatewayLink, NodeLinks
 from pie_cluster.wire.messages import Document, Setting
-from pie_cluster.wire.requests import member_key
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.auth import NotKnownNow
 from pie_py.client.errors import ClientError, RpcError
@@ -51,7 +50,7 @@ class NodeDocument:
         self.version = self._told.version  # that this node has
         self._due = trio.Event()
         self._gateway = gateway
-        self._links = NodeLinks(partial(member_key, member))
+        self._links = NodeLinks(member.key)
         self._public_key = public_key
         self._clock = clock
         self._heard = clock()

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Any
 
 import trio
 
 from pie_cluster.config import MemberConfig
 from pie_cluster.wire.messages import NodeFacts
-from pie_cluster.wire.requests import PATIENCE_SECONDS, member_key
 from pie_control.errors import ApiError, Refusal
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import ClientKey
 
+PATIENCE_SECONDS = 8.0  # a gateway that was killed is back sooner
 AGAIN_SECONDS = 0.1  # before the gateway is asked again
 
 
@@ -107,7 +106,7 @@ class GatewayLink:
     def __init__(self, member: MemberConfig) -> None:
         """Takes the node's configuration. Nothing is asked before `run`."""
         self._member = member
-        self._links = NodeLinks(partial(member_key, member))
+        self._links = NodeLinks(member.key)
         self.run = self._links.run
 
     async def ask(self, method: str, seconds: float = PATIENCE_SECONDS, /, **params: Any) -> Any:
