@@ -9,7 +9,8 @@ from operator import eq
 from typing import NamedTuple, TypeAlias
 
 from benchmarks.simulated_cluster.traces import BLOCK, Launch
-from pie_cluster.wire.messages import MOST_HINTS, Join, Load, Report
+from pie_cluster.directory.node import Life, Node
+from pie_cluster.wire.messages import MOST_HINTS, About, Load, Report
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,11 @@ class SimulatedNode:
         self._hold(0, now)
         return self._integral
 
-    def join(self) -> Join:
-        """Its first message to the directory."""
+    def join(self) -> Node:
+        """As the directory's table has it at first."""
         most = self.machine
         sizes = most.most_instances, most.pool_tokens, most.prefill_rate
-        return Join(self.name, 1, "simulated", "", "", *sizes)
+        return Node(Life(self.name, 1), About("simulated", "", "", *sizes), Load(), 0.0)
 
     def report(self, now: float) -> Report:
         """The changes since the report before."""

@@ -76,7 +76,7 @@ def up(config_file: Path | None, address: str) -> None:
         config = read_config(config_file, address)
         token = operate.up(config, say)
     say(f"the token for machines that join: {config.folder.absolute() / 'token.json'}")
-    _say_http(config.folder)
+    _say_http(config.folder.absolute())
     click.echo(token.gateway)
     if token.is_encrypted:
         say(f"users need keys: pie-py keys add USER --data-folder {token.server['data_folder']}")
@@ -112,7 +112,7 @@ def join(
     from pie_cluster.machines import operate
 
     with _problems_shown(), _terminated_in_order():
-        folder = folder or _default()
+        folder = _folder(folder)
         names = operate.join(address, token, folder, nodes, host, say, http)
     say(f"joined: {', '.join(names) or 'without nodes'}")
     _say_http(folder)
@@ -185,7 +185,7 @@ def down(folder: Path | None) -> None:
     from pie_cluster.machines import operate
 
     with _problems_shown():
-        folder = (folder or _default()).absolute()
+        folder = _folder(folder)
         ended = operate.down(folder)
     say(f"ended {', '.join(ended)}" if ended else f"nothing of a cluster runs in {folder}")
 
@@ -193,20 +193,20 @@ def down(folder: Path | None) -> None:
 def _say_http(folder: Path) -> None:
     from pie_cluster.machines.operate import http_url
 
-    if (url := http_url(folder.absolute())) is not None:
+    if (url := http_url(folder)) is not None:
         say(f"HTTP at {url}")
 
 
-def _default() -> Path:
+def _folder(given: Path | None) -> Path:
     from pie_cluster.machines.settings import ClusterConfig
 
-    return ClusterConfig().folder
+    return (given or ClusterConfig().folder).absolute()
 
 
 def _token(folder: Path | None) -> tuple[Token, Path]:
     from pie_cluster.machines.settings import ClusterProblem, Token
 
-    folder = (folder or _default()).absolute()
+    folder = _folder(folder)
     if not (folder / "token.json").exists():
         raise ClusterProblem(f"no cluster is in {folder}; `pie-py cluster up` starts one")
     return Token.read(folder / "token.json"), folder

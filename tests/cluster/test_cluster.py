@@ -540,7 +540,7 @@ def test_strangers_are_refused_and_do_no_harm(client: Client, cluster: Cluster) 
     assert cluster.token is not None
     directory = directory_of(cluster.token)
     for method, fields in (
-        ("join", {"node": "n1@n2"}),
+        ("report", {"node": "n1@n2"}),
         ("begin", {"node": "n1\n"}),
         ("report", {}),
     ):

@@ -19,7 +19,6 @@ from pie_cluster.directory.policies import cached
 from pie_cluster.wire.messages import (
     NO_WORKER,
     Fenced,
-    Join,
     JoinAgain,
     Load,
     Renewed,
@@ -36,7 +35,7 @@ CHAT = PlacementRequest("ann", "chat")
 def directory(*nodes: str) -> Directory:
     made = Directory(cached, Random(1), 0.0)
     for node in nodes:
-        assert isinstance(made.join(join(node), 0.0), Renewed)
+        assert isinstance(made.report(join(node), 0.0), Renewed)
     return made
 
 
@@ -84,7 +83,7 @@ def test_a_node_that_began_and_never_joined_is_lost() -> None:
     some.begin(Life("n2", 1), "its control process was killed by SIGKILL", 0.0)
     assert set(states(some, 600.0)) == {"n1.1", "n2.1"}
     assert states(some, START_SECONDS + 1)["n2.1"] == "lost"
-    assert isinstance(some.join(join("n2"), START_SECONDS + 2), Renewed)  # it was slow
+    assert isinstance(some.report(join("n2"), START_SECONDS + 2), Renewed)  # it was slow
 
 
 def test_what_is_full_takes_no_launches() -> None:
@@ -208,10 +207,10 @@ def test_a_directory_that_stood_still_does_not_blame_the_nodes() -> None:
         (join("n2", 3), "n2.3 is over"),
     ],
 )
-def test_joins_that_are_refused(message: Join, told: str) -> None:
+def test_joins_that_are_refused(message: Report, told: str) -> None:
     some = directory("n1")
-    some.join(join("n2", 4), 0.0)
-    answer = some.join(message, 0.0)
+    some.report(join("n2", 4), 0.0)
+    answer = some.report(message, 0.0)
     assert isinstance(answer, Fenced)
     assert told in answer.reason
     assert states(some, 0.0) == {"n1.1": "ready", "n2.4": "ready"}
@@ -219,7 +218,7 @@ def test_joins_that_are_refused(message: Join, told: str) -> None:
 
 def test_reports_of_other_lives_change_nothing() -> None:
     some = directory()
-    some.join(join("n1", 2), 0.0)
+    some.report(join("n1", 2), 0.0)
     assert isinstance(some.report(report("n1", 1, 10), 0.0), Fenced)
     assert isinstance(some.report(report("n1", 3, 10), 0.0), JoinAgain)
     assert isinstance(some.report(report("n9", 1, 10), 0.0), JoinAgain)
@@ -265,23 +264,23 @@ def test_a_node_that_is_to_serve_again_has_another_life() -> None:
     assert told == Renewed(4500, again=True)
     assert some.due(5.0) == [Over(Life("n1", 1), is_drained=False)]
     some.check_wanted("n1")
-    knows = restarted.join(join("n1", drain_ms=4500, again=True), 0.5)
+    knows = restarted.report(join("n1", drain_ms=4500, again=True), 0.5)
     assert knows == Renewed(4500, again=True)
 
 
 def test_a_directory_that_begins_again_learns_of_drains() -> None:
     some = directory("n2")
-    assert some.join(join("n1", 1, drain_ms=5000), 0.0) == Renewed(5000)
+    assert some.report(join("n1", 1, drain_ms=5000), 0.0) == Renewed(5000)
     assert states(some, 0.0)["n1.1"] == State.DRAINING.value
     some.drain("n1", 50, 0.0)
-    some.join(join("n1", 1), 0.5)  # it has not heard of the longer one
+    some.report(join("n1", 1), 0.5)  # it has not heard of the longer one
     assert states(some, 0.5)["n1.1"] == State.DRAINING.value
 
 
 def test_a_policy_that_names_a_full_or_silent_node_is_not_followed() -> None:
     some = Directory(lambda launch, table, random: table.find("n1"), Random(1), 0.0)
-    some.join(join("n1", most_instances=1), 0.0)
-    some.join(join("n2"), 0.0)
+    some.report(join("n1", most_instances=1), 0.0)
+    some.report(join("n2"), 0.0)
     assert [some.place(CHAT, 0.0).life.node for _ in range(3)] == ["n1", "n2", "n2"]
     some.report(report("n1"), 0.0)
     some.drain("n1", 60, 0.0)

@@ -85,7 +85,7 @@ class DirectoryMachine(RuleBasedStateMachine):
     def joins(self, name: str, ahead: int, instances: int) -> None:
         incarnation = max(1, self.last[name] + ahead)
         message = join(name, incarnation, most_instances=MOST)
-        answer = self.directory.join(message, self.now)
+        answer = self.directory.report(message, self.now)
         known = self.nodes.get(name)
         last = self.last[name]
         if incarnation < last or (known is None and incarnation == last):

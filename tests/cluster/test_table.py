@@ -9,14 +9,14 @@ from typing import ClassVar
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from cluster.messages import join
+from cluster.messages import about, join
 from hypothesis import given
 
 from pie_cluster.directory.directory import Directory, PlacementRequest
-from pie_cluster.directory.node import Node
+from pie_cluster.directory.node import Life, Node
 from pie_cluster.directory.policies import Launch, cached
 from pie_cluster.directory.table import BUCKETS, MOST_HOLDERS, RandomSet, Table, bucket_of
-from pie_cluster.wire.messages import MOST_HINTS, Join, Load
+from pie_cluster.wire.messages import MOST_HINTS, Load, Report
 from pie_control.errors import ApiError
 from pie_control.rpc.params import read
 
@@ -44,7 +44,7 @@ def test_buckets_are_in_the_order_of_loads(one: float, other: float) -> None:
 
 def some_nodes(count: int) -> tuple[Table, list[Node]]:
     table = Table()
-    nodes = [Node(join(f"n{i}"), 0.0) for i in range(count)]
+    nodes = [Node(Life(f"n{i}", 1), about(f"n{i}"), Load(), 0.0) for i in range(count)]
     for node in nodes:
         table.add(node, 0.0)
     return table, nodes
@@ -85,7 +85,7 @@ class Watched(Node):
 def test_a_decision_looks_at_a_few_nodes() -> None:
     table, random = Table(), Random(0)
     for i in range(1000):
-        node = Watched(join(f"n{i}"), 0.0)
+        node = Watched(Life(f"n{i}", 1), about(f"n{i}"), Load(), 0.0)
         table.add(node, 0.0)
         table.hint(node, [(7, 512)])
     Watched.looks.clear()
@@ -98,7 +98,7 @@ def test_two_gateways_with_one_table_and_one_seed_agree_and_heed_the_load() -> N
     def placed() -> list[int]:
         directory = Directory(cached, Random(5), 0.0)
         for i in range(50):
-            directory.join(join(f"n{i}", load=Load(0, i * 10_000)), 0.0)
+            directory.report(join(f"n{i}", load=Load(0, i * 10_000)), 0.0)
         lives = [directory.place(PlacementRequest(f"u{i % 9}", "p"), 0.0).life for i in range(99)]
         return [int(life.node[1:]) for life in lives]
 
@@ -112,16 +112,16 @@ def test_two_gateways_with_one_table_and_one_seed_agree_and_heed_the_load() -> N
         {"node": "n1@n2"},
         {"node": "n1\n"},
         {"incarnation": 0},
-        {"prefill_rate": 0},
-        {"pool_tokens": -1},
+        {"about": about("n1", prefill_rate=0)},
+        {"about": about("n1", pool_tokens=-1)},
+        {"about": about("n1", endpoint="x" * 300)},
         {"load": Load(-1)},
         {"load": Load(1 << 60)},
         {"cached": [(1, 1)] * (MOST_HINTS + 1)},
-        {"endpoint": "x" * 300},
         {"drain_ms": float("nan")},
     ],
 )
 def test_joins_with_wrong_fields_are_refused(wrong: dict[str, object]) -> None:
     fields = {**msgspec.structs.asdict(join()), **wrong}
-    with pytest.raises(ApiError, match="the request cannot be read: join"):
-        read("join", msgspec.Raw(msgspec.msgpack.encode(fields)), Join)
+    with pytest.raises(ApiError, match="the request cannot be read: report"):
+        read("report", msgspec.Raw(msgspec.msgpack.encode(fields)), Report)

@@ -62,7 +62,7 @@ class Node:
 
     def version(self) -> int:
         """What a renewal of a lease tells now."""
-        found: int = self.directory.ask("join", **msgspec.structs.asdict(join()))["document"]
+        found: int = self.directory.ask("report", **msgspec.structs.asdict(join()))["document"]
         return found
 
     def end(self) -> None:
@@ -107,7 +107,7 @@ async def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(no
     ("method", "asked"),
     [
         ("begin", {"node": "n1"}),
-        ("join", msgspec.structs.asdict(join())),
+        ("report", msgspec.structs.asdict(join())),
         ("allot", {"count": 1, "cluster": ""}),
         ("document", {"version": 0}),
     ],

@@ -16,8 +16,8 @@ from pie_cluster.directory.node import Life, Node, State, life_of
 from pie_cluster.directory.policies import Launch, Policy
 from pie_cluster.directory.table import MOST_NODES, Table
 from pie_cluster.wire.messages import (
+    About,
     Fenced,
-    Join,
     JoinAgain,
     NodeFacts,
     Renewed,
@@ -106,7 +106,6 @@ class Directory:
         self._table = Table()
         self._looked = self._awake = now
         self._next = now  # before then no lease runs out
-        self._draining: dict[Node, float] = {}  # until when
         self._absent: dict[str, _Absent] = {}
         self._over: list[Over] = []
 
@@ -138,50 +137,45 @@ class Directory:
             self._end(known)
         self._leave_out(_Absent(life, State.STARTING.value, now, reason, has_joined=False))
 
-    def join(self, message: Join, now: float) -> ToNode:
-        """A life begins, or tells all again."""
-        self._look(now)
-        known = self._table.find(message.node)
-        reason = self._unfit(message, known)
-        if reason is not None:
-            return Fenced(reason)
-        node = Node(message, now)
-        until = None if message.drain_ms is None else now + message.drain_ms / 1000
-        if known is not None:
-            self._draining.pop(known, None)
-            if known.life == node.life and known.drain_until is not None:
-                until, node.again = known.drain_until, known.again
-        if until is not None:
-            self._drain(node, until)
-        self._absent.pop(message.node, None)
-        self._table.add(node, now)
-        self._table.learn(node, message.cached)
-        return self._renewed(node, now)
-
     def report(self, message: Report, now: float) -> ToNode:
-        """A life tells what has changed; its lease is renewed."""
+        """A life tells what has changed, or all; its lease is renewed."""
         self._look(now)
         node = self._table.find(message.node)
         life = Life(message.node, message.incarnation)
-        if node is None or node.life.incarnation < life.incarnation:
+        if message.about is not None:
+            reason = self._unfit(life, message.about, node)
+            if reason is not None:
+                return Fenced(reason)
+            node = self._joined(life, message, node, now)
+        elif node is None or node.life.incarnation < life.incarnation:
             if node is None and life.incarnation <= self.last(life.node):
                 return Fenced(f"{life} has been replaced or removed")
             return JoinAgain()
-        if node.life != life:
+        elif node.life != life:
             return Fenced(f"{life} is not the life of {life.node} that has joined")
         node.document = message.document
         node.heard, node.silent = now, False
         if message.drain_ms is not None and node.drain_until is None:
-            self._drain(node, now + message.drain_ms / 1000)
+            node.drain_until, node.again = now + message.drain_ms / 1000, message.again
         self._table.learn(node, message.cached)
         self._table.take(node, message.load, now)
-        if message.drain_ms is not None and not message.load.instances:
+        if message.drain_ms is not None and message.about is None and not message.load.instances:
             self._end(node, _after(node))
         return self._renewed(node, now)
 
+    def _joined(self, life: Life, message: Report, known: Node | None, now: float) -> Node:
+        assert message.about is not None
+        node = Node(life, message.about, message.load, now)
+        if known is not None and known.life == life:
+            node.drain_until, node.again = known.drain_until, known.again
+        self._absent.pop(life.node, None)
+        self._table.add(node, now)
+        return node
+
     def _renewed(self, node: Node, now: float) -> Renewed:
-        until = _milliseconds(node, now)
-        return Renewed(until, self.document, node.again)
+        until = node.drain_until
+        left = None if until is None else max(0, int((until - now) * 1000))
+        return Renewed(left, self.document, node.again)
 
     def have_old_documents(self) -> bool:
         """True if a node that answers has not reported the present version."""
@@ -205,15 +199,15 @@ class Directory:
                 f"{name} is the last node that takes launches; add another one first,"
                 " or end the cluster with `pie-py cluster down`",
             )
-        self._drain(node, now + seconds)
-        node.again = again
+        node.drain_until, node.again = now + seconds, again
         self._table.refresh(node, now)
 
     def due(self, now: float) -> list[Over]:
         """Lives that have ended since the last time; to be asked at least once per second."""
         self._look(now)
-        for node in [node for node, until in self._draining.items() if until <= now]:
-            self._end(node, _after(node))
+        for node in list(self._table):
+            if node.drain_until is not None and node.drain_until <= now:
+                self._end(node, _after(node))
         over, self._over = self._over, []
         return over
 
@@ -325,12 +319,11 @@ class Directory:
 
     # Lives
 
-    def _unfit(self, message: Join, known: Node | None) -> str | None:
+    def _unfit(self, life: Life, about: About, known: Node | None) -> str | None:
         """Why a node must not join; None if it may."""
-        life = Life(message.node, message.incarnation)
-        if message.version != __version__:
+        if about.version != __version__:
             return (
-                f"{life} is of pie_py {message.version}, this cluster of {__version__}; install the"
+                f"{life} is of pie_py {about.version}, this cluster of {__version__}; install the"
                 " same version"
             )
         last, absent = self.last(life.node), self._absent.get(life.node)
@@ -362,11 +355,7 @@ class Directory:
             else:
                 self._next = min(self._next, end)
 
-    def _drain(self, node: Node, until: float) -> None:
-        node.drain_until = self._draining[node] = until
-
     def _end(self, node: Node, over: Over | None = None) -> None:
-        self._draining.pop(node, None)
         self._table.remove(node)
         absent = _Absent(node.life, "", node.heard)
         if over is not None:
@@ -397,10 +386,3 @@ def _after(node: Node) -> Over:
 
 def _location(node: Node) -> Location:
     return Location(node.life, node.what.endpoint, node.what.public_key)
-
-
-def _milliseconds(node: Node, now: float) -> int | None:
-    """What is left of a drain."""
-    if node.drain_until is None:
-        return None
-    return max(0, int((node.drain_until - now) * 1000))

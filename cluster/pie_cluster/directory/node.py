@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pie_cluster.config import NODE_NAME
-from pie_cluster.wire.messages import NO_WORKER, Join, Load
+from pie_cluster.wire.messages import NO_WORKER, About, Load
 from pie_control.errors import Refusal
 from pie_py.wire.modules import NAME
 
@@ -74,26 +74,8 @@ class Node:
         bucket: where the table has it; None if it takes no launches.
     """
 
-    __slots__ = (
-        "_free_at",
-        "_pool_seconds",
-        "again",
-        "bucket",
-        "cached",
-        "document",
-        "drain_until",
-        "has_worker",
-        "heard",
-        "instances",
-        "life",
-        "silent",
-        "token_seconds",
-        "used_tokens",
-        "what",
-    )
-
-    def __init__(self, what: Join, now: float) -> None:
-        self.life = Life(what.node, what.incarnation)
+    def __init__(self, life: Life, what: About, load: Load, now: float) -> None:
+        self.life = life
         self.what = what
         self.token_seconds = 1 / what.prefill_rate
         self.cached: dict[int, int] = {}
@@ -101,9 +83,9 @@ class Node:
         self.heard = now
         self.silent = False
         self.drain_until: float | None = None
-        self.again = what.again
+        self.again = False
         self.bucket: int | None = None
-        self.take(what.load, now)
+        self.take(load, now)
 
     def take(self, load: Load, now: float) -> None:
         """A report's load, in which all that was placed before counts."""

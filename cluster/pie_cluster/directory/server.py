@@ -18,7 +18,7 @@ from pie_cluster.directory.directory import Directory, Location, PlacementReques
 from pie_cluster.directory.lives import Lives
 from pie_cluster.directory.node import Life
 from pie_cluster.directory.policies import cached
-from pie_cluster.wire.messages import Fenced, Join, Name, NodeFacts, Report, Text, ToNode
+from pie_cluster.wire.messages import Fenced, Name, NodeFacts, Report, Text, ToNode
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.params import Method
 from pie_control.rpc.session import Session
@@ -63,7 +63,6 @@ class DirectoryServer:
         self.on_over: Callable[[str], None] = lambda life: None  # told which life has ended
         self.methods: dict[str, Method] = {
             "begin": (BeginParams, self._begin),
-            "join": (Join, self._join),
             "report": (Report, self._report),
             "allot": (AllotParams, self._allot),
             "forget": (ForgetParams, self._forget),
@@ -104,14 +103,10 @@ class DirectoryServer:
 
     # Members' questions
 
-    def _join(self, session: Session, asked: Join) -> ToNode:
+    def _report(self, session: Session, asked: Report) -> ToNode:
         check_member(session)
         if self._lives.is_over(asked.node, asked.incarnation):
             return Fenced(f"life {asked.incarnation} of {asked.node} was replaced")
-        return self.state.join(asked, self._clock())
-
-    def _report(self, session: Session, asked: Report) -> ToNode:
-        check_member(session)
         return self.state.report(asked, self._clock())
 
     def _begin(self, session: Session, asked: BeginParams) -> int:

@@ -166,12 +166,9 @@ class GatewayMethods:
         }
 
     async def _models(self, session: Session, asked: methods.Models) -> Any:
-        for models in (await self._ask_all("models")).values():
-            if session.user != LOCAL_USER:
-                for model in models:
-                    model.pop("folder", None)
-            return models
-        return []
+        models: list[dict[str, Any]] = next(iter((await self._ask_all("models")).values()), [])
+        hidden = () if session.user == LOCAL_USER else ("folder",)
+        return [{k: v for k, v in model.items() if k not in hidden} for model in models]
 
     async def _instances(self, session: Session, asked: methods.Instances) -> Any:
         scope = session.scope
@@ -244,9 +241,7 @@ class GatewayMethods:
 
     async def _mcp_servers(self, session: Session, asked: methods.McpServers) -> Any:
         user = session.acts_for(asked.user, self._config.admins)
-        for servers in (await self._ask_all("mcp-servers", user=user)).values():
-            return servers
-        return []
+        return next(iter((await self._ask_all("mcp-servers", user=user)).values()), [])
 
     async def _register_mcp(self, session: Session, asked: methods.RegisterMcp) -> None:
         user = session.acts_for(asked.user, self._config.admins)
@@ -270,9 +265,8 @@ class GatewayMethods:
             if one["program_hash"] in hashes and one["user"] == session.user
         }
         check_unused(asked, list(running))
-        by_name = {node.node: node for node in nodes}
-        for instance, name in running.items():
-            if (node := by_name.get(name)) is not None:
+        for node in nodes:
+            for instance in [one for one, name in running.items() if name == node.node]:
                 await self._links.ask(node.endpoint, node.public_key, "kill", instance=instance)
         return self._kept.remove(programs)
 

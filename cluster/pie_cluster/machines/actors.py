@@ -13,8 +13,7 @@ import select
 import shlex
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -163,24 +162,24 @@ def _here(folder: Path, token: Token, machine: Machine) -> str | None:
     return next((name for name, each in alive().items() if own in each["Resources"]), None)
 
 
-def _run(folder: Path, token: Token, machine: Machine, *, forgets: bool) -> int:
+def _run(folder: Path, token: Token, machine: Machine, *, forgets: bool) -> bool:
+    """Whether it is done; the machine's keeper tries again."""
     end = time.monotonic() + ROOM_SECONDS
     while time.monotonic() < end:
         here = _here(folder, token, machine)
-        with _away_is_logged():
-            if here is not None and forgets:
-                _forget(folder, token, here)
-                return 0
-            if here is not None and _placed(folder, token, machine, here):
-                report_ready(machine.host)
-                if token.namespace:
-                    _stay(folder, token, machine, here)
-                return 0
+        if here is not None and forgets:
+            _forget(folder, token, here)
+            return True
+        if here is not None and _placed(folder, token, machine, here):
+            report_ready(machine.host)
+            if token.namespace:
+                _stay(folder, token, machine, here)
+            return True
         time.sleep(LOOK_SECONDS)
     if token.namespace:
         report_error(NO_ROOM)
     log.warning("nodes of this machine have no place yet")
-    return 1  # the machine's keeper tries again
+    return False
 
 
 def _stay(folder: Path, token: Token, machine: Machine, here: str) -> None:
@@ -189,16 +188,7 @@ def _stay(folder: Path, token: Token, machine: Machine, here: str) -> None:
         if select.select([sys.stdin], [], [], 1.0)[0]:
             _forget(folder, token, here)
             return
-        with _away_is_logged():
-            _placed(folder, token, machine, here)
-
-
-@contextmanager
-def _away_is_logged() -> Iterator[None]:
-    try:
-        yield
-    except DirectoryAway as error:
-        log.warning("%s", error)
+        _placed(folder, token, machine, here)
 
 
 def main() -> int:
@@ -208,10 +198,12 @@ def main() -> int:
     exit_with_parent(LEAVE_SECONDS + 1.0 if token.namespace else 0.0)
     try:
         connect(token, machine, folder)
-        return _run(folder, token, machine, forgets=sys.argv[2:] == ["forget"])
+        return 0 if _run(folder, token, machine, forgets=sys.argv[2:] == ["forget"]) else 1
+    except DirectoryAway as error:
+        log.warning("%s", error)
     except (ConnectionError, ValueError, RuntimeError, DirectoryRefuses) as error:
         report_error(str(error))
-        return 1
+    return 1
 
 
 if __name__ == "__main__":

@@ -70,7 +70,8 @@ class NodeActor:
             log.warning("%s.%s has ended: %s", self._node, incarnation, reason)
             time.sleep(backoff.pause())
         # It is drained: the actor goes, and must not be started again, by Ray or by its machine.
-        while not self._dropped():
+        names = [name for name in node_names(self._folder) or () if name != self._node]
+        while not _written(self._folder, names):
             time.sleep(1.0)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
@@ -92,15 +93,6 @@ class NodeActor:
                         return None
                     log.error("no number for a life of %s: %s", self._node, error)
             time.sleep(1.0)
-
-    def _dropped(self) -> bool:
-        try:
-            names = node_names(self._folder) or []
-            write_names(self._folder, [name for name in names if name != self._node])
-        except OSError as error:  # a full disk
-            log.error("%s is drained, which cannot be noted: %s", self._node, error)
-            return False
-        return True
 
     def _live(self, incarnation: int) -> str:
         """One life. Returns why it has ended; whether another life follows the directory
@@ -158,6 +150,15 @@ class NodeActor:
         if not machine.is_head:
             changes["data_folder"] = self._folder / "data"
         return ServerConfig.model_validate(token.server).model_copy(update=changes)
+
+
+def _written(folder: Path, names: list[str]) -> bool:
+    try:
+        write_names(folder, names)
+    except OSError as error:  # a full disk
+        log.error("a drained node cannot be noted: %s", error)
+        return False
+    return True
 
 
 def _how_ended(child: Child) -> str:

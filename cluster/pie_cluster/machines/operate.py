@@ -38,9 +38,9 @@ from pie_cluster.machines.settings import (
     read_folder,
     write_folder,
 )
-from pie_cluster.machines.token import check_gpus, check_versions, make_token, own_address
+from pie_cluster.machines.token import check_gpus, check_versions, find_ray, make_token, own_address
 from pie_cluster.wire.messages import NodeFacts
-from pie_py.config.gateway import GatewayConfig
+from pie_py.config.gateway import GatewayConfig, parse_address
 
 START_SECONDS = 300.0  # of `up` and `join`, at most
 STOP_SECONDS = 60.0
@@ -110,8 +110,6 @@ def join(
     check_versions(token)
     host = own_address(token, host)
     if token.namespace:
-        from pie_cluster.machines.foreign import find_ray  # imports Ray
-
         find_ray(token.ray)
     gpus = _gpus()
     nodes = max(1, gpus // token.ranks) if nodes is None else nodes
@@ -125,12 +123,12 @@ def join(
             directory.allot(0, token.cluster)  # whether it takes this token
         gateway = None
         if http is not None:
-            head = {} if token.http is None else token.http.model_dump()
             try:
-                served = GatewayConfig.model_validate({**head, "enabled": True, "http": http})
+                parse_address(http)
             except ValueError as error:
                 raise WrongSettings(f"--http: {error}") from None
-            gateway = _checked(served)
+            served = token.http or GatewayConfig()
+            gateway = _checked(served.model_copy(update={"enabled": True, "http": http}))
         machine = Machine(is_head=False, host=host, nodes=nodes, gpus=gpus, gateway=gateway)
         _start(folder, token, machine, say)
         return node_names(folder) or []

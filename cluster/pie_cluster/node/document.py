@@ -45,6 +45,7 @@ class NodeDocument:
         """Has nothing of it yet. Raises `KeyProblem` if the members' keys cannot be read."""
         pair = member.pair()
         self._member = "" if pair is None else pair.public
+        self.changes = 0  # another number whenever keys may have been removed
         self._told = Document()  # by the gateway
         self._has: list[Setting] = []
         self.version = self._told.version  # that this node has
@@ -58,15 +59,10 @@ class NodeDocument:
     def renewed(self, version: int) -> None:
         """The directory has renewed the lease, and tells which version there is."""
         self._heard = self._clock()
-        if version != self.version:
+        if not version == self.version == self._told.version:
             self._due.set()
 
     # Users
-
-    @property
-    def changes(self) -> int:
-        """Another number whenever keys may have been removed."""
-        return self._told.version
 
     async def find(self, key: str) -> str | None:
         """The user of a key; None if no user has it. Raises `NotKnownNow` if the gateway does not
@@ -104,6 +100,7 @@ class NodeDocument:
         told = await self._gateway.ask("document", *seconds, version=self._told.version)
         if told is not None:
             self._told = msgspec.convert(told, Document)
+            self.changes += 1  # a version may come again
 
     async def _follow(self, told: Document, ask: Any) -> bool:
         """Takes back what is gone, and does what is new; False if some of it has to be tried again.

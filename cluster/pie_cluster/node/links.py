@@ -25,8 +25,7 @@ class NodeLinks:
     def __init__(self, key: Callable[[str], ClientKey | None]) -> None:
         """Has none yet. `key` gives that for a node of a public key."""
         self._key = key
-        self._links: dict[str, Connection] = {}  # by endpoint
-        self._scopes: dict[str, trio.CancelScope] = {}
+        self._links: dict[str, tuple[Connection, trio.CancelScope]] = {}  # by endpoint
         self._nursery: trio.Nursery | None = None
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -38,13 +37,23 @@ class NodeLinks:
     def keep_only(self, endpoints: set[str]) -> None:
         """Drops connections to nodes that are gone."""
         for endpoint in self._links.keys() - endpoints:
-            self._drop(endpoint)
+            self._links.pop(endpoint)[1].cancel()
 
     async def ask(self, endpoint: str, public_key: str, method: str, /, **params: Any) -> Any:
         """One request to a node. Cancelled, it may be done or not. Raises `ClientError` if it
         refuses, or does not answer.
         """
-        connection = await self.reach(endpoint, public_key)
+        assert self._nursery is not None, "the links run"
+        link = self._links.get(endpoint)
+        if link is not None and link[0].session.error is not None:
+            self._links.pop(endpoint)[1].cancel()
+            link = None
+        if link is None:
+            made = Connection(parse_endpoint(endpoint), self._key(public_key), PATIENCE_SECONDS)
+            link = self._links[endpoint] = made, trio.CancelScope()
+            with trio.CancelScope(shield=True):  # it is there for others, too
+                await self._nursery.start(_keep, *link)
+        connection, _ = link
         problem = await connection.ready()
         if problem is not None:
             raise problem
@@ -70,34 +79,12 @@ class NodeLinks:
                 nursery.start_soon(ask, node)
         return answers
 
-    async def reach(self, endpoint: str, public_key: str) -> Connection:
-        """The connection to a node, which may not have answered yet."""
-        assert self._nursery is not None, "the links run"
-        connection = self._links.get(endpoint)
-        if connection is not None and connection.session.error is not None:
-            self._drop(endpoint)
-            connection = None
-        if connection is None:
-            connection = Connection(
-                parse_endpoint(endpoint), self._key(public_key), PATIENCE_SECONDS
-            )
-            self._links[endpoint] = connection
-            with trio.CancelScope(shield=True):  # it is there for others, too
-                await self._nursery.start(self._keep, endpoint, connection)
-        return connection
 
-    async def _keep(
-        self, endpoint: str, connection: Connection, task_status: trio.TaskStatus[None]
-    ) -> None:
-        with trio.CancelScope() as scope:
-            self._scopes[endpoint] = scope
-            await connection.run(task_status=task_status)
-
-    def _drop(self, endpoint: str) -> None:
-        del self._links[endpoint]
-        scope = self._scopes.pop(endpoint, None)
-        if scope is not None:
-            scope.cancel()
+async def _keep(
+    connection: Connection, scope: trio.CancelScope, task_status: trio.TaskStatus[None]
+) -> None:
+    with scope:
+        await connection.run(task_status=task_status)
 
 
 class GatewayLink:

@@ -16,7 +16,7 @@ from pie_cluster.config import MemberConfig
 from pie_cluster.node.document import NodeDocument
 from pie_cluster.node.facts import NodeFacts
 from pie_cluster.node.links import GatewayLink
-from pie_cluster.wire.messages import Fenced, Join, JoinAgain, Renewed, Report, ToNode
+from pie_cluster.wire.messages import About, Fenced, JoinAgain, Renewed, Report, ToNode
 from pie_control.errors import ApiError, Refusal
 from pie_control.instances.registry import Registry
 from pie_py import __version__
@@ -72,35 +72,29 @@ class Membership:
     async def _report(self, endpoint: str) -> None:
         while True:
             message = self._message(endpoint)
-            method = "join" if isinstance(message, Join) else "report"
             try:
-                told = await self._gateway.ask(method, **msgspec.structs.asdict(message))
+                told = await self._gateway.ask("report", **msgspec.structs.asdict(message))
                 self._take(msgspec.convert(told, ToNode))
             except (ApiError, Refusal) as error:
                 log.warning("the directory does not answer", reason=str(error))
                 self._has_joined = False  # what this report had may be missing there
             await trio.sleep(SAY_SECONDS)
 
-    def _message(self, endpoint: str) -> Join | Report:
-        config, drain = self._config, self._drain_ms()
+    def _message(self, endpoint: str) -> Report:
+        config, facts, about = self._config, self._facts, None
         if not self._has_joined:
-            self._facts.begin()
-        life, version = (config.node, config.incarnation), self._document.version
-        load, cached = self._facts.load(), self._facts.cached()
-        if self._has_joined:
-            return Report(*life, load, cached, drain, version)
-        return Join(
-            *life,
-            __version__,
-            endpoint,
-            self._public_key,
-            self._registry.most,
-            self._facts.pool_tokens,
-            self._facts.prefill_rate,
-            load,
-            cached,
-            drain,
+            facts.begin()
+            own = endpoint, self._public_key, self._registry.most
+            about = About(__version__, *own, facts.pool_tokens, facts.prefill_rate)
+        return Report(
+            config.node,
+            config.incarnation,
+            facts.load(),
+            facts.cached(),
+            self._drain_ms(),
             self._again,
+            self._document.version,
+            about,
         )
 
     def _take(self, told: ToNode) -> None:

@@ -4,9 +4,9 @@ the gateway, by the protocol that clients speak.
 All numbers are whole and bounded: a load that is not a number, or a list without end, is refused
 before anything sees it.
 
-What starts a node asks for a new life of it first (`begin`). A life that is new, or that the
-directory does not know (it was restarted), sends `Join` with all that it has. From then on it sends
-`Report` twice per second, with what has changed. Each answer renews the node's lease.
+What starts a node asks for a new life of it first (`begin`). Then the life sends a `Report` twice
+per second, with what has changed; one that is new, or that the directory does not know (it was
+restarted), with all that it has. Each answer renews the node's lease.
 """
 
 from __future__ import annotations
@@ -40,32 +40,30 @@ class Load(msgspec.Struct, frozen=True):
 # Node to directory
 
 
-class Join(msgspec.Struct, frozen=True):
-    """A node's life begins, or the directory has asked for all of it again."""
+class About(msgspec.Struct, frozen=True):
+    """A node, as it stays for a life."""
 
-    node: Name
-    incarnation: Positive  # counts the node's lives; never given twice
     version: Text  # of pie_py
     endpoint: Text
     public_key: Text
     most_instances: Positive
     pool_tokens: Positive
     prefill_rate: Positive  # prompt tokens per second that the node computes
-    load: Load = Load()
-    cached: Cached = []  # (user, program) and the tokens that a launch would find
-    drain_ms: Count | None = None  # what is left until the deadline, if the node drains
-    again: bool = False  # after which another life of it is to begin
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What has changed since the message before. To be told twice does no harm."""
+    """What has changed since the message before; or all, with what the node is. To be told twice
+    does no harm.
+    """
 
     node: Name
-    incarnation: Positive
+    incarnation: Positive  # counts the node's lives; never given twice
     load: Load
-    cached: Cached = []  # 0 tokens: not cached any more
-    drain_ms: Count | None = None
+    cached: Cached = []  # (user, program) and the tokens a launch would find; 0: no more
+    drain_ms: Count | None = None  # what is left until the deadline, if the node drains
+    again: bool = False  # after which another life of it is to begin
     document: Count = 0  # the version that it has
+    about: About | None = None
 
 
 # Directory to node
@@ -80,7 +78,7 @@ class Renewed(msgspec.Struct, frozen=True, tag="renewed"):
 
 
 class JoinAgain(msgspec.Struct, frozen=True, tag="join-again"):
-    """The directory does not know the node."""
+    """The directory does not know the node, which is to tell all."""
 
 
 class Fenced(msgspec.Struct, frozen=True, tag="fenced"):
