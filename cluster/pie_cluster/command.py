@@ -204,7 +204,8 @@ def _folder(given: Path | None) -> Path:
 
 
 def _token(folder: Path | None) -> tuple[Token, Path]:
-    from pie_cluster.machines.settings import ClusterProblem, Token
+    from pie_cluster.config import ClusterProblem
+    from pie_cluster.machines.settings import Token
 
     folder = _folder(folder)
     if not (folder / "token.json").exists():
@@ -215,7 +216,8 @@ def _token(folder: Path | None) -> tuple[Token, Path]:
 @contextmanager
 def _problems_shown() -> Iterator[None]:
     """Turns what can go wrong into a line on standard error and the exit status."""
-    from pie_cluster.machines.settings import ClusterProblem, WrongSettings
+    from pie_cluster.config import ClusterProblem
+    from pie_cluster.machines.settings import WrongSettings
 
     try:
         yield

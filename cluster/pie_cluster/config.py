@@ -17,6 +17,10 @@ EXTENSION = "cluster"  # its entry point, and the command
 MEMBER = "member"  # what members call themselves; they have the rights of the operator
 
 
+class ClusterProblem(Exception):
+    """A cluster cannot be started, joined or reached; the text says why and how to mend it."""
+
+
 class MemberConfig(Section):
     """Makes a server a node of a cluster; a gateway has no node and no incarnation."""
 

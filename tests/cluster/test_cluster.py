@@ -515,18 +515,6 @@ def test_a_full_disk_is_survived(client: Client, cluster: Cluster) -> None:
     wait_for(lambda: cluster.serves("n2"))  # which the new directory may hear of later
 
 
-@pytest.mark.nightly
-def test_a_log_that_cannot_be_written_is_told(client: Client, cluster: Cluster) -> None:
-    former = cluster.nodes()["n2"]
-    log = cluster.folder / "logs/n2.log"
-    log.rename(log.with_suffix(".old"))
-    log.mkdir()
-    cluster.control("n2").kill()
-    wait_for(lambda: "cannot be started" in cluster.nodes()["n2"].reason, 10)
-    log.rmdir()
-    cluster.lives_again(f"n2.{former.incarnation}")
-
-
 def test_strangers_are_refused_and_do_no_harm(client: Client, cluster: Cluster) -> None:
     instance = launched_on(client, "n1")
     before = cluster.nodes()

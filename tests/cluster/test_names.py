@@ -32,28 +32,9 @@ def test_each_id_has_one_spelling(text: str) -> None:
     assert text.rpartition("@")[2] == str(found)
 
 
-@pytest.mark.parametrize(
-    "forged",
-    [
-        "",
-        "chat-1a2b3c4d",  # of a server without a cluster
-        "chat-1a2b3c4d@n7",
-        "chat-1a2b3c4d@n7.0",
-        "chat-1a2b3c4d@n7.03",
-        "chat-1a2b3c4d@n7.-1",
-        "chat-1a2b3c4d@n7.3\n",
-        "chat-1a2b3c4d@n7.٣",  # a digit all the same, of another script
-        "chat-1a2b3c4d@n7.9999999999999999",
-        "chat-1a2b3c4d@n7.99999999999999999999",
-        "chat-1A2B3C4D@n7.3",
-        "chat-1a2b3c4d@N7.3",
-        "chat-1a2b3c4d@n7.3@n8.1",
-        "chat@n8.1-1a2b3c4d@n7.3",
-        "chat-1a2b3c4d@../n7.3",
-        "x" * 10_000 + "-1a2b3c4d@n7.3",
-    ],
-)
+@pytest.mark.parametrize("forged", ["chat-1a2b3c4d", "chat-1a2b3c4d@n7.3\n", "x@n7.٣"])
 def test_forged_ids_are_refused(forged: str) -> None:
+    """Those of a server without a cluster, and spellings that a property rarely tries."""
     with pytest.raises(Refusal, match="is no name of this cluster"):
         life_of(forged)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import trio
 
+from pie_cluster.config import ClusterProblem
 from pie_cluster.wire.messages import NodeFacts
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError
@@ -43,11 +44,11 @@ async def connected(endpoint: str, key: ClientKey | None) -> AsyncIterator[Conne
         raise raised
 
 
-class DirectoryAway(Exception):
+class DirectoryAway(ClusterProblem):
     """The directory does not answer."""
 
 
-class DirectoryRefuses(Exception):
+class DirectoryRefuses(ClusterProblem):
     """The directory does not grant what was asked."""
 
     def __init__(self, code: str, message: str) -> None:

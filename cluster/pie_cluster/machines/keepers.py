@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 
-from pie_cluster.machines.settings import ClusterProblem, write_private
+from pie_cluster.config import ClusterProblem
+from pie_cluster.machines.settings import write_private
 from pie_py.config.processes import STOP_SECONDS, python_command
 
 KEEPER, AGENT = "keeper.pid", "agent.pid"  # the first line has it, as systemd reads it

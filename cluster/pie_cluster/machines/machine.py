@@ -26,8 +26,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from pie_cluster.config import MemberConfig
-from pie_cluster.directory.asking import DirectoryAway, DirectoryRefuses
+from pie_cluster.config import ClusterProblem, MemberConfig
 from pie_cluster.machines.keepers import PROCESSES, end_agent, left_agent, note_agent, runs
 from pie_cluster.machines.settings import (
     TOKEN_FILE,
@@ -88,7 +87,7 @@ class MachineKeeper:
             if self._copies_users() and time.monotonic() - looked > ASK_SECONDS:
                 try:
                     self._users = copy_users(self._token, self._folder / "http", self._users)
-                except (DirectoryAway, DirectoryRefuses, OSError) as error:  # what is known counts
+                except (ClusterProblem, OSError) as error:  # what is known counts
                     log.warning("the users' keys are not copied: %s", error)
                 looked = time.monotonic()
             self._write_processes()

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 from packaging.requirements import Requirement
 
-from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
+from pie_cluster.config import ClusterProblem
+from pie_cluster.directory.asking import DirectoryAway
 from pie_cluster.machines.keepers import (
     check_keeper,
     end_agent,
@@ -29,7 +30,6 @@ from pie_cluster.machines.settings import (
     NAMES_FILE,
     TOKEN_FILE,
     ClusterConfig,
-    ClusterProblem,
     Machine,
     Token,
     WrongSettings,
@@ -119,8 +119,7 @@ def join(
     folder = folder.absolute()
     with _locked(folder):
         _check_none_runs(folder)
-        with _directory(token) as directory:
-            directory.allot(0, token.cluster)  # whether it takes this token
+        directory_of(token).allot(0, token.cluster)  # whether it takes this token
         gateway = None
         if http is not None:
             try:
@@ -155,8 +154,7 @@ def _start(folder: Path, token: Token, machine: Machine, say: Callable[[str], No
 
 def nodes_of(token: Token) -> list[NodeFacts]:
     """All nodes, as the directory sees them. Raises `ClusterProblem` if it does not answer."""
-    with _directory(token) as directory:
-        return directory.nodes()
+    return directory_of(token).nodes()
 
 
 def drain(token: Token, node: str, seconds: float, again: bool = False) -> None:
@@ -164,8 +162,7 @@ def drain(token: Token, node: str, seconds: float, again: bool = False) -> None:
     of it begins, if it is to serve `again`. Raises `ClusterProblem` if it cannot be drained, or the
     directory does not answer.
     """
-    with _directory(token) as directory:
-        directory.drain(node, seconds, again)
+    directory_of(token).drain(node, seconds, again)
 
 
 def down(folder: Path) -> list[str]:
@@ -216,23 +213,15 @@ def http_url(folder: Path) -> str | None:
 
 def advice(node: NodeFacts) -> str:
     """What is wrong with a node and what to do; empty if nothing is."""
-    match node.state:
-        case "silent":
-            return f"says nothing for {node.silent_seconds:.0f} s: look at its machine"
-        case "starting" if node.reason:
-            return f"starts again: {node.reason}"
-        case "starting":
-            return f"loads its model for {node.silent_seconds:.0f} s"
-        case "lost":
-            ago = f"lost {node.silent_seconds:.0f} s ago"
-            return (
-                f"{ago}: {node.reason}; look at its machine, `pie-py cluster join` brings it back"
-            )
-        case "no-worker":
-            return f"its worker has ended, and another one loads: see logs/{node.node}.log"
-        case "draining":
-            return f"ends when its {node.instances} instances have"
-    return ""
+    silent = f"{node.silent_seconds:.0f} s"
+    return {
+        "silent": f"says nothing for {silent}: look at its machine",
+        "starting": f"starts again: {node.reason}" if node.reason else f"loads for {silent}",
+        "lost": f"lost {silent} ago: {node.reason}; look at its machine, `pie-py cluster join`"
+        " brings it back",
+        "no-worker": f"its worker has ended, and another one loads: see logs/{node.node}.log",
+        "draining": f"ends when its {node.instances} instances have",
+    }.get(node.state, "")
 
 
 # Checks
@@ -331,11 +320,3 @@ def _locked(folder: Path) -> Iterator[None]:
         raise ClusterProblem(f"{folder}: {error.strerror or error}") from None
     finally:
         os.close(handle)
-
-
-@contextmanager
-def _directory(token: Token) -> Iterator[Directory]:
-    try:
-        yield directory_of(token)
-    except (DirectoryAway, DirectoryRefuses) as error:
-        raise ClusterProblem(str(error)) from None

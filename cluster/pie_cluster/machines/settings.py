@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from pie_cluster.config import MEMBER
+from pie_cluster.config import MEMBER, ClusterProblem
 from pie_cluster.directory.asking import Directory
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.keys import ClientKey
@@ -29,10 +29,6 @@ from pie_py.config.whole_files import write_whole
 TOKEN_FILE = "token.json"
 STATE_FILE = "machine.json"
 NAMES_FILE = "nodes.json"
-
-
-class ClusterProblem(Exception):
-    """A cluster cannot be started, joined or reached; the text says why and how to mend it."""
 
 
 class WrongSettings(ClusterProblem):

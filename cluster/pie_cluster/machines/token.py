@@ -16,9 +16,9 @@ from typing import Any
 
 import zmq
 
+from pie_cluster.config import ClusterProblem
 from pie_cluster.machines.settings import (
     ClusterConfig,
-    ClusterProblem,
     Token,
     WrongSettings,
     read_folder,
