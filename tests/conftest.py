@@ -50,7 +50,6 @@ LONGEST = (
     "cluster/test_cluster.py",
     "end_to_end/test_bench.py",
     "sdk_js/test_javascript_build.py",
-    "cluster/test_ranks.py",
     "cluster/test_foreign_ray.py",
     "gateway/test_access.py",
     "inference/test_on_simulated_gpu.py",

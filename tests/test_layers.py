@@ -27,7 +27,7 @@ PACKAGES = {
     "pie_gateway": (ROOT / "gateway/pie_gateway", {"pie_gateway", "pie_py"}),
     "pie_cluster": (
         ROOT / "cluster/pie_cluster",
-        {"pie_cluster", "pie_control", "pie_inference", "pie_py"},
+        {"pie_cluster", "pie_control", "pie_py"},
     ),
     "inferlet": (ROOT / "sdk/python/inferlet", {"inferlet"}),
     "asynclm": (ROOT / "inferlets/async_function_calling/asynclm", {"asynclm", "inferlet"}),
@@ -143,8 +143,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "node": "config wire database",
         "gateway": "config wire directory database node",
         "machines": "config wire directory",
-        "ranks": "config wire machines",
-        "command": "machines",
+        "command": "config machines",
     },
     "asynclm": {
         "values": "",

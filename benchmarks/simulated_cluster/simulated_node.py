@@ -9,7 +9,8 @@ from operator import eq
 from typing import NamedTuple, TypeAlias
 
 from benchmarks.simulated_cluster.traces import BLOCK, Launch
-from pie_cluster.wire.messages import CLUSTER_PROTOCOL, MOST_HINTS, Join, Load, Report
+from pie_cluster.directory.node import Life, Node
+from pie_cluster.wire.messages import MOST_HINTS, About, Load, Report
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,6 @@ class SimulatedNode:
         self._begins: dict[int, int] = {}  # first blocks to keys
         self._last: dict[int, tuple[int, ...]] = {}  # blocks of each key's last launch
         self._changed: dict[int, int] = {}  # hints since the last report
-        self._reports = 0
 
     def has_room(self, tokens: int) -> bool:
         """True if an instance of so many tokens can begin; a node without instances takes all."""
@@ -92,11 +92,11 @@ class SimulatedNode:
         self._hold(0, now)
         return self._integral
 
-    def join(self) -> Join:
-        """Its first message to the directory."""
+    def join(self) -> Node:
+        """As the directory's table has it at first."""
         most = self.machine
         sizes = most.most_instances, most.pool_tokens, most.prefill_rate
-        return Join(self.name, 1, CLUSTER_PROTOCOL, "simulated", "", "", *sizes)
+        return Node(Life(self.name, 1), About("simulated", "", "", *sizes), Load(), 0.0)
 
     def report(self, now: float) -> Report:
         """The changes since the report before."""
@@ -106,8 +106,7 @@ class SimulatedNode:
         told = list(self._changed.items())[:MOST_HINTS]
         for key, _ in told:
             del self._changed[key]
-        self._reports += 1
-        return Report(self.name, 1, self._reports, load, told)
+        return Report(self.name, 1, load, told)
 
     def _hold(self, tokens: int, now: float) -> None:
         self._integral += self._used * (now - self._since)

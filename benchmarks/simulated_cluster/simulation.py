@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 
 from benchmarks.simulated_cluster.simulated_node import Machine, Ready, SimulatedNode, Waiting
 from benchmarks.simulated_cluster.traces import BLOCK, Launch
-from pie_cluster.directory.node import Node
 from pie_cluster.directory.policies import Launch as Placement
 from pie_cluster.directory.policies import Policy
 from pie_cluster.directory.table import Table
@@ -112,7 +111,7 @@ class Simulation:
             first = self._next_gap() * self._arrivals.random()
             self._at(first, self._arrive, (number, place))
         for node in self._nodes.values():
-            self._table.add(Node(node.join(), b"", 0.0), 0.0)
+            self._table.add(node.join(), 0.0)
             self._at(self._random.random() * scenario.report_seconds, self._report, node)
 
     def run(self) -> Outcome:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import asdict
 
 from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED, json_option
 from pie_py.cli.console import say, table
@@ -75,7 +76,7 @@ def up(config_file: Path | None, address: str) -> None:
         config = read_config(config_file, address)
         token = operate.up(config, say)
     say(f"the token for machines that join: {config.folder.absolute() / 'token.json'}")
-    _say_http(config.folder)
+    _say_http(config.folder.absolute())
     click.echo(token.gateway)
     if token.is_encrypted:
         say(f"users need keys: pie-py keys add USER --data-folder {token.server['data_folder']}")
@@ -94,11 +95,6 @@ def up(config_file: Path | None, address: str) -> None:
 )
 @click.option("--nodes", type=click.IntRange(0, 1024), help="How many.  [default: by GPUs]")
 @click.option(
-    "--room",
-    type=click.IntRange(1, 1024),
-    help="For how many, those of lost machines too.  [default: as --nodes]",
-)
-@click.option(
     "--host",
     help="This machine's address, for the others.  [default: that by which it reaches ADDRESS]",
 )
@@ -108,7 +104,6 @@ def join(
     address: str,
     token: Path,
     nodes: int | None,
-    room: int | None,
     host: str | None,
     http: str | None,
     folder: Path | None,
@@ -117,8 +112,8 @@ def join(
     from pie_cluster.machines import operate
 
     with _problems_shown(), _terminated_in_order():
-        folder = folder or _default()
-        names = operate.join(address, token, folder, nodes, host, say, room, http)
+        folder = _folder(folder)
+        names = operate.join(address, token, folder, nodes, host, say, http)
     say(f"joined: {', '.join(names) or 'without nodes'}")
     _say_http(folder)
 
@@ -133,25 +128,19 @@ def status(folder: Path | None, as_json: bool) -> None:
     with _problems_shown():
         token, folder = _token(folder)
         nodes = operate.nodes_of(token)
-    rows = [
-        {
-            "node": node.node,
-            "incarnation": node.incarnation,
-            "state": node.state,
-            "version": node.version,
-            "instances": node.instances,
-            "pool": round(node.pool, 3),
-            "waiting_seconds": round(node.waiting_seconds, 1),
-            "silent_seconds": round(node.silent_seconds, 1),
-            "endpoint": node.endpoint,
-            "advice": operate.advice(node),
-        }
-        for node in nodes
-    ]
+    rows = []
+    for node in nodes:
+        row = {**asdict(node), "advice": operate.advice(node)}
+        del row["reason"], row["public_key"]  # the advice has the one, the gateway the other
+        rows.append({name: _rounded(value) for name, value in row.items()})
     table(rows, STATUS, as_json)
     say(f"clients connect to {token.gateway}")
     _say_http(folder)
     say(f"on {'a Ray that was there before' if token.namespace else 'its own Ray'}, {token.ray}")
+
+
+def _rounded(value: object) -> object:
+    return round(value, 3) if isinstance(value, float) else value
 
 
 seconds_option = click.option(
@@ -168,12 +157,7 @@ seconds_option = click.option(
 @folder_option
 def drain(node: str, seconds: float, folder: Path | None) -> None:
     """Have NODE take no more; it ends when it is empty, or at the deadline."""
-    from pie_cluster.machines import operate
-
-    with _problems_shown():
-        token, folder = _token(folder)
-        operate.drain(token, node, seconds)
-    say(f"{node} takes no more, and ends when it is empty, or in {seconds:g} s")
+    _drain(node, seconds, folder, again=False)
 
 
 @command.command("restart")
@@ -182,12 +166,16 @@ def drain(node: str, seconds: float, folder: Path | None) -> None:
 @folder_option
 def restart(node: str, seconds: float, folder: Path | None) -> None:
     """Drain NODE, and start it again then: its control process and its worker."""
+    _drain(node, seconds, folder, again=True)
+
+
+def _drain(node: str, seconds: float, folder: Path | None, *, again: bool) -> None:
     from pie_cluster.machines import operate
 
     with _problems_shown():
-        token, folder = _token(folder)
-        operate.drain(token, node, seconds, again=True)
-    say(f"{node} takes no more, and starts again when it is empty, or in {seconds:g} s")
+        operate.drain(_token(folder)[0], node, seconds, again)
+    then = "starts again" if again else "ends"
+    say(f"{node} takes no more, and {then} when it is empty, or in {seconds:g} s")
 
 
 @command.command("down")
@@ -197,7 +185,7 @@ def down(folder: Path | None) -> None:
     from pie_cluster.machines import operate
 
     with _problems_shown():
-        folder = (folder or _default()).absolute()
+        folder = _folder(folder)
         ended = operate.down(folder)
     say(f"ended {', '.join(ended)}" if ended else f"nothing of a cluster runs in {folder}")
 
@@ -205,20 +193,21 @@ def down(folder: Path | None) -> None:
 def _say_http(folder: Path) -> None:
     from pie_cluster.machines.operate import http_url
 
-    if (url := http_url(folder.absolute())) is not None:
+    if (url := http_url(folder)) is not None:
         say(f"HTTP at {url}")
 
 
-def _default() -> Path:
+def _folder(given: Path | None) -> Path:
     from pie_cluster.machines.settings import ClusterConfig
 
-    return ClusterConfig().folder
+    return (given or ClusterConfig().folder).absolute()
 
 
 def _token(folder: Path | None) -> tuple[Token, Path]:
-    from pie_cluster.machines.settings import ClusterProblem, Token
+    from pie_cluster.config import ClusterProblem
+    from pie_cluster.machines.settings import Token
 
-    folder = (folder or _default()).absolute()
+    folder = _folder(folder)
     if not (folder / "token.json").exists():
         raise ClusterProblem(f"no cluster is in {folder}; `pie-py cluster up` starts one")
     return Token.read(folder / "token.json"), folder
@@ -227,14 +216,16 @@ def _token(folder: Path | None) -> tuple[Token, Path]:
 @contextmanager
 def _problems_shown() -> Iterator[None]:
     """Turns what can go wrong into a line on standard error and the exit status."""
-    from pie_cluster.machines.settings import ClusterProblem, WrongSettings
+    from pie_cluster.config import ClusterProblem
+    from pie_cluster.machines.settings import WrongSettings
 
     try:
         yield
     except WrongSettings as error:
         raise click.UsageError(str(error)) from None
     except ClusterProblem as error:
-        _fail(str(error))
+        say(f"error: {error}")
+        sys.exit(EXIT_FAILED)
 
 
 @contextmanager
@@ -250,11 +241,6 @@ def _terminated_in_order() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, former)
-
-
-def _fail(text: str) -> None:
-    say(f"error: {text}")
-    sys.exit(EXIT_FAILED)
 
 
 with_example(command, "cluster", EXAMPLES)

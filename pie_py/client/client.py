@@ -477,10 +477,9 @@ class Client:
         `deadline`, so many seconds from now, is short; one that is late goes on. So do its
         children (docs/scheduling.md).
 
-        In a cluster it starts on the node of `near`, an instance's id or the name of an export of
-        yours, while there is room; else on the best one, which is where prompts that began as
-        `prompt` does went lately, if the program will compute that. One server has one place for
-        all.
+        In a cluster it starts on the node of `near`, an instance's id, while there is room; else on
+        the best one, which is where prompts that began as `prompt` does went lately, if the program
+        will compute that. One server has one place for all.
 
         A durable one goes on after a crash of the server or of its worker (docs/durable.md), and
         so does what reads from it here; in a cluster with a database also at another node, when

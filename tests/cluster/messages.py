@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from pie_cluster.wire.messages import CLUSTER_PROTOCOL, Join, Load, Report
+from pie_cluster.wire.messages import About, Load, Report
+from pie_py import __version__
 
-KEY = b"key"
-
-
-def join(node: str = "n1", incarnation: int = 1, **more: Any) -> Join:
-    fields: dict[str, Any] = {
-        "protocol": CLUSTER_PROTOCOL,
-        "version": "0.1.0",
-        "endpoint": f"tcp://{node}:7743",
-        "public_key": f"key of {node}",
-        "most_instances": 10,
-        "pool_tokens": 100_000,
-        "prefill_rate": 10_000,
-    }
-    return Join(node, incarnation, **{**fields, **more})
+ABOUT = {
+    "version": __version__,
+    "most_instances": 10,
+    "pool_tokens": 100_000,
+    "prefill_rate": 10_000,
+}
 
 
-def report(
-    number: int, node: str = "n1", incarnation: int = 1, instances: int = 0, **more: Any
-) -> Report:
-    return Report(node, incarnation, number, Load(instances), **more)
+def about(node: str, **more: Any) -> About:
+    fields = {"endpoint": f"tcp://{node}:7743", "public_key": f"key of {node}", **ABOUT}
+    return About(**{**fields, **more})
+
+
+def join(node: str = "n1", incarnation: int = 1, **more: Any) -> Report:
+    own = {name: more.pop(name) for name in ABOUT if name in more}
+    fields = {"load": Load(), "about": about(node, **own), **more}
+    return Report(node, incarnation, **fields)
+
+
+def report(node: str = "n1", incarnation: int = 1, instances: int = 0, **more: Any) -> Report:
+    return Report(node, incarnation, Load(instances), **more)

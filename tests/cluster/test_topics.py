@@ -64,8 +64,11 @@ def nodes(postgres: Postgres) -> Iterator[Nodes]:
 
 @pytest.fixture(scope="module")
 def ways(nodes: Nodes, postgres: Postgres) -> Iterator[tuple[Wire, Wire]]:
-    """To the directory, and to the database."""
-    with Wire(nodes.directory) as directory, Wire(postgres.socket) as data:
+    """To the gateway, and to the database."""
+    with (
+        Wire(nodes.gateway.replace("0.0.0.0", "127.0.0.1")) as directory,
+        Wire(postgres.socket) as data,
+    ):
         yield directory, data
 
 
@@ -83,8 +86,8 @@ def started(nodes: Nodes, ways: tuple[Wire, Wire]) -> dict[str, Node]:
         "n1": {},
         "n2": {},
         "killed": {},
-        "stopped": {"directory": way.endpoint},
-        "cut": {"directory": way.endpoint, "database": data},
+        "stopped": {"gateway": way.endpoint},
+        "cut": {"gateway": way.endpoint, "database": data},
     }
     return dict(zip(lives, nodes.start_all(lives), strict=True))
 

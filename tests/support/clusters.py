@@ -19,6 +19,7 @@ import psutil
 
 from pie_cluster.machines import operate
 from pie_cluster.machines.keepers import processes_of as kept_processes
+from pie_cluster.machines.machine import ray_folder
 from pie_cluster.machines.settings import ClusterConfig, Token
 from pie_cluster.wire.messages import NodeFacts
 from pie_py.client.sync import Client, Instance
@@ -95,24 +96,23 @@ class Cluster:
         self,
         folder: Path,
         nodes: int = 1,
-        directory: str | None = None,
+        gateway: str | None = None,
         database: str | None = None,
         http: str | None = None,
     ) -> list[str]:
-        """Another machine, as far as its folder tells; it may know other ways to the directory and
-        to the database.
+        """Another machine, as far as its folder tells; it may know other ways to the gateway and to
+        the database.
         """
         token = self.folder / "token.json"
-        if directory is not None or database is not None:
+        if gateway is not None or database is not None:
             facts = json.loads(token.read_text())
-            facts["directory"] = directory or facts["directory"]
+            facts["gateway"] = gateway or facts["gateway"]
             if database is not None:
                 facts["server"]["store"]["database"] = database
             token = folder.with_suffix(".token")
             token.write_text(json.dumps(facts))
-        names = operate.join(
-            self.endpoint, token, folder, nodes, "127.0.0.1", lambda text: None, http=http
-        )
+        address = gateway or self.endpoint
+        names = operate.join(address, token, folder, nodes, "127.0.0.1", lambda text: None, http)
         self.others.append(folder)
         return names
 
@@ -159,8 +159,8 @@ class Cluster:
             wait_for(lambda: answers(parse_endpoint(self.endpoint)))
 
     def processes(self) -> list[psutil.Process]:
-        """All that live and name the folder: Ray's too."""
-        return processes_of(self.folder)
+        """All that live and name the folder, or that of its Ray."""
+        return processes_of(self.folder) + processes_of(ray_folder(self.folder))
 
     def lives_again(self, former: str | None, seconds: float = WAIT_SECONDS) -> None:
         """Waits until a later life of a node takes launches."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 import zmq
 
 from pie_cluster.directory.asking import Directory
-from pie_cluster.machines.token import free_ports
 from pie_py.client.sync import Client
 from pie_py.config.keys import ClientKey, KeyPair, KeyStore
 from support.child_processes import ChildProcess
@@ -56,11 +54,11 @@ class Nodes:
         self._users = {user: keys.add(user) for user in users}
         public, secret = zmq.curve_keypair()
         self._pair = KeyPair(public.decode(), secret.decode())
-        self._keys_file = folder / "member.json"
-        self._keys_file.write_text(json.dumps(asdict(self._pair)))
+        self._token = folder / "token.json"
+        secrets = {"member_public": self._pair.public, "member_secret": self._pair.secret}
+        self._token.write_text(json.dumps(secrets))
 
     def __enter__(self) -> Self:
-        self.directory = f"tcp://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
         config = {**self._server({}), "endpoint": f"tcp://{self._host}:*", "max_instances": 1}
         config["extension"]["settings"]["folder"] = str(self._folder / "lives")
         gateway = ChildProcess("pie_cluster.gateway", config, self._folder / "gateway.log")
@@ -79,7 +77,7 @@ class Nodes:
         return (self._folder / "gateway.log").read_text(errors="replace")
 
     def start(self, name: str, **member: Any) -> Node:
-        """Starts a node's next life; it may know another way to the directory, or the database."""
+        """Starts a node's next life; it may know another way to the gateway, or the database."""
         return self.start_all({name: member})[0]
 
     def start_all(self, nodes: dict[str, dict[str, Any]]) -> list[Node]:
@@ -139,7 +137,7 @@ class Nodes:
 
     def _server(self, member: dict[str, Any]) -> dict[str, Any]:
         database = member.pop("database", self.database)
-        of_all = {"directory": self.directory, "keys": str(self._keys_file)}
+        of_all = {"token": str(self._token)}
         return {
             **SERVER,
             **self._fields,

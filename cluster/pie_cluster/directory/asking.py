@@ -5,24 +5,50 @@ It is asked as clients ask, at the gateway that it is in.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
 
+from pie_cluster.config import ClusterProblem
 from pie_cluster.wire.messages import NodeFacts
-from pie_cluster.wire.requests import connected
+from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError
+from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import ClientKey
 
 ASK_SECONDS = 5.0  # that the directory has
 
 
-class DirectoryAway(Exception):
+@asynccontextmanager
+async def connected(endpoint: str, key: ClientKey | None) -> AsyncIterator[Connection]:
+    """A connection for as long as the context; what is raised within comes out as it is.
+
+    Whether something answers there shows with the first request.
+    """
+    connection = Connection(parse_endpoint(endpoint), key, ASK_SECONDS)
+    raised: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(connection.run)
+        try:
+            problem = await connection.ready()
+            if problem is not None:
+                raise problem
+            yield connection
+        except Exception as error:  # noqa: BLE001  the nursery would wrap it
+            raised = error
+        nursery.cancel_scope.cancel()
+    if raised is not None:
+        raise raised
+
+
+class DirectoryAway(ClusterProblem):
     """The directory does not answer."""
 
 
-class DirectoryRefuses(Exception):
+class DirectoryRefuses(ClusterProblem):
     """The directory does not grant what was asked."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -49,9 +75,9 @@ class Directory:
         number: int = self.ask("begin", node=node, reason=reason)
         return number
 
-    def allot(self, count: int, models: str) -> list[str]:
-        """Names of so many new nodes, which serve models of a hash. Raises as `ask`."""
-        names: list[str] = self.ask("allot", count=count, models=models)
+    def allot(self, count: int, cluster: str) -> list[str]:
+        """Names of so many new nodes, of a machine whose token has this hash. Raises as `ask`."""
+        names: list[str] = self.ask("allot", count=count, cluster=cluster)
         return names
 
     def drain(self, node: str, seconds: float, again: bool = False) -> None:

@@ -7,45 +7,43 @@ node for all it has, and is whole after one round of reports.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import NamedTuple
 
-from pie_cluster.directory.leases import GONE_SECONDS, SILENT_SECONDS, Leases
 from pie_cluster.directory.node import Life, Node, State, life_of
-from pie_cluster.directory.policies import Launch, Policy, choose
+from pie_cluster.directory.policies import Launch, Policy
 from pie_cluster.directory.table import MOST_NODES, Table
 from pie_cluster.wire.messages import (
-    ACCEPTED_PROTOCOLS,
-    CLUSTER_PROTOCOL,
-    WAITS,
+    About,
     Fenced,
-    Join,
     JoinAgain,
     NodeFacts,
     Renewed,
     Report,
     ToNode,
-    export_key,
     prefix_key,
     program_key,
 )
 from pie_control.errors import Refusal
+from pie_py import __version__
 from pie_py.config.processes import LOAD_SECONDS
 from pie_py.wire.methods import FIRST_TOKENS
 
+SILENT_SECONDS = 3.0  # without a report: no placements
+GONE_SECONDS = 10.0  # without a report: replaced
+STILL_SECONDS = 1.5  # between two looks at leases, where the directory stood still itself
 START_SECONDS = LOAD_SECONDS + 60.0  # for a life to join that has begun; then it is forgotten
 LOST = "lost"  # the state of a node whose life is over, and none follows
-MOST_ENDED = 4 * MOST_NODES  # names of nodes that are gone, whose lives are remembered
+MOST_ABSENT = 4 * MOST_NODES  # nodes that are not there, whose lives are remembered
 
 
 class PlacementRequest(NamedTuple):
     """A launch that looks for a node.
 
     Attributes:
-        near: the id of an instance of the cluster, or the name of an export of the user.
+        near: the id of an instance of the cluster, or of one that has ended.
         avoid: lives where it may not go, because an id is of one run there, or they refused it.
         prefixes: hashes of its prompt's beginnings, as `pie_py.wire.methods` makes them.
     """
@@ -79,44 +77,44 @@ class Over(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Start:
-    """A life that has begun and not joined."""
+class _Absent:
+    """A node that is not in the table.
+
+    Attributes:
+        life: its last one.
+        state: "starting" or "lost"; empty if it is not looked for.
+        has_joined: whether that life did.
+        is_drained: whether it has no other life.
+    """
 
     life: Life
+    state: str
     since: float
-    reason: str
+    reason: str = ""
+    has_joined: bool = True
+    is_drained: bool = False
 
 
 class Directory:
     """Answers nodes, places launches, and tells which lives are over."""
 
     def __init__(self, policy: Policy, random: Random, now: float) -> None:
-        self.keys = 0  # another number whenever users' keys may have been removed; its owner says
-        self.settings = 0  # the version of the cluster's settings; its owner says
+        self.document = 0  # the version of what nodes are to have; its owner says
         self._policy = policy
         self._random = random
         self._began = now
         self._table = Table()
-        self._leases = Leases(now)
-        self._draining: dict[Node, float] = {}  # until when
-        self._ended: OrderedDict[str, int] = OrderedDict()  # the last life of nodes that are gone
-        self._removed: OrderedDict[str, None] = (
-            OrderedDict()
-        )  # of these, which are not to come back
-        self._starting: OrderedDict[str, _Start] = OrderedDict()  # by node
-        self._lost: OrderedDict[str, _Start] = OrderedDict()  # whose life is over, and none follows
+        self._looked = self._awake = now
+        self._next = now  # before then no lease runs out
+        self._absent: dict[str, _Absent] = {}
         self._over: list[Over] = []
 
     # Nodes
 
     def last(self, node: str) -> int:
         """The highest number that a life of this node is known to have had; 0 if none is known."""
-        known, start = self._table.find(node), self._starting.get(node)
-        return max(
-            self._ended.get(node, 0),
-            0 if known is None else known.life.incarnation,
-            0 if start is None else start.life.incarnation,
-        )
+        known, absent = self._table.find(node), self._absent.get(node)
+        return max(one.life.incarnation if one else 0 for one in (known, absent))
 
     def check_wanted(self, node: str) -> None:
         """Whether another life of a node may begin; the present one is over. Raises `Refusal`:
@@ -126,7 +124,7 @@ class Directory:
         known = self._table.find(node)
         if known is not None and (over := _after(known)).is_drained:
             self._end(known, over)
-        if node in self._removed:
+        if (absent := self._absent.get(node)) is not None and absent.is_drained:
             raise Refusal("drained", f"{node} is drained and has no other life")
 
     def begin(self, life: Life, reason: str, now: float) -> None:
@@ -137,75 +135,52 @@ class Directory:
         known = self._table.find(life.node)
         if known is not None:
             self._end(known)
-        self._starting.pop(life.node, None)
-        self._lost.pop(life.node, None)
-        self._starting[life.node] = _Start(life, now, reason)
-        if len(self._starting) > MOST_NODES:
-            self._starting.popitem(last=False)
+        self._leave_out(_Absent(life, State.STARTING.value, now, reason, has_joined=False))
 
-    def join(self, message: Join, sender: bytes, now: float) -> ToNode:
-        """A life begins, or tells all again. The sender is the key that its connection has proved;
-        only it may report for this life.
-        """
-        self._look(now)
-        known = self._table.find(message.node)
-        reason = self._unfit(message, sender, known)
-        if reason is not None:
-            return Fenced(reason)
-        node = Node(message, sender, now)
-        until = None if message.drain_ms is None else now + message.drain_ms / 1000
-        if known is not None:
-            self._leases.drop(known)
-            self._draining.pop(known, None)
-            if known.life == node.life and known.drain_until is not None:
-                until, node.again = known.drain_until, known.again
-        if until is not None:
-            self._drain(node, until)
-        self._ended.pop(message.node, None)
-        self._lost.pop(message.node, None)
-        start = self._starting.get(message.node)
-        if start is not None and start.life <= node.life:
-            del self._starting[message.node]
-        self._table.add(node, now)
-        self._table.learn(node, message.cached)
-        self._table.export(node, message.exports)
-        self._leases.renew(node, now)
-        return self._renewed(node, now)
-
-    def report(self, message: Report, sender: bytes, now: float) -> ToNode:
-        """A life tells what has changed; its lease is renewed."""
+    def report(self, message: Report, now: float) -> ToNode:
+        """A life tells what has changed, or all; its lease is renewed."""
         self._look(now)
         node = self._table.find(message.node)
         life = Life(message.node, message.incarnation)
-        if node is None or node.life.incarnation < life.incarnation:
-            if life.incarnation <= self._ended.get(life.node, 0):
+        if message.about is not None:
+            reason = self._unfit(life, message.about, node)
+            if reason is not None:
+                return Fenced(reason)
+            node = self._joined(life, message, node, now)
+        elif node is None or node.life.incarnation < life.incarnation:
+            if node is None and life.incarnation <= self.last(life.node):
                 return Fenced(f"{life} has been replaced or removed")
             return JoinAgain()
-        if node.life != life or node.sender != sender:
+        elif node.life != life:
             return Fenced(f"{life} is not the life of {life.node} that has joined")
-        if message.number != node.report + 1:
-            return JoinAgain()
-        node.report = message.number
-        node.settings = message.settings
-        node.silent = False
+        node.document = message.document
+        node.heard, node.silent = now, False
         if message.drain_ms is not None and node.drain_until is None:
-            self._drain(node, now + message.drain_ms / 1000)
+            node.drain_until, node.again = now + message.drain_ms / 1000, message.again
         self._table.learn(node, message.cached)
-        self._table.export(node, message.exported, message.released)
         self._table.take(node, message.load, now)
-        self._leases.renew(node, now)
-        if message.drain_ms is not None and not message.load.instances:
+        if message.drain_ms is not None and message.about is None and not message.load.instances:
             self._end(node, _after(node))
         return self._renewed(node, now)
 
-    def _renewed(self, node: Node, now: float) -> Renewed:
-        until = _milliseconds(node, now)
-        return Renewed(node.report, until, self.keys, node.again, self.settings)
+    def _joined(self, life: Life, message: Report, known: Node | None, now: float) -> Node:
+        assert message.about is not None
+        node = Node(life, message.about, message.load, now)
+        if known is not None and known.life == life:
+            node.drain_until, node.again = known.drain_until, known.again
+        self._absent.pop(life.node, None)
+        self._table.add(node, now)
+        return node
 
-    def have_old_settings(self) -> bool:
-        """True if a node that answers has not reported the present version of the settings."""
+    def _renewed(self, node: Node, now: float) -> Renewed:
+        until = node.drain_until
+        left = None if until is None else max(0, int((until - now) * 1000))
+        return Renewed(left, self.document, node.again)
+
+    def have_old_documents(self) -> bool:
+        """True if a node that answers has not reported the present version."""
         states = State.READY, State.DRAINING
-        return any(n.settings != self.settings for n in self._table if n.state in states)
+        return any(n.document != self.document for n in self._table if n.state in states)
 
     def drain(self, name: str, seconds: float, now: float, again: bool = False) -> None:
         """A node takes no more; it is removed when it is empty, or `seconds` from now; or has
@@ -224,24 +199,27 @@ class Directory:
                 f"{name} is the last node that takes launches; add another one first,"
                 " or end the cluster with `pie-py cluster down`",
             )
-        self._drain(node, now + seconds)
-        node.again = again
+        node.drain_until, node.again = now + seconds, again
         self._table.refresh(node, now)
 
     def due(self, now: float) -> list[Over]:
         """Lives that have ended since the last time; to be asked at least once per second."""
         self._look(now)
-        for node in [node for node, until in self._draining.items() if until <= now]:
-            self._end(node, _after(node))
+        for node in list(self._table):
+            if node.drain_until is not None and node.drain_until <= now:
+                self._end(node, _after(node))
         over, self._over = self._over, []
         return over
 
     def status(self, now: float) -> list[NodeFacts]:
         """All nodes, by name."""
-        for start in list(self._starting.values()):
-            if now - start.since > START_SECONDS and not start.reason.startswith(WAITS):
-                del self._starting[start.life.node]  # with its machine, or the model is not loaded
-                self._lose(start.life, start.since, start.reason or "it has not joined")
+        shown = [one for one in self._absent.values() if one.state]
+        for place, one in enumerate(shown):
+            # With its machine, or the model is not loaded.
+            if one.state != LOST and now - one.since > START_SECONDS:
+                reason = one.reason or "it has not joined"
+                shown[place] = replace(one, state=LOST, reason=reason)
+                self._absent[one.life.node] = shown[place]
         nodes = [
             NodeFacts(
                 *node.life,
@@ -258,9 +236,8 @@ class Directory:
             for node in self._table
         ]
         nodes += [
-            NodeFacts(*each.life, state, silent_seconds=now - each.since, reason=each.reason)
-            for state, of in ((State.STARTING.value, self._starting), (LOST, self._lost))
-            for each in of.values()
+            NodeFacts(*each.life, each.state, silent_seconds=now - each.since, reason=each.reason)
+            for each in shown
         ]
         return sorted(nodes, key=lambda node: (node.node, node.incarnation))
 
@@ -272,8 +249,10 @@ class Directory:
         mean; `starting` while a directory that was just started knows of no room.
         """
         self._look(now)
-        launch = Launch(self._keys(request), now, self._beside(request, now))
-        node = choose(self._policy, launch, self._table, self._random)
+        launch = Launch(self._keys(request), now, self._beside(request.near, now))
+        node = self._policy(launch, self._table, self._random)
+        if node is None or not self._table.has_room(node):  # it looks at a few only
+            node = self._table.lightest(self._random)
         if node is not None and str(node.life) in request.avoid:
             node = self._table.lightest_but(request.avoid)
         if node is None or not self._table.has_room(node):
@@ -306,36 +285,22 @@ class Directory:
         keys = [prefix_key(request.user, digest) for digest in request.prefixes]
         return [(key, FIRST_TOKENS << doublings) for doublings, key in enumerate(keys)][::-1]
 
-    def _beside(self, request: PlacementRequest, now: float) -> Sequence[Node]:
-        """The nodes that a launch asks for."""
-        if request.near is not None and "@" in request.near:
-            try:
-                return (self._node_of(request.near, now),)
-            except Refusal as refusal:
-                if refusal.code != "node-lost":
-                    raise
-                raise Refusal(
-                    "near-gone", f"near={request.near}: its node has ended; launch without near"
-                ) from None
-        if request.near is not None:
-            nodes = self._table.exporters(export_key(request.user, request.near))
-            if not nodes:
-                self._check_whole(now)
-                raise Refusal(
-                    "near-gone",
-                    f"near={request.near!r:.80}: no node has an export of yours of this name;"
-                    " launch without near, and export it again",
-                )
-            return nodes
-        return ()
+    def _beside(self, near: str | None, now: float) -> Node | None:
+        """The node that a launch asks for."""
+        try:
+            return None if near is None else self._node_of(near, now)
+        except Refusal as refusal:
+            if refusal.code != "node-lost":
+                raise
+            text = f"near={near}: its node has ended; launch without near"
+            raise Refusal("near-gone", text) from None
 
     def _node_of(self, asked: str, now: float) -> Node:
         life = life_of(asked)
         node = self._table.find(life.node)
         if node is not None and node.life == life:
             return node
-        last = self._ended.get(life.node, 0) if node is None else node.life.incarnation
-        if life.incarnation > last:
+        if life.incarnation > self.last(life.node):
             self._check_whole(now)
         raise Refusal("node-lost", f"{asked}: node {life} has ended or never was")
 
@@ -347,78 +312,71 @@ class Directory:
             raise Refusal("starting", "the directory has just started; ask again")
 
     def _why_none(self, avoid: Sequence[str]) -> str:
-        if not len(self._table):
-            return "the cluster has no node yet; `pie-py cluster status` tells what is missing"
         if not self._table.ready:
-            return (
-                "no node takes launches: all drain, are silent or have no worker; see `pie-py"
-                " cluster status`"
-            )
+            return "the cluster has no node that takes launches; see `pie-py cluster status`"
         others = f" beside {', '.join(avoid)}" if avoid else ""
         return f"the nodes{others} have no room; try again when instances have ended, or add nodes"
 
     # Lives
 
-    def _unfit(self, message: Join, sender: bytes, known: Node | None) -> str | None:
+    def _unfit(self, life: Life, about: About, known: Node | None) -> str | None:
         """Why a node must not join; None if it may."""
-        life = Life(message.node, message.incarnation)
-        if message.protocol not in ACCEPTED_PROTOCOLS:
+        if about.version != __version__:
             return (
-                f"{life} (pie_py {message.version}) speaks protocol {message.protocol} of nodes,"
-                f" this cluster {CLUSTER_PROTOCOL}; install the same version of pie_py"
+                f"{life} is of pie_py {about.version}, this cluster of {__version__}; install the"
+                " same version"
             )
-        last, start = self.last(life.node), self._starting.get(life.node)
-        has_begun = start is not None and start.life == life  # it was given its number just now
-        is_over = life.incarnation < last or (known is None and life.incarnation == last)
-        if is_over and not has_begun:
+        last, absent = self.last(life.node), self._absent.get(life.node)
+        is_over = absent is not None and absent.has_joined and life == absent.life
+        if is_over or life.incarnation < last:
             return f"{life} is over: life {last} of {life.node} has been seen"
-        if known is not None and known.life == life and known.sender != sender:
-            return f"{life} has joined with another key: one name was given twice"
         if known is None and len(self._table) >= MOST_NODES:
             return f"the cluster has {MOST_NODES} nodes, the most that there may be"
         return None
 
     def _look(self, now: float) -> None:
-        if not self._leases.is_due(now):
+        """Looks at leases. A directory that has stood still itself has read no report meanwhile,
+        and must not take that for the nodes' silence: all leases begin again.
+        """
+        if now - self._looked > STILL_SECONDS:
+            self._awake = now
+        self._looked = now
+        if now < self._next:
             return
-        silent, gone = self._leases.take(now)
-        for node in silent:
-            node.silent = True
-            self._table.refresh(node, now)
-        for node in gone:
-            self._end(node, _after(node))
-
-    def _drain(self, node: Node, until: float) -> None:
-        node.drain_until = self._draining[node] = until
+        self._next = now + SILENT_SECONDS  # for nodes that join
+        for node in list(self._table):
+            heard = max(node.heard, self._awake)
+            if not node.silent and heard + SILENT_SECONDS <= now:
+                node.silent = True
+                self._table.refresh(node, now)
+            end = heard + (GONE_SECONDS if node.silent else SILENT_SECONDS)
+            if end <= now:
+                self._end(node, _after(node))
+            else:
+                self._next = min(self._next, end)
 
     def _end(self, node: Node, over: Over | None = None) -> None:
-        self._leases.drop(node)
-        self._draining.pop(node, None)
         self._table.remove(node)
-        self._ended[node.life.node] = node.life.incarnation
-        if len(self._ended) > MOST_ENDED:
-            self._ended.popitem(last=False)
-        if over is None:
-            return
-        self._over.append(over)
-        if not over.is_drained:
-            self._lose(node.life, node.heard, f"it has said nothing for {GONE_SECONDS:g} s")
-        else:
-            self._removed[node.life.node] = None
-            if len(self._removed) > MOST_ENDED:
-                self._removed.popitem(last=False)
+        absent = _Absent(node.life, "", node.heard)
+        if over is not None:
+            self._over.append(over)
+            reason = f"it has said nothing for {GONE_SECONDS:g} s"
+            state = "" if over.is_drained else LOST
+            absent = replace(absent, state=state, reason=reason, is_drained=over.is_drained)
+        self._leave_out(absent)
 
-    def _lose(self, life: Life, since: float, reason: str) -> None:
-        self._lost[life.node] = _Start(life, since, reason)
-        if len(self._lost) > MOST_ENDED:
-            self._lost.popitem(last=False)
+    def _leave_out(self, absent: _Absent) -> None:
+        self._absent.pop(absent.life.node, None)
+        self._absent[absent.life.node] = absent
+        if len(self._absent) > MOST_ABSENT:
+            del self._absent[next(iter(self._absent))]
 
     def forget(self, name: str) -> None:
         """A node has left with its machine: it is not looked for."""
         if (node := self._table.find(name)) is not None:
             self._end(node)
-        for of in (self._starting, self._lost):
-            of.pop(name, None)
+        elif (absent := self._absent.get(name)) is not None:
+            self._absent[name] = replace(absent, state="")
 
 
 def _after(node: Node) -> Over:
@@ -428,10 +386,3 @@ def _after(node: Node) -> Over:
 
 def _location(node: Node) -> Location:
     return Location(node.life, node.what.endpoint, node.what.public_key)
-
-
-def _milliseconds(node: Node, now: float) -> int | None:
-    """What is left of a drain."""
-    if node.drain_until is None:
-        return None
-    return max(0, int((node.drain_until - now) * 1000))

@@ -2,89 +2,56 @@
 
 from __future__ import annotations
 
-import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+from pie_control.errors import Refusal
 
-class LivesUnusable(Exception):
-    """The file cannot be read or written; the text says what to do."""
+NAMED = ""  # stands for how many nodes were named
 
 
 class Lives:
-    """Per node the number of its last life, whether it is drained, and how many nodes were named:
-    a file to which each change is a line.
-    """
+    """Per node the number of its last life, in a file of SQLite."""
 
     def __init__(self, path: Path) -> None:
-        """Reads the file, if it is there. Raises `LivesUnusable` if it cannot be read."""
+        """Reads the file, if it is there. Raises `ValueError` if it cannot be read."""
         self._path = path
-        self._last: dict[str, int] = {}
-        self._named = 0
-        self._drained: set[str] = set()
+        table = "CREATE TABLE IF NOT EXISTS lives (node TEXT PRIMARY KEY, number INTEGER) STRICT"
         try:
-            text = path.read_text(encoding="utf-8") if path.exists() else ""
-            # A line without an end was not acknowledged: the disk was full, or the machine died.
-            self._whole = len(text[: text.rfind("\n") + 1].encode())
-            for line in text.splitlines()[: text.count("\n")]:
-                self._take(line)
-        except (OSError, ValueError) as error:
-            raise LivesUnusable(
+            with closing(self._opened()) as file:
+                file.execute(table)
+                self._last: dict[str, int] = dict(file.execute("SELECT node, number FROM lives"))
+        except sqlite3.Error as error:
+            raise ValueError(
                 f"{path} tells which numbers of lives were given out, and cannot be read ({error});"
                 " put a copy back. Without it names of instances could be used twice"
             ) from None
 
     def next(self, node: str, above: int) -> int:
         """The number of a node's next life, above the highest one that has been seen otherwise; it
-        is on disk when this returns. Raises `LivesUnusable` if it cannot be written.
+        is on disk when this returns. Raises `Refusal` if it cannot be written.
         """
-        number = max(self._last.get(node, 0), above) + 1
-        self._note(f"life {node} {number}")
-        return number
-
-    def end(self, node: str) -> None:
-        """A node is drained: it has no other life. On disk when this returns. Raises
-        `LivesUnusable` as `next`.
-        """
-        if node not in self._drained:
-            self._note(f"drained {node} 0")
-
-    def is_drained(self, node: str) -> bool:
-        """True if `end` was called for it."""
-        return node in self._drained
+        return self._note(node, max(self._last.get(node, 0), above) + 1)
 
     def is_over(self, node: str, incarnation: int) -> bool:
-        """True if a later life was given out, or the node is drained."""
-        return incarnation < self._last.get(node, 0) or self.is_drained(node)
+        """True if a later life was given out."""
+        return incarnation < self._last.get(node, 0)
 
     def allot(self, count: int) -> list[str]:
-        """Names for nodes, which none has had before. Raises `LivesUnusable` as `next`."""
-        first = self._named + 1
-        self._note(f"named n {self._named + count}")
-        return [f"n{number}" for number in range(first, first + count)]
+        """Names for nodes, which none has had before. Raises `Refusal` as `next`."""
+        last = self._note(NAMED, self._last.get(NAMED, 0) + count)
+        return [f"n{number}" for number in range(last - count + 1, last + 1)]
 
-    def _take(self, line: str) -> None:
-        kind, node, number = line.split()
-        match kind:
-            case "life":
-                self._last[node] = int(number)
-            case "drained":
-                self._drained.add(node)
-            case "named":
-                self._named = int(number)
-            case _:
-                raise ValueError(f"{line[:80]!r} is no line of it")
-
-    def _note(self, line: str) -> None:
-        data = f"{line}\n".encode()
+    def _note(self, node: str, number: int) -> int:
         try:
-            with self._path.open("ab") as file:
-                file.truncate(self._whole)
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise LivesUnusable(
-                f"{self._path} cannot be written ({error.strerror}): make room on the disk"
-            ) from None
-        self._whole += len(data)
-        self._take(line)
+            with closing(self._opened()) as file, file:
+                file.execute("INSERT OR REPLACE INTO lives VALUES (?, ?)", (node, number))
+        except sqlite3.Error as error:
+            text = f"{self._path} cannot be written ({error}): make room on the disk"
+            raise Refusal("out-of-resources", text) from None
+        self._last[node] = number
+        return number
+
+    def _opened(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path)  # what it has said is done is on the disk

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pie_cluster.config import NODE_NAME
-from pie_cluster.wire.messages import NO_WORKER, Join, Load
+from pie_cluster.wire.messages import NO_WORKER, About, Load
 from pie_control.errors import Refusal
 from pie_py.wire.modules import NAME
 
@@ -66,7 +66,6 @@ class Node:
 
     Attributes:
         cached: the tokens that a launch of a key would find here; newest last.
-        exports: keys of what instances here have exported.
         instances, used_tokens: as reported, with what was placed since.
         has_worker: whether launches would find one.
         heard: when it last reported, by the directory's clock.
@@ -75,42 +74,18 @@ class Node:
         bucket: where the table has it; None if it takes no launches.
     """
 
-    __slots__ = (
-        "_free_at",
-        "_pool_seconds",
-        "again",
-        "bucket",
-        "cached",
-        "drain_until",
-        "exports",
-        "has_worker",
-        "heard",
-        "instances",
-        "life",
-        "report",
-        "sender",
-        "settings",
-        "silent",
-        "token_seconds",
-        "used_tokens",
-        "what",
-    )
-
-    def __init__(self, what: Join, sender: bytes, now: float) -> None:
-        self.life = Life(what.node, what.incarnation)
+    def __init__(self, life: Life, what: About, load: Load, now: float) -> None:
+        self.life = life
         self.what = what
-        self.sender = sender  # the key that its connection has proved
         self.token_seconds = 1 / what.prefill_rate
         self.cached: dict[int, int] = {}
-        self.exports: dict[int, None] = {}
-        self.report = 0  # number of the last one
-        self.settings = -1  # the version that it has reported
+        self.document = -1  # the version that it has reported
         self.heard = now
         self.silent = False
         self.drain_until: float | None = None
-        self.again = what.again
+        self.again = False
         self.bucket: int | None = None
-        self.take(what.load, now)
+        self.take(load, now)
 
     def take(self, load: Load, now: float) -> None:
         """A report's load, in which all that was placed before counts."""

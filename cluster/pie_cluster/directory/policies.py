@@ -1,4 +1,4 @@
-"""Policies that choose a launch's node, and how a setting becomes one.
+"""The policy that chooses a launch's node.
 
 A policy is a function without state and without I/O: a launch, the table and a source of random
 numbers in, a node out. It sees the table through methods that look at a few nodes each, so that a
@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeAlias
 
 from pie_cluster.directory.node import FULL, Node
 from pie_cluster.directory.table import Table
-from pie_py.config.plugins import named_policy
 
 
 class Launch(NamedTuple):
@@ -24,12 +23,12 @@ class Launch(NamedTuple):
         keys: of what it may find cached, with about the tokens of each, most first: of the
             beginnings of its prompt, or of its user and program where the program makes the prompt.
         now: by the directory's clock.
-        beside: where what it asks to be near to is.
+        beside: where the instance is that it asks to be near to.
     """
 
     keys: Sequence[tuple[int, int]]
     now: float
-    beside: Sequence[Node] = ()
+    beside: Node | None = None
 
 
 CROWDED_SECONDS = 1.0  # that a pool twice as full as others costs, of those that are full
@@ -37,24 +36,6 @@ LITTLE = 0.05  # of a pool, which is no crowd
 MOST_LOOKED_AT = 6  # nodes of one launch
 
 Policy: TypeAlias = Callable[[Launch, Table, Random], Node | None]
-
-
-def choose(policy: Policy, launch: Launch, table: Table, random: Random) -> Node | None:
-    """The node that a policy gives; a light one if that has no room, for it looks at a few only."""
-    node = policy(launch, table, random)
-    if node is None or not table.has_room(node):
-        return table.lightest(random)
-    return node
-
-
-def at_random(launch: Launch, table: Table, random: Random) -> Node | None:
-    """Any node: what others are held against."""
-    return _cheapest((table.any(random),), (), launch.now)
-
-
-def two_choices(launch: Launch, table: Table, random: Random) -> Node | None:
-    """The less loaded of two random nodes (Mitzenmacher, 2001); knows nothing of caches."""
-    return _cheapest((table.any(random), table.any(random)), (), launch.now)
 
 
 def cached(launch: Launch, table: Table, random: Random) -> Node | None:
@@ -65,27 +46,18 @@ def cached(launch: Launch, table: Table, random: Random) -> Node | None:
     again: load spreads by itself, and a prompt in demand gets more nodes.
     """
     keys, now = launch.keys, launch.now
-    if launch.beside:
-        beside = _cheapest(_two(launch.beside, random), keys, now)
-        if beside is not None:
-            return beside
+    if launch.beside is not None and table.has_room(launch.beside):
+        return launch.beside
     nodes = [table.any(random), table.lightest(random)]
     for key, _ in keys:
         if (holder := table.holder(key, random)) is not None:
             nodes += holder, table.holder(key, random)
             if len(nodes) >= MOST_LOOKED_AT:
                 break
-    return _cheapest(nodes, keys, now, table.pool)
+    return cheapest(nodes, keys, now, table.pool)
 
 
-def _two(nodes: Sequence[Node], random: Random) -> Sequence[Node]:
-    """Two of some nodes that take launches, without looking at the others."""
-    if len(nodes) > 2:
-        nodes = random.sample(nodes, 2)
-    return [node for node in nodes if node.bucket is not None]
-
-
-def _cheapest(
+def cheapest(
     nodes: Sequence[Node | None], keys: Sequence[tuple[int, int]], now: float, pool: float = 1.0
 ) -> Node | None:
     """The node that costs the least, where a share of the others' pools is in use; None if none has
@@ -101,17 +73,3 @@ def _cheapest(
             if cost < least:
                 chosen, least = node, cost
     return chosen
-
-
-POLICIES: dict[str, Policy] = {
-    "cached": cached,
-    "two-choices": two_choices,
-    "random": at_random,
-}
-
-
-def load_policy(name: str) -> Policy:
-    """The policy of a name, or of an import path `package.module:function`. Raises `UnknownPolicy`
-    if there is none.
-    """
-    return named_policy(name, POLICIES, "placement")

@@ -70,14 +70,13 @@ class RandomSet(Generic[Member]):
 
 
 class Table:
-    """Nodes by name, and what leads to them: load, what they have cached, what they export."""
+    """Nodes by name, and what leads to them: load, and what they have cached."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._ready: RandomSet[Node] = RandomSet()
         self._buckets: list[RandomSet[Node]] = [RandomSet() for _ in range(BUCKETS)]
         self._holders: dict[int, RandomSet[Node]] = {}
-        self._exporters: dict[int, RandomSet[Node]] = {}
         self._learned: OrderedDict[int, int] = OrderedDict()  # tokens by key
         self._held = float(OWN_TOKENS)  # tokens that an instance holds, as nodes have told
         self.pool = 0.0  # the share of a node's pool that is used, likewise
@@ -129,10 +128,6 @@ class Table:
         """
         return self._learned.get(key, 0)
 
-    def exporters(self, key: int) -> Sequence[Node]:
-        """Nodes that have an export, MOST_HOLDERS at most, also those that take no launches."""
-        return list(self._exporters.get(key, ()))
-
     def has_room(self, node: Node) -> bool:
         """Whether a node takes launches, and has room for one."""
         return node.bucket is not None and node.bucket != BUCKETS - 1
@@ -151,7 +146,6 @@ class Table:
         """Forgets a node and all that leads to it."""
         del self._nodes[node.life.node]
         self._unlist(node)
-        self._forget(self._exporters, node.exports, node)
 
     def take(self, node: Node, load: Load, now: float) -> None:
         """A node has reported its load."""
@@ -200,30 +194,15 @@ class Table:
         """What a node has cached by key, 0 tokens: nothing. The oldest hints give way."""
         for key, tokens in cached:
             if node.cached.pop(key, None) is not None and not tokens:
-                self._forget(self._holders, (key,), node)
+                self._forget((key,), node)
             if tokens:
                 node.cached[key] = tokens
                 if node.bucket is not None:
-                    self._lead(self._holders, key, node)
+                    self._lead(key, node)
         while len(node.cached) > MOST_HINTS:
             oldest = next(iter(node.cached))
             del node.cached[oldest]
-            self._forget(self._holders, (oldest,), node)
-
-    def export(self, node: Node, exported: Iterable[int], released: Iterable[int] = ()) -> None:
-        """What a node exports from now on, and what it does not any more."""
-        for key in released:
-            if key in node.exports:
-                del node.exports[key]
-                self._forget(self._exporters, (key,), node)
-        for key in exported:
-            node.exports.pop(key, None)
-            node.exports[key] = None
-            self._lead(self._exporters, key, node)
-        while len(node.exports) > MOST_HINTS:
-            oldest = next(iter(node.exports))
-            del node.exports[oldest]
-            self._forget(self._exporters, (oldest,), node)
+            self._forget((oldest,), node)
 
     def refresh(self, node: Node, now: float) -> None:
         """Puts a node where its state and load say; to be called when they have changed."""
@@ -234,7 +213,7 @@ class Table:
         if node.bucket is None:
             self._ready.add(node)
             for key in node.cached:
-                self._lead(self._holders, key, node)
+                self._lead(key, node)
         elif node.bucket == bucket:
             return
         else:
@@ -249,24 +228,22 @@ class Table:
         self._ready.discard(node)
         self._buckets[node.bucket].discard(node)
         node.bucket = None
-        self._forget(self._holders, node.cached, node)
+        self._forget(node.cached, node)
 
-    @staticmethod
-    def _lead(index: dict[int, RandomSet[Node]], key: int, node: Node) -> None:
-        nodes = index.get(key)
+    def _lead(self, key: int, node: Node) -> None:
+        nodes = self._holders.get(key)
         if nodes is None:
-            nodes = index[key] = RandomSet()
+            nodes = self._holders[key] = RandomSet()
         if len(nodes) < MOST_HOLDERS:
             nodes.add(node)
 
-    @staticmethod
-    def _forget(index: dict[int, RandomSet[Node]], keys: Iterable[int], node: Node) -> None:
+    def _forget(self, keys: Iterable[int], node: Node) -> None:
         for key in keys:
-            nodes = index.get(key)
+            nodes = self._holders.get(key)
             if nodes is not None:
                 nodes.discard(node)
                 if not nodes:
-                    del index[key]
+                    del self._holders[key]
 
 
 def bucket_of(seconds: float) -> int:

@@ -65,19 +65,15 @@ class DurableInstances:
         `scope` asks, None may see all. Raises `lost` if it has no journal, and `ApiError`: `busy`
         if no node takes it for long, or the database is away.
         """
-        away = 0
+        tries = iter(range(AWAY_TRIES))
         with trio.move_on_after(WAIT_SECONDS):
             while True:
                 try:
                     found = await self._ask(partial(self._table.find, instance))
                 except DatabaseAway:  # or back, and the connection to it is an old one
-                    away += 1
-                    if away == AWAY_TRIES:
-                        raise ApiError(
-                            "busy",
-                            f"{lost.message}; whether it goes on elsewhere cannot be told while"
-                            " the database is away: ask again later",
-                        ) from None
+                    if next(tries, None) is None:
+                        told = "whether it goes on elsewhere cannot be told without the database"
+                        raise ApiError("busy", f"{lost.message}; {told}: ask again") from None
                     await trio.sleep(LOOK_SECONDS)
                     continue
                 if found is None or scope not in (None, found.user):

@@ -15,11 +15,10 @@ import msgspec
 import structlog
 
 from pie_cluster.directory.directory import PlacementRequest
-from pie_cluster.directory.server import DirectoryServer
-from pie_cluster.gateway.everywhere import ClusterSettings
+from pie_cluster.directory.server import DirectoryServer, check_member
+from pie_cluster.gateway.document import ClusterDocument
 from pie_cluster.node.links import NodeLinks
-from pie_cluster.wire.messages import NodeFacts
-from pie_cluster.wire.requests import check_member
+from pie_cluster.wire.messages import NodeFacts, Setting
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
 from pie_control.programs.store import Program, ProgramStore
@@ -58,7 +57,7 @@ class GatewayMethods:
         confined: ConfinedPool,
         prepare: Callable[[Program], Awaitable[None]],
         durable: DurableInstances | None,
-        everywhere: ClusterSettings,
+        document: ClusterDocument,
         clock: Callable[[], float],
         sessions: Sessions,
     ) -> None:
@@ -70,13 +69,13 @@ class GatewayMethods:
         self._directory = directory
         self._links = links
         self._durable = durable
-        self._everywhere = everywhere
+        self._document = document
         self._clock = clock
         self._started = clock()
         self._kept = ProgramRequests(config, shares, programs, prepare, confined)
         known = methods.OF_ALL_NODES + methods.OF_GATEWAYS
         self._handlers = Handlers(
-            known, self._kept, self, more={**directory.methods, **everywhere.methods}
+            known, self._kept, self, more={**directory.methods, **document.methods}
         )
 
     def answer(self, session: Session, request: Request) -> Any:
@@ -121,7 +120,7 @@ class GatewayMethods:
 
     def _drain(self, session: Session, asked: methods.Drain) -> Any:
         session.check_admin(self._config.admins)
-        self._directory.drain(asked.node, asked.seconds, asked.again)
+        self._directory.state.drain(asked.node, asked.seconds, self._clock(), asked.again)
 
     def _all(self) -> list[NodeFacts]:
         nodes = self._directory.nodes()
@@ -167,12 +166,9 @@ class GatewayMethods:
         }
 
     async def _models(self, session: Session, asked: methods.Models) -> Any:
-        for models in (await self._ask_all("models")).values():
-            if session.user != LOCAL_USER:
-                for model in models:
-                    model.pop("folder", None)
-            return models
-        return []
+        models: list[dict[str, Any]] = next(iter((await self._ask_all("models")).values()), [])
+        hidden = () if session.user == LOCAL_USER else ("folder",)
+        return [{k: v for k, v in model.items() if k not in hidden} for model in models]
 
     async def _instances(self, session: Session, asked: methods.Instances) -> Any:
         scope = session.scope
@@ -188,13 +184,19 @@ class GatewayMethods:
         told = await self._ask_all("stats")
         return {f"{model}@{node}": one for node, of in told.items() for model, one in of.items()}
 
-    async def _quota(self, session: Session, asked: methods.Quota) -> Any:
-        """Each node counts for itself: its kinds have its name before them."""
+    async def _of_users(
+        self, session: Session, asked: methods.Quota | methods.Usage, method: str, **more: Any
+    ) -> dict[str, Any]:
+        """What nodes count of the users that are asked for, by node."""
         if asked.users or asked.of:
             session.check_admin(self._config.admins)
         of = "" if asked.users else asked.of or session.user
+        return await self._ask_all(method, users=asked.users, of=of, **more)
+
+    async def _quota(self, session: Session, asked: methods.Quota) -> Any:
+        """Each node counts for itself: its kinds have its name before them."""
         found: dict[str, dict[str, Any]] = {}
-        for node, users in (await self._ask_all("quota", users=asked.users, of=of)).items():
+        for node, users in (await self._of_users(session, asked, "quota")).items():
             for told in users:
                 user = found.setdefault(told["user"], {**told, "kinds": []})
                 user["kinds"] += [
@@ -208,11 +210,8 @@ class GatewayMethods:
 
     async def _usage(self, session: Session, asked: methods.Usage) -> Any:
         """Of all nodes together."""
-        if asked.users or asked.of:
-            session.check_admin(self._config.admins)
-        of = "" if asked.users else asked.of or session.user
         found: dict[tuple[str, ...], dict[str, Any]] = {}
-        told = await self._ask_all("usage", days=asked.days, users=asked.users, of=of)
+        told = await self._of_users(session, asked, "usage", days=asked.days)
         for row in (row for rows in told.values() for row in rows):
             key = tuple(value for value in row.values() if isinstance(value, str))
             one = found.setdefault(key, dict.fromkeys(row, 0) | {"day": row["day"]})
@@ -234,27 +233,23 @@ class GatewayMethods:
                 "a cluster takes no uploaded adapters yet: load one from a folder that every"
                 " machine has",
             )
-        await self._everywhere.load_adapter(asked.model, asked.name, asked.folder)
+        await self._document.add(_adapter(asked.model, asked.name, asked.folder))
 
     async def _unload_adapter(self, session: Session, asked: methods.UnloadAdapter) -> None:
         session.check_admin(self._config.admins)
-        await self._everywhere.unload_adapter(asked.model, asked.name)
+        await self._document.remove(_adapter(asked.model, asked.name))
 
     async def _mcp_servers(self, session: Session, asked: methods.McpServers) -> Any:
         user = session.acts_for(asked.user, self._config.admins)
-        for servers in (await self._ask_all("mcp-servers", user=user)).values():
-            return servers
-        return []
+        return next(iter((await self._ask_all("mcp-servers", user=user)).values()), [])
 
     async def _register_mcp(self, session: Session, asked: methods.RegisterMcp) -> None:
         user = session.acts_for(asked.user, self._config.admins)
-        fields = msgspec.structs.asdict(asked)
-        del fields["user"], fields["name"]
-        await self._everywhere.register_mcp(user, asked.name, fields)
+        await self._document.add(_mcp_server(user, asked.name, msgspec.structs.asdict(asked)))
 
     async def _unregister_mcp(self, session: Session, asked: methods.UnregisterMcp) -> None:
         user = session.acts_for(asked.user, self._config.admins)
-        await self._everywhere.unregister_mcp(user, asked.name)
+        await self._document.remove(_mcp_server(user, asked.name, {}))
 
     # Programs
 
@@ -270,9 +265,8 @@ class GatewayMethods:
             if one["program_hash"] in hashes and one["user"] == session.user
         }
         check_unused(asked, list(running))
-        by_name = {node.node: node for node in nodes}
-        for instance, name in running.items():
-            if (node := by_name.get(name)) is not None:
+        for node in nodes:
+            for instance in [one for one, name in running.items() if name == node.node]:
                 await self._links.ask(node.endpoint, node.public_key, "kill", instance=instance)
         return self._kept.remove(programs)
 
@@ -286,3 +280,15 @@ class GatewayMethods:
         with Path(program.path).open("rb") as file:
             file.seek(asked.offset)
             return file.read(CHUNK_BYTES)
+
+
+def _adapter(model: str, name: str, folder: str = "") -> Setting:
+    """An adapter, in a folder that every node's machine has."""
+    place = {"model": model, "name": name}
+    return Setting("load-adapter", {**place, "folder": folder}, "unload-adapter", place)
+
+
+def _mcp_server(user: str, name: str, fields: dict[str, Any]) -> Setting:
+    """An MCP server of a user; `fields` are those of `register-mcp`."""
+    whose = {"user": user, "name": name}
+    return Setting("register-mcp", {**fields, **whose}, "unregister-mcp", whose)

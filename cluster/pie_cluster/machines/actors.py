@@ -1,33 +1,29 @@
-"""Ray's actors: one per node, which keeps its control process. Where a node's ranks are on several
-machines, it has a place on all of them or on none.
+"""Places of nodes in Ray: an actor each, on the machine that asked for it.
 
 `python -m pie_cluster.machines.actors FOLDER` has Ray place the nodes of a machine's folder, and
 with `forget` behind it end those that are on the machine, which leaves. Both may be run again at
-any time.
+any time. In a Ray that was there before it stays, and the nodes end with it.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import select
+import shlex
 import sys
-import threading
 import time
-from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray._private import state, utils
-from ray.util.placement_group import PlacementGroup
-from ray.util.scheduling_strategies import (
-    NodeAffinitySchedulingStrategy,
-    PlacementGroupSchedulingStrategy,
-)
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pie_cluster.directory.asking import DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.node_keeper import NodeKeeper
+from pie_cluster.machines.node_actor import NodeActor, alive
 from pie_cluster.machines.settings import (
     Machine,
     Token,
@@ -35,270 +31,179 @@ from pie_cluster.machines.settings import (
     machine_resource,
     node_names,
     read_folder,
-    waiting,
     write_names,
 )
 from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report_error, report_ready
+from pie_py.config.processes import python_command
 
 log = logging.getLogger("pie.actors")
 _ray_utils: Any = utils
 
-NAMESPACE = "pie"
-PREFIX = "node-"
-ROOM_SECONDS = 60.0  # for a machine's nodes to be placed on it, before that is tried anew
+ROOM_SECONDS = 30.0  # for a machine's nodes to be placed, before that is tried anew
 LOOK_SECONDS = 0.2
-NODE_ROOM = {"pie_node": 1.0}
-ACTOR_ENDED = "its actor has ended; the system's log and ray/session_latest/logs tell why"
+NO_ROOM = (
+    "Ray has not started the nodes: in a Ray that was there before each takes one of its CPUs on"
+    " this machine, and GPUs if there are some; start Ray with more, or fewer nodes"
+)
 
 
-class NodeActor:
-    """Keeps a node on the machine that Ray has chosen; if that ends, Ray starts it elsewhere."""
-
-    def __init__(self, node: str) -> None:
-        """Starts keeping; the directory tells when the node serves."""
-        self._folder = Path(os.environ["PIE_PY_CLUSTER_FOLDER"])
-        self._node = node
-        context = ray.get_runtime_context()
-        self._here = context.get_node_id()
-        reason = ACTOR_ENDED if context.was_current_actor_reconstructed else ""
-        self._keeper = NodeKeeper(node, self._folder, self._is_placed, reason)
-        threading.Thread(target=self._keep, daemon=True).start()
-
-    def begun(self) -> None:
-        """Answers once it keeps the node."""
-
-    def leave(self) -> None:
-        """Ends the node in order, so that it can be killed."""
-        self._keeper.leave()
-
-    def _is_placed(self) -> bool:
-        """Whether this is the node's place still: a machine that was cut off is dead to Ray, which
-        starts the node anew and has this process end. Waits for Ray's head.
-        """
-        return self._here in alive()
-
-    def _keep(self) -> None:
-        self._keeper.run()
-        if self._keeper.left:
-            return
-        # It is drained: the actor goes, and must not be started again, by Ray or by its machine.
-        while not self._dropped():
-            time.sleep(1.0)
-        _give_back(self._node)
-        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
-
-    def _dropped(self) -> bool:
-        try:
-            names = node_names(self._folder) or []
-            write_names(self._folder, [name for name in names if name != self._node])
-        except OSError as error:  # a full disk
-            log.error("%s is drained, which cannot be noted: %s", self._node, error)
-            return False
-        return True
-
-
-def connect(
-    address: str, host: str | None, folder: Path, namespace: str = NAMESPACE, **more: Any
-) -> None:
+def connect(token: Token, machine: Machine, folder: Path) -> None:
     """Connects this process to Ray, as a driver that goes on in the machine's folder; of the
-    cluster's own Ray, `ray_environment` must be its environment. The host is this machine's
-    address, as Ray knows it.
+    cluster's own Ray, `ray_environment` must be its environment.
     """
     # Ray's actors import from their driver's working directory, too: only we write to this one.
     os.chdir(folder)
     # Ray tells its head, in the clear, the command line, where a worker has its configuration.
     _ray_utils.get_entrypoint_name = lambda: "pie_cluster"
+    host: str | None = machine.host
+    of_others: dict[str, Any] = {}
+    if token.namespace:
+        nodes = GcsClient(address=token.ray).get_all_node_info().values()
+        # Several may be on a machine, and a driver ends with the one that it is on.
+        host = host if any(node.node_manager_address == host for node in nodes) else None
+        variables = {"PIE_PY_CLUSTER_FOLDER": str(folder)}
+        environment = {"py_executable": shlex.join(python_command()), "env_vars": variables}
+        of_others = {"runtime_env": environment}
     ray.init(
-        address=address,
+        address=token.ray,
         _node_ip_address=host,
-        namespace=namespace,
+        namespace=token.namespace or "pie",
         log_to_driver=False,
         configure_logging=False,
         logging_level=logging.ERROR,
-        **more,
+        **of_others,
     )
 
 
-def alive() -> dict[str, Any]:
-    """Resources of the machines that Ray takes for alive, by its names of them."""
-    machines: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return {each["NodeID"]: each["Resources"] for each in machines if each["Alive"]}
+def name_of(token: Token, node: str) -> str:
+    """What Ray calls a node's actor."""
+    return f"{token.namespace or 'pie'}-node-{node}"
 
 
-def own_nodes(folder: Path, token: Token, machine: Machine, elsewhere: Set[str]) -> list[str]:
-    """The nodes of a machine: those that it had, and new ones for those that others have, since
-    this machine was lost or its folder is a copy. Raises as the directory.
+def _places(token: Token) -> dict[str, str]:
+    """The machine of each node that Ray keeps; empty of one that has none now."""
+    actors: dict[str, Any] = state.actors()
+    prefix = name_of(token, "")
+    return {
+        actor["Name"].removeprefix(prefix): actor["Address"]["NodeID"]
+        if actor["State"] == "ALIVE"
+        else ""
+        for actor in actors.values()
+        if actor["Name"].startswith(prefix) and actor["State"] != "DEAD"
+    }
+
+
+def _own_nodes(folder: Path, token: Token, machine: Machine, elsewhere: set[str]) -> list[str]:
+    """The nodes of a machine: those that it had, and new ones for those that others have, since its
+    folder is a copy. Raises as the directory.
     """
     former = node_names(folder)
     count = machine.nodes if former is None else len(former)
     names = [name for name in former or () if name not in elsewhere]
     if len(names) < count:
-        names += directory_of(token).allot(count - len(names), token.models)
+        names += directory_of(token).allot(count - len(names), token.cluster)
     if names != former:
         write_names(folder, names)
     return names
 
 
-def _places() -> dict[str, str]:
-    """The machine of each node that Ray keeps; empty of one that has none now."""
-    actors: dict[str, Any] = state.actors()
-    return {
-        actor["Name"].removeprefix(PREFIX): actor["Address"]["NodeID"]
-        if actor["State"] == "ALIVE"
-        else ""
-        for actor in actors.values()
-        if actor["Name"].startswith(PREFIX) and actor["State"] != "DEAD"
-    }
-
-
-def place_nodes(folder: Path, token: Token, machine: Machine, here: str) -> bool:
-    """Has Ray place nodes of this machine that it does not have: on it, or elsewhere once it has
-    died. True if they are placed.
-
-    Those of machines that have died, which Ray starts wherever there is room, keep what these leave
-    of it; others end, and Ray forgets them.
-    """
-    places = _places()
-    elsewhere = {name for name, place in places.items() if place not in (here, "")}
-    gpus = token.local_ranks if machine.gpus else 0
-    if token.rank_machines > 1:
-        names = own_nodes(folder, token, machine, frozenset())
-        _tell_of_waiting(folder, token, machine, names)
-        for name in set(names) - places.keys():
-            group = _new_group(name, gpus, token.rank_machines)
-            place_node(name, gpus, PlacementGroupSchedulingStrategy(group, 0))
-        return True
-    names = own_nodes(folder, token, machine, elsewhere)
+def _placed(folder: Path, token: Token, machine: Machine, here: str) -> bool:
+    """Has Ray place nodes of this machine that it does not have. True if all are placed."""
+    places, own = _places(token), machine_resource(folder, machine)
+    others = {place for place, each in alive().items() if own not in each["Resources"]} - {here}
+    elsewhere = {name for name, place in places.items() if place in others}
+    names = _own_nodes(folder, token, machine, elsewhere)
     for name in set(names) - places.keys():
-        place_node(name, gpus, NodeAffinitySchedulingStrategy(here, soft=True))
-    if all(places.get(name) == here for name in names):
-        return True
-    guests = sorted(name for name in places if places[name] == here and name not in names)
-    for name in guests[: max(0, len(guests) + len(names) - machine.room)]:
-        log.warning("%s, of a machine that has died, gives its place to this one's", name)
-        give_up_node(name)
-    return False
+        _place(token, machine, name, here, own)
+    return all(places.get(name) == here for name in names)
 
 
-def _tell_of_waiting(folder: Path, token: Token, machine: Machine, names: list[str]) -> None:
-    """The directory shows nodes that wait for other machines: nothing of them runs before."""
-    directory = directory_of(token)
-    known = {node.node for node in directory.nodes()}
-    for name in [name for name in names if name not in known]:
-        try:
-            directory.begin(name, waiting(token, machine))
-        except DirectoryRefuses as error:
-            if error.code != "drained":  # where another machine had it
-                raise
-            names.remove(name)
-            write_names(folder, names)
+def _place(token: Token, machine: Machine, name: str, here: str, own: str) -> None:
+    """Has Ray place a node, which it keeps until it is given up, or this process ends."""
+    options: dict[str, Any] = {"resources": {own: 1.0}, "num_cpus": 0, "lifetime": "detached"}
+    if token.namespace:
+        affinity = NodeAffinitySchedulingStrategy(here, soft=False)
+        options = {"scheduling_strategy": affinity, "num_cpus": 1}
+    actor = ray.remote(NodeActor).options(
+        name=name_of(token, name),
+        get_if_exists=True,
+        max_restarts=-1,
+        max_task_retries=0,
+        num_gpus=token.ranks if machine.gpus else 0,
+        **options,
+    )
+    _kept.append(actor.remote(name))
 
 
-def _new_group(name: str, gpus: int, machines: int) -> PlacementGroup:
-    """Places on so many machines at once, with so many GPUs on each, or on none. The worker of the
-    node has Ray start ranks on all but the first.
-    """
-    try:
-        return machines_of(name)
-    except ValueError:  # there is none yet
-        made: PlacementGroup = ray.util.placement_group(
-            [bundle(gpus)] * machines,
-            strategy="STRICT_SPREAD",
-            name=PREFIX + name,
-            lifetime="detached",
-        )
-    return made
+_kept: list[Any] = []  # actors that end when nothing refers to them
 
 
-def bundle(gpus: int) -> dict[str, float]:
-    """What Ray counts of a machine for its part of a node."""
-    return {**NODE_ROOM, **({"GPU": gpus} if gpus else {})}
-
-
-def machines_of(node: str) -> PlacementGroup:
-    """The machines of a node whose ranks are on several. Raises `ValueError` if it has none."""
-    group: PlacementGroup = ray.util.get_placement_group(PREFIX + node)
-    return group
-
-
-def give_up_node(name: str) -> None:
-    """A node that was asked for is not wanted any more."""
-    with suppress(ValueError):  # Ray does not know it any more
-        ray.kill(ray.get_actor(PREFIX + name, namespace=NAMESPACE), no_restart=True)
-    _give_back(name)
-
-
-def _give_back(node: str) -> None:
-    """The machines of a node are free for others."""
-    with suppress(ValueError):  # its ranks are on one
-        ray.util.remove_placement_group(machines_of(node))
-
-
-def forget_nodes(names: list[str], here: str, token: Token) -> None:
-    """Ends the nodes of a machine that leaves: Ray would keep them, and start them where there is
-    room for others. Those that are elsewhere stay.
-    """
-    places = _places()
-    own = [name for name in names if places.get(name) in (here, "")]
-    running = [name for name in own if places[name] == here]
-    end_in_order([ray.get_actor(PREFIX + name, namespace=NAMESPACE) for name in running])
-    for name in own:
-        give_up_node(name)
+def _forget(folder: Path, token: Token, here: str) -> None:
+    """Ends the nodes of a machine that leaves: Ray would start them when it comes back."""
+    places = _places(token)
+    own = [name for name in node_names(folder) or () if places.get(name) in (here, "")]
+    actors = [ray.get_actor(name_of(token, name)) for name in own]
+    here_now = [actor for name, actor in zip(own, actors, strict=True) if places[name] == here]
+    leaving = [actor.leave.remote() for actor in here_now]
+    if leaving:
+        ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
+    for name, actor in zip(own, actors, strict=True):
+        ray.kill(actor, no_restart=True)
         with suppress(DirectoryAway, DirectoryRefuses):  # it would show them as lost
             directory_of(token).ask("forget", node=name)
 
 
-def end_in_order(actors: list[Any]) -> None:
-    """Has nodes end, as far as their actors answer, which are to be killed then."""
-    leaving = [actor.leave.remote() for actor in actors]
-    if leaving:
-        ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
+def _here(folder: Path, token: Token, machine: Machine) -> str | None:
+    """Ray's name of this machine; None if it does not know it yet."""
+    if token.namespace:
+        here: str = ray.get_runtime_context().get_node_id()
+        return here
+    own = machine_resource(folder, machine)
+    return next((name for name, each in alive().items() if own in each["Resources"]), None)
 
 
-def place_node(name: str, gpus: int, where: Any) -> None:
-    """Has Ray place a node, which it keeps until it is given up."""
-    actor = ray.remote(NodeActor).options(
-        name=PREFIX + name,
-        namespace=NAMESPACE,
-        lifetime="detached",
-        get_if_exists=True,
-        max_restarts=-1,
-        max_task_retries=0,
-        num_cpus=0,
-        num_gpus=gpus,
-        resources=NODE_ROOM,
-        scheduling_strategy=where,
-    )
-    actor.remote(name)
+def _run(folder: Path, token: Token, machine: Machine, *, forgets: bool) -> bool:
+    """Whether it is done; the machine's keeper tries again."""
+    end = time.monotonic() + ROOM_SECONDS
+    while time.monotonic() < end:
+        here = _here(folder, token, machine)
+        if here is not None and forgets:
+            _forget(folder, token, here)
+            return True
+        if here is not None and _placed(folder, token, machine, here):
+            report_ready(machine.host)
+            if token.namespace:
+                _stay(folder, token, machine, here)
+            return True
+        time.sleep(LOOK_SECONDS)
+    if token.namespace:
+        report_error(NO_ROOM)
+    log.warning("nodes of this machine have no place yet")
+    return False
+
+
+def _stay(folder: Path, token: Token, machine: Machine, here: str) -> None:
+    """Places what has ended again, until Ray has gone, or standard input ends."""
+    while here in alive():
+        if select.select([sys.stdin], [], [], 1.0)[0]:
+            _forget(folder, token, here)
+            return
+        _placed(folder, token, machine, here)
 
 
 def main() -> int:
     """Places the nodes of a machine, or ends them."""
-    exit_with_parent()
     folder = Path(sys.argv[1])
     token, machine = read_folder(folder)
-    connect(token.ray, machine.host, folder)
-    own = machine_resource(folder, machine)
-    end = time.monotonic() + ROOM_SECONDS
-    while time.monotonic() < end:
-        here = next((name for name, has in alive().items() if own in has), None)
-        try:
-            if here is None:
-                pass  # its agent may have been started just now
-            elif sys.argv[2:] == ["forget"]:
-                forget_nodes(node_names(folder) or [], here, token)
-                return 0
-            elif place_nodes(folder, token, machine, here):
-                report_ready(machine.host)
-                return 0
-        except DirectoryAway as error:
-            log.warning("%s", error)
-        except DirectoryRefuses as error:
-            report_error(str(error))
-            return 1
-        time.sleep(LOOK_SECONDS)
-    log.warning("nodes of this machine have no place yet")
-    return 1  # the machine's keeper tries again
+    exit_with_parent(LEAVE_SECONDS + 1.0 if token.namespace else 0.0)
+    try:
+        connect(token, machine, folder)
+        return 0 if _run(folder, token, machine, forgets=sys.argv[2:] == ["forget"]) else 1
+    except DirectoryAway as error:
+        log.warning("%s", error)
+    except (ConnectionError, ValueError, RuntimeError, DirectoryRefuses) as error:
+        report_error(str(error))
+    return 1
 
 
 if __name__ == "__main__":

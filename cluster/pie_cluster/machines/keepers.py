@@ -8,12 +8,13 @@ import json
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
-from pie_cluster.machines.settings import ClusterProblem, write_private
-from pie_py.config.processes import STOP_SECONDS, Child, python_command
+from pie_cluster.config import ClusterProblem
+from pie_cluster.machines.settings import write_private
+from pie_py.config.processes import STOP_SECONDS, python_command
 
 KEEPER, AGENT = "keeper.pid", "agent.pid"  # the first line has it, as systemd reads it
 PROCESSES = "processes.json"  # of a keeper, as it sees them
@@ -59,7 +60,7 @@ def _noted(record: Path) -> psutil.Process | None:
         if _birth(int(pid)) != began:
             return None
         process = psutil.Process(int(pid))
-        return process if process.status() != psutil.STATUS_ZOMBIE else None
+        return process if runs(process) else None
     except (OSError, ValueError, psutil.NoSuchProcess):
         return None
 
@@ -92,60 +93,19 @@ def forget_processes(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-class LeftProcess(Child):
-    """A process that a killed keeper has left, as a `Supervisor` keeps it."""
-
-    def __init__(self, process: psutil.Process) -> None:
-        """Takes a process that is no child of this one."""
-        self._left = process
-
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        pid: int = self._left.pid
-        return pid
-
-    @property
-    def status(self) -> int | None:
-        """None while it runs; else 0, for it is not known."""
-        return None if self._left.is_running() else 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    def wait(self) -> int:
-        """Waits for its end."""
-        self._left.wait()
-        return 0
-
-    def ask_to_end(self) -> None:
-        """Sends SIGTERM."""
-        with suppress(psutil.NoSuchProcess):
-            self._left.terminate()
-
-    def stop(self, seconds: float = STOP_SECONDS) -> int:
-        """Has it end in order, and kills it after so long."""
-        self.ask_to_end()
-        with suppress(psutil.TimeoutExpired):
-            self._left.wait(seconds)
-        return self.kill()
-
-    def kill(self) -> int:
-        """Ends it at once."""
-        with suppress(psutil.NoSuchProcess):
-            self._left.kill()
-        return self.wait()
+def runs(process: psutil.Process) -> bool:
+    """Whether it has not ended."""
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
-def end_agent(agent: Child) -> None:
+def end_agent(agent: psutil.Process) -> None:
     """Ends an agent of Ray at once, with all that it has started, some of which would write on."""
     with suppress(psutil.NoSuchProcess):
-        started = psutil.Process(agent.pid).children(recursive=True)
+        started = agent.children(recursive=True)
         agent.kill()
-        for process in psutil.wait_procs(started, STOP_SECONDS)[1]:
+        for process in psutil.wait_procs([agent, *started], STOP_SECONDS)[1]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
@@ -155,10 +115,9 @@ def note_agent(folder: Path, pid: int) -> None:
     _note(folder / AGENT, pid)
 
 
-def left_agent(folder: Path) -> LeftProcess | None:
+def left_agent(folder: Path) -> psutil.Process | None:
     """The agent of Ray that runs, with its nodes, though its keeper may have been killed."""
-    found = _noted(folder / AGENT)
-    return None if found is None else LeftProcess(found)
+    return _noted(folder / AGENT)
 
 
 def check_keeper(folder: Path) -> None:

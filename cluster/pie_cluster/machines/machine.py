@@ -1,9 +1,9 @@
 """`python -m pie_cluster.machines.machine FOLDER`: keeps what a machine runs of a cluster.
 
 On the head that is the store of Ray's head, and the gateway; where nodes are, an agent of Ray, or
-in a Ray that was there before what has it start nodes (`foreign.py`); on either, HTTP. What has
-ended is started again. Nodes are Ray's to start: see `actors.py`. An agent outlives a keeper that
-is killed, with its nodes, and the next keeper takes it over.
+in a Ray that was there before what has it start nodes; on either, HTTP. What has ended is started
+again. Nodes are Ray's to start: see `actors.py`. An agent outlives a keeper that is killed, with
+its nodes, and the next keeper takes it over.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pie_cluster.config import MemberConfig
-from pie_cluster.directory.asking import DirectoryAway, DirectoryRefuses
-from pie_cluster.machines.keepers import PROCESSES, end_agent, left_agent, note_agent
+import msgspec
+import psutil
+
+from pie_cluster.config import ClusterProblem, MemberConfig
+from pie_cluster.machines.keepers import PROCESSES, end_agent, left_agent, note_agent, runs
 from pie_cluster.machines.settings import (
+    TOKEN_FILE,
     Token,
     directory_of,
     machine_resource,
-    member_keys_file,
     ray_environment,
     read_folder,
     write_private,
 )
+from pie_cluster.wire.messages import Document
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.keys import KeyStore
 from pie_py.config.processes import Backoff, Child, Supervisor
@@ -48,6 +51,7 @@ LOOK_SECONDS = 0.05
 ASK_SECONDS = 1.0  # between two questions for users' keys
 FIRST_PAUSE, MOST_PAUSE = 0.05, 5.0  # before a process is started again
 LONGEST_PATH = 40  # of Ray's folder: with what Ray adds, sockets have 107 at most
+MOST_NODES = 1024  # that Ray lets a machine have
 STOP_SECONDS = 15.0  # for Ray's processes to end
 FORGET_SECONDS = 10.0  # for Ray to end this machine's nodes; its head may be away
 
@@ -59,47 +63,62 @@ class MachineKeeper:
         """Reads the folder; starts nothing yet."""
         self._folder = folder
         self._token, self._machine = read_folder(folder)
-        self._keys = member_keys_file(folder, self._token)
         self._stopping = False
         self._kept: dict[str, Supervisor[Child]] = {}
         self._said: dict[str, dict[str, Any]] = {}  # by process: that it is ready, or an error
         self._placing: Child | None = None
-        self._users: CopiedUsers | None = None
-        if self._machine.gateway and self._machine.role != "head" and self._token.is_encrypted:
-            self._users = CopiedUsers(self._token, folder / "http")
-            threading.Thread(target=self._users.follow, daemon=True).start()
+        self._agent: psutil.Process | None = None
+        self._users = -1  # the version of users' keys that HTTP has here
 
     def run(self) -> None:
         """Keeps them until SIGTERM, then ends them all."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
-        for name, start in self._starts().items():
-            self._keep(name, start)
+        has_own_ray = not self._token.namespace
+        for name, (is_here, start) in self._starts().items():
+            if is_here:
+                pauses = Backoff(first=FIRST_PAUSE, most=MOST_PAUSE)
+                hear, lost = partial(self._hear, name), partial(_on_lost, name)
+                self._kept[name] = Supervisor(name, start, lost, attend=hear, backoff=pauses)
+        if self._machine.nodes and has_own_ray:
+            threading.Thread(target=self._keep_agent, daemon=True).start()
+        looked = 0.0
         while not self._stopping:
+            if self._copies_users() and time.monotonic() - looked > ASK_SECONDS:
+                try:
+                    self._users = copy_users(self._token, self._folder / "http", self._users)
+                except (ClusterProblem, OSError) as error:  # what is known counts
+                    log.warning("the users' keys are not copied: %s", error)
+                looked = time.monotonic()
             self._write_processes()
             time.sleep(LOOK_SECONDS)
         if self._placing is not None:
             self._placing.kill()
         end = time.monotonic() + STOP_SECONDS
+        if self._agent is not None:
+            self._forget_nodes()
+            end_agent(self._agent)  # Ray would wait for actors, and they die with the agent
         for name, kept in reversed(self._kept.items()):
-            if name == "agent":
-                self._forget_nodes()
             kept.ask_to_end()
-            if name in ("agent", "ray") and kept.child is not None:
-                end_agent(kept.child)  # Ray would wait for actors, and they die with the agent
+            if name == "ray" and kept.child is not None:
+                kept.child.kill()
         for kept in self._kept.values():
             kept.stop(max(0.1, end - time.monotonic()))
 
-    def _keep(self, name: str, start: Callable[[], Child]) -> None:
-        is_agent = name == "agent"
-        self._kept[name] = Supervisor(
-            name,
-            start,
-            partial(_on_lost, name),
-            attend=self._place if is_agent else partial(self._hear, name),
-            child=left_agent(self._folder) if is_agent else None,
-            backoff=Backoff(first=FIRST_PAUSE, most=MOST_PAUSE),
-        )
+    def _keep_agent(self) -> None:
+        """Keeps the agent of Ray, at first one that a killed keeper has left, with the nodes."""
+        pauses = Backoff(first=FIRST_PAUSE, most=MOST_PAUSE)
+        while not self._stopping:
+            pauses.start()
+            try:
+                self._agent = left_agent(self._folder) or self._started_agent()
+                self._place(self._agent)
+                reason = "it has ended"
+            except (OSError, psutil.NoSuchProcess) as error:
+                reason = str(error)
+            pause = pauses.pause()
+            _on_lost("agent", reason, pause)
+            time.sleep(pause)
 
     def _hear(self, name: str, child: Child) -> None:
         """Hears of a process whether it serves, until it ends."""
@@ -109,14 +128,14 @@ class MachineKeeper:
                     self._said[name] = said
         child.wait()
 
-    def _place(self, agent: Child) -> None:
+    def _place(self, agent: psutil.Process) -> None:
         """Has Ray place this machine's nodes, once per start of its agent, which may be a left one;
         returns when that has ended.
         """
         backoff, placed = Backoff(first=FIRST_PAUSE, most=MOST_PAUSE), False
-        while not (placed or self._stopping or agent.status is not None):
+        while not (placed or self._stopping) and runs(agent):
             backoff.start()
-            with suppress(OSError), self._of_ray(PLACING, ACTORS, str(self._folder)) as placing:
+            with suppress(OSError), self._actors(PLACING) as placing:
                 self._placing = placing
                 self._hear(PLACING, placing)
                 placed = placing.status == 0
@@ -124,21 +143,19 @@ class MachineKeeper:
                 time.sleep(backoff.pause())
         agent.wait()
 
-    def _starts(self) -> dict[str, Callable[[], Child]]:
-        """How each of its processes is started, Ray's first."""
-        starts: dict[str, Callable[[], Child]] = {}
-        has_own_ray, is_head = not self._token.namespace, self._machine.role == "head"
-        if is_head and has_own_ray:
-            starts["ray"] = self._ray
-        if is_head:
-            starts["gateway"] = self._gateway
-        if self._machine.room and has_own_ray:
-            starts["agent"] = self._agent
-        elif self._machine.room:
-            starts[PLACING] = self._foreign
-        if self._machine.gateway is not None:
-            starts["http"] = self._http
-        return starts
+    def _starts(self) -> dict[str, tuple[bool, Callable[[], Child]]]:
+        """Its processes beside the agent: whether they are here, and how they are started."""
+        machine, has_own_ray = self._machine, not self._token.namespace
+        return {
+            "ray": (machine.is_head and has_own_ray, self._ray),
+            "gateway": (machine.is_head, self._gateway),
+            PLACING: (machine.nodes > 0 and not has_own_ray, partial(self._actors, PLACING)),
+            "http": (machine.gateway is not None, self._http),
+        }
+
+    def _copies_users(self) -> bool:
+        machine = self._machine
+        return machine.gateway is not None and not machine.is_head and self._token.is_encrypted
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
@@ -153,7 +170,7 @@ class MachineKeeper:
         """Has Ray end this machine's nodes, if its head is there."""
         with suppress(OSError):
             end = time.monotonic() + FORGET_SECONDS
-            leaving = self._of_ray("leaving", ACTORS, str(self._folder), "forget")
+            leaving = self._actors("leaving", "forget")
             while leaving.status is None and time.monotonic() < end:
                 time.sleep(LOOK_SECONDS)
             leaving.kill()
@@ -164,8 +181,9 @@ class MachineKeeper:
         for name, kept in self._kept.items():
             pid = {"pid": child.pid} if (child := kept.child) is not None else {}
             told[name] = {**pid, **self._said.get(name, {})}
-        if PLACING in self._said:
-            told.setdefault(PLACING, self._said[PLACING])
+        if self._agent is not None:
+            told["agent"] = {"pid": self._agent.pid}
+            told[PLACING] = self._said.get(PLACING, {})
         text = json.dumps(told)
         path = self._folder / PROCESSES
         if not path.exists() or path.read_text() != text:
@@ -179,38 +197,33 @@ class MachineKeeper:
         (ray_folder(self._folder) / "ray_current_cluster").unlink(missing_ok=True)
         return self._ray_start("ray", "--head", f"--port={port}")
 
-    def _agent(self) -> Child:
+    def _started_agent(self) -> psutil.Process:
         self._wait(lambda: answers(parse_endpoint(f"tcp://{self._token.ray}")))
-        room = {"pie_node": self._machine.room, machine_resource(self._folder, self._machine): 1}
+        own = machine_resource(self._folder, self._machine)
         child = self._ray_start(
             "agent",
             f"--address={self._token.ray}",
             "--num-cpus=1",
             f"--num-gpus={self._machine.gpus}",
-            f"--resources={json.dumps(room)}",
+            f"--resources={json.dumps({own: MOST_NODES})}",
             "--include-log-monitor=false",  # it sends to drivers; ours do not listen
             f"--object-store-memory={100 << 20}",
         )
         with suppress(OSError):  # a full disk
             note_agent(self._folder, child.pid)
-        return child
+        return psutil.Process(child.pid)
 
     def _ray_start(self, name: str, *options: str) -> Child:
         always = ("--block", "--disable-usage-stats", f"--node-ip-address={self._machine.host}")
         folder = ("--temp-dir", str(ray_folder(self._folder)))
-        module, env = "pie_cluster.machines.ray_start", self._ray_environment()
+        module, env = "pie_cluster.machines.ray_start", ray_environment(self._folder, self._token)
         return self._child(name, env, module, "start", *always, *folder, *options, reports=False)
-
-    def _foreign(self) -> Child:
-        return self._child(PLACING, None, "pie_cluster.machines.foreign", str(self._folder))
 
     def _gateway(self) -> Child:
         member = MemberConfig(
-            directory=self._token.directory,
             folder=self._folder,
-            models=self._token.models,
-            policy=self._machine.policy,
-            keys=self._keys,
+            cluster=self._token.cluster,
+            token=self._folder / TOKEN_FILE if self._token.is_encrypted else None,
         )
         config = ServerConfig.model_validate(self._token.server).model_copy(
             update={
@@ -223,25 +236,24 @@ class MachineKeeper:
         return self._module("gateway", "pie_cluster.gateway", config.model_dump_json())
 
     def _http(self) -> Child:
-        update: dict[str, object] = {
-            "endpoint": self._token.gateway,
-            "gateway": self._machine.gateway,
-        }
-        if self._users is not None:
+        gateway = self._machine.gateway
+        assert gateway is not None
+        if (said := self._said.get("http")) is not None and "endpoint" in said:
+            address = str(said["endpoint"]).rpartition("//")[2]
+            gateway = gateway.model_copy(update={"http": address})  # where it was before
+        update: dict[str, object] = {"endpoint": self._token.gateway, "gateway": gateway}
+        if self._copies_users():
             update["data_folder"] = self._folder / "http"
-            users = self._users
-            self._wait(lambda: users.known)
+            self._wait(lambda: self._users != -1)
         config = ServerConfig.model_validate(self._token.server).model_copy(update=update)
         return self._module("http", "pie_gateway", config.model_dump_json())
 
     def _module(self, name: str, module: str, config: str) -> Child:
         return self._child(name, None, module, "--with-parent", "--config", config)
 
-    def _of_ray(self, name: str, module: str, *arguments: str) -> Child:
-        return self._child(name, self._ray_environment(), module, *arguments)
-
-    def _ray_environment(self) -> dict[str, str]:
-        return ray_environment(self._folder, self._token, os.environ)
+    def _actors(self, name: str, *arguments: str) -> Child:
+        env = None if self._token.namespace else ray_environment(self._folder, self._token)
+        return self._child(name, env, ACTORS, str(self._folder), *arguments)
 
     def _child(
         self,
@@ -256,37 +268,19 @@ class MachineKeeper:
         return Child(module, *arguments, log=logs / f"{name}.log", env=env, reports=reports)
 
 
-class CopiedUsers:
-    """Users' keys on a machine that serves HTTP, as the head has them: public ones, in a folder of
-    the same form, where an HTTP gateway looks them up.
+def copy_users(token: Token, folder: Path, version: int) -> int:
+    """Has a folder know users' keys as the head does, public ones, where an HTTP gateway looks them
+    up; it has this version. Returns that which it has then. Raises as the directory, or `OSError`.
     """
-
-    def __init__(self, token: Token, data_folder: Path) -> None:
-        """Copies nothing yet."""
-        self.known = False
-        self._directory = directory_of(token)
-        self._server = token.gateway_key
-        self._folder = data_folder
-        self._changes = -1
-
-    def follow(self) -> None:
-        """Follows what is added and removed at the head, without end."""
-        while True:
-            try:
-                self._look()
-            except (DirectoryAway, DirectoryRefuses, OSError) as error:  # what is known counts
-                log.warning("the users' keys are not copied: %s", error)
-            time.sleep(ASK_SECONDS)
-
-    def _look(self) -> None:
-        told = self._directory.ask("users", changes=self._changes)
-        if told is None:
-            return
-        # Of the server's pair clients need the public half alone.
-        server = {"public": self._server, "secret": ""}
-        write_private(self._folder / "keys/server.json", json.dumps(server))
-        KeyStore(self._folder).become(told["users"])
-        self._changes, self.known = told["changes"], True
+    told = directory_of(token).ask("document", version=version)
+    if told is None:
+        return version
+    # Of the server's pair clients need the public half alone.
+    write_private(
+        folder / "keys/server.json", json.dumps({"public": token.gateway_key, "secret": ""})
+    )
+    KeyStore(folder).become(told["users"])
+    return msgspec.convert(told, Document).version
 
 
 def _on_lost(name: str, reason: str, pause: float) -> None:

@@ -8,51 +8,43 @@ import os
 import platform
 import secrets
 import socket
+import subprocess
 from contextlib import suppress
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import zmq
 
-from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token, WrongSettings
+from pie_cluster.config import ClusterProblem
+from pie_cluster.machines.settings import (
+    ClusterConfig,
+    Token,
+    WrongSettings,
+    read_folder,
+)
 from pie_py import __version__
-from pie_py.config.endpoint import BadEndpoint, Endpoint, answers, parse_endpoint
+from pie_py.config.endpoint import BadEndpoint, answers, parse_endpoint
 from pie_py.config.keys import KeyProblem, KeyStore
+from pie_py.config.processes import python_command
 from pie_py.config.server import ServerConfig
 from pie_py.config.shipped_files import contract_version
 
 
 def make_token(config: ClusterConfig, folder: Path) -> Token:
     """The token of a new cluster, or of the one that was in the head's folder before with the same
-    addresses. Raises `WrongSettings` for addresses that are none of this machine, or do not go
-    together, and `ClusterProblem` for ports that are in use, and keys that cannot be read.
+    settings: machines that have joined find it again. Raises `WrongSettings` for addresses that are
+    none of this machine, or do not go together, and `ClusterProblem` for ports that are in use, and
+    keys that cannot be read.
     """
-    gateway = _endpoint(config.endpoint)
-    is_encrypted = _is_encrypted(gateway, config.host)
-    server = ServerConfig.model_validate(config.server)
-    if "data_folder" not in config.server:
-        server = server.model_copy(update={"data_folder": folder / "data"})
-    ports = iter(free_ports(config.host, 3))
-    gateway_text = config.endpoint
-    if gateway_text.endswith(":*"):
-        gateway_text = f"{gateway_text[:-1]}{next(ports)}"
-    elif answers(gateway):
-        raise ClusterProblem(f"{gateway_text} is in use; choose another endpoint")
-    token = Token(
-        gateway=gateway_text,
-        directory=f"tcp://{config.host}:{config.directory_port or next(ports)}",
-        **_ray(config, next(ports)),
-        versions=versions(),
-        server=json.loads(server.model_dump_json(exclude={"endpoint", "extension"})),
-        http=config.gateway,
-        rank_machines=config.ranks.machines,
-    )
-    if is_encrypted:
-        token = replace(token, **_keys(server.data_folder))
-    token = replace(token, **_kept(token, config, folder))
-    used = [("directory_port", token.directory)]
+    token = _new(config, folder)
+    with suppress(OSError, ValueError, ClusterProblem):
+        former, machine = read_folder(folder)
+        if _stays(ClusterConfig.model_validate_json(machine.settings)) == _stays(config):
+            kept = {"gateway", "ray_token", "namespace", "member_public", "member_secret"}
+            kept |= set() if token.namespace else {"ray"}  # of which it has just been asked
+            token = token.model_copy(update=former.model_dump(include=kept))
+    used = [("endpoint", token.gateway)]
     used += [] if token.namespace else [("ray_port", f"tcp://{token.ray}")]
     for name, text in used:
         if answers(parse_endpoint(text)):
@@ -60,17 +52,85 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
     return token
 
 
+def _stays(config: ClusterConfig) -> dict[str, Any]:
+    """What is another cluster if it is another."""
+    return config.model_dump(exclude={"nodes", "gateway"})
+
+
+def _new(config: ClusterConfig, folder: Path) -> Token:
+    keys: dict[str, Any] = {}
+    server = ServerConfig.model_validate(config.server)
+    if "data_folder" not in config.server:
+        server = server.model_copy(update={"data_folder": folder / "data"})
+    if _is_encrypted(config.endpoint, config.host):
+        keys = _keys(server.data_folder)
+    ports = free_ports(config.host, 2)
+    return Token(
+        gateway=config.endpoint.replace(":*", f":{ports[0]}"),
+        **_ray(config, ports[1]),
+        **keys,
+        versions=versions(),
+        server=json.loads(server.model_dump_json(exclude={"endpoint", "extension"})),
+        http=config.gateway,
+    )
+
+
 def _ray(config: ClusterConfig, free_port: int) -> dict[str, str]:
     """Where Ray's head is or will be, and what lets this cluster in."""
     if config.ray_address:
-        from pie_cluster.machines.foreign import find_ray  # imports Ray
-
         namespace = f"pie-{secrets.token_hex(4)}"
         return {"ray": find_ray(config.ray_address), "ray_token": "", "namespace": namespace}
     return {
         "ray": f"{config.host}:{config.ray_port or free_port}",
         "ray_token": os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32),
     }
+
+
+def find_ray(address: str) -> str:
+    """Where the head is, as HOST:PORT, of a Ray of which this machine is a node; `auto` stands for
+    the Ray of this machine. Raises `WrongSettings` for an address that is none, or one of Ray's
+    server for clients, and `ClusterProblem` if this process cannot be a driver there.
+    """
+    if address.startswith("ray://"):
+        raise WrongSettings(
+            f"{address} is for drivers outside of Ray, and nodes need a folder on a machine of it:"
+            " call this on one, and name the head of Ray instead (HOST:6379) or auto"
+        )
+    try:
+        if address != "auto" and not answers(parse_endpoint(f"tcp://{address}")):
+            raise ClusterProblem(
+                f"no Ray answers at {address}: start one with `ray start --head`, or leave"
+                " --address out"
+            )
+    except BadEndpoint:
+        raise WrongSettings(f"{address} is no address of Ray: give HOST:PORT or auto") from None
+    from ray._common.usage.usage_lib import get_cluster_metadata
+    from ray._private.utils import check_version_info
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+    refused = (
+        f"the Ray at {address} does not take this machine: is it one, with the same versions of Ray"
+        " and Python, and is this machine a node of it?"
+    )
+    try:
+        if address != "auto":  # what is no Ray is waited for, for minutes, by a driver
+            check_version_info(get_cluster_metadata(GcsClient(address=address)), "this machine")
+    except Exception as error:  # noqa: BLE001  Ray raises what it likes
+        raise ClusterProblem(f"{refused} {error}") from None
+    # A process of its own: a driver takes over signals, for good.
+    command = [*python_command(), "-c", _FIND, address]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    if asked.returncode:
+        why = (asked.stderr.strip() or "it says nothing").splitlines()[-1]
+        raise ClusterProblem(f"{refused} {why}")
+    return asked.stdout.splitlines()[-1]
+
+
+_FIND = """
+import logging, sys, ray
+with ray.init(sys.argv[1], log_to_driver=False, logging_level=logging.ERROR) as driver:
+    print(driver.address_info["gcs_address"])
+"""
 
 
 def versions() -> dict[str, str]:
@@ -93,22 +153,15 @@ def check_versions(token: Token) -> None:
             )
 
 
-def check_room(room: int, ranks: int, machines: int, gpus: int) -> None:
-    """Whether a machine has what so many nodes need, each with so many ranks on each of its
-    machines, on a GPU each; one without GPUs computes on its CPU. Raises `ClusterProblem` if not.
+def check_gpus(nodes: int, ranks: int, gpus: int) -> None:
+    """Whether a machine has what so many nodes need, each with so many ranks, on a GPU each; one
+    without GPUs computes on its CPU. Raises `ClusterProblem` if not.
     """
-    if gpus and ranks > gpus:
-        of = "in one machine" if machines == 1 else f"in each of {machines} machines"
+    if gpus and nodes * ranks > gpus:
         raise ClusterProblem(
-            f"tensor_parallel_size {ranks * machines} needs {ranks} GPUs {of}, and this one has"
-            f" {gpus}: take a smaller one, or more machines ([ranks] in cluster.toml)"
+            f"{nodes} nodes of {ranks} ranks (tensor_parallel_size) need {nodes * ranks} GPUs, and"
+            f" this machine has {gpus}"
         )
-    if gpus and room * ranks > gpus:
-        raise ClusterProblem(
-            f"{room} nodes of {ranks} GPUs each need {room * ranks}; this machine has {gpus}"
-        )
-    if room == 0:
-        raise WrongSettings("this machine would do nothing: give --nodes or --room")
 
 
 def own_address(token: Token, host: str | None) -> str:
@@ -123,58 +176,35 @@ def own_address(token: Token, host: str | None) -> str:
                 probe.connect((gateway.host, 9))  # sends nothing
                 host = str(probe.getsockname()[0])
         except OSError as error:
-            raise ClusterProblem(
-                f"no way leads to {token.gateway}: {error.strerror or error}; is this machine in"
-                " its network?"
-            ) from None
-    if _address(host).is_loopback == token.is_encrypted:
+            raise ClusterProblem(f"no way leads to {token.gateway}: {error.strerror}") from None
+    free_ports(host, 1)  # says if it is none of this machine
+    if host.startswith("127.") == token.is_encrypted:
         raise ClusterProblem(
             f"the cluster at {token.gateway} does not reach this machine at {host}: give --host an"
-            " address of the same network"
-            if token.is_encrypted
-            else f"the cluster at {token.gateway} is on one machine; give its cluster.toml"
-            " addresses that other machines reach (host, endpoint), and start it again"
+            " address of the same network, or its cluster.toml addresses that other machines reach"
+            " (host, endpoint)"
         )
-    free_ports(host, 1)  # says if it is none of this machine
     return host
 
 
-def _is_encrypted(gateway: Endpoint, host: str) -> bool:
+def _is_encrypted(endpoint: str, host: str) -> bool:
     """Whether other machines reach the cluster. Raises `WrongSettings` if only a part of it is
-    reached.
+    reached, or an address is none.
     """
-    address = _address(host)
-    assert gateway.host is not None
-    for text in (host, gateway.host):
-        if text in ("0.0.0.0", "[::]"):
-            raise WrongSettings(
-                f"{text} tells nobody where to connect: give the address of this machine"
-            )
+    try:
+        gateway, address = parse_endpoint(endpoint), ipaddress.IPv4Address(host)
+    except ValueError as error:
+        raise WrongSettings(f"endpoint {endpoint} and IPv4 address host {host}: {error}") from None
+    if gateway.host is None:
+        raise WrongSettings(f"endpoint: {endpoint} is reached from this machine alone; give tcp://")
+    if "0.0.0.0" in (host, gateway.host) or gateway.host == "[::]":
+        raise WrongSettings(f"{endpoint}, {host}: 0.0.0.0 tells nobody where to connect")
     if address.is_loopback != gateway.is_loopback:
         raise WrongSettings(
-            f"endpoint {gateway.text} and host {host} must both be reached from other machines, or"
+            f"endpoint {endpoint} and host {host} must both be reached from other machines, or"
             " neither: clients of the one are sent to nodes of the other"
         )
     return not gateway.is_loopback
-
-
-def _address(host: str) -> ipaddress.IPv4Address:
-    try:
-        return ipaddress.IPv4Address(host)
-    except ValueError:
-        raise WrongSettings(
-            f"host {host!r} is no IPv4 address: give that of this machine"
-        ) from None
-
-
-def _endpoint(text: str) -> Endpoint:
-    try:
-        endpoint = parse_endpoint(text)
-    except BadEndpoint as error:
-        raise WrongSettings(f"endpoint: {error}") from None
-    if endpoint.host is None:
-        raise WrongSettings(f"endpoint: {text} is reached from this machine alone; give tcp://")
-    return endpoint
 
 
 def _keys(data_folder: Path) -> dict[str, Any]:
@@ -189,31 +219,6 @@ def _keys(data_folder: Path) -> dict[str, Any]:
         "member_secret": secret.decode(),
         "gateway_key": gateway,
     }
-
-
-def _kept(token: Token, config: ClusterConfig, folder: Path) -> dict[str, Any]:
-    """What stays as it was, so that machines that have joined find the cluster again."""
-    former = None
-    with suppress(ClusterProblem):
-        former = Token.read(folder / "token.json")
-    if former is None or _stays(former) != _stays(token) or config.endpoint.endswith(":*"):
-        return {}
-    kept: dict[str, Any] = {"namespace": former.namespace}
-    if "RAY_AUTH_TOKEN" not in os.environ:
-        kept["ray_token"] = former.ray_token
-    if not config.ray_port and not token.namespace:
-        kept["ray"] = former.ray
-    if not config.directory_port:
-        kept["directory"] = former.directory
-    if former.is_encrypted and token.is_encrypted:
-        kept["member_public"] = former.member_public
-        kept["member_secret"] = former.member_secret
-    return kept
-
-
-def _stays(token: Token) -> tuple[object, ...]:
-    """What is another cluster if it is another."""
-    return token.server, token.rank_machines, bool(token.namespace)
 
 
 def free_ports(host: str, count: int) -> list[int]:

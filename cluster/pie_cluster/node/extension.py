@@ -12,11 +12,10 @@ import structlog
 import trio
 
 from pie_cluster.config import MemberConfig, member_of
+from pie_cluster.node.document import NodeDocument
 from pie_cluster.node.facts import NodeFacts
 from pie_cluster.node.links import GatewayLink
 from pie_cluster.node.membership import Membership
-from pie_cluster.node.settings import NodeSettings
-from pie_cluster.node.users import ClusterUsers
 from pie_control.errors import ApiError
 from pie_control.extension import Extension, Role
 from pie_control.programs.store import ProgramStore
@@ -110,19 +109,18 @@ class ClusterNode(Role):
         self._member = member
         self._reason = "it stops"
         encrypted = not parse_endpoint(config.endpoint).resolved().is_loopback
-        self._public = KeyStore(config.data_folder).server_pair().public if encrypted else ""
+        public = KeyStore(config.data_folder).server_pair().public if encrypted else ""
         self._gateway = GatewayLink(member)
-        users = self.users = ClusterUsers(member, self._gateway, wiring.clock)
-        facts = NodeFacts(wiring.models, wiring.registry)
-        self._settings = NodeSettings(member, self._gateway, self._public)
+        self._document = NodeDocument(member, self._gateway, public, wiring.clock)
+        self.users = self._document
         self._membership = Membership(
             member,
-            facts,
+            self._gateway,
+            NodeFacts(wiring.models, wiring.registry),
             wiring.registry,
-            self._public,
+            public,
             wiring.clock,
-            users,
-            self._settings,
+            self._document,
         )
         self.fetch = ProgramFetcher(self._gateway, programs).fetch
         self.shared: Shared | None = None
@@ -155,7 +153,7 @@ class ClusterNode(Role):
 
         async with trio.open_nursery() as nursery:
             await nursery.start(self._gateway.run)
-            nursery.start_soon(self._settings.run, endpoint)
+            nursery.start_soon(self._document.run, endpoint)
             if self.shared is not None:
                 nursery.start_soon(self.shared.run)
             await self._membership.run(endpoint, leave)

@@ -1,10 +1,10 @@
-"""A node's report to the directory: load, caches, exports."""
+"""A node's report to the directory: load, caches."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
-from pie_cluster.wire.messages import MOST_HINTS, NO_WORKER, Load, export_key, program_key
+from pie_cluster.wire.messages import MOST_HINTS, NO_WORKER, Load, program_key
 from pie_control.instances.instance import Instance
 from pie_control.instances.registry import Registry
 from pie_control.models.model import ModelService
@@ -25,7 +25,6 @@ class NodeFacts:
         self._registry = registry
         self._cached: OrderedDict[int, int] = OrderedDict()  # tokens by key, newest last
         self._changed: OrderedDict[int, int] = OrderedDict()
-        self._exports: set[int] = set()  # as they were told last
         self._pool = 1  # tokens
         self._service: ModelService | None = None  # whose caches the hints are of
         registry.on_end.insert(0, self._note)
@@ -58,10 +57,9 @@ class NodeFacts:
         return Load(self._registry.live_count, queued, used)
 
     def begin(self) -> None:
-        """The directory knows nothing: all caches and exports are told again."""
+        """The directory knows nothing: all caches are told again."""
         self._drop_lost()
         self._changed = self._cached.copy()
-        self._exports = set()
 
     def cached(self) -> list[tuple[int, int]]:
         """Keys of (user, program) and the tokens that a launch would find, newest last: what has
@@ -71,21 +69,6 @@ class NodeFacts:
         changed = list(self._changed.items())
         self._changed.clear()
         return changed
-
-    def exports(self) -> tuple[list[int], list[int]]:
-        """Keys of exports that have come, and of those that have gone, since it was told."""
-        now, before = self._export_keys(), self._exports
-        self._exports = now
-        return list(now - before)[:MOST_HINTS], list(before - now)[:MOST_HINTS]
-
-    def _export_keys(self) -> set[int]:
-        keys: set[int] = set()
-        for service in self._models.services.values():
-            for user, name in service.exports.owned():
-                keys.add(export_key(user, name))
-                if len(keys) >= MOST_HINTS:
-                    return keys
-        return keys
 
     def _note(self, instance: Instance) -> None:
         """An instance ends: what its context held is what the next one may find."""

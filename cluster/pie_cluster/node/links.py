@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Any
 
 import trio
 
 from pie_cluster.config import MemberConfig
 from pie_cluster.wire.messages import NodeFacts
-from pie_cluster.wire.requests import PATIENCE_SECONDS, member_key
 from pie_control.errors import ApiError, Refusal
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError
 from pie_py.config.endpoint import parse_endpoint
 from pie_py.config.keys import ClientKey
 
+PATIENCE_SECONDS = 8.0  # a gateway that was killed is back sooner
 AGAIN_SECONDS = 0.1  # before the gateway is asked again
 
 
@@ -26,8 +25,7 @@ class NodeLinks:
     def __init__(self, key: Callable[[str], ClientKey | None]) -> None:
         """Has none yet. `key` gives that for a node of a public key."""
         self._key = key
-        self._links: dict[str, Connection] = {}  # by endpoint
-        self._scopes: dict[str, trio.CancelScope] = {}
+        self._links: dict[str, tuple[Connection, trio.CancelScope]] = {}  # by endpoint
         self._nursery: trio.Nursery | None = None
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -39,20 +37,30 @@ class NodeLinks:
     def keep_only(self, endpoints: set[str]) -> None:
         """Drops connections to nodes that are gone."""
         for endpoint in self._links.keys() - endpoints:
-            self._drop(endpoint)
+            self._links.pop(endpoint)[1].cancel()
 
-    async def ask(self, endpoint: str, public_key: str, method: str, **params: Any) -> Any:
+    async def ask(self, endpoint: str, public_key: str, method: str, /, **params: Any) -> Any:
         """One request to a node. Cancelled, it may be done or not. Raises `ClientError` if it
         refuses, or does not answer.
         """
-        connection = await self.reach(endpoint, public_key)
+        assert self._nursery is not None, "the links run"
+        link = self._links.get(endpoint)
+        if link is not None and link[0].session.error is not None:
+            self._links.pop(endpoint)[1].cancel()
+            link = None
+        if link is None:
+            made = Connection(parse_endpoint(endpoint), self._key(public_key), PATIENCE_SECONDS)
+            link = self._links[endpoint] = made, trio.CancelScope()
+            with trio.CancelScope(shield=True):  # it is there for others, too
+                await self._nursery.start(_keep, *link)
+        connection, _ = link
         problem = await connection.ready()
         if problem is not None:
             raise problem
         return await connection.request(method, **params)
 
     async def ask_each(
-        self, nodes: Collection[NodeFacts], seconds: float, method: str, **params: Any
+        self, nodes: Collection[NodeFacts], seconds: float, method: str, /, **params: Any
     ) -> dict[str, Any]:
         """What nodes answer in so many seconds, by life; of one that does not, a `ClientError`."""
         late = ClientError("it takes too long; try again")
@@ -71,34 +79,12 @@ class NodeLinks:
                 nursery.start_soon(ask, node)
         return answers
 
-    async def reach(self, endpoint: str, public_key: str) -> Connection:
-        """The connection to a node, which may not have answered yet."""
-        assert self._nursery is not None, "the links run"
-        connection = self._links.get(endpoint)
-        if connection is not None and connection.session.error is not None:
-            self._drop(endpoint)
-            connection = None
-        if connection is None:
-            connection = Connection(
-                parse_endpoint(endpoint), self._key(public_key), PATIENCE_SECONDS
-            )
-            self._links[endpoint] = connection
-            with trio.CancelScope(shield=True):  # it is there for others, too
-                await self._nursery.start(self._keep, endpoint, connection)
-        return connection
 
-    async def _keep(
-        self, endpoint: str, connection: Connection, task_status: trio.TaskStatus[None]
-    ) -> None:
-        with trio.CancelScope() as scope:
-            self._scopes[endpoint] = scope
-            await connection.run(task_status=task_status)
-
-    def _drop(self, endpoint: str) -> None:
-        del self._links[endpoint]
-        scope = self._scopes.pop(endpoint, None)
-        if scope is not None:
-            scope.cancel()
+async def _keep(
+    connection: Connection, scope: trio.CancelScope, task_status: trio.TaskStatus[None]
+) -> None:
+    with scope:
+        await connection.run(task_status=task_status)
 
 
 class GatewayLink:
@@ -107,10 +93,10 @@ class GatewayLink:
     def __init__(self, member: MemberConfig) -> None:
         """Takes the node's configuration. Nothing is asked before `run`."""
         self._member = member
-        self._links = NodeLinks(partial(member_key, member))
+        self._links = NodeLinks(member.key)
         self.run = self._links.run
 
-    async def ask(self, method: str, seconds: float = PATIENCE_SECONDS, **params: Any) -> Any:
+    async def ask(self, method: str, seconds: float = PATIENCE_SECONDS, /, **params: Any) -> Any:
         """The answer to a question, which is asked again until it comes, for so many seconds:
         asking it twice must do no harm. Raises `Refusal`: what the gateway refuses. Raises
         `ApiError`: `busy` if it does not answer.

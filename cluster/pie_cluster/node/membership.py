@@ -8,33 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import structlog
 import trio
-import zmq
 
 from pie_cluster.config import MemberConfig
+from pie_cluster.node.document import NodeDocument
 from pie_cluster.node.facts import NodeFacts
-from pie_cluster.node.settings import NodeSettings
-from pie_cluster.node.users import ClusterUsers
-from pie_cluster.wire.messages import (
-    CLUSTER_PROTOCOL,
-    Fenced,
-    Join,
-    JoinAgain,
-    NotOfCluster,
-    Renewed,
-    Report,
-    ToNode,
-    decode_told,
-    encode,
-)
-from pie_cluster.wire.sockets import member_dealer
+from pie_cluster.node.links import GatewayLink
+from pie_cluster.wire.messages import About, Fenced, JoinAgain, Renewed, Report, ToNode
+from pie_control.errors import ApiError, Refusal
 from pie_control.instances.registry import Registry
 from pie_py import __version__
 from pie_py.config.child import report
-from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.cluster")
+
+SAY_SECONDS = 0.5  # between two reports
 
 
 class Membership:
@@ -43,26 +33,25 @@ class Membership:
     def __init__(
         self,
         config: MemberConfig,
+        gateway: GatewayLink,
         facts: NodeFacts,
         registry: Registry,
         public_key: str,
         clock: Callable[[], float],
-        users: ClusterUsers,
-        settings: NodeSettings,
+        document: NodeDocument,
     ) -> None:
         """Nothing is sent before `run`. The public key is of the endpoint that clients connect to,
-        empty on loopback. Raises `KeyProblem` if the members' keys cannot be read.
+        empty on loopback.
         """
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._directory = Socket(member_dealer(self._context, config.directory, config.pair()))
         self._config = config
+        self._gateway = gateway
         self._facts = facts
         self._registry = registry
         self._public_key = public_key
         self._clock = clock
-        self._users, self._settings = users, settings
+        self._document = document
         self._leave: Callable[[str, bool], None] = lambda reason, drained: None  # until `run`
-        self._number: int | None = None  # of the last report; None: it has to join
+        self._has_joined = False
         self._drain_until: float | None = None
         self._again = False  # another life follows
         self._empty: trio.Event | None = None  # set once a drained node has no instance
@@ -73,78 +62,49 @@ class Membership:
         """
         self._leave = leave
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._hear)
-            await self._report(endpoint)
-
-    async def _hear(self) -> None:
-        try:
+            nursery.start_soon(self._report, endpoint)
             while True:
-                while (frame := self._directory.receive()) is not None:
-                    try:
-                        self._take(decode_told(frame))
-                    except NotOfCluster as error:
-                        log.warning("the directory says what is not known", reason=str(error))
-                await self._directory.wait()
-        finally:
-            self._context.destroy(linger=0)
+                report({"alive": self._config.life})
+                await trio.sleep(SAY_SECONDS)
+                if self._is_drained():
+                    leave("it is drained", True)
 
     async def _report(self, endpoint: str) -> None:
         while True:
-            self._say(endpoint)
-            report({"alive": self._config.life})
-            await trio.sleep(0.5)
-            if self._is_drained():
-                self._leave("it is drained", True)
+            message = self._message(endpoint)
+            try:
+                told = await self._gateway.ask("report", **msgspec.structs.asdict(message))
+                self._take(msgspec.convert(told, ToNode))
+            except (ApiError, Refusal) as error:
+                log.warning("the directory does not answer", reason=str(error))
+                self._has_joined = False  # what this report had may be missing there
+            await trio.sleep(SAY_SECONDS)
 
-    def _say(self, endpoint: str) -> None:
-        config, drain = self._config, self._drain_ms()
-        if self._number is None:
-            self._facts.begin()
-        cached, (exported, released) = self._facts.cached(), self._facts.exports()
-        if self._number is None:
-            message: Join | Report = Join(
-                config.node,
-                config.incarnation,
-                CLUSTER_PROTOCOL,
-                __version__,
-                endpoint,
-                self._public_key,
-                self._registry.most,
-                self._facts.pool_tokens,
-                self._facts.prefill_rate,
-                self._facts.load(),
-                cached,
-                exported,
-                drain,
-                self._again,
-            )
-        else:
-            message = Report(
-                config.node,
-                config.incarnation,
-                self._number + 1,
-                self._facts.load(),
-                cached,
-                exported,
-                released,
-                drain,
-                self._settings.version,
-            )
-        sent = self._directory.send(encode(message)) is None
-        if sent and isinstance(message, Report):
-            self._number = message.number
+    def _message(self, endpoint: str) -> Report:
+        config, facts, about = self._config, self._facts, None
+        if not self._has_joined:
+            facts.begin()
+            own = endpoint, self._public_key, self._registry.most
+            about = About(__version__, *own, facts.pool_tokens, facts.prefill_rate)
+        return Report(
+            config.node,
+            config.incarnation,
+            facts.load(),
+            facts.cached(),
+            self._drain_ms(),
+            self._again,
+            self._document.version,
+            about,
+        )
 
-    def _take(self, message: ToNode) -> None:
-        match message:
-            case Renewed(number, drain_ms, keys, again, settings):
-                self._again = again
-                self._users.renewed(keys)
-                self._settings.renewed(settings)
-                if number == 0:
-                    self._number = self._number or 0
+    def _take(self, told: ToNode) -> None:
+        match told:
+            case Renewed(drain_ms, document, again):
+                self._again, self._has_joined = again, True
+                self._document.renewed(document)
                 self._take_drain(drain_ms)
             case JoinAgain():
-                self._number = None
+                self._has_joined = False
             case Fenced(reason):
                 log.error("this life is over", life=self._config.life, reason=reason)
                 self._leave(f"this life is over: {reason}", False)
