@@ -25,6 +25,7 @@ MODULES = {
     "gpu": "benchmarks.gpu.run",
     "laptop": "benchmarks.laptop.compare",
     "families": "benchmarks.families",
+    "ways": "benchmarks.ways",
 }
 main = Benchmarks(
     MODULES,

@@ -1,7 +1,7 @@
 """Starts a worker: `python -m pie_inference --connect ENDPOINT --config JSON`.
 
 With `--follow ENDPOINT --meeting PLACE --rank N` it is a further rank of a worker, which its first
-rank starts, or the host of its machine.
+rank starts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Callable
 
 # Nothing of what is imported is ever freed: to look through it takes a tenth of a second.
 gc.disable()
@@ -26,8 +25,8 @@ with left_out("torch._meta_registrations", "rich"):
     from pie_inference.serving.worker import WorkerConfig, follow, run
 
 
-def main(run: Callable[[str, WorkerConfig], int] = run) -> int:
-    """Reads the command line and runs the worker: its first rank by `run`."""
+def main() -> int:
+    """Reads the command line and runs the worker."""
     parser = argparse.ArgumentParser(prog="pie_inference", description="A pie_py inference worker.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--connect", help="ZeroMQ endpoint of the control process")

@@ -50,8 +50,8 @@ def _versions() -> Iterator[Finding]:
     from pie_py.cli import version_text
 
     python = ".".join(map(str, sys.version_info[:3]))
-    fits = (3, 11) <= sys.version_info[:2] < (3, 14)
-    yield Finding("Python", "ok" if fits else "bad", python, "" if fits else "Python 3.11 to 3.13")
+    fits = (3, 11) <= sys.version_info[:2] < (3, 15)
+    yield Finding("Python", "ok" if fits else "bad", python, "" if fits else "Python 3.11 to 3.14")
     yield Finding("pie_py", "ok", version_text())
     for requirement in importlib.metadata.requires("pie-py") or ():
         name = requirement.split(";")[0]

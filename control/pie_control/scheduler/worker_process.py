@@ -15,7 +15,7 @@ from pie_py.config.processes import python_command
 from pie_py.config.temporary import TemporaryFolder
 
 # Fields of a server's configuration that its worker gets, see `WorkerConfig`.
-_FIELDS = ("models", "worker_threads", "tensor_parallel_size", "extension", "observer", "log")
+_FIELDS = ("models", "worker_threads", "tensor_parallel_size", "observer", "log")
 
 
 class WorkerProcess:
@@ -77,4 +77,4 @@ def _endpoint(folder: Path) -> str:
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     settings = {name.removeprefix("worker_"): config[name] for name in _FIELDS}
     settings["models"] = [model for model in config["models"] if not model.get("on_demand")]
-    return settings | {"extension": (settings["extension"] or {}).get("settings", {})}
+    return settings

@@ -27,7 +27,7 @@ def choose_device(wanted: str, ranks: Ranks = ALONE) -> torch.device:
     if ranks.size > 1 and wanted != "cpu" and torch.cuda.is_available():
         if wanted not in ("auto", "cuda"):
             raise LoadError(f"device {wanted!r}: with tensor_parallel_size it is cuda, cpu or auto")
-        wanted = f"cuda:{ranks.local_rank}"
+        wanted = f"cuda:{ranks.rank}"
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -8,9 +8,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import structlog
 import torch
@@ -18,8 +16,8 @@ import zmq
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from pie_inference.errors import LoadError
-from pie_inference.parallel.ranks import ALONE, Meeting, Ranks
-from pie_inference.parallel.team import Team, check_devices, start_team
+from pie_inference.parallel.ranks import ALONE, Ranks
+from pie_inference.parallel.team import Team, check_devices
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
 from pie_py.config.child import exit_with_parent
@@ -65,15 +63,8 @@ class WorkerConfig(BaseModel):
     models: tuple[ModelConfig, ...] = Field(min_length=1)
     threads: PositiveInt | None = None  # of torch; None: chosen for each forward
     tensor_parallel_size: PositiveInt = 1  # processes that compute each model together
-    machines: PositiveInt = 1  # that these are on, as many on each
-    extension: dict[str, Any] = {}  # settings of what extends the server
     observer: ObserverConfig | None = None
     log: LogConfig = LogConfig()
-
-    @property
-    def local_ranks(self) -> int:
-        """Ranks on each machine."""
-        return self.tensor_parallel_size // self.machines
 
     @property
     def fixed_threads(self) -> bool:
@@ -87,14 +78,9 @@ class WorkerConfig(BaseModel):
         return not torch.cuda.is_available() or all(m.device == "cpu" for m in self.models)
 
 
-def run(
-    endpoint: str,
-    config: WorkerConfig,
-    start: Callable[[zmq.Context[zmq.Socket[bytes]], int, str], Team] = start_team,
-) -> int:
-    """Connects to the control process, loads the models and runs plans until it is to stop. `start`
-    starts the other ranks. Returns the process's exit status: 0 after `Stop`, 1 if the models
-    cannot be loaded.
+def run(endpoint: str, config: WorkerConfig) -> int:
+    """Connects to the control process, loads the models and runs plans until it is to stop. Returns
+    the process's exit status: 0 after `Stop`, 1 if the models cannot be loaded.
     """
     _settle(config)
     context = zmq.Context()
@@ -109,10 +95,9 @@ def run(
         try:
             ranks = ALONE
             if (size := config.tensor_parallel_size) > 1:
-                each = config.local_ranks
-                check_devices(each, config.on_cpu)
-                team = start(context, size, config.model_dump_json())
-                ranks = Ranks.join(0, size, team.meeting, config.on_cpu, each)
+                check_devices(size, config.on_cpu)
+                team = Team(context, size, config.model_dump_json())
+                ranks = Ranks.join(0, size, team.meeting, config.on_cpu)
             engine = Engine(config.models, ranks, config.fixed_threads)
         except LoadError as error:
             send(socket, Failed(str(error)))
@@ -140,10 +125,10 @@ def follow(endpoint: str, meeting: str, rank: int, config: WorkerConfig) -> int:
     socket.setsockopt(zmq.RCVHWM, 0)
     socket.connect(endpoint)
     try:
-        size, each = config.tensor_parallel_size, config.local_ranks
+        size = config.tensor_parallel_size
         try:
-            check_devices(each, config.on_cpu)
-            ranks = Ranks.join(rank, size, Meeting(meeting), config.on_cpu, each)
+            check_devices(size, config.on_cpu)
+            ranks = Ranks.join(rank, size, meeting, config.on_cpu)
             engine = Engine(config.models, ranks)
         except LoadError as error:
             log.error("a rank cannot serve its part", rank=rank, reason=str(error))
