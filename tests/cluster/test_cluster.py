@@ -44,11 +44,12 @@ from support.clusters import (
 from support.postgres import Postgres, programs
 from support.traps import set_traps, trapped
 
+from pie_cluster.config import ClusterProblem
 from pie_cluster.directory.asking import DirectoryRefuses
 from pie_cluster.machines import operate
 from pie_cluster.machines.keepers import keeper
 from pie_cluster.machines.machine import ray_folder
-from pie_cluster.machines.settings import ClusterProblem, Token, directory_of, node_names
+from pie_cluster.machines.settings import Token, directory_of, node_names
 from pie_cluster.machines.token import free_ports
 from pie_py.cli import main
 from pie_py.client import Client as AsyncClient

@@ -22,9 +22,10 @@ import pytest
 from click.testing import CliRunner, Result
 from support.clusters import ECHO, SERVER, Cluster, echoes, processes_of, wait_for
 
+from pie_cluster.config import ClusterProblem
 from pie_cluster.machines import operate
 from pie_cluster.machines.keepers import keeper
-from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token
+from pie_cluster.machines.settings import ClusterConfig, Token
 from pie_cluster.machines.token import free_ports
 from pie_py.cli import main
 

@@ -21,9 +21,10 @@ import trio
 from support.clusters import ECHO, SERVER, chat_at, echoes, launched_on, wait_for
 from support.namespaces import Network, Sniffer, missing
 
+from pie_cluster.config import ClusterProblem
 from pie_cluster.directory.asking import connected
 from pie_cluster.machines import operate
-from pie_cluster.machines.settings import ClusterConfig, ClusterProblem, Token
+from pie_cluster.machines.settings import ClusterConfig, Token
 from pie_cluster.wire.messages import NodeFacts
 from pie_py.client import InferletFailed, RpcError, ServerUnreachable
 from pie_py.client.sync import Client

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.namespaces import Network, missing
 
+from pie_cluster.config import ClusterProblem
 from pie_cluster.machines.settings import (
     ClusterConfig,
-    ClusterProblem,
     Machine,
     Token,
     write_folder,

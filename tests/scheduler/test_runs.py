@@ -14,7 +14,7 @@ from support.scheduler_fixtures import Guest, Server, refused, u32
 from inferlet import Sampler
 from pie_control.api import allocate, prefix
 from pie_control.api import run as calls
-from pie_control.api.binder import queue_of
+from pie_control.api.binder import queue_of, run_of
 from pie_control.scheduler.commands.run import LEAD
 from pie_control.wasm import SUSPENDED
 from pie_py.wire.plan import Forward
@@ -266,7 +266,7 @@ def test_who_waits_and_cancels_leaves_nothing_behind() -> None:
     for _ in range(1000):
         future = calls.run_progress(runner.instance, runner.queue, handle, 100)
         runtime.cancel(runner.instance, future)
-    _, run = calls.run_of(runner.instance, runner.queue, handle)
+    _, run = run_of(runner.instance, runner.queue, handle)
     assert len(run.waiting) <= 64
 
 

@@ -144,7 +144,7 @@ def _forget(folder: Path, token: Token, here: str) -> None:
     own = [name for name in node_names(folder) or () if places.get(name) in (here, "")]
     actors = [ray.get_actor(name_of(token, name)) for name in own]
     here_now = [actor for name, actor in zip(own, actors, strict=True) if places[name] == here]
-    leaving = [actor.leave.remote() for actor in here_now]
+    leaving: list[Any] = [actor.leave.remote() for actor in here_now]
     if leaving:
         ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
     for name, actor in zip(own, actors, strict=True):

@@ -278,11 +278,11 @@ def _wait(folder: Path, token: Token, machine: Machine, say: Callable[[str], Non
         check_keeper(folder)
         # As they say themselves: what answers at their addresses may be another cluster's.
         told = {name: processes_of(folder).get(name, {}) for name in parts}
-        for name, said in told.items():
-            if error := said.get("error"):
+        for name, report in told.items():
+            if error := report.get("error"):
                 of = "" if name == "placing" else f"the {name} does not start: "
                 raise ClusterProblem(of + error)
-        if waiting := [name for name, said in told.items() if "ready" not in said]:
+        if waiting := [name for name, report in told.items() if "ready" not in report]:
             continue
         names = node_names(folder) or ()
         if names and not said:
@@ -294,8 +294,9 @@ def _wait(folder: Path, token: Token, machine: Machine, say: Callable[[str], Non
             continue
         for name in names:
             node = found.get(name)
-            starts = node is not None and node.state == "starting"
-            if starts and node.incarnation > seen.setdefault(name, node.incarnation):
+            if node is None or node.state != "starting":
+                continue
+            if node.incarnation > seen.setdefault(name, node.incarnation):
                 raise ClusterProblem(f"node {name} does not start: {node.reason}")
         if all(name in found and found[name].state == "ready" for name in names):
             return
