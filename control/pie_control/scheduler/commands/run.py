@@ -134,7 +134,7 @@ class RunCommand(Command):
         self.row: int | None = None  # in the scheduler's table, while it has steps to do
         self.wanted = NEVER  # tokens that the first of `waiting` waits for
         self.waiting: list[tuple[int, Waiter]] = []
-        self._crowd = CROWD  # of these: then those who were cancelled are forgotten
+        self._crowd = CROWD  # of these: at so many the cancelled ones are forgotten
         self.trail: Record | None = None  # of the text in its pages, as it began
         self.table: RunTable | None = None  # once it is queued
 
