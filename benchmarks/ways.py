@@ -27,7 +27,6 @@ from pie_py.config.model import ModelConfig
 
 GOAL = 1.2  # times as fast by ours, a step: else ours may go
 CONTEXT, PAGES = 256, 40  # tokens, and pages of each sequence
-# Sequences, and tokens of each; how often each is run first, and then in turns: rows of the copies
 # Sequences, tokens of each; how often it is run first, while copies of keys are made, and in turns.
 CASES = {"prompt": (1, CONTEXT, 2, 6), "one": (1, 1, 12, 16), "eight": (8, 1, 12, 16)}
 SIZES = {
