@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.fake_worker import Value
 from support.sdk_rig import BOS, Rig, TextSampler, TextWorker, continuation
@@ -174,6 +174,11 @@ def run(rig: Rig, ops: list[Any], lanes: int, *modes: str) -> list[Any]:
     return [json.loads(outcome.text) for outcome in outcomes]
 
 
+def left(how: str, most: int) -> tuple[str, dict[str, Any]]:
+    return "generate", {"most": most, "stop": [], "sampler": None, "how": how, "after": 1}
+
+
+@example(ops=[(0, left("break", 2)), (0, left("tokens", 0))], lanes=1)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     ops=st.lists(st.tuples(st.integers(0, 2), OPERATIONS), max_size=12),

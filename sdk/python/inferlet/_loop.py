@@ -143,6 +143,13 @@ class HostLoop(asyncio.BaseEventLoop):
             self._scheduled = [timer for timer in timers if not timer.cancelled()]
             heapq.heapify(self._scheduled)
 
+    def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
+        # A turn earlier than asyncio's: what a program leaves by `break` is undone before it goes
+        # on from its next `await`.
+        self._asyncgens.discard(agen)
+        if not self.is_closed():
+            self.create_task(agen.aclose())
+
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]
         """Raises: an inferlet has one thread."""
         raise RuntimeError(
