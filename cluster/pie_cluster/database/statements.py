@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from socket import socket
+from socket import SHUT_RDWR, socket
 from typing import Any, TypeVar
 
 import psycopg
@@ -17,6 +17,7 @@ from pie_control.api.store.postgres import OPTIONS, line_of
 # A lease must not wait for long behind a statement, or behind one that waits for a lock.
 LOCK_MS = 2000
 STATEMENT_MS = 5000
+ANSWER_SECONDS = 8.0  # then the way to it is cut, or it was stopped
 LISTEN_SECONDS = 1.0  # between two looks whether the connection is another one
 
 Value = TypeVar("Value")
@@ -41,19 +42,32 @@ class Connection:
         self._address = address
         self._channel = channel
         self._sql: psycopg.Connection[tuple[Any, ...]] | None = None
-        self._turns = trio.CapacityLimiter(1)
+        self._next = trio.Lock()
+        self._turns = trio.CapacityLimiter(1)  # which a thread has until it ends, also if abandoned
         self._heard: deque[str | None] = deque()
         # Gets what is told on the channel; None: some of it may have been lost.
         self.on_heard: Callable[[str | None], None] = lambda told: None
 
     async def ask(self, statement: Callable[[], Value]) -> Value:
-        """What a statement gives, which runs in a thread, and goes on when this is cancelled."""
+        """What a statement gives, which runs in a thread, and goes on when this is cancelled.
+        Raises `DatabaseAway`, also if no answer comes over a connection that seems whole.
+        """
         try:
-            return await trio.to_thread.run_sync(
-                statement, limiter=self._turns, abandon_on_cancel=True
-            )
+            async with self._next:  # so that the time counts from when it is sent
+                with trio.move_on_after(ANSWER_SECONDS):
+                    return await trio.to_thread.run_sync(
+                        statement, limiter=self._turns, abandon_on_cancel=True
+                    )
+                self._give_up()
+            raise DatabaseAway(f"no answer in {ANSWER_SECONDS:g} s", may_be_done=True)
         finally:
             self._pass_on()
+
+    def _give_up(self) -> None:
+        """Ends the connection under the thread that waits for an answer."""
+        if (sql := self._sql) is not None and not sql.closed:
+            with suppress(OSError, psycopg.Error), socket(fileno=os.dup(sql.fileno())) as stuck:
+                stuck.shutdown(SHUT_RDWR)
 
     def run(self, statement: str, arguments: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
         """Runs a statement, with its result in memory. Blocks: to be called by what is asked.
