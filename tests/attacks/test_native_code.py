@@ -165,6 +165,19 @@ async def test_many_jobs_of_one_user_leave_a_process_for_the_next(
     await tokenize(MALLORY)  # what was given up keeps no place
 
 
+async def test_who_waits_for_a_job_as_the_server_stops_is_told_so() -> None:
+    pool = ConfinedPool(ConfinedConfig(processes=1))
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def wait() -> None:
+            with failure("busy", "the server is stopping"):
+                await pool.call(VICTIM, "it", time.sleep, 60)
+
+        await trio.testing.wait_all_tasks_blocked()
+        pool.close()
+
+
 async def test_a_limit_counts_the_work_and_not_the_start_or_a_busy_machine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -201,6 +201,7 @@ class _Process:
 
         Raises:
             _Ended: if the process ends.
+            ApiError: `busy` if it is ended from here.
         """
         try:
             await self._input.send_all(_job(function, args, seconds))
@@ -210,6 +211,8 @@ class _Process:
             kind, value, grown = msgpack.unpackb(await self._receive(size))
         except trio.BrokenResourceError:
             raise _Ended(await self._status()) from None
+        except trio.ClosedResourceError:  # by `end`
+            raise ApiError("busy", "the server is stopping") from None
         return kind, value, grown
 
     async def _receive(self, size: int) -> bytes:
