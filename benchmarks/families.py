@@ -161,7 +161,7 @@ def _small(kind: Any, sizes: Mapping[str, Any], towers: Mapping[str, Any]) -> di
         usual = {"rope_type": "default", "rope_theta": 10_000.0}
         rope = {**usual, **(stored.get("rope_parameters") or {})}
         values["rope_parameters"] = {**rope, "mrope_section": [2, 3, 3]}
-    return values | _OWN.get(kind.model_type, {})
+    return values | OWN.get(kind.model_type, {})
 
 
 def random_image_module(kind: Any, model_type: str, folder: Path) -> tuple[Any, Any]:
@@ -174,7 +174,7 @@ def random_image_module(kind: Any, model_type: str, folder: Path) -> tuple[Any, 
         try:
             config = small_config(kind.config_class, SIZES, IMAGE_SIZES)
             tell_tokens(config, processor)
-            module = _random(kind, config)
+            module = random_of(kind, config)
             given = processor(
                 images=[Image.linear_gradient("L").resize((84, 56)).convert("RGB")],
                 text=[processor.image_token],
@@ -203,7 +203,7 @@ _NEEDED = (
 )
 _PER_LAYER = ("layer_types", "mlp_layer_types")
 # What follows from no size above.
-_OWN: dict[str, dict[str, Any]] = {
+OWN: dict[str, dict[str, Any]] = {
     "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"] * 2},
     "bamba": {"attn_layer_indices": [1, 3]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
@@ -230,13 +230,14 @@ TOWERS = ("vision_config", "vision_tower_config", "vit_config", "vq_config", "pe
 
 def random_module(kind: Any, **more: Any) -> Any:
     """A small module of a class, whose biases and norms are not all the same."""
-    module = _random(kind, small_config(kind.config_class, {**SIZES, **more}))
+    module = random_of(kind, small_config(kind.config_class, {**SIZES, **more}))
     with torch.no_grad():
         module(input_ids=torch.tensor([[7, 8, 9]]), use_cache=False)
     return module
 
 
-def _random(kind: Any, config: Any) -> Any:
+def random_of(kind: Any, config: Any) -> Any:
+    """A module of a class with random weights, float32, of which norms and biases differ, too."""
     torch.manual_seed(0)
     module = kind._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
     with torch.no_grad():
@@ -260,13 +261,13 @@ def error_of(folder: Path, module: Any) -> tuple[float, bool]:
         ends = [(0, 20, 35, 36, 37), (0, 4, 9, 10, 11), (0, 50, 88, 89, 90)]
         worst = 0.0
         for parts in zip(*map(pairwise, ends), strict=True):
-            found = _forward(model, _embedded(model, texts, parts), own, parts)
+            found = forward(model, embedded(model, texts, parts), own, parts)
             for logits, whole, (first, end) in zip(found, wanted, parts, strict=True):
                 error = (logits.log_softmax(-1) - whole[first:end].log_softmax(-1)).abs()
                 worst = max(worst, float(error.max()) if error.isfinite().all() else math.inf)
         alone = texts[0][:1]
         one = [(0, 1)]
-        (logits,) = _forward(model, _embedded(model, [alone], one), own[3:], one)
+        (logits,) = forward(model, embedded(model, [alone], one), own[3:], one)
         worst = max(
             worst, float((logits.log_softmax(-1) - wanted[0][:1].log_softmax(-1)).abs().max())
         )
@@ -278,7 +279,7 @@ def _ints(values: Any) -> Any:
     return np.asarray(values, np.int32)
 
 
-def _embedded(
+def embedded(
     model: Any, texts: list[list[int]], parts: Sequence[tuple[int, int]]
 ) -> list[list[int]]:
     """Embeds some tokens of each text; which embeds have them."""
@@ -291,7 +292,7 @@ def _embedded(
     return [embeds[first:end] for first, end in pairwise(ends)]
 
 
-def _forward(
+def forward(
     model: Any, embeds: list[list[int]], own: list[Any], parts: Sequence[tuple[int, int]]
 ) -> Iterator[torch.Tensor]:
     """Logits of embeds, some inputs of each text."""
@@ -372,7 +373,7 @@ def image_error_of(folder: Path, module: Any, processor: Any) -> float:
         if at != len(wanted):
             return math.inf
         found = [
-            next(_forward(model, [list(range(first, end))], [range(64)], [(first, end)]))
+            next(forward(model, [list(range(first, end))], [range(64)], [(first, end)]))
             for first, end in pairwise([0, cuts[1], cuts[2], cuts[4], at - 1, at])
         ]
     worst = (torch.cat(found).log_softmax(-1) - wanted).abs().max()

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -78,9 +77,9 @@ def _seconds(model: Any, rows: int, count: int) -> float:
     texts = [[7 + (13 * i + row) % 4000 for i in range(first + count)] for row in range(rows)]
     own = [np.arange(row * PAGES, (row + 1) * PAGES) for row in range(rows)]
     parts = [(first, first + count)] * rows
-    embeds = families._embedded(model, texts, parts)
+    embeds = families.embedded(model, texts, parts)
     began = time.perf_counter()
-    list(families._forward(model, embeds, own, parts))
+    list(families.forward(model, embeds, own, parts))
     return time.perf_counter() - began
 
 
@@ -92,13 +91,13 @@ def ways(settings: Settings, progress: Progress) -> Report:
     torch.set_num_threads(1)
     names = [n for n in ARCHITECTURES if n.endswith("ForCausalLM") and settings.only in n]
     progress.expect(len(names))
-    families._OWN["deepseek_v3"] = {"num_key_value_heads": 8, "head_dim": 32}
+    families.OWN["deepseek_v3"] = {"num_key_value_heads": 8, "head_dim": 32}
     report = Report("Ours over transformers' code", ["architecture", *CASES])
     for name in names:
         kind = getattr(transformers, name)
         with tempfile.TemporaryDirectory() as folder:
-            module = families._random(kind, families.small_config(kind.config_class, SIZES))
-            module.to(torch.bfloat16).save_pretrained(Path(folder))
+            module = families.random_of(kind, families.small_config(kind.config_class, SIZES))
+            module.to(torch.bfloat16).save_pretrained(folder)
             ours = _loaded(folder, int8=settings.int8)
             with by_transformers(name):
                 theirs = _loaded(folder, int8=settings.int8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +75,16 @@ def test_large_values_cost_what_it_takes_to_read_them() -> None:
     cost = step_cost(read_program(text_of(given)), 2403)
     # Those of 64 rows are 51 MB: 20 ms.
     assert 8 < affordable(np.array([cost] * 64).T).sum() < 64
+
+
+def test_what_is_sorted_costs_more_than_what_is_looked_for() -> None:
+    def cost(rule: Any) -> float:
+        return read_program(text_of(device.program(rule)())).cost(50_000)
+
+    few = cost(lambda logits: logits.top(8)[0])
+    assert cost(lambda logits: logits.top(20_000)[0]) > few + 2_000_000
+    wide = cost(lambda logits: logits.to_int().sort()[0])
+    assert wide > 2 * cost(lambda logits: logits.sort().to_int()[0])
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.just(FREE) | PROGRAMS), min_size=1))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.fake_worker import Sampler, program_facts
 from support.instances import failure
-from support.programs_read import bound_by
+from support.programs_read import bound_by, create_sampler
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
@@ -415,3 +415,20 @@ def test_samplers_of_compiled_fields_have_no_state_to_read(guest: Guest) -> None
 @device.program
 def likeliest(logits: device.Tensor) -> device.Tensor:
     return logits.argmax()
+
+
+def test_a_batch_carries_no_more_values_than_are_soon_copied(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of programs with 400 bytes each two; the others wait for the next plans."""
+    monkeypatch.setattr("pie_control.scheduler.commands.sampler.MOST_VALUES", 1000)
+
+    def rule(logits: device.Tensor, state: device.State) -> device.Tensor:
+        return logits.argmax() + state.table[0] * 0
+
+    sent = device.program(rule)(table=[0] * 50).to_json()
+    guest = Guest(server)
+    for _ in range(5):
+        create_sampler(guest.instance, guest.queue, sent)
+    server.drain()
+    assert [count for kind, count in batches(server) if kind == SetSampler.kind] == [2, 2, 1]
