@@ -213,7 +213,8 @@ class Components:
                 str(config.cache_folder),
                 config.source_lines,
                 config.baseline,
-                seconds=60.0,  # a component of 1 MB takes one
+                # 1 MB takes a fast core 1 s, a small board 10.
+                seconds=60.0 + 20.0 * program.size / 1e6,
             )
         except JobStopped as error:
             raise ProgramRejected(f"{error.message} to compile: make it smaller") from None
