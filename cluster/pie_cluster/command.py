@@ -124,10 +124,11 @@ def join(
 def status(folder: Path | None, as_json: bool) -> None:
     """List the nodes, with what is wrong and what to do."""
     from pie_cluster.machines import operate
+    from pie_cluster.machines.settings import directory_of
 
     with _problems_shown():
         token, folder = _token(folder)
-        nodes = operate.nodes_of(token)
+        nodes = directory_of(token).nodes()
     rows = []
     for node in nodes:
         row = {**asdict(node), "advice": operate.advice(node)}
@@ -170,10 +171,11 @@ def restart(node: str, seconds: float, folder: Path | None) -> None:
 
 
 def _drain(node: str, seconds: float, folder: Path | None, *, again: bool) -> None:
-    from pie_cluster.machines import operate
+    from pie_cluster.machines.settings import directory_of
 
     with _problems_shown():
-        operate.drain(_token(folder)[0], node, seconds, again)
+        token, _ = _token(folder)
+        directory_of(token).ask("drain", node=node, seconds=seconds, again=again)
     then = "starts again" if again else "ends"
     say(f"{node} takes no more, and {then} when it is empty, or in {seconds:g} s")
 

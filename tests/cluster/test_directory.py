@@ -246,15 +246,7 @@ def test_a_drained_node_has_no_other_life() -> None:
         Over(Life("n1", 1), is_drained=True)
     ]  # before the node has heard of it
     assert isinstance(some.report(report(), 0.5), Fenced)
-    refused("drained", lambda: some.check_wanted("n1"))
-    some.check_wanted("n2")
-
-
-def test_a_draining_node_that_ends_before_it_is_empty_has_no_other_life() -> None:
-    some = directory("n1", "n2")
-    some.drain("n1", 60, 0.0)
-    refused("drained", lambda: some.check_wanted("n1"))
-    assert some.due(0.0) == [Over(Life("n1", 1), is_drained=True)]
+    assert list(states(some, 0.5)) == ["n2.1"]
 
 
 def test_a_node_that_is_to_serve_again_has_another_life() -> None:
@@ -263,7 +255,6 @@ def test_a_node_that_is_to_serve_again_has_another_life() -> None:
     told = some.report(report(instances=1), 0.5)
     assert told == Renewed(4500, again=True)
     assert some.due(5.0) == [Over(Life("n1", 1), is_drained=False)]
-    some.check_wanted("n1")
     knows = restarted.report(join("n1", drain_ms=4500, again=True), 0.5)
     assert knows == Renewed(4500, again=True)
 

@@ -16,13 +16,12 @@ from support.child_processes import ChildProcess
 from support.clusters import SERVER
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.directory.asking import Directory, connected
+from pie_cluster.directory.asking import Directory, DirectoryRefuses
 from pie_cluster.machines.machine import copy_users
 from pie_cluster.machines.settings import TOKEN_FILE, Token, directory_of, write_private
 from pie_cluster.node.document import BELIEVED_SECONDS, NodeDocument
-from pie_cluster.node.links import GatewayLink
+from pie_cluster.wire.links import GatewayLink
 from pie_control.rpc.auth import NotKnownNow
-from pie_py.client.errors import RpcError
 from pie_py.config.keys import LOCAL_USER, KeyStore, api_key, find_user
 
 
@@ -112,14 +111,10 @@ async def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(no
         ("document", {"version": 0}),
     ],
 )
-async def test_a_user_asks_for_nothing_of_members(
-    node: Node, method: str, asked: dict[str, Any]
-) -> None:
-    ann = node.keys.add("ann")
-
-    with pytest.raises(RpcError, match="permission-denied"):
-        async with connected(node.member.gateway, ann) as connection:
-            await connection.request(method, **asked)
+def test_a_user_asks_for_nothing_of_members(node: Node, method: str, asked: dict[str, Any]) -> None:
+    with pytest.raises(DirectoryRefuses) as refused:
+        Directory(node.member.gateway, node.keys.add("ann")).ask(method, **asked)
+    assert refused.value.code == "permission-denied"
 
 
 def test_a_machine_that_serves_http_has_a_copy_of_the_users(node: Node, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import psutil
 from pie_cluster.machines import operate
 from pie_cluster.machines.keepers import processes_of as kept_processes
 from pie_cluster.machines.machine import ray_folder
-from pie_cluster.machines.settings import ClusterConfig, Token
+from pie_cluster.machines.settings import ClusterConfig, Token, directory_of
 from pie_cluster.wire.messages import NodeFacts
 from pie_py.client.sync import Client, Instance
 from pie_py.config.endpoint import answers, parse_endpoint
@@ -119,7 +119,7 @@ class Cluster:
     def drained(self, node: str) -> None:
         """Drains a node, and waits until it has gone."""
         assert self.token is not None
-        operate.drain(self.token, node, 0)
+        directory_of(self.token).ask("drain", node=node, seconds=0)
         wait_for(lambda: self.state(node) == "gone")
 
     def leave(self, folder: Path) -> None:
@@ -132,7 +132,7 @@ class Cluster:
     def nodes(self) -> dict[str, NodeFacts]:
         """All nodes by name."""
         assert self.token is not None
-        return {node.node: node for node in operate.nodes_of(self.token)}
+        return {node.node: node for node in directory_of(self.token).nodes()}
 
     def control(self, node: str) -> psutil.Process:
         """The control process of a node's present life."""

@@ -84,7 +84,6 @@ class _Absent:
         life: its last one.
         state: "starting" or "lost"; empty if it is not looked for.
         has_joined: whether that life did.
-        is_drained: whether it has no other life.
     """
 
     life: Life
@@ -92,7 +91,6 @@ class _Absent:
     since: float
     reason: str = ""
     has_joined: bool = True
-    is_drained: bool = False
 
 
 class Directory:
@@ -115,17 +113,6 @@ class Directory:
         """The highest number that a life of this node is known to have had; 0 if none is known."""
         known, absent = self._table.find(node), self._absent.get(node)
         return max(one.life.incarnation if one else 0 for one in (known, absent))
-
-    def check_wanted(self, node: str) -> None:
-        """Whether another life of a node may begin; the present one is over. Raises `Refusal`:
-        `drained` if the node was drained. One that hears of it late, because its drain was short or
-        it was cut off, is told here.
-        """
-        known = self._table.find(node)
-        if known is not None and (over := _after(known)).is_drained:
-            self._end(known, over)
-        if (absent := self._absent.get(node)) is not None and absent.is_drained:
-            raise Refusal("drained", f"{node} is drained and has no other life")
 
     def begin(self, life: Life, reason: str, now: float) -> None:
         """A life is about to start, whose number is above `last`: so the one before is over,
@@ -362,7 +349,7 @@ class Directory:
             self._over.append(over)
             reason = f"it has said nothing for {GONE_SECONDS:g} s"
             state = "" if over.is_drained else LOST
-            absent = replace(absent, state=state, reason=reason, is_drained=over.is_drained)
+            absent = replace(absent, state=state, reason=reason)
         self._leave_out(absent)
 
     def _leave_out(self, absent: _Absent) -> None:
@@ -372,7 +359,7 @@ class Directory:
             del self._absent[next(iter(self._absent))]
 
     def forget(self, name: str) -> None:
-        """A node has left with its machine: it is not looked for."""
+        """A node has left with its machine, or is drained: it is not looked for."""
         if (node := self._table.find(name)) is not None:
             self._end(node)
         elif (absent := self._absent.get(name)) is not None:

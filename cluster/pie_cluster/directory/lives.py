@@ -1,4 +1,6 @@
-"""The numbers of lives that were given out, on disk: none is given twice."""
+"""The numbers of lives that were given out, on disk: none is given twice, nor one to a node that
+is drained.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ NAMED = ""  # stands for how many nodes were named
 
 
 class Lives:
-    """Per node the number of its last life, in a file of SQLite."""
+    """Per node the number of its last life, in a file of SQLite; below 0 if none is to follow."""
 
     def __init__(self, path: Path) -> None:
         """Reads the file, if it is there. Raises `ValueError` if it cannot be read."""
@@ -30,13 +32,24 @@ class Lives:
 
     def next(self, node: str, above: int) -> int:
         """The number of a node's next life, above the highest one that has been seen otherwise; it
-        is on disk when this returns. Raises `Refusal` if it cannot be written.
+        is on disk when this returns. Raises `Refusal` if it cannot be written; `drained` if the
+        node has no other life.
         """
-        return self._note(node, max(self._last.get(node, 0), above) + 1)
+        last = self._last.get(node, 0)
+        if last < 0:
+            raise Refusal("drained", f"{node} is drained and has no other life")
+        return self._note(node, max(last, above) + 1)
+
+    def drain(self, node: str, last: int, *, again: bool) -> None:
+        """Whether a life is to follow a node's last one, which drains. Raises `Refusal` as
+        `next`.
+        """
+        number = max(last, abs(self._last.get(node, 0)))
+        self._note(node, number if again else -number)
 
     def is_over(self, node: str, incarnation: int) -> bool:
         """True if a later life was given out."""
-        return incarnation < self._last.get(node, 0)
+        return incarnation < abs(self._last.get(node, 0))
 
     def allot(self, count: int) -> list[str]:
         """Names for nodes, which none has had before. Raises `Refusal` as `next`."""

@@ -82,6 +82,11 @@ class DirectoryServer:
         """All nodes, by name."""
         return self.state.status(self._clock())
 
+    def drain(self, node: str, seconds: float, *, again: bool) -> None:
+        """As `Directory.drain`; a directory that is started again knows whether a life follows."""
+        self.state.drain(node, seconds, self._clock(), again)
+        self._lives.drain(node, self.state.last(node), again=again)
+
     async def _told(self, ask: Callable[[], Location]) -> Location:
         while True:
             try:
@@ -111,9 +116,14 @@ class DirectoryServer:
 
     def _begin(self, session: Session, asked: BeginParams) -> int:
         check_member(session)
-        node = asked.node
-        self.state.check_wanted(node)
-        life = Life(node, self._lives.next(node, self.state.last(node)))
+        node, last = asked.node, self.state.last(asked.node)
+        try:
+            life = Life(node, self._lives.next(node, last))
+        except Refusal as refusal:
+            if refusal.code == "drained":  # it hears of it late
+                self.on_over(f"{node}.{last}")
+                self.state.forget(node)
+            raise
         self.on_over(f"{node}.{life.incarnation - 1}")
         self.state.begin(life, asked.reason, self._clock())
         say = log.warning if asked.reason else log.info

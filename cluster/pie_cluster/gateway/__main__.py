@@ -15,7 +15,7 @@ from pie_cluster.config import member_of
 from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.gateway.document import ClusterDocument
 from pie_cluster.gateway.methods import GatewayMethods
-from pie_cluster.node.links import NodeLinks
+from pie_cluster.wire.links import NodeLinks
 from pie_control.confined.pool import ConfinedPool
 from pie_control.programs.components import Components
 from pie_control.programs.store import PROGRAM_BYTES, Program, ProgramStore

@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from pie_cluster.directory.server import DirectoryServer, check_member
-from pie_cluster.node.links import NodeLinks
+from pie_cluster.wire.links import NodeLinks
 from pie_cluster.wire.messages import Document, Setting
 from pie_control.errors import Refusal
 from pie_control.rpc.params import Method

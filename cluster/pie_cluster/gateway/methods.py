@@ -17,7 +17,7 @@ import structlog
 from pie_cluster.directory.directory import PlacementRequest
 from pie_cluster.directory.server import DirectoryServer, check_member
 from pie_cluster.gateway.document import ClusterDocument
-from pie_cluster.node.links import NodeLinks
+from pie_cluster.wire.links import NodeLinks
 from pie_cluster.wire.messages import NodeFacts, Setting
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
@@ -120,7 +120,7 @@ class GatewayMethods:
 
     def _drain(self, session: Session, asked: methods.Drain) -> Any:
         session.check_admin(self._config.admins)
-        self._directory.state.drain(asked.node, asked.seconds, self._clock(), asked.again)
+        self._directory.drain(asked.node, asked.seconds, again=asked.again)
 
     def _all(self) -> list[NodeFacts]:
         nodes = self._directory.nodes()

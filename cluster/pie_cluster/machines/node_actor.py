@@ -84,7 +84,9 @@ class NodeActor:
             # process end. Waits for Ray's head.
             if self._here in alive():
                 try:
-                    return self._directory.begin(self._node, reason[:MOST_REASON])
+                    why = reason[:MOST_REASON]
+                    begun: int = self._directory.ask("begin", node=self._node, reason=why)
+                    return begun
                 except DirectoryAway as error:
                     log.warning("%s", error)
                     continue

@@ -119,7 +119,9 @@ def join(
     folder = folder.absolute()
     with _locked(folder):
         _check_none_runs(folder)
-        directory_of(token).allot(0, token.cluster)  # whether it takes this token
+        directory_of(token).ask(
+            "allot", count=0, cluster=token.cluster
+        )  # whether it takes this token
         gateway = None
         if http is not None:
             try:
@@ -150,19 +152,6 @@ def _start(folder: Path, token: Token, machine: Machine, say: Callable[[str], No
         else:
             down(folder)
         raise
-
-
-def nodes_of(token: Token) -> list[NodeFacts]:
-    """All nodes, as the directory sees them. Raises `ClusterProblem` if it does not answer."""
-    return directory_of(token).nodes()
-
-
-def drain(token: Token, node: str, seconds: float, again: bool = False) -> None:
-    """Has a node take no more, and end when it is empty or after so many seconds; then another life
-    of it begins, if it is to serve `again`. Raises `ClusterProblem` if it cannot be drained, or the
-    directory does not answer.
-    """
-    directory_of(token).drain(node, seconds, again)
 
 
 def down(folder: Path) -> list[str]:

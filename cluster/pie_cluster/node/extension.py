@@ -14,8 +14,8 @@ import trio
 from pie_cluster.config import MemberConfig, member_of
 from pie_cluster.node.document import NodeDocument
 from pie_cluster.node.facts import NodeFacts
-from pie_cluster.node.links import GatewayLink
 from pie_cluster.node.membership import Membership
+from pie_cluster.wire.links import GatewayLink
 from pie_control.errors import ApiError
 from pie_control.extension import Extension, Role
 from pie_control.programs.store import ProgramStore

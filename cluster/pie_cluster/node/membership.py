@@ -15,7 +15,7 @@ import trio
 from pie_cluster.config import MemberConfig
 from pie_cluster.node.document import NodeDocument
 from pie_cluster.node.facts import NodeFacts
-from pie_cluster.node.links import GatewayLink
+from pie_cluster.wire.links import GatewayLink
 from pie_cluster.wire.messages import About, Fenced, JoinAgain, Renewed, Report, ToNode
 from pie_control.errors import ApiError, Refusal
 from pie_control.instances.registry import Registry
