@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 
 from benchmarks.simulated_cluster.simulated_node import Machine, Ready, SimulatedNode, Waiting
 from benchmarks.simulated_cluster.traces import BLOCK, Launch
-from pie_cluster.directory.policies import Launch as Placement
 from pie_cluster.directory.policies import Policy
 from pie_cluster.directory.table import Table
 from pie_cluster.wire.messages import prefix_key, program_key
@@ -152,7 +151,7 @@ class Simulation:
         user = f"{population}/{launch.user}"
         key = program_key(user, launch.program)
         keys = self._keys(user, launch) or [(key, self._table.expected(key))]
-        found = self._policy(Placement(keys, now), self._table, self._random)
+        found = self._policy(keys, now, self._table, self._random)
         found = found or self._table.lightest(self._random)
         assert found is not None  # no simulated node fails
         self._table.place(found, keys, now)

@@ -266,13 +266,3 @@ def test_a_directory_that_begins_again_learns_of_drains() -> None:
     some.drain("n1", 50, 0.0)
     some.report(join("n1", 1), 0.5)  # it has not heard of the longer one
     assert states(some, 0.5)["n1.1"] == State.DRAINING.value
-
-
-def test_a_policy_that_names_a_full_or_silent_node_is_not_followed() -> None:
-    some = Directory(lambda launch, table, random: table.find("n1"), Random(1), 0.0)
-    some.report(join("n1", most_instances=1), 0.0)
-    some.report(join("n2"), 0.0)
-    assert [some.place(CHAT, 0.0).life.node for _ in range(3)] == ["n1", "n2", "n2"]
-    some.report(report("n1"), 0.0)
-    some.drain("n1", 60, 0.0)
-    assert some.place(CHAT, 0.0).life.node == "n2"

@@ -14,7 +14,7 @@ from hypothesis import given
 
 from pie_cluster.directory.directory import Directory, PlacementRequest
 from pie_cluster.directory.node import Life, Node
-from pie_cluster.directory.policies import Launch, cached
+from pie_cluster.directory.policies import cached
 from pie_cluster.directory.table import BUCKETS, MOST_HOLDERS, RandomSet, Table, bucket_of
 from pie_cluster.wire.messages import MOST_HINTS, Load, Report
 from pie_control.errors import ApiError
@@ -89,7 +89,7 @@ def test_a_decision_looks_at_a_few_nodes() -> None:
         table.add(node, 0.0)
         table.hint(node, [(7, 512)])
     Watched.looks.clear()
-    chosen = cached(Launch([(7, 512)], 0.0), table, random)
+    chosen = cached([(7, 512)], 0.0, table, random)
     assert chosen is not None
     assert 0 < sum(Watched.looks.values()) <= 6
 

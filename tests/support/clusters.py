@@ -208,6 +208,11 @@ class Wire:
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
 
+    def to(self, database: str) -> str:
+        """The address of a database by this way to its server."""
+        name = database.partition("@")[2].partition("?")[0]
+        return f"postgresql://postgres@{self.endpoint.removeprefix('tcp://')}{name}"
+
     def cut(self) -> None:
         """From now on nothing comes through."""
         self._whole.clear()

@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from pie_cluster.directory.node import Life, Node, State, life_of
-from pie_cluster.directory.policies import Launch, Policy
+from pie_cluster.directory.policies import Policy
 from pie_cluster.directory.table import MOST_NODES, Table
 from pie_cluster.wire.messages import (
     About,
@@ -98,7 +98,7 @@ class Directory:
 
     def __init__(self, policy: Policy, random: Random, now: float) -> None:
         self.document = 0  # the version of what nodes are to have; its owner says
-        self._policy = policy
+        self._choose = policy
         self._random = random
         self._began = now
         self._table = Table()
@@ -148,7 +148,9 @@ class Directory:
         self._table.take(node, message.load, now)
         if message.drain_ms is not None and message.about is None and not message.load.instances:
             self._end(node, _after(node))
-        return self._renewed(node, now)
+        until = node.drain_until
+        left = None if until is None else max(0, int((until - now) * 1000))
+        return Renewed(left, self.document, node.again)
 
     def _joined(self, life: Life, message: Report, known: Node | None, now: float) -> Node:
         assert message.about is not None
@@ -158,11 +160,6 @@ class Directory:
         self._absent.pop(life.node, None)
         self._table.add(node, now)
         return node
-
-    def _renewed(self, node: Node, now: float) -> Renewed:
-        until = node.drain_until
-        left = None if until is None else max(0, int((until - now) * 1000))
-        return Renewed(left, self.document, node.again)
 
     def have_old_documents(self) -> bool:
         """True if a node that answers has not reported the present version."""
@@ -236,16 +233,22 @@ class Directory:
         mean; `starting` while a directory that was just started knows of no room.
         """
         self._look(now)
-        launch = Launch(self._keys(request), now, self._beside(request.near, now))
-        node = self._policy(launch, self._table, self._random)
-        if node is None or not self._table.has_room(node):  # it looks at a few only
-            node = self._table.lightest(self._random)
+        keys, node = self._keys(request), self._beside(request.near, now)
+        if node is None or not self._table.has_room(node):
+            node = self._choose(keys, now, self._table, self._random)
+        node = node or self._table.lightest(self._random)  # it looks at a few only
         if node is not None and str(node.life) in request.avoid:
             node = self._table.lightest_but(request.avoid)
         if node is None or not self._table.has_room(node):
             self._check_whole(now)
-            raise Refusal("busy", self._why_none(request.avoid))
-        self._table.place(node, launch.keys, now)
+            others = f" beside {', '.join(request.avoid)}" if request.avoid else ""
+            raise Refusal(
+                "busy",
+                f"the nodes{others} have no room; try again when instances have ended, or add nodes"
+                if self._table.ready
+                else "the cluster has no node that takes launches; see `pie-py cluster status`",
+            )
+        self._table.place(node, keys, now)
         return _location(node)
 
     def where(self, instance: str, now: float, *, broken: bool = False) -> Location:
@@ -297,12 +300,6 @@ class Directory:
         """
         if now - self._began < SILENT_SECONDS:
             raise Refusal("starting", "the directory has just started; ask again")
-
-    def _why_none(self, avoid: Sequence[str]) -> str:
-        if not self._table.ready:
-            return "the cluster has no node that takes launches; see `pie-py cluster status`"
-        others = f" beside {', '.join(avoid)}" if avoid else ""
-        return f"the nodes{others} have no room; try again when instances have ended, or add nodes"
 
     # Lives
 

@@ -160,7 +160,7 @@ class Table:
         self.refresh(node, now)
 
     def place(self, node: Node, keys: Sequence[tuple[int, int]], now: float) -> None:
-        """A launch that may find some `Launch.keys` goes to a node, which counts from now on as
+        """A launch that may find some keys goes to a node, which counts from now on as
         having cached what it computes: so the launches of a burst stay together, and those of a
         prompt, of which no node reports.
         """

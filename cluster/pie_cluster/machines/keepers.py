@@ -12,7 +12,6 @@ from typing import Any
 
 import psutil
 
-from pie_cluster.config import ClusterProblem
 from pie_cluster.machines.settings import write_private
 from pie_py.config.processes import STOP_SECONDS, python_command
 
@@ -70,13 +69,6 @@ def keeper(folder: Path) -> psutil.Process | None:
     return _noted(folder / KEEPER)
 
 
-def kill_keeper(folder: Path) -> None:
-    """Ends a keeper with all that it keeps, but for its agent of Ray and the nodes."""
-    if (process := keeper(folder)) is not None:
-        process.kill()
-        process.wait()
-
-
 def processes_of(folder: Path) -> dict[str, dict[str, Any]]:
     """Of each process of a folder's keeper: `pid`, and `ready` or `error` if it has said so; none
     if no keeper has run.
@@ -118,10 +110,3 @@ def note_agent(folder: Path, pid: int) -> None:
 def left_agent(folder: Path) -> psutil.Process | None:
     """The agent of Ray that runs, with its nodes, though its keeper may have been killed."""
     return _noted(folder / AGENT)
-
-
-def check_keeper(folder: Path) -> None:
-    """Whether it runs. Raises `ClusterProblem` if not, with the end of what it has said."""
-    if keeper(folder) is None:
-        log = (folder / "logs" / "keeper.log").read_text(errors="replace").strip()
-        raise ClusterProblem(f"what keeps this machine has ended: {log[-500:]}")

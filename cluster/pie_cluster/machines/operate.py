@@ -17,11 +17,9 @@ from packaging.requirements import Requirement
 from pie_cluster.config import ClusterProblem
 from pie_cluster.directory.asking import DirectoryAway
 from pie_cluster.machines.keepers import (
-    check_keeper,
     end_agent,
     forget_processes,
     keeper,
-    kill_keeper,
     left_agent,
     processes_of,
     start_keeper,
@@ -147,10 +145,11 @@ def _start(folder: Path, token: Token, machine: Machine, say: Callable[[str], No
         start_keeper(folder)
         _wait(folder, token, machine, say)
     except BaseException:
-        if has_left:
-            kill_keeper(folder)
-        else:
+        if not has_left:
             down(folder)
+        elif (kept := keeper(folder)) is not None:
+            kept.kill()  # with all that it keeps, but for the agent of Ray and the nodes
+            kept.wait()
         raise
 
 
@@ -264,7 +263,9 @@ def _wait(folder: Path, token: Token, machine: Machine, say: Callable[[str], Non
     seen: dict[str, int] = {}  # the lives that started at first
     while time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
-        check_keeper(folder)
+        if keeper(folder) is None:
+            log = (folder / "logs/keeper.log").read_text(errors="replace").strip()
+            raise ClusterProblem(f"what keeps this machine has ended: {log[-500:]}")
         # As they say themselves: what answers at their addresses may be another cluster's.
         told = {name: processes_of(folder).get(name, {}) for name in parts}
         for name, report in told.items():
