@@ -19,7 +19,6 @@ from pie_cluster.directory.policies import cached
 from pie_cluster.wire.messages import (
     NO_WORKER,
     Fenced,
-    JoinAgain,
     Load,
     Renewed,
     Report,
@@ -84,19 +83,6 @@ def test_a_node_that_began_and_never_joined_is_lost() -> None:
     assert set(states(some, 600.0)) == {"n1.1", "n2.1"}
     assert states(some, START_SECONDS + 1)["n2.1"] == "lost"
     assert isinstance(some.report(join("n2"), START_SECONDS + 2), Renewed)  # it was slow
-
-
-def test_what_is_full_takes_no_launches() -> None:
-    some = directory("n1", "n2")
-    lives = [some.place(PlacementRequest(f"user {i}", "chat"), 0.0).life.node for i in range(20)]
-    assert lives.count("n1") == lives.count("n2") == 10
-    refused("starting", lambda: some.place(CHAT, 0.0))  # others may not have been heard of yet
-    for now in (1.0, 2.0):
-        assert isinstance(some.report(report(instances=10), now), Renewed)
-        some.report(report("n2", instances=10), now)
-    assert "no room" in refused("busy", lambda: some.place(CHAT, 3.0))
-    some.report(report("n2", instances=9), 3.1)
-    assert some.place(CHAT, 3.1).life.node == "n2"
 
 
 def test_a_node_without_worker_takes_no_launches() -> None:
@@ -168,19 +154,6 @@ def test_hashes_of_prompts_are_alike_as_far_as_the_prompts_are() -> None:
     assert len({*one, *other}) == 1 + MOST_PREFIXES
 
 
-def test_near_an_instance() -> None:
-    some = directory(*(f"n{i}" for i in range(20)))
-
-    def near(name: str) -> str:
-        return some.place(PlacementRequest("ann", "x", near=name), 5.0).life.node
-
-    assert near("chat-1a2b3c4d@n5.1") == "n5"
-    refused("near-gone", lambda: near("chat-1a2b3c4d@n99.1"))
-    refused("not-found", lambda: near("chat@n5.1"))
-    some.drain("n5", 60, 5.0)
-    assert near("chat-1a2b3c4d@n5.1") != "n5"
-
-
 def test_a_node_with_room_is_found_beside_full_ones_and_one_to_avoid() -> None:
     some = directory(*(f"n{i}" for i in range(40)))
     for i in range(2, 40):
@@ -216,52 +189,10 @@ def test_joins_that_are_refused(message: Report, told: str) -> None:
     assert states(some, 0.0) == {"n1.1": "ready", "n2.4": "ready"}
 
 
-def test_reports_of_other_lives_change_nothing() -> None:
-    some = directory()
-    some.report(join("n1", 2), 0.0)
-    assert isinstance(some.report(report("n1", 1, 10), 0.0), Fenced)
-    assert isinstance(some.report(report("n1", 3, 10), 0.0), JoinAgain)
-    assert isinstance(some.report(report("n9", 1, 10), 0.0), JoinAgain)
-    assert some.place(CHAT, 0.0).life == Life("n1", 2)
-
-
-def test_a_drain_ends_when_the_node_says_that_it_is_empty() -> None:
-    some = directory("n1", "n2")
-    some.drain("n1", 60, 0.0)
-    assert {some.place(PlacementRequest(f"u{i}", "p"), 0.1).life.node for i in range(10)} == {"n2"}
-    told = some.report(report(), 0.5)  # empty, but it may have been asked by a client since
-    assert told == Renewed(59_500)
-    assert some.due(0.5) == []
-    some.report(report(instances=1, drain_ms=59_000), 1.0)
-    assert some.due(1.0) == []
-    some.report(report(drain_ms=58_500), 1.5)
-    assert some.due(1.5) == [Over(Life("n1", 1), is_drained=True)]
-    assert isinstance(some.report(report(drain_ms=58_000), 2.0), Fenced)
-
-
-def test_a_drained_node_has_no_other_life() -> None:
-    some = directory("n1", "n2")
-    some.drain("n1", 0, 0.0)
-    assert some.due(0.0) == [
-        Over(Life("n1", 1), is_drained=True)
-    ]  # before the node has heard of it
-    assert isinstance(some.report(report(), 0.5), Fenced)
-    assert list(states(some, 0.5)) == ["n2.1"]
-
-
-def test_a_node_that_is_to_serve_again_has_another_life() -> None:
-    some, restarted = directory("n1", "n2"), directory("n2")
-    some.drain("n1", 5, 0.0, again=True)
-    told = some.report(report(instances=1), 0.5)
-    assert told == Renewed(4500, again=True)
-    assert some.due(5.0) == [Over(Life("n1", 1), is_drained=False)]
-    knows = restarted.report(join("n1", drain_ms=4500, again=True), 0.5)
-    assert knows == Renewed(4500, again=True)
-
-
 def test_a_directory_that_begins_again_learns_of_drains() -> None:
     some = directory("n2")
-    assert some.report(join("n1", 1, drain_ms=5000), 0.0) == Renewed(5000)
+    told = some.report(join("n1", 1, drain_ms=5000, again=True), 0.0)
+    assert told == Renewed(5000, again=True)
     assert states(some, 0.0)["n1.1"] == State.DRAINING.value
     some.drain("n1", 50, 0.0)
     some.report(join("n1", 1), 0.5)  # it has not heard of the longer one

@@ -32,6 +32,12 @@ class Known:
     heard: float
     instances: int = 0
     drain_until: float | None = None
+    again: bool = False
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether no other life of its node follows."""
+        return self.drain_until is not None and not self.again
 
     def state(self, now: float) -> str:
         if now - self.heard >= 3:
@@ -67,11 +73,9 @@ class DirectoryMachine(RuleBasedStateMachine):
             self.now += each
             for name, node in list(self.nodes.items()):
                 life = Life(name, node.incarnation)
-                if node.drain_until is not None and node.drain_until <= self.now:
-                    self._end(name, Over(life, is_drained=True))
-                elif self.now - node.heard >= 10:
-                    over = Over(life, is_drained=node.drain_until is not None)
-                    self._end(name, over)
+                late = node.drain_until is not None and node.drain_until <= self.now
+                if late or self.now - node.heard >= 10:
+                    self._end(name, Over(life, node.is_drained))
             orders = self.directory.due(self.now)
             assert set(orders) == self.expected
             assert len(orders) == len(self.expected)
@@ -92,13 +96,14 @@ class DirectoryMachine(RuleBasedStateMachine):
             assert isinstance(answer, Fenced)
             return
         assert isinstance(answer, Renewed)
-        drain = known.drain_until if known and known.incarnation == incarnation else None
-        self.nodes[name] = Known(incarnation, self.now, drain_until=drain)
+        self.nodes[name] = node = Known(incarnation, self.now)
+        if known and known.incarnation == incarnation:
+            node.drain_until, node.again = known.drain_until, known.again
         self.last[name] = incarnation
 
     @rule(
         name=names,
-        older=st.integers(0, 1),
+        older=st.integers(-1, 1),
         instances=st.integers(0, MOST),
         program=st.sampled_from(PROGRAMS),
         empty=st.booleans(),
@@ -119,26 +124,26 @@ class DirectoryMachine(RuleBasedStateMachine):
         if node is None:
             assert isinstance(answer, Fenced if incarnation <= self.last[name] else JoinAgain)
         elif incarnation != node.incarnation:
-            assert isinstance(answer, Fenced)
+            assert isinstance(answer, Fenced if incarnation < node.incarnation else JoinAgain)
         else:
-            assert isinstance(answer, Renewed)
-            assert (answer.drain_ms is None) == (node.drain_until is None)
+            left = None if node.drain_until is None else int((node.drain_until - self.now) * 1000)
+            assert answer == Renewed(left, again=node.again)
             node.heard, node.instances = self.now, instances
             if drains:
-                self._end(name, Over(Life(name, incarnation), is_drained=True))
+                self._end(name, Over(Life(name, incarnation), node.is_drained))
 
-    @rule(name=names, seconds=st.sampled_from([0.5, 3.0, 60.0]))
-    def drains(self, name: str, seconds: float) -> None:
+    @rule(name=names, seconds=st.sampled_from([0.5, 3.0, 60.0]), again=st.booleans())
+    def drains(self, name: str, seconds: float, again: bool) -> None:
         node = self.nodes.get(name)
         ready = {n for n, k in self.nodes.items() if k.state(self.now) == "ready"}
-        told = answer(lambda: self.directory.drain(name, seconds, self.now))
+        told = answer(lambda: self.directory.drain(name, seconds, self.now, again))
         if node is None:
             assert told == "not-found"
         elif ready == {name}:
             assert told == "invalid"
         else:
             assert told is None
-            node.drain_until = self.now + seconds
+            node.drain_until, node.again = self.now + seconds, again
 
     @rule(program=st.sampled_from(PROGRAMS), near=st.none() | names)
     def places(self, program: str, near: str | None) -> None:
