@@ -18,7 +18,7 @@ from benchmarks.simulated_cluster.simulated_node import Machine, Ready, Simulate
 from benchmarks.simulated_cluster.traces import BLOCK, Launch
 from pie_cluster.directory.policies import Policy
 from pie_cluster.directory.table import Table
-from pie_cluster.wire.messages import prefix_key, program_key
+from pie_cluster.wire.messages import program_key
 from pie_py.wire.methods import FIRST_TOKENS, MOST_PREFIXES
 
 ARRIVALS = {"poisson": 1.0, "bursty": 4.0}  # coefficients of variation of the gaps
@@ -171,7 +171,7 @@ class Simulation:
             return []
         lengths = [FIRST_TOKENS << doublings for doublings in reversed(range(MOST_PREFIXES))]
         return [
-            (prefix_key(user, str(launch.blocks[length // BLOCK - 1])), length)
+            (hash((user, launch.blocks[length // BLOCK - 1])), length)
             for length in lengths
             if BLOCK <= length <= len(launch.blocks) * BLOCK
         ]

@@ -11,7 +11,6 @@ from cluster.messages import join, report
 from pie_cluster.directory.directory import (
     START_SECONDS,
     Directory,
-    Over,
     PlacementRequest,
 )
 from pie_cluster.directory.node import Life, State
@@ -22,7 +21,6 @@ from pie_cluster.wire.messages import (
     Load,
     Renewed,
     Report,
-    prefix_key,
     program_key,
 )
 from pie_control.errors import Refusal
@@ -126,8 +124,8 @@ def test_chats_of_one_program_go_where_prompts_went_that_began_alike() -> None:
     nodes = [f"n{i}" for i in range(20)]
     some = directory(*nodes)
 
-    def chat(prompt: str) -> str:
-        request = PlacementRequest("ann", "http", prefixes=prefix_hashes(prompt))
+    def chat(prompt: str, user: str = "ann") -> str:
+        request = PlacementRequest(user, "http", prefixes=prefix_hashes(prompt))
         return some.place(request, 0.0).life.node
 
     documents = [f"Summarize: {i}. " + f"line {i} " * 1000 for i in range(5)]
@@ -136,12 +134,12 @@ def test_chats_of_one_program_go_where_prompts_went_that_began_alike() -> None:
     for node in nodes:
         some.report(report(node), 0.0)
     assert [chat(f"{document} In French?") for document in documents] == first
+    assert [chat(document, "bob") for document in documents] != first
     busy = Load(1, 3000)  # 0.3 s of waiting; what is cached saves 0.1
     some.report(Report(first[0], 1, busy), 0.0)
     assert chat(documents[0]) != first[0]
     some.report(Report(first[1], 1, Load(0, 0, NO_WORKER)), 0.0)  # its caches are gone
     some.report(report(first[1]), 0.0)
-    assert prefix_key("ann", "0") != prefix_key("bob", "0") != program_key("bob", "0")
     assert not some._table.find(first[1]).cached  # type: ignore[union-attr]
 
 
@@ -170,7 +168,7 @@ def test_a_directory_that_stood_still_does_not_blame_the_nodes() -> None:
     assert states(some, 60.0) == {"n1.1": "ready", "n2.1": "ready"}
     some.report(report("n2"), 60.1)
     orders = [order for now in range(61, 71) for order in some.due(float(now))]
-    assert orders == [Over(Life("n1", 1), is_drained=False)]
+    assert orders == [Life("n1", 1)]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from cluster.messages import join, report
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pie_cluster.directory.directory import LOST, Directory, Over, PlacementRequest
+from pie_cluster.directory.directory import LOST, Directory, PlacementRequest
 from pie_cluster.directory.node import Life
 from pie_cluster.directory.policies import cached
 from pie_cluster.wire.messages import Fenced, JoinAgain, Renewed, program_key
@@ -33,11 +33,6 @@ class Known:
     instances: int = 0
     drain_until: float | None = None
     again: bool = False
-
-    @property
-    def is_drained(self) -> bool:
-        """Whether no other life of its node follows."""
-        return self.drain_until is not None and not self.again
 
     def state(self, now: float) -> str:
         if now - self.heard >= 3:
@@ -64,7 +59,8 @@ class DirectoryMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.nodes: dict[str, Known] = {}
         self.last = dict.fromkeys(NAMES, 0)
-        self.expected: set[Any] = set()
+        self.lost: set[str] = set()  # nodes
+        self.expected: set[Life] = set()
         self.directory = Directory(cached, Random(0), 0.0)
 
     @rule(steps=st.integers(1, 9), each=st.sampled_from([0.25, 0.5, 1.0]))
@@ -72,18 +68,19 @@ class DirectoryMachine(RuleBasedStateMachine):
         for _ in range(steps):
             self.now += each
             for name, node in list(self.nodes.items()):
-                life = Life(name, node.incarnation)
                 late = node.drain_until is not None and node.drain_until <= self.now
                 if late or self.now - node.heard >= 10:
-                    self._end(name, Over(life, node.is_drained))
+                    self._end(name)
             orders = self.directory.due(self.now)
             assert set(orders) == self.expected
             assert len(orders) == len(self.expected)
             self.expected = set()
 
-    def _end(self, name: str, order: Any) -> None:
-        del self.nodes[name]
-        self.expected.add(order)
+    def _end(self, name: str) -> None:
+        node = self.nodes.pop(name)
+        self.expected.add(Life(name, node.incarnation))
+        if node.drain_until is None or node.again:
+            self.lost.add(name)
 
     @rule(name=names, ahead=st.integers(-1, 2), instances=st.integers(0, MOST))
     def joins(self, name: str, ahead: int, instances: int) -> None:
@@ -96,6 +93,7 @@ class DirectoryMachine(RuleBasedStateMachine):
             assert isinstance(answer, Fenced)
             return
         assert isinstance(answer, Renewed)
+        self.lost.discard(name)
         self.nodes[name] = node = Known(incarnation, self.now)
         if known and known.incarnation == incarnation:
             node.drain_until, node.again = known.drain_until, known.again
@@ -130,7 +128,7 @@ class DirectoryMachine(RuleBasedStateMachine):
             assert answer == Renewed(left, again=node.again)
             node.heard, node.instances = self.now, instances
             if drains:
-                self._end(name, Over(Life(name, incarnation), node.is_drained))
+                self._end(name)
 
     @rule(name=names, seconds=st.sampled_from([0.5, 3.0, 60.0]), again=st.booleans())
     def drains(self, name: str, seconds: float, again: bool) -> None:
@@ -181,7 +179,9 @@ class DirectoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def status_is_the_models(self) -> None:
-        known = [one for one in self.directory.status(self.now) if one.state != LOST]
+        shown = self.directory.status(self.now)
+        assert {one.node for one in shown if one.state == LOST} == self.lost
+        known = [one for one in shown if one.state != LOST]
         for one in known:
             node = self.nodes[one.node]
             assert one.incarnation == node.incarnation

@@ -62,25 +62,10 @@ class Machines:
         token.write_bytes((self.folder / "head/token.json").read_bytes())
         self.join(token, http=f"{self.network.addresses['far']}:0")
 
-    def join(
-        self,
-        token: Path,
-        host: str | None = None,
-        address: str | None = None,
-        http: str | None = None,
-    ) -> list[str]:
+    def join(self, token: Path, host: str | None = None, http: str | None = None) -> None:
         """The far machine joins."""
-        return self.network.on(
-            "far",
-            operate.join,
-            address or self.token.gateway,
-            token,
-            self.folder / "far",
-            1,
-            host,
-            print,
-            http=http,
-        )
+        far = self.token.gateway, token, self.folder / "far", 1, host, print
+        self.network.on("far", operate.join, *far, http=http)
 
     def stop(self) -> None:
         self._stack.close()
@@ -207,12 +192,9 @@ def test_a_user_gets_no_rights_of_a_member(machines: Machines, ann: Client) -> N
     node = machines.nodes()["n2"]
     key = machines.key("ann")
     at_node = replace(key, server=node.public_key)
-    begin = {"node": "n1"}
-    for endpoint, held, method, params in (
-        (token.gateway, key, "begin", begin),
-        (token.gateway, key, "program", {"hash": digest, "user": "ann"}),
+    for endpoint, held, method, params in (  # test_users.py has the others
+        (token.gateway, key, "begin", {"node": "n1"}),
         (token.gateway, key, "program-bytes", {"hash": digest}),
-        (token.gateway, key, "drain", {"node": "n1", "seconds": 0}),
         (node.endpoint, at_node, "load-adapter", {"model": "m", "name": "n", "folder": "/"}),
     ):
         ask = partial(Directory(endpoint, held).ask, method, **params)

@@ -23,7 +23,6 @@ from pie_cluster.wire.messages import (
     Renewed,
     Report,
     ToNode,
-    prefix_key,
     program_key,
 )
 from pie_control.errors import Refusal
@@ -67,15 +66,6 @@ class Location(NamedTuple):
         return {"node": str(self.life), "endpoint": self.endpoint, "key": self.public_key}
 
 
-class Over(NamedTuple):
-    """A life that is gone: what is left of it is to end, and its node's next life to start, unless
-    that is drained.
-    """
-
-    life: Life
-    is_drained: bool
-
-
 @dataclass(frozen=True)
 class _Absent:
     """A node that is not in the table.
@@ -105,7 +95,7 @@ class Directory:
         self._looked = self._awake = now
         self._next = now  # before then no lease runs out
         self._absent: dict[str, _Absent] = {}
-        self._over: list[Over] = []
+        self._over: list[Life] = []
 
     # Nodes
 
@@ -147,7 +137,7 @@ class Directory:
         self._table.learn(node, message.cached)
         self._table.take(node, message.load, now)
         if message.drain_ms is not None and message.about is None and not message.load.instances:
-            self._end(node, _after(node))
+            self._end(node, is_news=True)
         until = node.drain_until
         left = None if until is None else max(0, int((until - now) * 1000))
         return Renewed(left, self.document, node.again)
@@ -186,12 +176,12 @@ class Directory:
         node.drain_until, node.again = now + seconds, again
         self._table.refresh(node, now)
 
-    def due(self, now: float) -> list[Over]:
+    def due(self, now: float) -> list[Life]:
         """Lives that have ended since the last time; to be asked at least once per second."""
         self._look(now)
         for node in list(self._table):
             if node.drain_until is not None and node.drain_until <= now:
-                self._end(node, _after(node))
+                self._end(node, is_news=True)
         over, self._over = self._over, []
         return over
 
@@ -272,7 +262,7 @@ class Directory:
         if not request.prefixes:
             key = program_key(request.user, request.program)
             return [(key, self._table.expected(key))]
-        keys = [prefix_key(request.user, digest) for digest in request.prefixes]
+        keys = [hash((request.user, digest)) for digest in request.prefixes]
         return [(key, FIRST_TOKENS << doublings) for doublings, key in enumerate(keys)][::-1]
 
     def _beside(self, near: str | None, now: float) -> Node | None:
@@ -335,18 +325,19 @@ class Directory:
                 self._table.refresh(node, now)
             end = heard + (GONE_SECONDS if node.silent else SILENT_SECONDS)
             if end <= now:
-                self._end(node, _after(node))
+                self._end(node, is_news=True)
             else:
                 self._next = min(self._next, end)
 
-    def _end(self, node: Node, over: Over | None = None) -> None:
+    def _end(self, node: Node, *, is_news: bool = False) -> None:
+        """A life is over, of which others may have to hear: what is left of it is to end."""
         self._table.remove(node)
         absent = _Absent(node.life, "", node.heard)
-        if over is not None:
-            self._over.append(over)
-            reason = f"it has said nothing for {GONE_SECONDS:g} s"
-            state = "" if over.is_drained else LOST
-            absent = replace(absent, state=state, reason=reason)
+        if is_news:
+            self._over.append(node.life)
+            if node.drain_until is None or node.again:
+                reason = f"it has said nothing for {GONE_SECONDS:g} s"
+                absent = replace(absent, state=LOST, reason=reason)
         self._leave_out(absent)
 
     def _leave_out(self, absent: _Absent) -> None:
@@ -361,11 +352,6 @@ class Directory:
             self._end(node)
         elif (absent := self._absent.get(name)) is not None:
             self._absent[name] = replace(absent, state="")
-
-
-def _after(node: Node) -> Over:
-    """What follows when this life ends."""
-    return Over(node.life, node.drain_until is not None and not node.again)
 
 
 def _location(node: Node) -> Location:

@@ -99,10 +99,10 @@ class DirectoryServer:
     async def run(self) -> None:
         """Looks at leases until cancelled."""
         while True:
-            for life, is_drained in self.state.due(self._clock()):
+            for life in self.state.due(self._clock()):
                 # The actor around a node's process ends and replaces it by itself; Ray does so for
                 # the actor.
-                log.warning("a life is over", life=str(life), is_drained=is_drained)
+                log.warning("a life is over", life=str(life))
                 self.on_over(str(life))
             await trio.sleep(LOOK_SECONDS)
 

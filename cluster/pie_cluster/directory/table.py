@@ -76,7 +76,7 @@ class Table:
         self._nodes: dict[str, Node] = {}
         self._ready: RandomSet[Node] = RandomSet()
         self._buckets: list[RandomSet[Node]] = [RandomSet() for _ in range(BUCKETS)]
-        self._holders: dict[int, RandomSet[Node]] = {}
+        self._holders: dict[int, list[Node]] = {}
         self._learned: OrderedDict[int, int] = OrderedDict()  # tokens by key
         self._held = float(OWN_TOKENS)  # tokens that an instance holds, as nodes have told
         self.pool = 0.0  # the share of a node's pool that is used, likewise
@@ -120,7 +120,7 @@ class Table:
     def holder(self, key: int, random: Random) -> Node | None:
         """A node that has something of this key cached, and takes launches."""
         holders = self._holders.get(key)
-        return holders.draw(random) if holders else None
+        return holders[int(random.random() * len(holders))] if holders else None
 
     def expected(self, key: int) -> int:
         """The tokens that a launch of a key may find: as few as nodes have told lately, for the
@@ -231,19 +231,17 @@ class Table:
         self._forget(node.cached, node)
 
     def _lead(self, key: int, node: Node) -> None:
-        nodes = self._holders.get(key)
-        if nodes is None:
-            nodes = self._holders[key] = RandomSet()
-        if len(nodes) < MOST_HOLDERS:
-            nodes.add(node)
+        nodes = self._holders.setdefault(key, [])
+        if len(nodes) < MOST_HOLDERS and node not in nodes:
+            nodes.append(node)
 
     def _forget(self, keys: Iterable[int], node: Node) -> None:
         for key in keys:
-            nodes = self._holders.get(key)
-            if nodes is not None:
-                nodes.discard(node)
-                if not nodes:
-                    del self._holders[key]
+            nodes = self._holders.get(key, [])
+            if node in nodes:  # it may be one of too many
+                nodes.remove(node)
+            if not nodes:
+                self._holders.pop(key, None)
 
 
 def bucket_of(seconds: float) -> int:
