@@ -34,7 +34,7 @@ def start_keeper(folder: Path) -> None:
             stderr=log,
             start_new_session=True,
         )
-    _note(folder / KEEPER, process.pid)
+    note(folder / KEEPER, process.pid)
     assert process.stdin is not None
     with suppress(BrokenPipeError), process.stdin:  # one that has ended is told of by its log
         process.stdin.write(b"!")
@@ -48,7 +48,8 @@ def _birth(pid: int) -> str:
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {ticks}"
 
 
-def _note(record: Path, pid: int) -> None:
+def note(record: Path, pid: int) -> None:
+    """Notes a process down, so that it is found again. Raises `OSError`."""
     write_private(record, f"{pid}\n{_birth(pid)}\n")
 
 
@@ -67,6 +68,11 @@ def _noted(record: Path) -> psutil.Process | None:
 def keeper(folder: Path) -> psutil.Process | None:
     """The process that keeps a folder's part, if it runs."""
     return _noted(folder / KEEPER)
+
+
+def left_agent(folder: Path) -> psutil.Process | None:
+    """The agent of Ray that runs, with its nodes, though its keeper may have been killed."""
+    return _noted(folder / AGENT)
 
 
 def processes_of(folder: Path) -> dict[str, dict[str, Any]]:
@@ -100,13 +106,3 @@ def end_agent(agent: psutil.Process) -> None:
         for process in psutil.wait_procs([agent, *started], STOP_SECONDS)[1]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-
-
-def note_agent(folder: Path, pid: int) -> None:
-    """Notes a machine's agent of Ray down, so that it is found again. Raises `OSError`."""
-    _note(folder / AGENT, pid)
-
-
-def left_agent(folder: Path) -> psutil.Process | None:
-    """The agent of Ray that runs, with its nodes, though its keeper may have been killed."""
-    return _noted(folder / AGENT)

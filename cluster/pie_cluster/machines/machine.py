@@ -27,7 +27,7 @@ import msgspec
 import psutil
 
 from pie_cluster.config import ClusterProblem, MemberConfig
-from pie_cluster.machines.keepers import PROCESSES, end_agent, left_agent, note_agent, runs
+from pie_cluster.machines.keepers import AGENT, PROCESSES, end_agent, left_agent, note, runs
 from pie_cluster.machines.settings import (
     TOKEN_FILE,
     Token,
@@ -210,7 +210,7 @@ class MachineKeeper:
             f"--object-store-memory={100 << 20}",
         )
         with suppress(OSError):  # a full disk
-            note_agent(self._folder, child.pid)
+            note(self._folder / AGENT, child.pid)
         return psutil.Process(child.pid)
 
     def _ray_start(self, name: str, *options: str) -> Child:
