@@ -110,7 +110,7 @@ class Simulation:
             first = self._next_gap() * self._arrivals.random()
             self._at(first, self._arrive, (number, place))
         for node in self._nodes.values():
-            self._table.add(node.join(), 0.0)
+            self._table.add(node.join())
             self._at(self._random.random() * scenario.report_seconds, self._report, node)
 
     def run(self) -> Outcome:
@@ -138,7 +138,7 @@ class Simulation:
         report = node.report(now)
         known = self._table.find(node.name)
         assert known is not None
-        self._table.learn(known, report.cached)
+        self._table.learn(known, report.cached, now)
         self._table.take(known, report.load, now)
         self._at(now + self._scenario.report_seconds, self._report, node)
 
@@ -152,7 +152,7 @@ class Simulation:
         key = program_key(user, launch.program)
         keys = self._keys(user, launch) or [(key, self._table.expected(key))]
         found = self._policy(keys, now, self._table, self._random)
-        found = found or self._table.lightest(self._random)
+        found = found or self._table.find(self._random.choice(list(self._nodes)))
         assert found is not None  # no simulated node fails
         self._table.place(found, keys, now)
         node = self._nodes[found.life.node]
@@ -171,7 +171,7 @@ class Simulation:
             return []
         lengths = [FIRST_TOKENS << doublings for doublings in reversed(range(MOST_PREFIXES))]
         return [
-            (hash((user, launch.blocks[length // BLOCK - 1])), length)
+            (hash((user, launch.blocks[length // BLOCK - 1])), int(length * 2**0.5))
             for length in lengths
             if BLOCK <= length <= len(launch.blocks) * BLOCK
         ]

@@ -146,7 +146,7 @@ def test_chats_of_one_program_go_where_prompts_went_that_began_alike() -> None:
 def test_hashes_of_prompts_are_alike_as_far_as_the_prompts_are() -> None:
     assert prefix_hashes("x" * (FIRST - 1)) == []
     one = prefix_hashes("é" * FIRST * 3 + "a" * FIRST)
-    other = prefix_hashes("é" * FIRST * 3 + "b" * FIRST * 200)
+    other = prefix_hashes("é" * FIRST * 3 + "b" * FIRST * 600)
     assert (len(one), len(other)) == (3, MOST_PREFIXES)
     assert one[:2] == other[:2]
     assert len({*one, *other}) == 1 + MOST_PREFIXES

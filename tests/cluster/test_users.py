@@ -76,8 +76,8 @@ async def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(
         ("report", msgspec.structs.asdict(join())),
         ("allot", {"count": 1, "cluster": ""}),
         ("document", {"version": 0}),
-        ("program", {"hash": "x", "user": "ann"}),
-        ("program-bytes", {"hash": "x"}),
+        ("program", {"hash": "0" * 64, "user": "ann"}),
+        ("program-bytes", {"hash": "0" * 64}),
         ("drain", {"node": "n1", "seconds": 0}),
     ],
 )

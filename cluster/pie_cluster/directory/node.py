@@ -65,26 +65,25 @@ class Node:
     """One life of a node, as it has reported itself, with what was placed on it since.
 
     Attributes:
-        cached: the tokens that a launch of a key would find here; newest last.
+        cached: the tokens that a launch of a key would find here, and when it was used last; newest
+            last.
         instances, used_tokens: as reported, with what was placed since.
         has_worker: whether launches would find one.
         heard: when it last reported, by the directory's clock.
         drain_until: when a drain's deadline is, by the same clock.
         again: whether another life begins after the drain.
-        bucket: where the table has it; None if it takes no launches.
     """
 
     def __init__(self, life: Life, what: About, load: Load, now: float) -> None:
         self.life = life
         self.what = what
         self.token_seconds = 1 / what.prefill_rate
-        self.cached: dict[int, int] = {}
+        self.cached: dict[int, tuple[int, float]] = {}
         self.document = -1  # the version that it has reported
         self.heard = now
         self.silent = False
         self.drain_until: float | None = None
         self.again = False
-        self.bucket: int | None = None
         self.take(load, now)
 
     def take(self, load: Load, now: float) -> None:
@@ -105,9 +104,9 @@ class Node:
     def found(self, keys: Sequence[tuple[int, int]]) -> int:
         """The tokens that a launch would find cached of the first key of which something is."""
         for key, most in keys:
-            tokens = self.cached.get(key)
-            if tokens:
-                return min(tokens, most)
+            known = self.cached.get(key)
+            if known:
+                return min(known[0], most)
         return 0
 
     def seconds(self, now: float) -> float:
@@ -116,6 +115,11 @@ class Node:
         """
         waiting = self._free_at - now
         return self._pool_seconds + waiting if waiting > 0 else self._pool_seconds
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it has room for a launch."""
+        return self._pool_seconds != FULL
 
     def waiting_seconds(self, now: float) -> float:
         """How long it takes to compute the prompts that wait."""

@@ -27,13 +27,13 @@ MOST_LOOKED_AT = 6  # nodes of one launch
 
 
 def cached(keys: Keys, now: float, table: Table, random: Random) -> Node | None:
-    """The cheapest of two nodes that have each of its keys cached, a random one and a light one.
+    """The cheapest of two random nodes and of two that have each of its keys cached.
 
     What a node costs is the seconds before it would begin, less the seconds that its cache saves.
     So a launch follows its prompt's pages until waiting for them takes longer than computing them
     again: load spreads by itself, and a prompt in demand gets more nodes.
     """
-    nodes = [table.any(random), table.lightest(random)]
+    nodes = [table.any(random), table.any(random)]
     for key, _ in keys:
         if (holder := table.holder(key, random)) is not None:
             nodes += holder, table.holder(key, random)

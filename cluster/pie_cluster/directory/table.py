@@ -1,30 +1,26 @@
 """The table of nodes, with an index for each question that a placement asks.
 
-No method that a placement uses looks at all nodes: members of sets are drawn at random, and nodes
-of about the same load lie in one bucket. Hints of a node and holders of a key are bounded.
+No method that a placement uses looks at all nodes: members of sets are drawn at random. Hints of a
+node and holders of a key are bounded.
 """
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import takewhile
 from random import Random
 from typing import Generic, TypeVar
 
-from pie_cluster.directory.node import FULL, Node
+from pie_cluster.directory.node import Node
 from pie_cluster.wire.messages import MOST_HINTS, Load
 
 MOST_NODES = 16384
 MOST_HOLDERS = 64  # nodes that one key leads to; what more have it are found by chance
 OWN_TOKENS = 512  # that a launch computes beside what it may find, where nothing is known
 LEARNED = 1.0  # weight of a round of reports in means of all nodes
+LATE_SECONDS = 5.0  # after its launch is placed, a prompt may be computed and cached
 MOST_LEARNED = 1 << 16  # programs of users of which nodes have told what they cache
-BUCKETS = 32  # the last one: nodes without room
-LIGHT_SECONDS = (
-    0.02  # the width of the first bucket; each is sqrt(2) times as far as the one before
-)
 
 Member = TypeVar("Member", bound=Hashable)
 
@@ -75,7 +71,7 @@ class Table:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._ready: RandomSet[Node] = RandomSet()
-        self._buckets: list[RandomSet[Node]] = [RandomSet() for _ in range(BUCKETS)]
+        self._with_room: RandomSet[Node] = RandomSet()  # of these
         self._holders: dict[int, list[Node]] = {}
         self._learned: OrderedDict[int, int] = OrderedDict()  # tokens by key
         self._held = float(OWN_TOKENS)  # tokens that an instance holds, as nodes have told
@@ -99,23 +95,14 @@ class Table:
         return len(self._ready)
 
     def any(self, random: Random) -> Node | None:
-        """A node that takes launches, each as likely as any other."""
-        return self._ready.draw(random)
+        """A node with room for a launch, each as likely as any other."""
+        return self._with_room.draw(random)
 
-    def lightest(self, random: Random) -> Node | None:
-        """One of the nodes with the least load, as far as buckets tell."""
-        for bucket in self._buckets:
-            if bucket.members:  # asked of the list: `__len__` is a call of Python
-                return bucket.draw(random)
-        return None
-
-    def lightest_but(self, avoid: Sequence[str]) -> Node | None:
-        """One of the nodes with room and the least load whose lives are not to be avoided.
-
-        Looks at as many nodes as are to be avoided, and one more.
-        """
-        with_room = chain.from_iterable(self._buckets[:-1])
-        return next((node for node in with_room if str(node.life) not in avoid), None)
+    def any_but(self, avoid: Sequence[str], random: Random) -> Node | None:
+        """A node with room whose life is not to be avoided, each as likely as any other."""
+        members = self._with_room.members
+        some = random.sample(members, min(len(members), len(avoid) + 1))
+        return next((node for node in some if str(node.life) not in avoid), None)
 
     def holder(self, key: int, random: Random) -> Node | None:
         """A node that has something of this key cached, and takes launches."""
@@ -130,17 +117,17 @@ class Table:
 
     def has_room(self, node: Node) -> bool:
         """Whether a node takes launches, and has room for one."""
-        return node.bucket is not None and node.bucket != BUCKETS - 1
+        return node in self._with_room
 
     # Changes
 
-    def add(self, node: Node, now: float) -> None:
+    def add(self, node: Node) -> None:
         """Adds a node, in the place of an earlier life if there is one."""
         former = self._nodes.get(node.life.node)
         if former is not None:
             self.remove(former)
         self._nodes[node.life.node] = node
-        self.refresh(node, now)
+        self.refresh(node)
 
     def remove(self, node: Node) -> None:
         """Forgets a node and all that leads to it."""
@@ -155,9 +142,11 @@ class Table:
             self.pool += (node.pool - self.pool) * part
             if load.instances:
                 self._held += (load.used_tokens / load.instances - self._held) * part
-        if not node.has_worker:
-            self.hint(node, [(key, 0) for key in node.cached])
-        self.refresh(node, now)
+        rested = 0.0 if load.rested_ms is None else now - load.rested_ms / 1000 - LATE_SECONDS
+        since = rested if node.has_worker else now + 1.0
+        gone = takewhile(lambda key: node.cached[key][1] < since, node.cached)
+        self.hint(node, [(key, 0) for key in gone], now)
+        self.refresh(node)
 
     def place(self, node: Node, keys: Sequence[tuple[int, int]], now: float) -> None:
         """A launch that may find some keys goes to a node, which counts from now on as
@@ -170,17 +159,16 @@ class Table:
             if known is None:
                 new.append((key, tokens))
             else:
-                node.cached[key] = known  # it is the newest again
+                node.cached[key] = known[0], now  # it is the newest again
                 found = found or tokens
         held = max(OWN_TOKENS + keys[0][1], int(self._held))
         node.place(held - found, now)
         if new:
-            self.hint(node, new)
-        self.refresh(node, now)
+            self.hint(node, new, now)
+        self.refresh(node)
 
-    def learn(self, node: Node, cached: Iterable[tuple[int, int]]) -> None:
+    def learn(self, node: Node, cached: Sequence[tuple[int, int]], now: float) -> None:
         """A node tells what it has cached, 0 tokens: nothing any more."""
-        cached = list(cached)
         for key, tokens in cached:
             if tokens:
                 known = self._learned.get(key, tokens)
@@ -188,47 +176,39 @@ class Table:
                 self._learned.move_to_end(key)
         while len(self._learned) > MOST_LEARNED:
             self._learned.popitem(last=False)
-        self.hint(node, cached)
+        self.hint(node, cached, now)
 
-    def hint(self, node: Node, cached: Iterable[tuple[int, int]]) -> None:
+    def hint(self, node: Node, cached: Iterable[tuple[int, int]], now: float) -> None:
         """What a node has cached by key, 0 tokens: nothing. The oldest hints give way."""
         for key, tokens in cached:
             if node.cached.pop(key, None) is not None and not tokens:
                 self._forget((key,), node)
             if tokens:
-                node.cached[key] = tokens
-                if node.bucket is not None:
+                node.cached[key] = tokens, now
+                if node in self._ready:
                     self._lead(key, node)
         while len(node.cached) > MOST_HINTS:
             oldest = next(iter(node.cached))
             del node.cached[oldest]
             self._forget((oldest,), node)
 
-    def refresh(self, node: Node, now: float) -> None:
+    def refresh(self, node: Node) -> None:
         """Puts a node where its state and load say; to be called when they have changed."""
         if node.silent or node.drain_until is not None or not node.has_worker:
             self._unlist(node)
             return
-        bucket = bucket_of(node.seconds(now))
-        if node.bucket is None:
+        if node not in self._ready:
             self._ready.add(node)
             for key in node.cached:
                 self._lead(key, node)
-        elif node.bucket == bucket:
-            return
-        else:
-            self._buckets[node.bucket].discard(node)
-        node.bucket = bucket
-        self._buckets[bucket].add(node)
+        (self._with_room.add if node.has_room else self._with_room.discard)(node)
 
     def _unlist(self, node: Node) -> None:
         """Takes a node out of all that placements draw from."""
-        if node.bucket is None:
-            return
-        self._ready.discard(node)
-        self._buckets[node.bucket].discard(node)
-        node.bucket = None
-        self._forget(node.cached, node)
+        if node in self._ready:
+            self._ready.discard(node)
+            self._with_room.discard(node)
+            self._forget(node.cached, node)
 
     def _lead(self, key: int, node: Node) -> None:
         nodes = self._holders.setdefault(key, [])
@@ -242,10 +222,3 @@ class Table:
                 nodes.remove(node)
             if not nodes:
                 self._holders.pop(key, None)
-
-
-def bucket_of(seconds: float) -> int:
-    """The bucket of nodes with so much before a launch; buckets grow with what is in them."""
-    if seconds == FULL:
-        return BUCKETS - 1
-    return min(BUCKETS - 2, int(2 * math.log2(1 + seconds / LIGHT_SECONDS)))

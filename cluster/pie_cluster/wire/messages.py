@@ -35,6 +35,7 @@ class Load(msgspec.Struct, frozen=True):
     instances: Count = 0
     queued_tokens: Count = 0  # of prompts, not computed yet
     used_tokens: Count = 0  # of the KV pool, by instances; what is only cached does not count
+    rested_ms: Count | None = None  # what is cached was used since; None: all that ever was, is
 
 
 # Node to directory
