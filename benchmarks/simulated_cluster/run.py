@@ -13,7 +13,7 @@ from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.simulated_cluster.simulation import ARRIVALS, Outcome, Scenario, Simulation
 from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace, sample
 from pie_cluster.directory.node import Node
-from pie_cluster.directory.policies import Keys, Policy, cached, cheapest
+from pie_cluster.directory.policies import Keys, cached, cheapest
 from pie_cluster.directory.table import Table
 from pie_py.bench.report import Goal, Report, percentile
 
@@ -53,10 +53,7 @@ class Settings:
 def simulate(settings: Settings, progress: Progress) -> Report:
     """Simulates both policies under each kind of arrivals."""
     try:
-        policies: dict[str, tuple[Policy, bool]] = {
-            BASELINE: (two_choices, False),
-            CACHED: (cached, False),
-        }
+        policies = {BASELINE: (two_choices, False), CACHED: (cached, False)}
         launches = _launches(settings)
         if settings.chats:
             policies[CACHED + PROMPTS] = (cached, True)

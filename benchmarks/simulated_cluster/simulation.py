@@ -7,7 +7,7 @@ one population's, not the whole cluster's. Later turns of an instance stay on it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -16,11 +16,13 @@ from typing import Any, TypeAlias
 
 from benchmarks.simulated_cluster.simulated_node import Machine, Ready, SimulatedNode, Waiting
 from benchmarks.simulated_cluster.traces import BLOCK, Launch
-from pie_cluster.directory.policies import Policy
+from pie_cluster.directory.node import Node
+from pie_cluster.directory.policies import Keys
 from pie_cluster.directory.table import Table
 from pie_cluster.wire.messages import program_key
 from pie_py.wire.methods import FIRST_TOKENS, MOST_PREFIXES
 
+Policy: TypeAlias = Callable[[Keys, float, Table, Random], Node | None]
 ARRIVALS = {"poisson": 1.0, "bursty": 4.0}  # coefficients of variation of the gaps
 
 

@@ -133,15 +133,11 @@ def status(folder: Path | None, as_json: bool) -> None:
     for node in nodes:
         row = {**asdict(node), "advice": operate.advice(node)}
         del row["reason"], row["public_key"]  # the advice has the one, the gateway the other
-        rows.append({name: _rounded(value) for name, value in row.items()})
+        rows.append({k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()})
     table(rows, STATUS, as_json)
     say(f"clients connect to {token.gateway}")
     _say_http(folder)
     say(f"on {'a Ray that was there before' if token.namespace else 'its own Ray'}, {token.ray}")
-
-
-def _rounded(value: object) -> object:
-    return round(value, 3) if isinstance(value, float) else value
 
 
 seconds_option = click.option(

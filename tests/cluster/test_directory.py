@@ -14,7 +14,6 @@ from pie_cluster.directory.directory import (
     PlacementRequest,
 )
 from pie_cluster.directory.node import Life, State
-from pie_cluster.directory.policies import cached
 from pie_cluster.wire.messages import (
     NO_WORKER,
     Fenced,
@@ -30,7 +29,7 @@ CHAT = PlacementRequest("ann", "chat")
 
 
 def directory(*nodes: str) -> Directory:
-    made = Directory(cached, Random(1), 0.0)
+    made = Directory(Random(1), 0.0)
     for node in nodes:
         assert isinstance(made.report(join(node), 0.0), Renewed)
     return made

@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pie_cluster.directory.directory import LOST, Directory, PlacementRequest
 from pie_cluster.directory.node import Life
-from pie_cluster.directory.policies import cached
 from pie_cluster.wire.messages import Fenced, JoinAgain, Renewed, program_key
 from pie_control.errors import Refusal
 
@@ -61,7 +60,7 @@ class DirectoryMachine(RuleBasedStateMachine):
         self.last = dict.fromkeys(NAMES, 0)
         self.lost: set[str] = set()  # nodes
         self.expected: set[Life] = set()
-        self.directory = Directory(cached, Random(0), 0.0)
+        self.directory = Directory(Random(0), 0.0)
 
     @rule(steps=st.integers(1, 9), each=st.sampled_from([0.25, 0.5, 1.0]))
     def time_passes(self, steps: int, each: float) -> None:

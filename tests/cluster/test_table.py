@@ -90,7 +90,7 @@ def test_a_decision_looks_at_a_few_nodes() -> None:
 
 def test_two_gateways_with_one_table_and_one_seed_agree_and_heed_the_load() -> None:
     def placed() -> list[int]:
-        directory = Directory(cached, Random(5), 0.0)
+        directory = Directory(Random(5), 0.0)
         for i in range(50):
             directory.report(join(f"n{i}", load=Load(0, i * 10_000)), 0.0)
         lives = [directory.place(PlacementRequest(f"u{i % 9}", "p"), 0.0).life for i in range(99)]

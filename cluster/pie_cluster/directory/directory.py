@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from pie_cluster.directory.node import Life, Node, State, life_of
-from pie_cluster.directory.policies import Policy
+from pie_cluster.directory.policies import cached
 from pie_cluster.directory.table import MOST_NODES, Table
 from pie_cluster.wire.messages import (
     About,
@@ -88,9 +88,8 @@ class _Absent:
 class Directory:
     """Answers nodes, places launches, and tells which lives are over."""
 
-    def __init__(self, policy: Policy, random: Random, now: float) -> None:
+    def __init__(self, random: Random, now: float) -> None:
         self.document = 0  # the version of what nodes are to have; its owner says
-        self._choose = policy
         self._random = random
         self._began = now
         self._table = Table()
@@ -196,21 +195,7 @@ class Directory:
                 reason = one.reason or "it has not joined"
                 shown[place] = replace(one, state=LOST, reason=reason)
                 self._absent[one.life.node] = shown[place]
-        nodes = [
-            NodeFacts(
-                *node.life,
-                node.state.value,
-                node.what.version,
-                node.what.endpoint,
-                node.instances,
-                node.pool,
-                node.waiting_seconds(now),
-                now - node.heard,
-                "",
-                node.what.public_key,
-            )
-            for node in self._table
-        ]
+        nodes = [node.facts(now) for node in self._table]
         nodes += [
             NodeFacts(*each.life, each.state, silent_seconds=now - each.since, reason=each.reason)
             for each in shown
@@ -227,7 +212,7 @@ class Directory:
         self._look(now)
         keys, node = self._keys(request), self._beside(request.near, now)
         if node is None or not self._table.has_room(node):
-            node = self._choose(keys, now, self._table, self._random)
+            node = cached(keys, now, self._table, self._random)
         if node is not None and str(node.life) in request.avoid:
             node = self._table.any_but(request.avoid, self._random)
         if node is None:
@@ -240,7 +225,7 @@ class Directory:
                 else "the cluster has no node that takes launches; see `pie-py cluster status`",
             )
         self._table.place(node, keys, now)
-        return _location(node)
+        return Location(node.life, node.what.endpoint, node.what.public_key)
 
     def where(self, instance: str, now: float, *, broken: bool = False) -> Location:
         """The node that has an instance, in whatever state, or that of a life, for its client to
@@ -256,7 +241,7 @@ class Directory:
             raise Refusal(
                 "node-lost", f"{instance}: node {node.life} answers neither you nor the directory"
             )
-        return _location(node)
+        return Location(node.life, node.what.endpoint, node.what.public_key)
 
     def _keys(self, request: PlacementRequest) -> list[tuple[int, int]]:
         """What a launch may find cached: of its program, if nothing of its prompt is known."""
@@ -353,7 +338,3 @@ class Directory:
             self._end(node)
         elif (absent := self._absent.get(name)) is not None:
             self._absent[name] = replace(absent, state="")
-
-
-def _location(node: Node) -> Location:
-    return Location(node.life, node.what.endpoint, node.what.public_key)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pie_cluster.config import NODE_NAME
-from pie_cluster.wire.messages import NO_WORKER, About, Load
+from pie_cluster.wire.messages import NO_WORKER, About, Load, NodeFacts
 from pie_control.errors import Refusal
 from pie_py.wire.modules import NAME
 
@@ -68,6 +68,7 @@ class Node:
         cached: the tokens that a launch of a key would find here, and when it was used last; newest
             last.
         instances, used_tokens: as reported, with what was placed since.
+        pool: the share of its KV pool that instances use.
         has_worker: whether launches would find one.
         heard: when it last reported, by the directory's clock.
         drain_until: when a drain's deadline is, by the same clock.
@@ -121,14 +122,16 @@ class Node:
         """Whether it has room for a launch."""
         return self._pool_seconds != FULL
 
-    def waiting_seconds(self, now: float) -> float:
-        """How long it takes to compute the prompts that wait."""
-        return max(0.0, self._free_at - now)
+    def facts(self, now: float) -> NodeFacts:
+        """As operators see it."""
+        where = self.state.value, self.what.version, self.what.endpoint
+        load = self.instances, self.pool, max(0.0, self._free_at - now), now - self.heard
+        return NodeFacts(*self.life, *where, *load, "", self.what.public_key)
 
     def _weigh(self) -> None:
-        pool = self.pool
-        full = self.instances >= self.what.most_instances or pool > FULL_POOL
-        self._pool_seconds = FULL if full else POOL_SECONDS * pool
+        self.pool = self.used_tokens / self.what.pool_tokens
+        full = self.instances >= self.what.most_instances or self.pool > FULL_POOL
+        self._pool_seconds = FULL if full else POOL_SECONDS * self.pool
 
     @property
     def state(self) -> State:
@@ -138,8 +141,3 @@ class Node:
         if self.drain_until is not None:
             return State.DRAINING
         return State.READY if self.has_worker else State.NO_WORKER
-
-    @property
-    def pool(self) -> float:
-        """The share of its KV pool that instances use."""
-        return self.used_tokens / self.what.pool_tokens

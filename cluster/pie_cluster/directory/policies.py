@@ -1,9 +1,5 @@
-"""The policy that chooses a launch's node.
-
-A policy is a function without state and without I/O: what is known of a launch, the time, the table
-and a source of random numbers in, a node out. It sees the table through methods that look at a few
-nodes each, so that a decision costs the same however many there are. None means that the nodes it
-has looked at have no room.
+"""The policy that chooses a launch's node. It sees the table through methods that look at a few
+nodes each, so that a decision costs the same however many there are.
 
 A launch's keys are what it may find cached, with about the tokens of each, most first: the
 beginnings of its prompt, or its user and program where the program makes the prompt.
@@ -11,7 +7,7 @@ beginnings of its prompt, or its user and program where the program makes the pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import TypeAlias
 
@@ -19,15 +15,13 @@ from pie_cluster.directory.node import FULL, Node
 from pie_cluster.directory.table import Table
 
 Keys: TypeAlias = Sequence[tuple[int, int]]
-Policy: TypeAlias = Callable[[Keys, float, Table, Random], Node | None]
-
 CROWDED_SECONDS = 1.0  # that a pool twice as full as others costs, of those that are full
 LITTLE = 0.05  # of a pool, which is no crowd
-MOST_LOOKED_AT = 6  # nodes of one launch
 
 
 def cached(keys: Keys, now: float, table: Table, random: Random) -> Node | None:
-    """The cheapest of two random nodes and of two that have each of its keys cached.
+    """The cheapest of two random nodes and of two that have the most of its keys cached; None if no
+    node has room.
 
     What a node costs is the seconds before it would begin, less the seconds that its cache saves.
     So a launch follows its prompt's pages until waiting for them takes longer than computing them
@@ -37,8 +31,7 @@ def cached(keys: Keys, now: float, table: Table, random: Random) -> Node | None:
     for key, _ in keys:
         if (holder := table.holder(key, random)) is not None:
             nodes += holder, table.holder(key, random)
-            if len(nodes) >= MOST_LOOKED_AT:
-                break
+            break
     return cheapest(nodes, keys, now, table.pool)
 
 

@@ -17,7 +17,6 @@ from pie_cluster.config import MemberConfig
 from pie_cluster.directory.directory import Directory, Location, PlacementRequest
 from pie_cluster.directory.lives import Lives
 from pie_cluster.directory.node import Life
-from pie_cluster.directory.policies import cached
 from pie_cluster.wire.messages import Fenced, Name, NodeFacts, Report, Text, ToNode
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.params import Method
@@ -59,7 +58,7 @@ class DirectoryServer:
         self._cluster = member.cluster
         self._clock = clock
         self._lives = Lives(member.folder / "lives")
-        self.state = Directory(cached, random.Random(), clock())
+        self.state = Directory(random.Random(), clock())
         self.on_over: Callable[[str], None] = lambda life: None  # told which life has ended
         self.methods: dict[str, Method] = {
             "begin": (BeginParams, self._begin),

@@ -18,7 +18,6 @@ from pie_cluster.wire.messages import MOST_HINTS, Load
 MOST_NODES = 16384
 MOST_HOLDERS = 64  # nodes that one key leads to; what more have it are found by chance
 OWN_TOKENS = 512  # that a launch computes beside what it may find, where nothing is known
-LEARNED = 1.0  # weight of a round of reports in means of all nodes
 LATE_SECONDS = 5.0  # after its launch is placed, a prompt may be computed and cached
 MOST_LEARNED = 1 << 16  # programs of users of which nodes have told what they cache
 
@@ -138,7 +137,7 @@ class Table:
         """A node has reported its load."""
         node.take(load, now)
         if node.has_worker:
-            part = LEARNED / max(1, len(self._ready))
+            part = 1 / max(1, len(self._ready))  # of a mean of all nodes
             self.pool += (node.pool - self.pool) * part
             if load.instances:
                 self._held += (load.used_tokens / load.instances - self._held) * part

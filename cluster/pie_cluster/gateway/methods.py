@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
+import trio
 
 from pie_cluster.directory.directory import PlacementRequest
 from pie_cluster.directory.server import DirectoryServer, check_member
@@ -137,14 +138,20 @@ class GatewayMethods:
     async def _ask_all(self, method: str, **asked: Any) -> dict[str, Any]:
         """The answers of the nodes that answer, by node."""
         nodes = [node for node in self._all() if node.serves]
-        answers = await self._links.ask_each(nodes, NODE_SECONDS, method, **asked)
         found: dict[str, Any] = {}
-        for node in nodes:
-            if isinstance(answer := answers[node.life], ClientError):
-                log.warning("a node does not answer", node=node.node, reason=str(answer))
-            else:
-                found[node.node] = answer
-        return found
+
+        async def ask(node: NodeFacts) -> None:
+            try:
+                with trio.fail_after(NODE_SECONDS):
+                    link = node.endpoint, node.public_key
+                    found[node.node] = await self._links.ask(*link, method, **asked)
+            except (ClientError, trio.TooSlowError) as error:
+                log.warning("a node does not answer", node=node.node, reason=str(error))
+
+        async with trio.open_nursery() as nursery:
+            for node in nodes:
+                nursery.start_soon(ask, node)
+        return {node.node: found[node.node] for node in nodes if node.node in found}
 
     async def _server(self, session: Session, asked: methods.Server) -> Any:
         nodes = self._all()

@@ -40,7 +40,9 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
     token = _new(config, folder)
     with suppress(OSError, ValueError, ClusterProblem):
         former, machine = read_folder(folder)
-        if _stays(ClusterConfig.model_validate_json(machine.settings)) == _stays(config):
+        may = {"nodes", "gateway"}  # be others; with another rest it is another cluster
+        was = ClusterConfig.model_validate_json(machine.settings)
+        if was.model_dump(exclude=may) == config.model_dump(exclude=may):
             kept = {"gateway", "ray_token", "namespace", "member_public", "member_secret"}
             kept |= set() if token.namespace else {"ray"}  # of which it has just been asked
             token = token.model_copy(update=former.model_dump(include=kept))
@@ -50,11 +52,6 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
         if answers(parse_endpoint(text)):
             raise ClusterProblem(f"{text.removeprefix('tcp://')} is in use; choose another {name}")
     return token
-
-
-def _stays(config: ClusterConfig) -> dict[str, Any]:
-    """What is another cluster if it is another."""
-    return config.model_dump(exclude={"nodes", "gateway"})
 
 
 def _new(config: ClusterConfig, folder: Path) -> Token:
