@@ -93,10 +93,10 @@ def test_a_machine_that_serves_http_has_a_copy_of_the_users(
     nodes: Nodes, keys: KeyStore, tmp_path: Path
 ) -> None:
     ann, bob = nodes.key("ann"), nodes.key("bob")
-    gateway = {"gateway": nodes.gateway, "gateway_key": keys.server_pair().public}
-    no_ray: dict[str, Any] = {"ray": "", "ray_token": "", "versions": {}, "server": {}}
-    members = json.loads((tmp_path / TOKEN_FILE).read_text())
-    token = Token(**gateway, **no_ray, **members)
+    fields: dict[str, Any] = json.loads((tmp_path / TOKEN_FILE).read_text())
+    fields |= {"gateway": nodes.gateway, "gateway_key": keys.server_pair().public}
+    fields |= {"ray": "", "ray_token": "", "versions": {}, "server": {}}
+    token = Token(**fields)
     copied = KeyStore(tmp_path / "http")
 
     def copy(version: int) -> int:

@@ -124,9 +124,10 @@ class Node:
 
     def facts(self, now: float) -> NodeFacts:
         """As operators see it."""
-        where = self.state.value, self.what.version, self.what.endpoint
-        load = self.instances, self.pool, max(0.0, self._free_at - now), now - self.heard
-        return NodeFacts(*self.life, *where, *load, "", self.what.public_key)
+        what, waiting = self.what, max(0.0, self._free_at - now)
+        at = self.state.value, what.version, what.endpoint
+        seconds = self.pool, waiting, now - self.heard
+        return NodeFacts(*self.life, *at, self.instances, *seconds, "", what.public_key)
 
     def _weigh(self) -> None:
         self.pool = self.used_tokens / self.what.pool_tokens
