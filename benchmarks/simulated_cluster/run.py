@@ -13,8 +13,7 @@ from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.simulated_cluster.simulation import ARRIVALS, Outcome, Scenario, Simulation
 from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace, sample
 from pie_cluster.directory.node import Node
-from pie_cluster.directory.policies import Keys, cached, cheapest
-from pie_cluster.directory.table import Table
+from pie_cluster.directory.table import Keys, Table, cached, cheapest
 from pie_py.bench.report import Goal, Report, percentile
 
 BASELINE, CACHED = "two-choices", "cached"

@@ -17,8 +17,7 @@ from typing import Any, TypeAlias
 from benchmarks.simulated_cluster.simulated_node import Machine, Ready, SimulatedNode, Waiting
 from benchmarks.simulated_cluster.traces import BLOCK, Launch
 from pie_cluster.directory.node import Node
-from pie_cluster.directory.policies import Keys
-from pie_cluster.directory.table import Table
+from pie_cluster.directory.table import Keys, Table
 from pie_cluster.wire.messages import program_key
 from pie_py.wire.methods import FIRST_TOKENS, MOST_PREFIXES
 

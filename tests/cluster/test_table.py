@@ -14,8 +14,7 @@ from hypothesis import given
 
 from pie_cluster.directory.directory import Directory, PlacementRequest
 from pie_cluster.directory.node import Life, Node
-from pie_cluster.directory.policies import cached
-from pie_cluster.directory.table import MOST_HOLDERS, RandomSet, Table
+from pie_cluster.directory.table import MOST_HOLDERS, RandomSet, Table, cached
 from pie_cluster.wire.messages import MOST_HINTS, Load, Report
 from pie_control.errors import ApiError
 from pie_control.rpc.params import read
@@ -56,6 +55,17 @@ def test_hints_are_bounded_and_the_oldest_give_way() -> None:
     table.remove(node)
     assert table.holder(2, random) is None
     assert table.any(random) is None
+
+
+def test_what_a_node_had_to_give_up_leads_nowhere() -> None:
+    table, (node,) = some_nodes(1)
+    table.hint(node, [(1, 512)], 0.0)
+    table.hint(node, [(2, 512)], 20.0)
+    table.take(node, Load(), 40.0)
+    assert list(node.cached) == [1, 2]
+    table.take(node, Load(rested_ms=25_000), 40.0)
+    assert list(node.cached) == [2]
+    assert table.holder(1, Random(0)) is None
 
 
 def test_a_key_leads_to_a_bounded_number_of_nodes() -> None:

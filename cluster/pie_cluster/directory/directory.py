@@ -13,8 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from pie_cluster.directory.node import Life, Node, State, life_of
-from pie_cluster.directory.policies import cached
-from pie_cluster.directory.table import MOST_NODES, Table
+from pie_cluster.directory.table import MOST_NODES, Table, cached
 from pie_cluster.wire.messages import (
     About,
     Fenced,
@@ -124,7 +123,11 @@ class Directory:
             reason = self._unfit(life, message.about, node)
             if reason is not None:
                 return Fenced(reason)
-            node = self._joined(life, message, node, now)
+            known, node = node, Node(life, message.about, message.load, now)
+            if known is not None and known.life == life:
+                node.drain_until, node.again = known.drain_until, known.again
+            self._absent.pop(life.node, None)
+            self._table.add(node)
         elif node is None or node.life.incarnation < life.incarnation:
             if node is None and life.incarnation <= self.last(life.node):
                 return Fenced(f"{life} has been replaced or removed")
@@ -142,15 +145,6 @@ class Directory:
         until = node.drain_until
         left = None if until is None else max(0, int((until - now) * 1000))
         return Renewed(left, self.document, node.again)
-
-    def _joined(self, life: Life, message: Report, known: Node | None, now: float) -> Node:
-        assert message.about is not None
-        node = Node(life, message.about, message.load, now)
-        if known is not None and known.life == life:
-            node.drain_until, node.again = known.drain_until, known.again
-        self._absent.pop(life.node, None)
-        self._table.add(node)
-        return node
 
     def have_old_documents(self) -> bool:
         """True if a node that answers has not reported the present version."""

@@ -2,6 +2,9 @@
 
 No method that a placement uses looks at all nodes: members of sets are drawn at random. Hints of a
 node and holders of a key are bounded.
+
+A launch's keys are what it may find cached, with about the tokens of each, most first: the
+beginnings of its prompt, or its user and program where the program makes the prompt.
 """
 
 from __future__ import annotations
@@ -10,12 +13,16 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from random import Random
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
-from pie_cluster.directory.node import Node
+from pie_cluster.directory.node import FULL, Node
 from pie_cluster.wire.messages import MOST_HINTS, Load
 
+Keys: TypeAlias = Sequence[tuple[int, int]]
+
 MOST_NODES = 16384
+CROWDED_SECONDS = 1.0  # that a pool twice as full as others costs, of those that are full
+LITTLE = 0.05  # of a pool, which is no crowd
 MOST_HOLDERS = 64  # nodes that one key leads to; what more have it are found by chance
 OWN_TOKENS = 512  # that a launch computes beside what it may find, where nothing is known
 LATE_SECONDS = 5.0  # after its launch is placed, a prompt may be computed and cached
@@ -147,7 +154,7 @@ class Table:
         self.hint(node, [(key, 0) for key in gone], now)
         self.refresh(node)
 
-    def place(self, node: Node, keys: Sequence[tuple[int, int]], now: float) -> None:
+    def place(self, node: Node, keys: Keys, now: float) -> None:
         """A launch that may find some keys goes to a node, which counts from now on as
         having cached what it computes: so the launches of a burst stay together, and those of a
         prompt, of which no node reports.
@@ -166,7 +173,7 @@ class Table:
             self.hint(node, new, now)
         self.refresh(node)
 
-    def learn(self, node: Node, cached: Sequence[tuple[int, int]], now: float) -> None:
+    def learn(self, node: Node, cached: Keys, now: float) -> None:
         """A node tells what it has cached, 0 tokens: nothing any more."""
         for key, tokens in cached:
             if tokens:
@@ -221,3 +228,37 @@ class Table:
                 nodes.remove(node)
             if not nodes:
                 self._holders.pop(key, None)
+
+
+def cached(keys: Keys, now: float, table: Table, random: Random) -> Node | None:
+    """The cheapest of two random nodes and of two that have the most of its keys cached; None if no
+    node has room.
+
+    What a node costs is the seconds before it would begin, less the seconds that its cache saves.
+    So a launch follows its prompt's pages until waiting for them takes longer than computing them
+    again: load spreads by itself, and a prompt in demand gets more nodes.
+    """
+    nodes = [table.any(random), table.any(random)]
+    for key, _ in keys:
+        if (holder := table.holder(key, random)) is not None:
+            nodes += holder, table.holder(key, random)
+            break
+    return cheapest(nodes, keys, now, table.pool)
+
+
+def cheapest(
+    nodes: Sequence[Node | None], keys: Keys, now: float, pool: float = 1.0
+) -> Node | None:
+    """The node that costs the least, where a share of the others' pools is in use; None if none has
+    room.
+    """
+    chosen, least = None, FULL
+    for node in nodes:
+        if node is not None:
+            cost = node.seconds(now) - node.found(keys) * node.token_seconds
+            over = node.pool - pool
+            if over > 0.0:
+                cost += CROWDED_SECONDS * over * over / max(pool, LITTLE)
+            if cost < least:
+                chosen, least = node, cost
+    return chosen

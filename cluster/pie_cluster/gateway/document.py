@@ -87,7 +87,8 @@ class ClusterDocument:
         async with self._changing:
             await self._until_all_have()
             await self._try(method, params)
-            others = [each for each in self._now.settings if not each.is_about(setting)]
+            its = setting.back, setting.back_params
+            others = [each for each in self._now.settings if (each.back, each.back_params) != its]
             try:
                 write_whole(self._file, msgspec.json.encode(others + instead))
             except OSError as error:

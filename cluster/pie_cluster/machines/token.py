@@ -60,7 +60,12 @@ def _new(config: ClusterConfig, folder: Path) -> Token:
     if "data_folder" not in config.server:
         server = server.model_copy(update={"data_folder": folder / "data"})
     if _is_encrypted(config.endpoint, config.host):
-        keys = _keys(server.data_folder)
+        public, secret = zmq.curve_keypair()
+        keys = {"member_public": public.decode(), "member_secret": secret.decode()}
+        try:
+            keys["gateway_key"] = KeyStore(server.data_folder).server_pair().public
+        except KeyProblem as error:
+            raise ClusterProblem(str(error)) from None
     ports = free_ports(config.host, 2)
     return Token(
         gateway=config.endpoint.replace(":*", f":{ports[0]}"),
@@ -202,20 +207,6 @@ def _is_encrypted(endpoint: str, host: str) -> bool:
             " neither: clients of the one are sent to nodes of the other"
         )
     return not gateway.is_loopback
-
-
-def _keys(data_folder: Path) -> dict[str, Any]:
-    """The members' new pair, and the gateway's public key."""
-    public, secret = zmq.curve_keypair()
-    try:
-        gateway = KeyStore(data_folder).server_pair().public
-    except KeyProblem as error:
-        raise ClusterProblem(str(error)) from None
-    return {
-        "member_public": public.decode(),
-        "member_secret": secret.decode(),
-        "gateway_key": gateway,
-    }
 
 
 def free_ports(host: str, count: int) -> list[int]:

@@ -146,10 +146,6 @@ class Setting(msgspec.Struct, frozen=True):
     back: str
     back_params: dict[str, Any]
 
-    def is_about(self, other: Setting) -> bool:
-        """Whether the two cannot be beside each other."""
-        return (self.back, self.back_params) == (other.back, other.back_params)
-
 
 class Document(msgspec.Struct, frozen=True):
     """What nodes pull."""
