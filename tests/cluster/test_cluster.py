@@ -26,7 +26,6 @@ import anyio
 import psutil
 import psycopg
 import pytest
-from click.testing import CliRunner, Result
 from cluster.messages import report
 from msgspec.structs import asdict
 from support.child_processes import command_line, name_of
@@ -40,6 +39,7 @@ from support.clusters import (
     echoes,
     launched_on,
     processes_of,
+    run,
     wait_for,
 )
 from support.postgres import Postgres, programs
@@ -52,7 +52,6 @@ from pie_cluster.machines.keepers import keeper
 from pie_cluster.machines.machine import ray_folder
 from pie_cluster.machines.settings import Token, directory_of, node_names
 from pie_cluster.machines.token import free_ports
-from pie_py.cli import main
 from pie_py.client import Client as AsyncClient
 from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client, Instance
@@ -610,11 +609,6 @@ def test_the_page_shows_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
 
 
 # Operators
-
-
-def run(*args: str) -> Result:
-    """`pie-py cluster`."""
-    return CliRunner().invoke(main, ["cluster", *args])
 
 
 def test_status_tells_every_node(cluster: Cluster) -> None:

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import psutil
+from click.testing import CliRunner, Result
 
 from pie_cluster.machines import operate
 from pie_cluster.machines.keepers import processes_of as kept_processes
 from pie_cluster.machines.machine import ray_folder
 from pie_cluster.machines.settings import ClusterConfig, Token, directory_of
 from pie_cluster.wire.messages import NodeFacts
+from pie_py.cli import main
 from pie_py.client.sync import Client, Instance
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.gateway import GatewayConfig
@@ -240,6 +242,11 @@ class Wire:
                 self._whole.wait()
                 sink.sendall(part)
             sink.shutdown(socket.SHUT_RDWR)
+
+
+def run(*args: str) -> Result:
+    """`pie-py cluster`, in this process."""
+    return CliRunner().invoke(main, ["cluster", *args])
 
 
 def echoes(instance: Instance, message: str = "here") -> bool:
