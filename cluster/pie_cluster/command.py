@@ -152,9 +152,15 @@ seconds_option = click.option(
 @click.argument("node")
 @seconds_option
 @folder_option
-def drain(node: str, seconds: float, folder: Path | None) -> None:
+def drain(node: str, seconds: float, folder: Path | None, *, again: bool = False) -> None:
     """Have NODE take no more; it ends when it is empty, or at the deadline."""
-    _drain(node, seconds, folder, again=False)
+    from pie_cluster.machines.settings import directory_of
+
+    with _problems_shown():
+        token, _ = _token(folder)
+        directory_of(token).ask("drain", node=node, seconds=seconds, again=again)
+    then = "starts again" if again else "ends"
+    say(f"{node} takes no more, and {then} when it is empty, or in {seconds:g} s")
 
 
 @command.command("restart")
@@ -163,17 +169,8 @@ def drain(node: str, seconds: float, folder: Path | None) -> None:
 @folder_option
 def restart(node: str, seconds: float, folder: Path | None) -> None:
     """Drain NODE, and start it again then: its control process and its worker."""
-    _drain(node, seconds, folder, again=True)
-
-
-def _drain(node: str, seconds: float, folder: Path | None, *, again: bool) -> None:
-    from pie_cluster.machines.settings import directory_of
-
-    with _problems_shown():
-        token, _ = _token(folder)
-        directory_of(token).ask("drain", node=node, seconds=seconds, again=again)
-    then = "starts again" if again else "ends"
-    say(f"{node} takes no more, and {then} when it is empty, or in {seconds:g} s")
+    assert drain.callback is not None
+    drain.callback(node, seconds, folder, again=True)
 
 
 @command.command("down")

@@ -204,7 +204,14 @@ class Directory:
         mean; `starting` while a directory that was just started knows of no room.
         """
         self._look(now)
-        keys, node = self._keys(request), self._beside(request.near, now)
+        keys, near = self._keys(request), request.near
+        try:
+            node = None if near is None else self._node_of(near, now)
+        except Refusal as refusal:
+            if refusal.code != "node-lost":
+                raise
+            text = f"near={near}: its node has ended; launch without near"
+            raise Refusal("near-gone", text) from None
         if node is None or not self._table.has_room(node):
             node = cached(keys, now, self._table, self._random)
         if node is not None and str(node.life) in request.avoid:
@@ -244,16 +251,6 @@ class Directory:
             return [(key, self._table.expected(key))]
         keys = [hash((request.user, digest)) for digest in request.prefixes]
         return [(key, ALIKE_TOKENS << doublings) for doublings, key in enumerate(keys)][::-1]
-
-    def _beside(self, near: str | None, now: float) -> Node | None:
-        """The node that a launch asks for."""
-        try:
-            return None if near is None else self._node_of(near, now)
-        except Refusal as refusal:
-            if refusal.code != "node-lost":
-                raise
-            text = f"near={near}: its node has ended; launch without near"
-            raise Refusal("near-gone", text) from None
 
     def _node_of(self, asked: str, now: float) -> Node:
         life = life_of(asked)

@@ -46,9 +46,6 @@ class RandomSet(Generic[Member]):
     def __contains__(self, member: Member) -> bool:
         return member in self._places
 
-    def __iter__(self) -> Iterator[Member]:
-        return iter(self.members)
-
     def add(self, member: Member) -> None:
         """Adds a member; one that is there already stays."""
         if member not in self._places:

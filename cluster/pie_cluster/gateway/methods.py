@@ -56,7 +56,7 @@ class GatewayMethods:
         directory: DirectoryServer,
         links: NodeLinks,
         confined: ConfinedPool,
-        prepare: Callable[[Program], Awaitable[None]],
+        prepare: Callable[[Program], Awaitable[object]],
         durable: DurableInstances | None,
         document: ClusterDocument,
         clock: Callable[[], float],
