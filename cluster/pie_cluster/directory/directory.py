@@ -210,8 +210,7 @@ class Directory:
         except Refusal as refusal:
             if refusal.code != "node-lost":
                 raise
-            text = f"near={near}: its node has ended; launch without near"
-            raise Refusal("near-gone", text) from None
+            raise Refusal("near-gone", f"near={near}: its node has ended; leave it out") from None
         if node is None or not self._table.has_room(node):
             node = cached(keys, now, self._table, self._random)
         if node is not None and str(node.life) in request.avoid:

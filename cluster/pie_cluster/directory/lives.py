@@ -21,7 +21,7 @@ class Lives:
         self._path = path
         table = "CREATE TABLE IF NOT EXISTS lives (node TEXT PRIMARY KEY, number INTEGER) STRICT"
         try:
-            with closing(self._opened()) as file:
+            with closing(sqlite3.connect(self._path)) as file:
                 file.execute(table)
                 self._last: dict[str, int] = dict(file.execute("SELECT node, number FROM lives"))
         except sqlite3.Error as error:
@@ -58,13 +58,10 @@ class Lives:
 
     def _note(self, node: str, number: int) -> int:
         try:
-            with closing(self._opened()) as file, file:
+            with closing(sqlite3.connect(self._path)) as file, file:
                 file.execute("INSERT OR REPLACE INTO lives VALUES (?, ?)", (node, number))
         except sqlite3.Error as error:
             text = f"{self._path} cannot be written ({error}): make room on the disk"
             raise Refusal("out-of-resources", text) from None
         self._last[node] = number
         return number
-
-    def _opened(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._path)  # what it has said is done is on the disk

@@ -117,11 +117,6 @@ class Node:
         waiting = self._free_at - now
         return self._pool_seconds + waiting if waiting > 0 else self._pool_seconds
 
-    @property
-    def has_room(self) -> bool:
-        """Whether it has room for a launch."""
-        return self._pool_seconds != FULL
-
     def facts(self, now: float) -> NodeFacts:
         """As operators see it."""
         what, waiting = self.what, max(0.0, self._free_at - now)
@@ -131,8 +126,8 @@ class Node:
 
     def _weigh(self) -> None:
         self.pool = self.used_tokens / self.what.pool_tokens
-        full = self.instances >= self.what.most_instances or self.pool > FULL_POOL
-        self._pool_seconds = FULL if full else POOL_SECONDS * self.pool
+        self.has_room = self.instances < self.what.most_instances and self.pool <= FULL_POOL
+        self._pool_seconds = POOL_SECONDS * self.pool if self.has_room else FULL
 
     @property
     def state(self) -> State:

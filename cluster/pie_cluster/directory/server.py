@@ -28,17 +28,13 @@ log = structlog.get_logger("pie.cluster")
 LOOK_SECONDS = 0.25  # between two looks at leases
 
 
-class BeginParams(msgspec.Struct):
-    """Of `begin`: a node's new life is about to start; the one before, if there is one, is over."""
+class NodeParams(msgspec.Struct):
+    """Of `begin`: a node's new life is about to start; the one before, if there is one, is over. Of
+    `forget`: it has left with its machine.
+    """
 
     node: Name
-    reason: Text = ""  # why the one before has ended, for people
-
-
-class ForgetParams(msgspec.Struct):
-    """Of `forget`: a node has left with its machine."""
-
-    node: Name
+    reason: Text = ""  # why the life before has ended, for people
 
 
 class AllotParams(msgspec.Struct):
@@ -61,10 +57,10 @@ class DirectoryServer:
         self.state = Directory(random.Random(), clock())
         self.on_over: Callable[[str], None] = lambda life: None  # told which life has ended
         self.methods: dict[str, Method] = {
-            "begin": (BeginParams, self._begin),
+            "begin": (NodeParams, self._begin),
             "report": (Report, self._report),
             "allot": (AllotParams, self._allot),
-            "forget": (ForgetParams, self._forget),
+            "forget": (NodeParams, self._forget),
         }
 
     # The gateway's own questions
@@ -113,7 +109,7 @@ class DirectoryServer:
             return Fenced(f"life {asked.incarnation} of {asked.node} was replaced")
         return self.state.report(asked, self._clock())
 
-    def _begin(self, session: Session, asked: BeginParams) -> int:
+    def _begin(self, session: Session, asked: NodeParams) -> int:
         check_member(session)
         node, last = asked.node, self.state.last(asked.node)
         try:
@@ -139,7 +135,7 @@ class DirectoryServer:
             )
         return self._lives.allot(asked.count) if asked.count else []
 
-    def _forget(self, session: Session, asked: ForgetParams) -> None:
+    def _forget(self, session: Session, asked: NodeParams) -> None:
         check_member(session)
         self.state.forget(asked.node)
 

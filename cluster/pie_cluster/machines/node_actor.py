@@ -90,8 +90,7 @@ class NodeActor:
             if self._here in alive():
                 try:
                     why = reason[:MOST_REASON]
-                    begun: int = self._directory.ask("begin", node=self._node, reason=why)
-                    return begun
+                    return int(self._directory.ask("begin", node=self._node, reason=why))
                 except DirectoryAway as error:
                     log.warning("%s", error)
                     continue
