@@ -213,7 +213,7 @@ class Directory:
             raise Refusal("near-gone", f"near={near}: its node has ended; leave it out") from None
         if node is None or not self._table.has_room(node):
             node = cached(keys, now, self._table, self._random)
-        if node is not None and str(node.life) in request.avoid:
+        if request.avoid and node is not None and str(node.life) in request.avoid:
             node = self._table.any_but(request.avoid, self._random)
         if node is None:
             self._check_whole(now)
