@@ -13,9 +13,7 @@ from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.simulated_cluster.simulation import ARRIVALS, Outcome, Scenario, Simulation
 from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace, sample
 from pie_cluster.directory.node import Node
-from pie_cluster.directory.policies import Launch as Placement
-from pie_cluster.directory.policies import Policy, cached, cheapest
-from pie_cluster.directory.table import Table
+from pie_cluster.directory.table import Keys, Table, cached, cheapest
 from pie_py.bench.report import Goal, Report, percentile
 
 BASELINE, CACHED = "two-choices", "cached"
@@ -24,9 +22,9 @@ NAMED = ("arrivals", "policy", "launches", "hits %")
 SECONDS = ("first token p50 ms", "p99 ms", "later p99 ms")
 
 
-def two_choices(launch: Placement, table: Table, random: Random) -> Node | None:
+def two_choices(keys: Keys, now: float, table: Table, random: Random) -> Node | None:
     """The less loaded of two random nodes (Mitzenmacher, 2001); knows nothing of caches."""
-    return cheapest((table.any(random), table.any(random)), (), launch.now)
+    return cheapest((table.any(random), table.any(random)), (), now)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +52,7 @@ class Settings:
 def simulate(settings: Settings, progress: Progress) -> Report:
     """Simulates both policies under each kind of arrivals."""
     try:
-        policies: dict[str, tuple[Policy, bool]] = {
-            BASELINE: (two_choices, False),
-            CACHED: (cached, False),
-        }
+        policies = {BASELINE: (two_choices, False), CACHED: (cached, False)}
         launches = _launches(settings)
         if settings.chats:
             policies[CACHED + PROMPTS] = (cached, True)

@@ -53,8 +53,8 @@ class SimulatedNode:
         self._used = 0  # tokens of the pool
         self._integral = 0.0  # of used tokens over time
         self._since = 0.0
-        self._blocks: dict[int, None] = {}  # least recently used first
-        self._begins: dict[int, int] = {}  # first blocks to keys
+        self._blocks: dict[int, float] = {}  # when used; least recently first
+        self._has_evicted = False
         self._last: dict[int, tuple[int, ...]] = {}  # blocks of each key's last launch
         self._changed: dict[int, int] = {}  # hints since the last report
 
@@ -70,7 +70,7 @@ class SimulatedNode:
         hits = min(cached, max(0, launch.prompt - 1))  # the last token is always computed
         self._live += 1
         self._hold(launch.prompt + launch.output, now)
-        self._cache(key, blocks)
+        self._cache(key, blocks, now)
         return self._compute(launch.prompt - hits, now, hits)
 
     def turn(self, context: int, given: int, output: int, now: float) -> Ready:
@@ -102,7 +102,9 @@ class SimulatedNode:
         """The changes since the report before."""
         queued = int(max(0.0, self._free_at - now) * self.machine.prefill_rate)
         queued += sum(launch.prompt for _, _, launch, _ in self.waiting)
-        load = Load(self._live + len(self.waiting), queued, self._used)
+        rested = int(1000 * (now - next(iter(self._blocks.values()), now)))
+        rests = rested if self._has_evicted else None
+        load = Load(self._live + len(self.waiting), queued, self._used, rests)
         told = list(self._changed.items())[:MOST_HINTS]
         for key, _ in told:
             del self._changed[key]
@@ -117,7 +119,7 @@ class SimulatedNode:
         self._free_at = max(now, self._free_at) + tokens / self.machine.prefill_rate
         return Ready(self._free_at + self.step(), hits, hits + tokens)
 
-    def _cache(self, key: int, blocks: tuple[int, ...]) -> None:
+    def _cache(self, key: int, blocks: tuple[int, ...], now: float) -> None:
         """Keeps a prompt's blocks, and notes what the next launch of the key would find: what the
         last two have in common.
         """
@@ -125,17 +127,12 @@ class SimulatedNode:
             return
         for block in reversed(blocks):  # the first one is given up last
             self._blocks.pop(block, None)
-            self._blocks[block] = None
+            self._blocks[block] = now
         alike = map(eq, blocks, self._last.get(key, blocks))
         shared = sum(takewhile(bool, alike))
         self._last[key] = blocks
-        self._begins[blocks[0]] = key
         self._changed[key] = shared * BLOCK
         room = max(0, self.machine.pool_tokens - self._used) // BLOCK
         while len(self._blocks) > room:
-            block = next(iter(self._blocks))
-            del self._blocks[block]
-            gone = self._begins.pop(block, None)
-            if gone is not None:
-                self._last.pop(gone, None)
-                self._changed[gone] = 0
+            del self._blocks[next(iter(self._blocks))]
+            self._has_evicted = True

@@ -7,7 +7,7 @@ one population's, not the whole cluster's. Later turns of an instance stay on it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 
 from benchmarks.simulated_cluster.simulated_node import Machine, Ready, SimulatedNode, Waiting
 from benchmarks.simulated_cluster.traces import BLOCK, Launch
-from pie_cluster.directory.policies import Launch as Placement
-from pie_cluster.directory.policies import Policy
-from pie_cluster.directory.table import Table
-from pie_cluster.wire.messages import prefix_key, program_key
+from pie_cluster.directory.node import Node
+from pie_cluster.directory.table import Keys, Table
+from pie_cluster.wire.messages import program_key
 from pie_py.wire.methods import FIRST_TOKENS, MOST_PREFIXES
 
+Policy: TypeAlias = Callable[[Keys, float, Table, Random], Node | None]
 ARRIVALS = {"poisson": 1.0, "bursty": 4.0}  # coefficients of variation of the gaps
 
 
@@ -111,7 +111,7 @@ class Simulation:
             first = self._next_gap() * self._arrivals.random()
             self._at(first, self._arrive, (number, place))
         for node in self._nodes.values():
-            self._table.add(node.join(), 0.0)
+            self._table.add(node.join())
             self._at(self._random.random() * scenario.report_seconds, self._report, node)
 
     def run(self) -> Outcome:
@@ -139,7 +139,7 @@ class Simulation:
         report = node.report(now)
         known = self._table.find(node.name)
         assert known is not None
-        self._table.learn(known, report.cached)
+        self._table.learn(known, report.cached, now)
         self._table.take(known, report.load, now)
         self._at(now + self._scenario.report_seconds, self._report, node)
 
@@ -152,8 +152,8 @@ class Simulation:
         user = f"{population}/{launch.user}"
         key = program_key(user, launch.program)
         keys = self._keys(user, launch) or [(key, self._table.expected(key))]
-        found = self._policy(Placement(keys, now), self._table, self._random)
-        found = found or self._table.lightest(self._random)
+        found = self._policy(keys, now, self._table, self._random)
+        found = found or self._table.find(self._random.choice(list(self._nodes)))
         assert found is not None  # no simulated node fails
         self._table.place(found, keys, now)
         node = self._nodes[found.life.node]
@@ -172,7 +172,7 @@ class Simulation:
             return []
         lengths = [FIRST_TOKENS << doublings for doublings in reversed(range(MOST_PREFIXES))]
         return [
-            (prefix_key(user, str(launch.blocks[length // BLOCK - 1])), length)
+            (hash((user, launch.blocks[length // BLOCK - 1])), int(length * 2**0.5))
             for length in lengths
             if BLOCK <= length <= len(launch.blocks) * BLOCK
         ]

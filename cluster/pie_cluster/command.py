@@ -124,23 +124,20 @@ def join(
 def status(folder: Path | None, as_json: bool) -> None:
     """List the nodes, with what is wrong and what to do."""
     from pie_cluster.machines import operate
+    from pie_cluster.machines.settings import directory_of
 
     with _problems_shown():
         token, folder = _token(folder)
-        nodes = operate.nodes_of(token)
+        nodes = directory_of(token).nodes()
     rows = []
     for node in nodes:
         row = {**asdict(node), "advice": operate.advice(node)}
         del row["reason"], row["public_key"]  # the advice has the one, the gateway the other
-        rows.append({name: _rounded(value) for name, value in row.items()})
+        rows.append({k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()})
     table(rows, STATUS, as_json)
     say(f"clients connect to {token.gateway}")
     _say_http(folder)
     say(f"on {'a Ray that was there before' if token.namespace else 'its own Ray'}, {token.ray}")
-
-
-def _rounded(value: object) -> object:
-    return round(value, 3) if isinstance(value, float) else value
 
 
 seconds_option = click.option(
@@ -155,9 +152,15 @@ seconds_option = click.option(
 @click.argument("node")
 @seconds_option
 @folder_option
-def drain(node: str, seconds: float, folder: Path | None) -> None:
+def drain(node: str, seconds: float, folder: Path | None, *, again: bool = False) -> None:
     """Have NODE take no more; it ends when it is empty, or at the deadline."""
-    _drain(node, seconds, folder, again=False)
+    from pie_cluster.machines.settings import directory_of
+
+    with _problems_shown():
+        token, _ = _token(folder)
+        directory_of(token).ask("drain", node=node, seconds=seconds, again=again)
+    then = "starts again" if again else "ends"
+    say(f"{node} takes no more, and {then} when it is empty, or in {seconds:g} s")
 
 
 @command.command("restart")
@@ -166,16 +169,8 @@ def drain(node: str, seconds: float, folder: Path | None) -> None:
 @folder_option
 def restart(node: str, seconds: float, folder: Path | None) -> None:
     """Drain NODE, and start it again then: its control process and its worker."""
-    _drain(node, seconds, folder, again=True)
-
-
-def _drain(node: str, seconds: float, folder: Path | None, *, again: bool) -> None:
-    from pie_cluster.machines import operate
-
-    with _problems_shown():
-        operate.drain(_token(folder)[0], node, seconds, again)
-    then = "starts again" if again else "ends"
-    say(f"{node} takes no more, and {then} when it is empty, or in {seconds:g} s")
+    assert drain.callback is not None
+    drain.callback(node, seconds, folder, again=True)
 
 
 @command.command("down")

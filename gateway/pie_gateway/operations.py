@@ -15,7 +15,6 @@ from pie_gateway.batches import endpoints as batches
 from pie_gateway.batches.store import Batch, StoredFile
 from pie_gateway.http.admission import Exchange
 from pie_gateway.inferlets import instances, programs, running
-from pie_gateway.ollama import embedding as ollama_embedding
 from pie_gateway.ollama import generating
 from pie_gateway.ollama import models as ollama_models
 from pie_gateway.openai import adapters, stored, tokens
@@ -175,14 +174,14 @@ OPERATIONS = (
     _post("/api/show", ollama_models.show, ollama.OllamaShown, ollama.OllamaShowRequest),
     _post(
         "/api/embed",
-        ollama_embedding.embed,
+        generating.embed,
         ollama.OllamaEmbeddings,
         ollama.OllamaEmbedRequest,
         more=(504,),
     ),
     _post(
         "/api/embeddings",
-        ollama_embedding.embed_one,
+        generating.embed_one,
         ollama.OllamaEmbedding,
         ollama.OllamaEmbedOneRequest,
         more=(504,),

@@ -29,7 +29,7 @@ from typing import (
 import msgspec
 
 FIRST = 512  # characters of the shortest beginning
-MOST_PREFIXES = 8
+MOST_PREFIXES = 10
 FIRST_TOKENS = FIRST // 4  # that it is about
 
 
@@ -345,7 +345,7 @@ class Place(Method[Facts]):
     near: Text | None = None
     # lives that have refused the launch, 8 at most
     avoid: Annotated[list[Text], msgspec.Meta(max_length=8)] = []
-    # hashes of the first 512, 1024, … characters of its prompt, 8 at most
+    # hashes of the first 512, 1024, … characters of its prompt, 10 at most
     prefixes: Annotated[list[Text], msgspec.Meta(max_length=MOST_PREFIXES)] = []
 
 

@@ -26,19 +26,20 @@ import anyio
 import psutil
 import psycopg
 import pytest
-from click.testing import CliRunner, Result
 from cluster.messages import report
 from msgspec.structs import asdict
 from support.child_processes import command_line, name_of
 from support.clusters import (
     ECHO,
     MODEL,
+    WAIT_SECONDS,
     Cluster,
     Wire,
     chat_at,
     echoes,
     launched_on,
     processes_of,
+    run,
     wait_for,
 )
 from support.postgres import Postgres, programs
@@ -51,7 +52,6 @@ from pie_cluster.machines.keepers import keeper
 from pie_cluster.machines.machine import ray_folder
 from pie_cluster.machines.settings import Token, directory_of, node_names
 from pie_cluster.machines.token import free_ports
-from pie_py.cli import main
 from pie_py.client import Client as AsyncClient
 from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client, Instance
@@ -157,9 +157,7 @@ def second(cluster: Cluster, postgres: Postgres | None) -> Iterator[Second]:
         way, way_to_data = stack.enter_context(Wire(cluster.token.gateway)), None
         if postgres is not None:
             way_to_data = stack.enter_context(Wire(postgres.socket))
-            port = way_to_data.endpoint.rpartition(":")[2]
-            name = cluster.token.server["store"]["database"].partition("@")[2].partition("?")[0]
-            database = f"postgresql://postgres@127.0.0.1:{port}{name}"
+            database = way_to_data.to(cluster.token.server["store"]["database"])
         (node,) = cluster.join(folder, gateway=way.endpoint, database=database)
         yield Second(folder, node, way, way_to_data)
         if folder in cluster.others:
@@ -172,12 +170,12 @@ def client(cluster: Cluster) -> Iterator[Client]:
         yield client
 
 
-def lost(instance: Instance) -> tuple[str, float]:
-    """How an instance ends, and after how many seconds."""
+def is_lost(instance: Instance, seconds: float = WAIT_SECONDS, what: str = "node") -> None:
+    """An instance ends within so many seconds, with what it is on."""
     began = time.monotonic()
-    with pytest.raises(InferletFailed) as failed:
+    with pytest.raises(InferletFailed, match=f"^{what}-lost: "):
         instance.result()
-    return failed.value.text, time.monotonic() - began
+    assert time.monotonic() - began < seconds
 
 
 # What clients see
@@ -268,37 +266,29 @@ def test_topics_need_a_database(client: Client, database: str, what: str) -> Non
     assert told == "kept" if database else told.startswith("unsupported: topics")
 
 
-def test_a_killed_control_process_takes_its_own_instances_alone(
-    client: Client, cluster: Cluster
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("control", "its control process was killed by SIGKILL"),
+        pytest.param("actor", "its actor has ended", marks=pytest.mark.nightly),
+    ],
+    ids=["control", "actor"],
+)
+def test_what_is_killed_takes_its_own_node_alone(
+    client: Client, cluster: Cluster, what: str, told: str
 ) -> None:
     victim, other = launched_on(client, "n1"), launched_on(client, "n2")
-    cluster.control("n1").kill()
-    text, seconds = lost(victim)
-    assert text.startswith("node-lost: ")
-    assert seconds < 3
+    process = cluster.control("n1")
+    killed = process if what == "control" else process.parent()
+    assert killed is not None
+    killed.kill()
+    is_lost(victim, 3)
     assert echoes(other)
     cluster.lives_again(victim.node)
-    assert (
-        "control process was killed by SIGKILL" in (cluster.folder / "logs/gateway.log").read_text()
-    )
+    log = (cluster.folder / "logs/gateway.log").read_text()
+    assert re.search(rf"a life begins.*life=n1\.\d+ .*{told}", log)
     assert echoes(launched_on(client, "n1"))
     assert echoes(other)
-
-
-@pytest.mark.nightly
-def test_a_killed_actor_takes_its_node_alone(client: Client, cluster: Cluster) -> None:
-    victim, other = launched_on(client, "n1"), launched_on(client, "n2")
-    actor = cluster.control("n1").parent()
-    assert actor is not None
-    actor.kill()
-    text, seconds = lost(victim)
-    assert text.startswith("node-lost: ")
-    assert seconds < 3
-    assert echoes(other)
-    cluster.lives_again(victim.node)
-    assert echoes(launched_on(client, "n1"))
-    told = (cluster.folder / "logs" / "gateway.log").read_text()
-    assert re.search(r"a life begins.*life=n1\.\d+ .*its actor has ended", told)
 
 
 def test_streams_go_on_without_gateway_and_directory(client: Client, cluster: Cluster) -> None:
@@ -330,7 +320,7 @@ def test_a_stopped_control_process_is_noticed_and_replaced(
     seconds = wait_for(lambda: cluster.state("n1") == "starting", 15)
     assert seconds < 12
     assert not process.is_running()
-    assert lost(victim)[0].startswith("node-lost: ")
+    is_lost(victim)
     cluster.lives_again(victim.node)
 
 
@@ -395,9 +385,7 @@ def test_a_killed_machine_comes_back(client: Client, cluster: Cluster, second: S
     victim = launched_on(client, second.node)
     other = launched_on(client, "n2")
     cluster.kept("agent", second.folder).kill()
-    text, seconds = lost(victim)
-    assert text.startswith("node-lost: ")
-    assert seconds < 5
+    is_lost(victim, 5)
     assert echoes(other)
     cluster.lives_again(victim.node)
     assert echoes(launched_on(client, second.node))
@@ -417,7 +405,7 @@ def test_a_killed_worker_leaves_what_has_no_pages(client: Client, cluster: Clust
         return cluster.state("n1") == "no-worker"
 
     wait_for(without_worker)
-    assert lost(holds)[0].startswith("worker-lost: ")
+    is_lost(holds, what="worker")
     assert echoes(echo)
     wait_for(lambda: cluster.serves("n1"))
     again = client.launch("holds", near=echo.id)
@@ -438,7 +426,7 @@ def test_a_node_that_is_cut_off_serves_its_clients_until_its_life_is_over(
         late.attach(instance.id)
     assert echoes(instance)  # its client reaches it, and nothing was started in its place
     second.way.mend()
-    assert lost(instance)[0].startswith("node-lost: ")
+    is_lost(instance)
     assert echoes(other)
     cluster.lives_again(instance.node)
 
@@ -502,7 +490,7 @@ def test_a_full_disk_is_survived(client: Client, cluster: Cluster) -> None:
     try:
         former.kill()
         cluster.control("n1").kill()
-        assert lost(victim)[0].startswith("node-lost: ")
+        is_lost(victim)
         assert echoes(client.launch("echo"))  # by a gateway that was started meanwhile
         assert echoes(other)
         assert cluster.state("n1") != "ready"  # no number for a new life can be kept
@@ -623,15 +611,8 @@ def test_the_page_shows_the_nodes(cluster: Cluster, tmp_path: Path) -> None:
 # Operators
 
 
-def run(*args: str) -> Result:
-    """`pie-py cluster`."""
-    return CliRunner().invoke(main, ["cluster", *args])
-
-
 def test_status_tells_every_node(cluster: Cluster) -> None:
-    told = CliRunner().invoke(
-        main, ["cluster", "status", "--json", "--folder", str(cluster.folder)]
-    )
+    told = run("status", "--json", "--folder", str(cluster.folder))
     assert told.exit_code == 0, told.output
     assert [(row["node"], row["state"]) for row in json.loads(told.stdout)] == [
         ("n1", "ready"),
@@ -673,12 +654,12 @@ def test_wrong_input_is_told_in_one_line(cluster: Cluster, tmp_path: Path) -> No
         (["drain", "n77", *folder], "no node is called 'n77'"),
         (["status", *empty], "no cluster is in"),
     ):
-        told = CliRunner().invoke(main, ["cluster", *args])
+        told = run(*args)
         assert told.exit_code == 1, told.output
         assert words in told.output
         assert len(told.output.strip().splitlines()) == 1, told.output
     assert not processes_of(tmp_path)
-    assert CliRunner().invoke(main, ["cluster", "drain"]).exit_code == 2
+    assert run("drain").exit_code == 2
 
 
 def test_a_second_cluster_of_the_same_address_is_refused(cluster: Cluster, tmp_path: Path) -> None:
@@ -693,7 +674,7 @@ def test_a_second_cluster_of_the_same_address_is_refused(cluster: Cluster, tmp_p
         config.write_text(f'endpoint = "{endpoint}"\nfolder = "{folder}"\n')
         if http:
             config.write_text(config.read_text() + f'[gateway]\nhttp = "{http}"\n')
-        told = CliRunner().invoke(main, ["cluster", "up", "--config", str(config)])
+        told = run("up", "--config", str(config))
         assert (told.exit_code, words in told.output) == (1, True), told.output
         assert not (folder / "processes.json").exists() or folder == cluster.folder
 

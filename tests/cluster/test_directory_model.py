@@ -12,9 +12,8 @@ from cluster.messages import join, report
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pie_cluster.directory.directory import LOST, Directory, Over, PlacementRequest
+from pie_cluster.directory.directory import LOST, Directory, PlacementRequest
 from pie_cluster.directory.node import Life
-from pie_cluster.directory.policies import cached
 from pie_cluster.wire.messages import Fenced, JoinAgain, Renewed, program_key
 from pie_control.errors import Refusal
 
@@ -32,6 +31,7 @@ class Known:
     heard: float
     instances: int = 0
     drain_until: float | None = None
+    again: bool = False
 
     def state(self, now: float) -> str:
         if now - self.heard >= 3:
@@ -58,28 +58,28 @@ class DirectoryMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.nodes: dict[str, Known] = {}
         self.last = dict.fromkeys(NAMES, 0)
-        self.expected: set[Any] = set()
-        self.directory = Directory(cached, Random(0), 0.0)
+        self.lost: set[str] = set()  # nodes
+        self.expected: set[Life] = set()
+        self.directory = Directory(Random(0), 0.0)
 
     @rule(steps=st.integers(1, 9), each=st.sampled_from([0.25, 0.5, 1.0]))
     def time_passes(self, steps: int, each: float) -> None:
         for _ in range(steps):
             self.now += each
             for name, node in list(self.nodes.items()):
-                life = Life(name, node.incarnation)
-                if node.drain_until is not None and node.drain_until <= self.now:
-                    self._end(name, Over(life, is_drained=True))
-                elif self.now - node.heard >= 10:
-                    over = Over(life, is_drained=node.drain_until is not None)
-                    self._end(name, over)
+                late = node.drain_until is not None and node.drain_until <= self.now
+                if late or self.now - node.heard >= 10:
+                    self._end(name)
             orders = self.directory.due(self.now)
             assert set(orders) == self.expected
             assert len(orders) == len(self.expected)
             self.expected = set()
 
-    def _end(self, name: str, order: Any) -> None:
-        del self.nodes[name]
-        self.expected.add(order)
+    def _end(self, name: str) -> None:
+        node = self.nodes.pop(name)
+        self.expected.add(Life(name, node.incarnation))
+        if node.drain_until is None or node.again:
+            self.lost.add(name)
 
     @rule(name=names, ahead=st.integers(-1, 2), instances=st.integers(0, MOST))
     def joins(self, name: str, ahead: int, instances: int) -> None:
@@ -92,13 +92,15 @@ class DirectoryMachine(RuleBasedStateMachine):
             assert isinstance(answer, Fenced)
             return
         assert isinstance(answer, Renewed)
-        drain = known.drain_until if known and known.incarnation == incarnation else None
-        self.nodes[name] = Known(incarnation, self.now, drain_until=drain)
+        self.lost.discard(name)
+        self.nodes[name] = node = Known(incarnation, self.now)
+        if known and known.incarnation == incarnation:
+            node.drain_until, node.again = known.drain_until, known.again
         self.last[name] = incarnation
 
     @rule(
         name=names,
-        older=st.integers(0, 1),
+        older=st.integers(-1, 1),
         instances=st.integers(0, MOST),
         program=st.sampled_from(PROGRAMS),
         empty=st.booleans(),
@@ -119,26 +121,26 @@ class DirectoryMachine(RuleBasedStateMachine):
         if node is None:
             assert isinstance(answer, Fenced if incarnation <= self.last[name] else JoinAgain)
         elif incarnation != node.incarnation:
-            assert isinstance(answer, Fenced)
+            assert isinstance(answer, Fenced if incarnation < node.incarnation else JoinAgain)
         else:
-            assert isinstance(answer, Renewed)
-            assert (answer.drain_ms is None) == (node.drain_until is None)
+            left = None if node.drain_until is None else int((node.drain_until - self.now) * 1000)
+            assert answer == Renewed(left, again=node.again)
             node.heard, node.instances = self.now, instances
             if drains:
-                self._end(name, Over(Life(name, incarnation), is_drained=True))
+                self._end(name)
 
-    @rule(name=names, seconds=st.sampled_from([0.5, 3.0, 60.0]))
-    def drains(self, name: str, seconds: float) -> None:
+    @rule(name=names, seconds=st.sampled_from([0.5, 3.0, 60.0]), again=st.booleans())
+    def drains(self, name: str, seconds: float, again: bool) -> None:
         node = self.nodes.get(name)
         ready = {n for n, k in self.nodes.items() if k.state(self.now) == "ready"}
-        told = answer(lambda: self.directory.drain(name, seconds, self.now))
+        told = answer(lambda: self.directory.drain(name, seconds, self.now, again))
         if node is None:
             assert told == "not-found"
         elif ready == {name}:
             assert told == "invalid"
         else:
             assert told is None
-            node.drain_until = self.now + seconds
+            node.drain_until, node.again = self.now + seconds, again
 
     @rule(program=st.sampled_from(PROGRAMS), near=st.none() | names)
     def places(self, program: str, near: str | None) -> None:
@@ -176,7 +178,9 @@ class DirectoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def status_is_the_models(self) -> None:
-        known = [one for one in self.directory.status(self.now) if one.state != LOST]
+        shown = self.directory.status(self.now)
+        assert {one.node for one in shown if one.state == LOST} == self.lost
+        known = [one for one in shown if one.state != LOST]
         for one in known:
             node = self.nodes[one.node]
             assert one.incarnation == node.incarnation

@@ -17,7 +17,7 @@ from support.child_processes import ChildProcess
 from support.clusters import SERVER, wait_for
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.directory.asking import Directory, DirectoryAway
+from pie_cluster.directory.asking import Directory, DirectoryAway, DirectoryRefuses
 from pie_cluster.machines.token import free_ports
 from pie_cluster.wire.messages import Report
 from pie_py.client.errors import ClientError, ServerUnreachable
@@ -49,27 +49,45 @@ def running(folder: Path) -> Iterator[Directory]:
         yield Directory(gateway.endpoint, None)
 
 
-def test_a_life_ends_as_another_one_begins(tmp_path: Path) -> None:
-    with running(tmp_path) as directory:
-        assert directory.begin("n1") == 1
-        messages = [join("n1", 1), report("n1")]
-        assert [told(directory, message) for message in messages] == ["renewed"] * 2
-        assert directory.begin("n1", "it was killed") == 2
-        assert [told(directory, message) for message in messages] == ["fenced"] * 2
+def begun(directory: Directory, node: str, reason: str = "") -> int:
+    """The number of its new life."""
+    number: int = directory.ask("begin", node=node, reason=reason)
+    return number
 
 
-def test_a_life_that_is_over_is_so_for_a_directory_that_is_started_again(tmp_path: Path) -> None:
+def test_a_life_ends_as_another_one_begins_also_for_a_directory_that_is_started_again(
+    tmp_path: Path,
+) -> None:
     with running(tmp_path) as directory:
         for node in ("n1", "n2"):
-            assert directory.begin(node) == 1
-            assert told(directory, join(node)) == "renewed"
-        assert directory.begin("n2") == 2
+            assert begun(directory, node) == 1
+            assert [told(directory, one(node)) for one in (join, report)] == ["renewed"] * 2
+        assert begun(directory, "n2", "it was killed") == 2
+        assert [told(directory, one("n2")) for one in (join, report)] == ["fenced"] * 2
     with running(tmp_path) as directory:
         answers = [told(directory, report(node)) for node in ("n1", "n2")]
-        assert answers == ["join-again", "fenced"]  # another life of n2 has begun
+        assert answers == ["join-again", "fenced"]
         assert told(directory, join("n1")) == "renewed"
         assert told(directory, join("n2")) == "fenced"
         assert told(directory, join("n2", 2)) == "renewed"
+
+
+def test_a_drained_node_has_no_other_life_also_for_a_directory_that_is_started_again(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as directory:
+        for node in ("n1", "n2", "n3", "n4"):
+            begun(directory, node)
+            told(directory, join(node))
+        for node, again in (("n1", False), ("n2", False), ("n3", False), ("n2", True)):
+            directory.ask("drain", node=node, seconds=60, again=again)
+        with pytest.raises(DirectoryRefuses, match="n3 is drained and has no other life"):
+            begun(directory, "n3")  # it has ended before it was empty
+        assert [node.node for node in directory.nodes()] == ["n1", "n2", "n4"]
+    with running(tmp_path) as directory:
+        with pytest.raises(DirectoryRefuses, match="n1 is drained and has no other life"):
+            begun(directory, "n1")
+        assert [begun(directory, node) for node in ("n2", "n4")] == [2, 2]
 
 
 @pytest.mark.parametrize("is_orderly", [True, False])

@@ -271,9 +271,7 @@ def test_a_node_without_the_database_gives_its_instances_up(
     nodes: Nodes, client: Client, postgres: Postgres
 ) -> None:
     with Wire(postgres.socket) as way:
-        name = nodes.database.partition("@")[2].partition("?")[0]
-        port = way.endpoint.rpartition(":")[2]
-        nodes.start("cut", database=f"postgresql://postgres@127.0.0.1:{port}{name}")
+        nodes.start("cut", database=way.to(nodes.database))
         nodes.kill("n1")
         nodes.kill("n2")
         wait_for(lambda: nodes.ready() == {"cut"})

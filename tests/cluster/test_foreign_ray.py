@@ -19,15 +19,13 @@ from typing import Any
 
 import psutil
 import pytest
-from click.testing import CliRunner, Result
-from support.clusters import ECHO, SERVER, Cluster, echoes, processes_of, wait_for
+from support.clusters import ECHO, SERVER, Cluster, echoes, processes_of, run, wait_for
 
 from pie_cluster.config import ClusterProblem
 from pie_cluster.machines import operate
 from pie_cluster.machines.keepers import keeper
 from pie_cluster.machines.settings import ClusterConfig, Token
 from pie_cluster.machines.token import free_ports
-from pie_py.cli import main
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 pytestmark = pytest.mark.slow
@@ -151,11 +149,7 @@ def up(cluster: Cluster, address: str) -> tuple[Path, list[str]]:
         f"{''.join(lines)}[server]\nworker_module = {worker!r}\nspare_instances = 2\n"
         f"[[server.models]]\nsource = {model!r}\n"
     )
-    return file, ["cluster", "up", "--config", str(file), "--address", address]
-
-
-def run(*args: str) -> Result:
-    return CliRunner().invoke(main, ["cluster", *args])
+    return file, ["up", "--config", str(file), "--address", address]
 
 
 def cluster_client(cluster: Cluster) -> Any:
@@ -189,7 +183,7 @@ def test_it_has_actors_of_one_namespace_there_and_leaves_nothing(
     foreign: Foreign, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", foreign.address)  # as Ray finds what `auto` is
-    told = CliRunner().invoke(main, up(cluster, "auto")[1])
+    told = run(*up(cluster, "auto")[1])
     assert told.exit_code == 0, told.output
     with cluster_client(cluster) as client:
         client.upload(ECHO, name="echo")
@@ -217,20 +211,22 @@ def test_a_second_start_keeps_what_a_killed_one_has_left(
     foreign: Foreign, cluster: Cluster
 ) -> None:
     file, command = up(cluster, foreign.address)
-    first = subprocess.Popen([sys.executable, "-m", "pie_py", *command], stderr=subprocess.DEVNULL)
+    first = subprocess.Popen(
+        [sys.executable, "-m", "pie_py", "cluster", *command], stderr=subprocess.DEVNULL
+    )
     wait_for((cluster.folder / "nodes.json").exists)
     first.send_signal(signal.SIGKILL)
     first.wait()
     kept = keeper(cluster.folder)
     for _ in range(2):
-        told = CliRunner().invoke(main, command)
+        told = run(*command)
         assert told.exit_code == 0, told.output
         assert "n1 runs already" in told.output
         assert keeper(cluster.folder) == kept
     with cluster_client(cluster):
         assert cluster.nodes()["n1"].incarnation == 1
     file.write_text(f"nodes = 2\n{file.read_text().replace('nodes = 1', '')}")
-    told = CliRunner().invoke(main, command)
+    told = run(*command)
     assert told.exit_code == 1
     assert "runs a part of a cluster with other settings" in told.output
     actor = cluster.control("n1").parent()
@@ -242,7 +238,7 @@ def test_a_second_start_keeps_what_a_killed_one_has_left(
     kept.wait()
     wait_for(lambda: foreign.look()["alive"] == 0)
     file.write_text(file.read_text().replace("nodes = 2", "nodes = 1"))
-    told = CliRunner().invoke(main, command)
+    told = run(*command)
     assert told.exit_code == 0, told.output
     with cluster_client(cluster):
         assert cluster.nodes()["n1"].incarnation == 3

@@ -13,18 +13,16 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-import trio
 from support.clusters import ECHO, SERVER, chat_at, echoes, launched_on, wait_for
 from support.namespaces import Network, Sniffer, missing
 
 from pie_cluster.config import ClusterProblem
-from pie_cluster.directory.asking import connected
+from pie_cluster.directory.asking import Directory, DirectoryRefuses
 from pie_cluster.machines import operate
-from pie_cluster.machines.settings import ClusterConfig, Token
+from pie_cluster.machines.settings import ClusterConfig, Token, directory_of
 from pie_cluster.wire.messages import NodeFacts
 from pie_py.client import InferletFailed, RpcError, ServerUnreachable
 from pie_py.client.sync import Client
@@ -64,25 +62,10 @@ class Machines:
         token.write_bytes((self.folder / "head/token.json").read_bytes())
         self.join(token, http=f"{self.network.addresses['far']}:0")
 
-    def join(
-        self,
-        token: Path,
-        host: str | None = None,
-        address: str | None = None,
-        http: str | None = None,
-    ) -> list[str]:
+    def join(self, token: Path, host: str | None = None, http: str | None = None) -> None:
         """The far machine joins."""
-        return self.network.on(
-            "far",
-            operate.join,
-            address or self.token.gateway,
-            token,
-            self.folder / "far",
-            1,
-            host,
-            print,
-            http=http,
-        )
+        far = self.token.gateway, token, self.folder / "far", 1, host, print
+        self.network.on("far", operate.join, *far, http=http)
 
     def stop(self) -> None:
         self._stack.close()
@@ -115,7 +98,7 @@ class Machines:
         self.network.on("desk", chat_at, url, model, "Hello", key)
 
     def nodes(self) -> dict[str, NodeFacts]:
-        found = self.network.on("head", operate.nodes_of, self.token)
+        found = self.network.on("head", directory_of(self.token).nodes)
         return {node.node: node for node in found}
 
     def state(self, node: str) -> str:
@@ -209,22 +192,15 @@ def test_a_user_gets_no_rights_of_a_member(machines: Machines, ann: Client) -> N
     node = machines.nodes()["n2"]
     key = machines.key("ann")
     at_node = replace(key, server=node.public_key)
-    begin = {"node": "n1"}
-    for endpoint, held, method, params in (
-        (token.gateway, key, "begin", begin),
-        (token.gateway, key, "program", {"hash": digest, "user": "ann"}),
+    for endpoint, held, method, params in (  # test_users.py has the others
+        (token.gateway, key, "begin", {"node": "n1"}),
         (token.gateway, key, "program-bytes", {"hash": digest}),
-        (token.gateway, key, "drain", {"node": "n1", "seconds": 0}),
         (node.endpoint, at_node, "load-adapter", {"model": "m", "name": "n", "folder": "/"}),
     ):
-        with pytest.raises(RpcError, match="permission-denied"):
-            machines.network.on("desk", trio.run, ask, endpoint, held, method, params)
-
-
-async def ask(endpoint: str, key: ClientKey, method: str, params: dict[str, Any]) -> Any:
-    """One request."""
-    async with connected(endpoint, key) as connection:
-        return await connection.request(method, **params)
+        ask = partial(Directory(endpoint, held).ask, method, **params)
+        with pytest.raises(DirectoryRefuses) as refused:
+            machines.network.on("desk", ask)
+        assert refused.value.code == "permission-denied"
 
 
 def test_who_has_no_key_enters_nowhere(machines: Machines, tmp_path: Path) -> None:

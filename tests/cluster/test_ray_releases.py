@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 TESTS = (
     "test_cluster.py::test_a_killed_machine_comes_back",
-    "test_cluster.py::test_a_killed_actor_takes_its_node_alone",
+    "test_cluster.py::test_what_is_killed_takes_its_own_node_alone[actor]",
     "test_foreign_ray.py::test_it_has_actors_of_one_namespace_there_and_leaves_nothing",
     "test_cluster.py::test_a_machine_that_died_joins_again_with_its_node",
 )

@@ -13,7 +13,7 @@ from benchmarks.simulated_cluster.run import two_choices
 from benchmarks.simulated_cluster.simulated_node import Machine, SimulatedNode
 from benchmarks.simulated_cluster.simulation import ARRIVALS, Outcome, Scenario, Simulation
 from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace, sample
-from pie_cluster.directory.policies import cached
+from pie_cluster.directory.table import cached
 
 MOONCAKE = '{"timestamp": 27000, "input_length": 1024, "output_length": 52, "hash_ids": [46, 47]}'
 

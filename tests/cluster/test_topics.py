@@ -79,15 +79,12 @@ def started(nodes: Nodes, ways: tuple[Wire, Wire]) -> dict[str, Node]:
     Two of those will not hear from the directory that their life is over: they would end.
     """
     way, way_to_data = ways
-    name = nodes.database.partition("@")[2].partition("?")[0]
-    port = way_to_data.endpoint.rpartition(":")[2]
-    data = f"postgresql://postgres@127.0.0.1:{port}{name}"
     lives: dict[str, dict[str, Any]] = {
         "n1": {},
         "n2": {},
         "killed": {},
         "stopped": {"gateway": way.endpoint},
-        "cut": {"gateway": way.endpoint, "database": data},
+        "cut": {"gateway": way.endpoint, "database": way_to_data.to(nodes.database)},
     }
     return dict(zip(lives, nodes.start_all(lives), strict=True))
 

@@ -2,102 +2,68 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import trio
-import zmq
 from cluster.messages import join
-from support.child_processes import ChildProcess
-from support.clusters import SERVER
+from support.nodes import Nodes
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.directory.asking import Directory, connected
+from pie_cluster.directory.asking import Directory, DirectoryRefuses
 from pie_cluster.machines.machine import copy_users
-from pie_cluster.machines.settings import TOKEN_FILE, Token, directory_of, write_private
+from pie_cluster.machines.settings import TOKEN_FILE, Token
 from pie_cluster.node.document import BELIEVED_SECONDS, NodeDocument
-from pie_cluster.node.links import GatewayLink
+from pie_cluster.wire.links import GatewayLink
 from pie_control.rpc.auth import NotKnownNow
-from pie_py.client.errors import RpcError
 from pie_py.config.keys import LOCAL_USER, KeyStore, api_key, find_user
 
 
-class Node:
-    """A member, and a gateway with the keys of users below a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        public, secret = (key.decode() for key in zmq.curve_keypair())
-        self.public = public
-        self.keys = KeyStore(folder)
-        token = Token(
-            gateway="",
-            ray="",
-            ray_token="",
-            member_public=public,
-            member_secret=secret,
-            gateway_key=self.keys.server_pair().public,
-            versions={},
-            server={},
-        )
-        write_private(folder / TOKEN_FILE, token.model_dump_json())
-        member = MemberConfig(folder=folder, token=folder / TOKEN_FILE)
-        config = {
-            **SERVER,
-            "endpoint": "tcp://0.0.0.0:*",
-            "data_folder": str(folder),
-            "extension": asdict(member.extension()),
-        }
-        gateway = ChildProcess("pie_cluster.gateway", config, folder / "gateway.log")
-        self.process = gateway.process
-        self.token = token.model_copy(update={"gateway": gateway.endpoint})
-        self.member = member.model_copy(
-            update={"gateway": gateway.endpoint, "gateway_key": token.gateway_key}
-        )
-        self.directory: Directory = directory_of(self.token)
-        self.now = 0.0
-
-    def version(self) -> int:
-        """What a renewal of a lease tells now."""
-        found: int = self.directory.ask("report", **msgspec.structs.asdict(join()))["document"]
-        return found
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    """A gateway, without nodes."""
+    with Nodes(tmp_path, "", ("ann", "bob")) as nodes:
+        yield nodes
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    node = Node(tmp_path)
-    yield node
-    node.end()
+def keys(tmp_path: Path) -> KeyStore:
+    """Those of the gateway's users."""
+    return KeyStore(tmp_path / "data")
 
 
-async def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(node: Node) -> None:
-    ann, bob = node.keys.add("ann").public, node.keys.add("bob").public
-    link = GatewayLink(node.member)
-    users = NodeDocument(node.member, link, "", lambda: node.now)
+async def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(
+    nodes: Nodes, keys: KeyStore, tmp_path: Path
+) -> None:
+    ann, bob = nodes.key("ann").public, nodes.key("bob").public
+    public, now = keys.server_pair().public, 0.0
+    member = MemberConfig(gateway=nodes.gateway, gateway_key=public, token=tmp_path / TOKEN_FILE)
+    pair, link = member.pair(), GatewayLink(member)
+    assert pair is not None
+    users = NodeDocument(member, link, "", lambda: now)
     async with trio.open_nursery() as nursery:
         await nursery.start(link.run)
         nursery.start_soon(users.run, "tcp://127.0.0.1:1")
-        assert await users.find(node.public) == LOCAL_USER
+        assert await users.find(pair.public) == LOCAL_USER
         assert [await users.find(key) for key in (ann, bob, "x" * 40)] == ["ann", "bob", None]
         before = users.changes
-        node.keys.remove("bob")
+        keys.remove("bob")
         assert await users.find(bob) == "bob"  # no change is told yet
-        users.renewed(await trio.to_thread.run_sync(node.version))
+        told = partial(nodes.asked.ask, "report", **msgspec.structs.asdict(join()))
+        users.renewed((await trio.to_thread.run_sync(told))["document"])
         with trio.fail_after(5):
             while users.changes == before:
                 await trio.sleep(0.01)
         assert [await users.find(key) for key in (ann, bob)] == ["ann", None]
-        node.end()
-        node.now += BELIEVED_SECONDS - 1
+        nodes.gateway_process.kill()
+        now += BELIEVED_SECONDS - 1
         assert await users.find(ann) == "ann"
-        node.now += 2
+        now += 2
         with pytest.raises(NotKnownNow):
             await users.find(ann)
         nursery.cancel_scope.cancel()
@@ -110,32 +76,38 @@ async def test_a_key_is_believed_until_keys_change_or_the_directory_is_silent(no
         ("report", msgspec.structs.asdict(join())),
         ("allot", {"count": 1, "cluster": ""}),
         ("document", {"version": 0}),
+        ("program", {"hash": "0" * 64, "user": "ann"}),
+        ("program-bytes", {"hash": "0" * 64}),
+        ("drain", {"node": "n1", "seconds": 0}),
     ],
 )
-async def test_a_user_asks_for_nothing_of_members(
-    node: Node, method: str, asked: dict[str, Any]
+def test_a_user_asks_for_nothing_of_members(
+    nodes: Nodes, method: str, asked: dict[str, Any]
 ) -> None:
-    ann = node.keys.add("ann")
-
-    with pytest.raises(RpcError, match="permission-denied"):
-        async with connected(node.member.gateway, ann) as connection:
-            await connection.request(method, **asked)
+    with pytest.raises(DirectoryRefuses) as refused:
+        Directory(nodes.gateway, nodes.key("ann")).ask(method, **asked)
+    assert refused.value.code == "permission-denied"
 
 
-def test_a_machine_that_serves_http_has_a_copy_of_the_users(node: Node, tmp_path: Path) -> None:
-    ann = node.keys.add("ann")
+def test_a_machine_that_serves_http_has_a_copy_of_the_users(
+    nodes: Nodes, keys: KeyStore, tmp_path: Path
+) -> None:
+    ann, bob = nodes.key("ann"), nodes.key("bob")
+    fields: dict[str, Any] = json.loads((tmp_path / TOKEN_FILE).read_text())
+    fields |= {"gateway": nodes.gateway, "gateway_key": keys.server_pair().public}
+    fields |= {"ray": "", "ray_token": "", "versions": {}, "server": {}}
+    token = Token(**fields)
     copied = KeyStore(tmp_path / "http")
 
     def copy(version: int) -> int:
-        return copy_users(node.token, tmp_path / "http", version)
+        return copy_users(token, tmp_path / "http", version)
 
     version = copy(-1)
     assert find_user(api_key(ann), copied) == ann
-    bob = node.keys.add("bob")
-    node.keys.remove("ann")
-    ann_again = node.keys.add("ann")
+    keys.remove("ann")
+    ann_again = keys.add("ann")
     version = copy(version)
     assert copied.users() == {bob.public: "bob", ann_again.public: "ann"}
-    node.keys.remove("bob")
+    keys.remove("bob")
     assert copy(version) != version
     assert copied.users() == {ann_again.public: "ann"}

@@ -408,9 +408,11 @@ def test_under_pressure_what_was_not_asked_for_the_longest_goes_first_and_before
     young = server.launch()
     allocate.alloc_kvpage(young, runtime.create_queue(young, "symbolic"), 8)
     assert server.service.stats()["prefix_pages"] == 16
+    assert server.service.prefixes.rested() is None
     guest.pages(5)  # four of the text asked for least lately, and the last page of the next
     assert [found(guest, tokens) for tokens in texts] == [16, 0, 12, 16]
     assert server.service.stats()["prefix_pages_evicted"] == 5
+    assert server.service.prefixes.rested() is not None
     assert not young.ended_event.is_set()
     guest.pages(11)
     assert [found(guest, tokens) for tokens in texts] == [0, 0, 0, 0]

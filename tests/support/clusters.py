@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import psutil
+from click.testing import CliRunner, Result
 
 from pie_cluster.machines import operate
 from pie_cluster.machines.keepers import processes_of as kept_processes
 from pie_cluster.machines.machine import ray_folder
-from pie_cluster.machines.settings import ClusterConfig, Token
+from pie_cluster.machines.settings import ClusterConfig, Token, directory_of
 from pie_cluster.wire.messages import NodeFacts
+from pie_py.cli import main
 from pie_py.client.sync import Client, Instance
 from pie_py.config.endpoint import answers, parse_endpoint
 from pie_py.config.gateway import GatewayConfig
@@ -119,7 +121,7 @@ class Cluster:
     def drained(self, node: str) -> None:
         """Drains a node, and waits until it has gone."""
         assert self.token is not None
-        operate.drain(self.token, node, 0)
+        directory_of(self.token).ask("drain", node=node, seconds=0)
         wait_for(lambda: self.state(node) == "gone")
 
     def leave(self, folder: Path) -> None:
@@ -132,7 +134,7 @@ class Cluster:
     def nodes(self) -> dict[str, NodeFacts]:
         """All nodes by name."""
         assert self.token is not None
-        return {node.node: node for node in operate.nodes_of(self.token)}
+        return {node.node: node for node in directory_of(self.token).nodes()}
 
     def control(self, node: str) -> psutil.Process:
         """The control process of a node's present life."""
@@ -208,6 +210,11 @@ class Wire:
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
 
+    def to(self, database: str) -> str:
+        """The address of a database by this way to its server."""
+        name = database.partition("@")[2].partition("?")[0]
+        return f"postgresql://postgres@{self.endpoint.removeprefix('tcp://')}{name}"
+
     def cut(self) -> None:
         """From now on nothing comes through."""
         self._whole.clear()
@@ -235,6 +242,11 @@ class Wire:
                 self._whole.wait()
                 sink.sendall(part)
             sink.shutdown(socket.SHUT_RDWR)
+
+
+def run(*args: str) -> Result:
+    """`pie-py cluster`, in this process."""
+    return CliRunner().invoke(main, ["cluster", *args])
 
 
 def echoes(instance: Instance, message: str = "here") -> bool:

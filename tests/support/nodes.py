@@ -66,7 +66,7 @@ class Nodes:
         self.gateway_process = gateway.process
         self._public = KeyStore(self._folder / "data").server_pair().public
         key = ClientKey("member", self._pair.public, self._pair.secret, self._public)
-        self._asked = Directory(self.gateway, key)
+        self.asked = Directory(self.gateway, key)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,7 +84,7 @@ class Nodes:
         """Starts several, together: by name, fields of `MemberConfig`, a database of its own, and
         fields of `ServerConfig` as `server`.
         """
-        lives = {name: self._begun(name) for name in nodes}
+        lives = {name: self.asked.ask("begin", node=name) for name in nodes}
 
         def start(name: str) -> Node:
             asked = {"gateway": self.gateway, "gateway_key": self._public}
@@ -101,9 +101,6 @@ class Nodes:
         wait_for(lambda: nodes.keys() <= self.ready())
         return started
 
-    def _begun(self, name: str) -> int:
-        return self._asked.begin(name)
-
     def find(self, node: str) -> Node:
         """A node by its name, or that of its life."""
         return self._started[node.partition(".")[0]]
@@ -116,16 +113,16 @@ class Nodes:
 
     def begin(self, node: Node) -> None:
         """A life is over, and the next one of its node begins, as its keeper says."""
-        self._begun(node.life.partition(".")[0])
+        self.asked.ask("begin", node=node.life.partition(".")[0])
 
     def drain(self, node: str) -> None:
         """Drains a node, by the name of its life, so that another life may begin."""
-        self._asked.drain(node.partition(".")[0], 600.0, again=True)
+        self.asked.ask("drain", node=node.partition(".")[0], seconds=600.0, again=True)
         self.find(node).process.wait(60)
 
     def ready(self) -> set[str]:
         """The names of nodes that take launches."""
-        return {node.node for node in self._asked.nodes() if node.state == "ready"}
+        return {node.node for node in self.asked.nodes() if node.state == "ready"}
 
     def client(self, node: Node, user: str) -> Client:
         """Of a user, of one node, for which it waits; to be used in a `with`."""

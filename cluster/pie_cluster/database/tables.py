@@ -46,14 +46,8 @@ class Journals(Statements):
             " ON CONFLICT DO NOTHING)"
             " INSERT INTO journal_parts SELECT %s, 0, %s FROM held ON CONFLICT DO NOTHING",
             (lease, instance, user, lease, life, instance, data),
-        ) or self._is_made(instance, lease)
-
-    def _is_made(self, instance: str, lease: int) -> bool:
-        """True if a try before this one made it."""
-        return bool(
-            self._one(
-                "SELECT 1 FROM journals WHERE instance = %s AND lease = %s", (instance, lease)
-            )
+        ) or self._changes(  # a try before this one made it
+            "SELECT 1 FROM journals WHERE instance = %s AND lease = %s", (instance, lease)
         )
 
     def append(self, lease: int, parts: Sequence[tuple[str, int, bytes]]) -> bool:

@@ -13,8 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from pie_cluster.directory.node import Life, Node, State, life_of
-from pie_cluster.directory.policies import Launch, Policy
-from pie_cluster.directory.table import MOST_NODES, Table
+from pie_cluster.directory.table import MOST_NODES, Table, cached
 from pie_cluster.wire.messages import (
     About,
     Fenced,
@@ -23,7 +22,6 @@ from pie_cluster.wire.messages import (
     Renewed,
     Report,
     ToNode,
-    prefix_key,
     program_key,
 )
 from pie_control.errors import Refusal
@@ -36,6 +34,8 @@ GONE_SECONDS = 10.0  # without a report: replaced
 STILL_SECONDS = 1.5  # between two looks at leases, where the directory stood still itself
 START_SECONDS = LOAD_SECONDS + 60.0  # for a life to join that has begun; then it is forgotten
 LOST = "lost"  # the state of a node whose life is over, and none follows
+# Of prompts whose first `FIRST` characters are alike, and not twice as many: on average.
+ALIKE_TOKENS = int(2**0.5 * FIRST_TOKENS)
 MOST_ABSENT = 4 * MOST_NODES  # nodes that are not there, whose lives are remembered
 
 
@@ -67,15 +67,6 @@ class Location(NamedTuple):
         return {"node": str(self.life), "endpoint": self.endpoint, "key": self.public_key}
 
 
-class Over(NamedTuple):
-    """A life that is gone: what is left of it is to end, and its node's next life to start, unless
-    that is drained.
-    """
-
-    life: Life
-    is_drained: bool
-
-
 @dataclass(frozen=True)
 class _Absent:
     """A node that is not in the table.
@@ -84,7 +75,6 @@ class _Absent:
         life: its last one.
         state: "starting" or "lost"; empty if it is not looked for.
         has_joined: whether that life did.
-        is_drained: whether it has no other life.
     """
 
     life: Life
@@ -92,22 +82,20 @@ class _Absent:
     since: float
     reason: str = ""
     has_joined: bool = True
-    is_drained: bool = False
 
 
 class Directory:
     """Answers nodes, places launches, and tells which lives are over."""
 
-    def __init__(self, policy: Policy, random: Random, now: float) -> None:
+    def __init__(self, random: Random, now: float) -> None:
         self.document = 0  # the version of what nodes are to have; its owner says
-        self._policy = policy
         self._random = random
         self._began = now
         self._table = Table()
         self._looked = self._awake = now
         self._next = now  # before then no lease runs out
         self._absent: dict[str, _Absent] = {}
-        self._over: list[Over] = []
+        self._over: list[Life] = []
 
     # Nodes
 
@@ -115,17 +103,6 @@ class Directory:
         """The highest number that a life of this node is known to have had; 0 if none is known."""
         known, absent = self._table.find(node), self._absent.get(node)
         return max(one.life.incarnation if one else 0 for one in (known, absent))
-
-    def check_wanted(self, node: str) -> None:
-        """Whether another life of a node may begin; the present one is over. Raises `Refusal`:
-        `drained` if the node was drained. One that hears of it late, because its drain was short or
-        it was cut off, is told here.
-        """
-        known = self._table.find(node)
-        if known is not None and (over := _after(known)).is_drained:
-            self._end(known, over)
-        if (absent := self._absent.get(node)) is not None and absent.is_drained:
-            raise Refusal("drained", f"{node} is drained and has no other life")
 
     def begin(self, life: Life, reason: str, now: float) -> None:
         """A life is about to start, whose number is above `last`: so the one before is over,
@@ -146,7 +123,11 @@ class Directory:
             reason = self._unfit(life, message.about, node)
             if reason is not None:
                 return Fenced(reason)
-            node = self._joined(life, message, node, now)
+            known, node = node, Node(life, message.about, message.load, now)
+            if known is not None and known.life == life:
+                node.drain_until, node.again = known.drain_until, known.again
+            self._absent.pop(life.node, None)
+            self._table.add(node)
         elif node is None or node.life.incarnation < life.incarnation:
             if node is None and life.incarnation <= self.last(life.node):
                 return Fenced(f"{life} has been replaced or removed")
@@ -157,22 +138,10 @@ class Directory:
         node.heard, node.silent = now, False
         if message.drain_ms is not None and node.drain_until is None:
             node.drain_until, node.again = now + message.drain_ms / 1000, message.again
-        self._table.learn(node, message.cached)
+        self._table.learn(node, message.cached, now)
         self._table.take(node, message.load, now)
         if message.drain_ms is not None and message.about is None and not message.load.instances:
-            self._end(node, _after(node))
-        return self._renewed(node, now)
-
-    def _joined(self, life: Life, message: Report, known: Node | None, now: float) -> Node:
-        assert message.about is not None
-        node = Node(life, message.about, message.load, now)
-        if known is not None and known.life == life:
-            node.drain_until, node.again = known.drain_until, known.again
-        self._absent.pop(life.node, None)
-        self._table.add(node, now)
-        return node
-
-    def _renewed(self, node: Node, now: float) -> Renewed:
+            self._end(node, is_news=True)
         until = node.drain_until
         left = None if until is None else max(0, int((until - now) * 1000))
         return Renewed(left, self.document, node.again)
@@ -200,14 +169,14 @@ class Directory:
                 " or end the cluster with `pie-py cluster down`",
             )
         node.drain_until, node.again = now + seconds, again
-        self._table.refresh(node, now)
+        self._table.refresh(node)
 
-    def due(self, now: float) -> list[Over]:
+    def due(self, now: float) -> list[Life]:
         """Lives that have ended since the last time; to be asked at least once per second."""
         self._look(now)
         for node in list(self._table):
             if node.drain_until is not None and node.drain_until <= now:
-                self._end(node, _after(node))
+                self._end(node, is_news=True)
         over, self._over = self._over, []
         return over
 
@@ -220,21 +189,7 @@ class Directory:
                 reason = one.reason or "it has not joined"
                 shown[place] = replace(one, state=LOST, reason=reason)
                 self._absent[one.life.node] = shown[place]
-        nodes = [
-            NodeFacts(
-                *node.life,
-                node.state.value,
-                node.what.version,
-                node.what.endpoint,
-                node.instances,
-                node.pool,
-                node.waiting_seconds(now),
-                now - node.heard,
-                "",
-                node.what.public_key,
-            )
-            for node in self._table
-        ]
+        nodes = [node.facts(now) for node in self._table]
         nodes += [
             NodeFacts(*each.life, each.state, silent_seconds=now - each.since, reason=each.reason)
             for each in shown
@@ -249,17 +204,28 @@ class Directory:
         mean; `starting` while a directory that was just started knows of no room.
         """
         self._look(now)
-        launch = Launch(self._keys(request), now, self._beside(request.near, now))
-        node = self._policy(launch, self._table, self._random)
-        if node is None or not self._table.has_room(node):  # it looks at a few only
-            node = self._table.lightest(self._random)
-        if node is not None and str(node.life) in request.avoid:
-            node = self._table.lightest_but(request.avoid)
+        keys, near = self._keys(request), request.near
+        try:
+            node = None if near is None else self._node_of(near, now)
+        except Refusal as refusal:
+            if refusal.code != "node-lost":
+                raise
+            raise Refusal("near-gone", f"near={near}: its node has ended; leave it out") from None
         if node is None or not self._table.has_room(node):
+            node = cached(keys, now, self._table, self._random)
+        if request.avoid and node is not None and str(node.life) in request.avoid:
+            node = self._table.any_but(request.avoid, self._random)
+        if node is None:
             self._check_whole(now)
-            raise Refusal("busy", self._why_none(request.avoid))
-        self._table.place(node, launch.keys, now)
-        return _location(node)
+            others = f" beside {', '.join(request.avoid)}" if request.avoid else ""
+            raise Refusal(
+                "busy",
+                f"the nodes{others} have no room; try again when instances have ended, or add nodes"
+                if self._table.ready
+                else "the cluster has no node that takes launches; see `pie-py cluster status`",
+            )
+        self._table.place(node, keys, now)
+        return Location(node.life, node.what.endpoint, node.what.public_key)
 
     def where(self, instance: str, now: float, *, broken: bool = False) -> Location:
         """The node that has an instance, in whatever state, or that of a life, for its client to
@@ -275,25 +241,15 @@ class Directory:
             raise Refusal(
                 "node-lost", f"{instance}: node {node.life} answers neither you nor the directory"
             )
-        return _location(node)
+        return Location(node.life, node.what.endpoint, node.what.public_key)
 
     def _keys(self, request: PlacementRequest) -> list[tuple[int, int]]:
         """What a launch may find cached: of its program, if nothing of its prompt is known."""
         if not request.prefixes:
             key = program_key(request.user, request.program)
             return [(key, self._table.expected(key))]
-        keys = [prefix_key(request.user, digest) for digest in request.prefixes]
-        return [(key, FIRST_TOKENS << doublings) for doublings, key in enumerate(keys)][::-1]
-
-    def _beside(self, near: str | None, now: float) -> Node | None:
-        """The node that a launch asks for."""
-        try:
-            return None if near is None else self._node_of(near, now)
-        except Refusal as refusal:
-            if refusal.code != "node-lost":
-                raise
-            text = f"near={near}: its node has ended; launch without near"
-            raise Refusal("near-gone", text) from None
+        keys = [hash((request.user, digest)) for digest in request.prefixes]
+        return [(key, ALIKE_TOKENS << doublings) for doublings, key in enumerate(keys)][::-1]
 
     def _node_of(self, asked: str, now: float) -> Node:
         life = life_of(asked)
@@ -310,12 +266,6 @@ class Directory:
         """
         if now - self._began < SILENT_SECONDS:
             raise Refusal("starting", "the directory has just started; ask again")
-
-    def _why_none(self, avoid: Sequence[str]) -> str:
-        if not self._table.ready:
-            return "the cluster has no node that takes launches; see `pie-py cluster status`"
-        others = f" beside {', '.join(avoid)}" if avoid else ""
-        return f"the nodes{others} have no room; try again when instances have ended, or add nodes"
 
     # Lives
 
@@ -348,21 +298,22 @@ class Directory:
             heard = max(node.heard, self._awake)
             if not node.silent and heard + SILENT_SECONDS <= now:
                 node.silent = True
-                self._table.refresh(node, now)
+                self._table.refresh(node)
             end = heard + (GONE_SECONDS if node.silent else SILENT_SECONDS)
             if end <= now:
-                self._end(node, _after(node))
+                self._end(node, is_news=True)
             else:
                 self._next = min(self._next, end)
 
-    def _end(self, node: Node, over: Over | None = None) -> None:
+    def _end(self, node: Node, *, is_news: bool = False) -> None:
+        """A life is over, of which others may have to hear: what is left of it is to end."""
         self._table.remove(node)
         absent = _Absent(node.life, "", node.heard)
-        if over is not None:
-            self._over.append(over)
-            reason = f"it has said nothing for {GONE_SECONDS:g} s"
-            state = "" if over.is_drained else LOST
-            absent = replace(absent, state=state, reason=reason, is_drained=over.is_drained)
+        if is_news:
+            self._over.append(node.life)
+            if node.drain_until is None or node.again:
+                reason = f"it has said nothing for {GONE_SECONDS:g} s"
+                absent = replace(absent, state=LOST, reason=reason)
         self._leave_out(absent)
 
     def _leave_out(self, absent: _Absent) -> None:
@@ -372,17 +323,8 @@ class Directory:
             del self._absent[next(iter(self._absent))]
 
     def forget(self, name: str) -> None:
-        """A node has left with its machine: it is not looked for."""
+        """A node has left with its machine, or is drained: it is not looked for."""
         if (node := self._table.find(name)) is not None:
             self._end(node)
         elif (absent := self._absent.get(name)) is not None:
             self._absent[name] = replace(absent, state="")
-
-
-def _after(node: Node) -> Over:
-    """What follows when this life ends."""
-    return Over(node.life, node.drain_until is not None and not node.again)
-
-
-def _location(node: Node) -> Location:
-    return Location(node.life, node.what.endpoint, node.what.public_key)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pie_cluster.config import NODE_NAME
-from pie_cluster.wire.messages import NO_WORKER, About, Load
+from pie_cluster.wire.messages import NO_WORKER, About, Load, NodeFacts
 from pie_control.errors import Refusal
 from pie_py.wire.modules import NAME
 
@@ -65,26 +65,26 @@ class Node:
     """One life of a node, as it has reported itself, with what was placed on it since.
 
     Attributes:
-        cached: the tokens that a launch of a key would find here; newest last.
+        cached: the tokens that a launch of a key would find here, and when it was used last; newest
+            last.
         instances, used_tokens: as reported, with what was placed since.
+        pool: the share of its KV pool that instances use.
         has_worker: whether launches would find one.
         heard: when it last reported, by the directory's clock.
         drain_until: when a drain's deadline is, by the same clock.
         again: whether another life begins after the drain.
-        bucket: where the table has it; None if it takes no launches.
     """
 
     def __init__(self, life: Life, what: About, load: Load, now: float) -> None:
         self.life = life
         self.what = what
         self.token_seconds = 1 / what.prefill_rate
-        self.cached: dict[int, int] = {}
+        self.cached: dict[int, tuple[int, float]] = {}
         self.document = -1  # the version that it has reported
         self.heard = now
         self.silent = False
         self.drain_until: float | None = None
         self.again = False
-        self.bucket: int | None = None
         self.take(load, now)
 
     def take(self, load: Load, now: float) -> None:
@@ -105,9 +105,9 @@ class Node:
     def found(self, keys: Sequence[tuple[int, int]]) -> int:
         """The tokens that a launch would find cached of the first key of which something is."""
         for key, most in keys:
-            tokens = self.cached.get(key)
-            if tokens:
-                return min(tokens, most)
+            known = self.cached.get(key)
+            if known:
+                return min(known[0], most)
         return 0
 
     def seconds(self, now: float) -> float:
@@ -117,14 +117,17 @@ class Node:
         waiting = self._free_at - now
         return self._pool_seconds + waiting if waiting > 0 else self._pool_seconds
 
-    def waiting_seconds(self, now: float) -> float:
-        """How long it takes to compute the prompts that wait."""
-        return max(0.0, self._free_at - now)
+    def facts(self, now: float) -> NodeFacts:
+        """As operators see it."""
+        what, waiting = self.what, max(0.0, self._free_at - now)
+        at = self.state.value, what.version, what.endpoint
+        seconds = self.pool, waiting, now - self.heard
+        return NodeFacts(*self.life, *at, self.instances, *seconds, "", what.public_key)
 
     def _weigh(self) -> None:
-        pool = self.pool
-        full = self.instances >= self.what.most_instances or pool > FULL_POOL
-        self._pool_seconds = FULL if full else POOL_SECONDS * pool
+        self.pool = self.used_tokens / self.what.pool_tokens
+        self.has_room = self.instances < self.what.most_instances and self.pool <= FULL_POOL
+        self._pool_seconds = POOL_SECONDS * self.pool if self.has_room else FULL
 
     @property
     def state(self) -> State:
@@ -134,8 +137,3 @@ class Node:
         if self.drain_until is not None:
             return State.DRAINING
         return State.READY if self.has_worker else State.NO_WORKER
-
-    @property
-    def pool(self) -> float:
-        """The share of its KV pool that instances use."""
-        return self.used_tokens / self.what.pool_tokens

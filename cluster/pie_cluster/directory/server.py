@@ -17,7 +17,6 @@ from pie_cluster.config import MemberConfig
 from pie_cluster.directory.directory import Directory, Location, PlacementRequest
 from pie_cluster.directory.lives import Lives
 from pie_cluster.directory.node import Life
-from pie_cluster.directory.policies import cached
 from pie_cluster.wire.messages import Fenced, Name, NodeFacts, Report, Text, ToNode
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.params import Method
@@ -29,17 +28,13 @@ log = structlog.get_logger("pie.cluster")
 LOOK_SECONDS = 0.25  # between two looks at leases
 
 
-class BeginParams(msgspec.Struct):
-    """Of `begin`: a node's new life is about to start; the one before, if there is one, is over."""
+class NodeParams(msgspec.Struct):
+    """Of `begin`: a node's new life is about to start; the one before, if there is one, is over. Of
+    `forget`: it has left with its machine.
+    """
 
     node: Name
-    reason: Text = ""  # why the one before has ended, for people
-
-
-class ForgetParams(msgspec.Struct):
-    """Of `forget`: a node has left with its machine."""
-
-    node: Name
+    reason: Text = ""  # why the life before has ended, for people
 
 
 class AllotParams(msgspec.Struct):
@@ -59,13 +54,13 @@ class DirectoryServer:
         self._cluster = member.cluster
         self._clock = clock
         self._lives = Lives(member.folder / "lives")
-        self.state = Directory(cached, random.Random(), clock())
+        self.state = Directory(random.Random(), clock())
         self.on_over: Callable[[str], None] = lambda life: None  # told which life has ended
         self.methods: dict[str, Method] = {
-            "begin": (BeginParams, self._begin),
+            "begin": (NodeParams, self._begin),
             "report": (Report, self._report),
             "allot": (AllotParams, self._allot),
-            "forget": (ForgetParams, self._forget),
+            "forget": (NodeParams, self._forget),
         }
 
     # The gateway's own questions
@@ -82,6 +77,11 @@ class DirectoryServer:
         """All nodes, by name."""
         return self.state.status(self._clock())
 
+    def drain(self, node: str, seconds: float, *, again: bool) -> None:
+        """As `Directory.drain`; a directory that is started again knows whether a life follows."""
+        self.state.drain(node, seconds, self._clock(), again)
+        self._lives.drain(node, self.state.last(node), again=again)
+
     async def _told(self, ask: Callable[[], Location]) -> Location:
         while True:
             try:
@@ -94,10 +94,10 @@ class DirectoryServer:
     async def run(self) -> None:
         """Looks at leases until cancelled."""
         while True:
-            for life, is_drained in self.state.due(self._clock()):
+            for life in self.state.due(self._clock()):
                 # The actor around a node's process ends and replaces it by itself; Ray does so for
                 # the actor.
-                log.warning("a life is over", life=str(life), is_drained=is_drained)
+                log.warning("a life is over", life=str(life))
                 self.on_over(str(life))
             await trio.sleep(LOOK_SECONDS)
 
@@ -109,11 +109,16 @@ class DirectoryServer:
             return Fenced(f"life {asked.incarnation} of {asked.node} was replaced")
         return self.state.report(asked, self._clock())
 
-    def _begin(self, session: Session, asked: BeginParams) -> int:
+    def _begin(self, session: Session, asked: NodeParams) -> int:
         check_member(session)
-        node = asked.node
-        self.state.check_wanted(node)
-        life = Life(node, self._lives.next(node, self.state.last(node)))
+        node, last = asked.node, self.state.last(asked.node)
+        try:
+            life = Life(node, self._lives.next(node, last))
+        except Refusal as refusal:
+            if refusal.code == "drained":  # it hears of it late
+                self.on_over(f"{node}.{last}")
+                self.state.forget(node)
+            raise
         self.on_over(f"{node}.{life.incarnation - 1}")
         self.state.begin(life, asked.reason, self._clock())
         say = log.warning if asked.reason else log.info
@@ -130,7 +135,7 @@ class DirectoryServer:
             )
         return self._lives.allot(asked.count) if asked.count else []
 
-    def _forget(self, session: Session, asked: ForgetParams) -> None:
+    def _forget(self, session: Session, asked: NodeParams) -> None:
         check_member(session)
         self.state.forget(asked.node)
 

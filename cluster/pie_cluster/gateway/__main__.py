@@ -15,10 +15,10 @@ from pie_cluster.config import member_of
 from pie_cluster.directory.server import DirectoryServer
 from pie_cluster.gateway.document import ClusterDocument
 from pie_cluster.gateway.methods import GatewayMethods
-from pie_cluster.node.links import NodeLinks
+from pie_cluster.wire.links import NodeLinks
 from pie_control.confined.pool import ConfinedPool
 from pie_control.programs.components import Components
-from pie_control.programs.store import PROGRAM_BYTES, Program, ProgramStore
+from pie_control.programs.store import PROGRAM_BYTES, ProgramStore
 from pie_control.rpc.auth import FolderUsers
 from pie_control.rpc.server import RpcServer
 from pie_control.shares import Shares
@@ -58,9 +58,6 @@ async def serve(config: ServerConfig, with_parent: bool) -> None:
     )
     components = Components(engine, config.cache_folder, lambda runtime: None, confined)
 
-    async def prepare(program: Program) -> None:
-        await components.load(program)
-
     durable: DurableInstances | None = None
     if config.store.database:
         from pie_cluster.gateway.journals import DurableInstances  # needs psycopg
@@ -75,7 +72,7 @@ async def serve(config: ServerConfig, with_parent: bool) -> None:
         directory,
         links,
         confined,
-        prepare,
+        components.load,
         durable,
         document,
         clock,

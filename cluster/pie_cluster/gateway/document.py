@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from pie_cluster.directory.server import DirectoryServer, check_member
-from pie_cluster.node.links import NodeLinks
+from pie_cluster.wire.links import NodeLinks
 from pie_cluster.wire.messages import Document, Setting
 from pie_control.errors import Refusal
 from pie_control.rpc.params import Method
@@ -58,17 +58,15 @@ class ClusterDocument:
         settings: list[Setting] = []
         if self._file.exists():
             settings = msgspec.json.decode(self._file.read_bytes(), type=list[Setting])
-        self._now = Document({}, settings)
+        self._become(Document({}, settings))
         self._look()
-        self._tell()
         self.methods: dict[str, Method] = {"document": (_DocumentParams, self._told)}
 
     async def run(self) -> None:
         """Follows users' keys until cancelled."""
         while True:
             try:
-                if self._look():
-                    self._tell()
+                self._look()
             except OSError as error:  # what is known counts until then
                 log.error("the users' keys cannot be looked at", reason=str(error))
             await trio.sleep(LOOK_SECONDS)
@@ -89,13 +87,13 @@ class ClusterDocument:
         async with self._changing:
             await self._until_all_have()
             await self._try(method, params)
-            others = [each for each in self._now.settings if not each.is_about(setting)]
+            its = setting.back, setting.back_params
+            others = [each for each in self._now.settings if (each.back, each.back_params) != its]
             try:
                 write_whole(self._file, msgspec.json.encode(others + instead))
             except OSError as error:
                 raise Refusal("out-of-resources", f"it cannot be kept: {error.strerror}") from None
-            self._now = Document(self._now.users, others + instead)
-            self._tell()
+            self._become(Document(self._now.users, others + instead))
             await self._until_all_have()
 
     async def _try(self, method: str, params: dict[str, Any]) -> None:
@@ -113,16 +111,15 @@ class ClusterDocument:
                 raise Refusal("busy", f"node {node.life} does not answer: {error}") from None
         raise Refusal("busy", f"node {node.life} takes too long; try again")
 
-    def _look(self) -> bool:
-        """Whether there are other users than before."""
+    def _look(self) -> None:
+        """Users may be others than before."""
         users = {} if self._users is None else self._users.look()
-        if users == self._now.users:
-            return False
-        self._now = Document(users, self._now.settings)
-        return True
+        if users != self._now.users:
+            self._become(Document(users, self._now.settings))
 
-    def _tell(self) -> None:
-        self._directory.state.document = self._now.version
+    def _become(self, now: Document) -> None:
+        self._now = now
+        self._directory.state.document = now.version
 
     async def _until_all_have(self) -> None:
         with trio.move_on_after(ASK_SECONDS):
@@ -131,6 +128,5 @@ class ClusterDocument:
 
     def _told(self, session: Session, asked: _DocumentParams) -> Document | None:
         check_member(session)
-        if self._look():
-            self._tell()
+        self._look()
         return None if asked.version == self._now.version else self._now

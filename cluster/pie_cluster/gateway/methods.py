@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
+import trio
 
 from pie_cluster.directory.directory import PlacementRequest
 from pie_cluster.directory.server import DirectoryServer, check_member
 from pie_cluster.gateway.document import ClusterDocument
-from pie_cluster.node.links import NodeLinks
+from pie_cluster.wire.links import NodeLinks
 from pie_cluster.wire.messages import NodeFacts, Setting
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, Refusal
@@ -55,7 +56,7 @@ class GatewayMethods:
         directory: DirectoryServer,
         links: NodeLinks,
         confined: ConfinedPool,
-        prepare: Callable[[Program], Awaitable[None]],
+        prepare: Callable[[Program], Awaitable[object]],
         durable: DurableInstances | None,
         document: ClusterDocument,
         clock: Callable[[], float],
@@ -120,7 +121,7 @@ class GatewayMethods:
 
     def _drain(self, session: Session, asked: methods.Drain) -> Any:
         session.check_admin(self._config.admins)
-        self._directory.state.drain(asked.node, asked.seconds, self._clock(), asked.again)
+        self._directory.drain(asked.node, asked.seconds, again=asked.again)
 
     def _all(self) -> list[NodeFacts]:
         nodes = self._directory.nodes()
@@ -137,14 +138,20 @@ class GatewayMethods:
     async def _ask_all(self, method: str, **asked: Any) -> dict[str, Any]:
         """The answers of the nodes that answer, by node."""
         nodes = [node for node in self._all() if node.serves]
-        answers = await self._links.ask_each(nodes, NODE_SECONDS, method, **asked)
         found: dict[str, Any] = {}
-        for node in nodes:
-            if isinstance(answer := answers[node.life], ClientError):
-                log.warning("a node does not answer", node=node.node, reason=str(answer))
-            else:
-                found[node.node] = answer
-        return found
+
+        async def ask(node: NodeFacts) -> None:
+            try:
+                with trio.fail_after(NODE_SECONDS):
+                    link = node.endpoint, node.public_key
+                    found[node.node] = await self._links.ask(*link, method, **asked)
+            except (ClientError, trio.TooSlowError) as error:
+                log.warning("a node does not answer", node=node.node, reason=str(error))
+
+        async with trio.open_nursery() as nursery:
+            for node in nodes:
+                nursery.start_soon(ask, node)
+        return {node.node: found[node.node] for node in nodes if node.node in found}
 
     async def _server(self, session: Session, asked: methods.Server) -> Any:
         nodes = self._all()

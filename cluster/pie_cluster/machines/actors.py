@@ -101,7 +101,8 @@ def _own_nodes(folder: Path, token: Token, machine: Machine, elsewhere: set[str]
     count = machine.nodes if former is None else len(former)
     names = [name for name in former or () if name not in elsewhere]
     if len(names) < count:
-        names += directory_of(token).allot(count - len(names), token.cluster)
+        more = count - len(names)
+        names += directory_of(token).ask("allot", count=more, cluster=token.cluster)
     if names != former:
         write_names(folder, names)
     return names

@@ -12,7 +12,6 @@ from typing import Any
 
 import psutil
 
-from pie_cluster.config import ClusterProblem
 from pie_cluster.machines.settings import write_private
 from pie_py.config.processes import STOP_SECONDS, python_command
 
@@ -35,7 +34,7 @@ def start_keeper(folder: Path) -> None:
             stderr=log,
             start_new_session=True,
         )
-    _note(folder / KEEPER, process.pid)
+    note(folder / KEEPER, process.pid)
     assert process.stdin is not None
     with suppress(BrokenPipeError), process.stdin:  # one that has ended is told of by its log
         process.stdin.write(b"!")
@@ -49,7 +48,8 @@ def _birth(pid: int) -> str:
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {ticks}"
 
 
-def _note(record: Path, pid: int) -> None:
+def note(record: Path, pid: int) -> None:
+    """Notes a process down, so that it is found again. Raises `OSError`."""
     write_private(record, f"{pid}\n{_birth(pid)}\n")
 
 
@@ -70,11 +70,9 @@ def keeper(folder: Path) -> psutil.Process | None:
     return _noted(folder / KEEPER)
 
 
-def kill_keeper(folder: Path) -> None:
-    """Ends a keeper with all that it keeps, but for its agent of Ray and the nodes."""
-    if (process := keeper(folder)) is not None:
-        process.kill()
-        process.wait()
+def left_agent(folder: Path) -> psutil.Process | None:
+    """The agent of Ray that runs, with its nodes, though its keeper may have been killed."""
+    return _noted(folder / AGENT)
 
 
 def processes_of(folder: Path) -> dict[str, dict[str, Any]]:
@@ -108,20 +106,3 @@ def end_agent(agent: psutil.Process) -> None:
         for process in psutil.wait_procs([agent, *started], STOP_SECONDS)[1]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-
-
-def note_agent(folder: Path, pid: int) -> None:
-    """Notes a machine's agent of Ray down, so that it is found again. Raises `OSError`."""
-    _note(folder / AGENT, pid)
-
-
-def left_agent(folder: Path) -> psutil.Process | None:
-    """The agent of Ray that runs, with its nodes, though its keeper may have been killed."""
-    return _noted(folder / AGENT)
-
-
-def check_keeper(folder: Path) -> None:
-    """Whether it runs. Raises `ClusterProblem` if not, with the end of what it has said."""
-    if keeper(folder) is None:
-        log = (folder / "logs" / "keeper.log").read_text(errors="replace").strip()
-        raise ClusterProblem(f"what keeps this machine has ended: {log[-500:]}")

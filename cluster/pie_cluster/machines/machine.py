@@ -27,7 +27,7 @@ import msgspec
 import psutil
 
 from pie_cluster.config import ClusterProblem, MemberConfig
-from pie_cluster.machines.keepers import PROCESSES, end_agent, left_agent, note_agent, runs
+from pie_cluster.machines.keepers import AGENT, PROCESSES, end_agent, left_agent, note, runs
 from pie_cluster.machines.settings import (
     TOKEN_FILE,
     Token,
@@ -68,6 +68,7 @@ class MachineKeeper:
         self._said: dict[str, dict[str, Any]] = {}  # by process: that it is ready, or an error
         self._placing: Child | None = None
         self._agent: psutil.Process | None = None
+        self._starting = threading.Lock()  # an agent, which would outlive who does not know it yet
         self._users = -1  # the version of users' keys that HTTP has here
 
     def run(self) -> None:
@@ -95,9 +96,11 @@ class MachineKeeper:
         if self._placing is not None:
             self._placing.kill()
         end = time.monotonic() + STOP_SECONDS
-        if self._agent is not None:
+        with self._starting:
+            agent = self._agent
+        if agent is not None:
             self._forget_nodes()
-            end_agent(self._agent)  # Ray would wait for actors, and they die with the agent
+            end_agent(agent)  # Ray would wait for actors, and they die with the agent
         for name, kept in reversed(self._kept.items()):
             kept.ask_to_end()
             if name == "ray" and kept.child is not None:
@@ -200,8 +203,7 @@ class MachineKeeper:
     def _started_agent(self) -> psutil.Process:
         self._wait(lambda: answers(parse_endpoint(f"tcp://{self._token.ray}")))
         own = machine_resource(self._folder, self._machine)
-        child = self._ray_start(
-            "agent",
+        options = (
             f"--address={self._token.ray}",
             "--num-cpus=1",
             f"--num-gpus={self._machine.gpus}",
@@ -209,9 +211,14 @@ class MachineKeeper:
             "--include-log-monitor=false",  # it sends to drivers; ours do not listen
             f"--object-store-memory={100 << 20}",
         )
-        with suppress(OSError):  # a full disk
-            note_agent(self._folder, child.pid)
-        return psutil.Process(child.pid)
+        with self._starting:
+            if self._stopping:
+                raise InterruptedError
+            child = self._ray_start("agent", *options)
+            with suppress(OSError):  # a full disk
+                note(self._folder / AGENT, child.pid)
+            self._agent = psutil.Process(child.pid)
+        return self._agent
 
     def _ray_start(self, name: str, *options: str) -> Child:
         always = ("--block", "--disable-usage-stats", f"--node-ip-address={self._machine.host}")

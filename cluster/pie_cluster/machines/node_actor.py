@@ -71,8 +71,13 @@ class NodeActor:
             time.sleep(backoff.pause())
         # It is drained: the actor goes, and must not be started again, by Ray or by its machine.
         names = [name for name in node_names(self._folder) or () if name != self._node]
-        while not _written(self._folder, names):
-            time.sleep(1.0)
+        while True:
+            try:
+                write_names(self._folder, names)
+                break
+            except OSError as error:  # a full disk
+                log.error("a drained node cannot be noted: %s", error)
+                time.sleep(1.0)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
     def _begun(self, reason: str) -> int | None:
@@ -84,7 +89,8 @@ class NodeActor:
             # process end. Waits for Ray's head.
             if self._here in alive():
                 try:
-                    return self._directory.begin(self._node, reason[:MOST_REASON])
+                    why = reason[:MOST_REASON]
+                    return int(self._directory.ask("begin", node=self._node, reason=why))
                 except DirectoryAway as error:
                     log.warning("%s", error)
                     continue
@@ -150,15 +156,6 @@ class NodeActor:
         if not machine.is_head:
             changes["data_folder"] = self._folder / "data"
         return ServerConfig.model_validate(token.server).model_copy(update=changes)
-
-
-def _written(folder: Path, names: list[str]) -> bool:
-    try:
-        write_names(folder, names)
-    except OSError as error:  # a full disk
-        log.error("a drained node cannot be noted: %s", error)
-        return False
-    return True
 
 
 def _how_ended(child: Child) -> str:

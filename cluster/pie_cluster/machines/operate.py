@@ -17,11 +17,9 @@ from packaging.requirements import Requirement
 from pie_cluster.config import ClusterProblem
 from pie_cluster.directory.asking import DirectoryAway
 from pie_cluster.machines.keepers import (
-    check_keeper,
     end_agent,
     forget_processes,
     keeper,
-    kill_keeper,
     left_agent,
     processes_of,
     start_keeper,
@@ -119,7 +117,9 @@ def join(
     folder = folder.absolute()
     with _locked(folder):
         _check_none_runs(folder)
-        directory_of(token).allot(0, token.cluster)  # whether it takes this token
+        directory_of(token).ask(
+            "allot", count=0, cluster=token.cluster
+        )  # whether it takes this token
         gateway = None
         if http is not None:
             try:
@@ -145,24 +145,12 @@ def _start(folder: Path, token: Token, machine: Machine, say: Callable[[str], No
         start_keeper(folder)
         _wait(folder, token, machine, say)
     except BaseException:
-        if has_left:
-            kill_keeper(folder)
-        else:
+        if not has_left:
             down(folder)
+        elif (kept := keeper(folder)) is not None:
+            kept.kill()  # with all that it keeps, but for the agent of Ray and the nodes
+            kept.wait()
         raise
-
-
-def nodes_of(token: Token) -> list[NodeFacts]:
-    """All nodes, as the directory sees them. Raises `ClusterProblem` if it does not answer."""
-    return directory_of(token).nodes()
-
-
-def drain(token: Token, node: str, seconds: float, again: bool = False) -> None:
-    """Has a node take no more, and end when it is empty or after so many seconds; then another life
-    of it begins, if it is to serve `again`. Raises `ClusterProblem` if it cannot be drained, or the
-    directory does not answer.
-    """
-    directory_of(token).drain(node, seconds, again)
 
 
 def down(folder: Path) -> list[str]:
@@ -275,7 +263,9 @@ def _wait(folder: Path, token: Token, machine: Machine, say: Callable[[str], Non
     seen: dict[str, int] = {}  # the lives that started at first
     while time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
-        check_keeper(folder)
+        if keeper(folder) is None:
+            log = (folder / "logs/keeper.log").read_text(errors="replace").strip()
+            raise ClusterProblem(f"what keeps this machine has ended: {log[-500:]}")
         # As they say themselves: what answers at their addresses may be another cluster's.
         told = {name: processes_of(folder).get(name, {}) for name in parts}
         for name, report in told.items():

@@ -40,7 +40,9 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
     token = _new(config, folder)
     with suppress(OSError, ValueError, ClusterProblem):
         former, machine = read_folder(folder)
-        if _stays(ClusterConfig.model_validate_json(machine.settings)) == _stays(config):
+        may = {"nodes", "gateway"}  # be others; with another rest it is another cluster
+        was = ClusterConfig.model_validate_json(machine.settings)
+        if was.model_dump(exclude=may) == config.model_dump(exclude=may):
             kept = {"gateway", "ray_token", "namespace", "member_public", "member_secret"}
             kept |= set() if token.namespace else {"ray"}  # of which it has just been asked
             token = token.model_copy(update=former.model_dump(include=kept))
@@ -52,18 +54,18 @@ def make_token(config: ClusterConfig, folder: Path) -> Token:
     return token
 
 
-def _stays(config: ClusterConfig) -> dict[str, Any]:
-    """What is another cluster if it is another."""
-    return config.model_dump(exclude={"nodes", "gateway"})
-
-
 def _new(config: ClusterConfig, folder: Path) -> Token:
     keys: dict[str, Any] = {}
     server = ServerConfig.model_validate(config.server)
     if "data_folder" not in config.server:
         server = server.model_copy(update={"data_folder": folder / "data"})
     if _is_encrypted(config.endpoint, config.host):
-        keys = _keys(server.data_folder)
+        public, secret = zmq.curve_keypair()
+        keys = {"member_public": public.decode(), "member_secret": secret.decode()}
+        try:
+            keys["gateway_key"] = KeyStore(server.data_folder).server_pair().public
+        except KeyProblem as error:
+            raise ClusterProblem(str(error)) from None
     ports = free_ports(config.host, 2)
     return Token(
         gateway=config.endpoint.replace(":*", f":{ports[0]}"),
@@ -205,20 +207,6 @@ def _is_encrypted(endpoint: str, host: str) -> bool:
             " neither: clients of the one are sent to nodes of the other"
         )
     return not gateway.is_loopback
-
-
-def _keys(data_folder: Path) -> dict[str, Any]:
-    """The members' new pair, and the gateway's public key."""
-    public, secret = zmq.curve_keypair()
-    try:
-        gateway = KeyStore(data_folder).server_pair().public
-    except KeyProblem as error:
-        raise ClusterProblem(str(error)) from None
-    return {
-        "member_public": public.decode(),
-        "member_secret": secret.decode(),
-        "gateway_key": gateway,
-    }
 
 
 def free_ports(host: str, count: int) -> list[int]:

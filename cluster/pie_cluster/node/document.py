@@ -11,7 +11,7 @@ import structlog
 import trio
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.node.links import GatewayLink, NodeLinks
+from pie_cluster.wire.links import GatewayLink, NodeLinks
 from pie_cluster.wire.messages import Document, Setting
 from pie_control.errors import ApiError, Refusal
 from pie_control.rpc.auth import NotKnownNow

@@ -14,8 +14,8 @@ import trio
 from pie_cluster.config import MemberConfig, member_of
 from pie_cluster.node.document import NodeDocument
 from pie_cluster.node.facts import NodeFacts
-from pie_cluster.node.links import GatewayLink
 from pie_cluster.node.membership import Membership
+from pie_cluster.wire.links import GatewayLink
 from pie_control.errors import ApiError
 from pie_control.extension import Extension, Role
 from pie_control.programs.store import ProgramStore
@@ -29,7 +29,7 @@ from pie_py.config.server import ServerConfig
 from pie_py.wire.rpc import CHUNK_BYTES
 
 if TYPE_CHECKING:
-    from pie_cluster.node.shared import Shared
+    from pie_cluster.node.journals import Shared
 
 log = structlog.get_logger("pie.cluster")
 
@@ -125,7 +125,7 @@ class ClusterNode(Role):
         self.fetch = ProgramFetcher(self._gateway, programs).fetch
         self.shared: Shared | None = None
         if config.store.database:
-            from pie_cluster.node.shared import Shared  # needs psycopg
+            from pie_cluster.node.journals import Shared  # needs psycopg
 
             self.shared = Shared(config, member, wiring, self.fetch)
 

@@ -7,7 +7,6 @@ from collections import OrderedDict
 from pie_cluster.wire.messages import MOST_HINTS, NO_WORKER, Load, program_key
 from pie_control.instances.instance import Instance
 from pie_control.instances.registry import Registry
-from pie_control.models.model import ModelService
 from pie_control.models.served import ServedModels
 
 PREFILL_RATE = 10_000  # prompt tokens per second, where the worker has measured none
@@ -26,7 +25,6 @@ class NodeFacts:
         self._cached: OrderedDict[int, int] = OrderedDict()  # tokens by key, newest last
         self._changed: OrderedDict[int, int] = OrderedDict()
         self._pool = 1  # tokens
-        self._service: ModelService | None = None  # whose caches the hints are of
         registry.on_end.insert(0, self._note)
 
     @property
@@ -50,22 +48,24 @@ class NodeFacts:
     def load(self) -> Load:
         """What the node has to do now."""
         services = list(self._models.services.values())
-        if not services:  # the worker is away: launches would wait for it
+        if not services:  # the worker is away, with its pools: launches would wait for it
+            self._cached.clear()
+            self._changed.clear()
             return Load(self._registry.live_count, 0, NO_WORKER)
         used = sum((s.pages.size - s.pages.free) * s.pages.page_size for s in services)
         queued = sum(service.scheduler.queued_inputs for service in services)
-        return Load(self._registry.live_count, queued, used)
+        rested = [service.prefixes.rested() for service in services]
+        longest = max((int(each * 1000) for each in rested if each is not None), default=None)
+        return Load(self._registry.live_count, queued, used, None if None in rested else longest)
 
     def begin(self) -> None:
         """The directory knows nothing: all caches are told again."""
-        self._drop_lost()
         self._changed = self._cached.copy()
 
     def cached(self) -> list[tuple[int, int]]:
         """Keys of (user, program) and the tokens that a launch would find, newest last: what has
         changed since it was told.
         """
-        self._drop_lost()
         changed = list(self._changed.items())
         self._changed.clear()
         return changed
@@ -81,13 +81,3 @@ class NodeFacts:
             hints[key] = tokens
             if len(hints) > MOST_HINTS:
                 hints.popitem(last=False)
-
-    def _drop_lost(self) -> None:
-        """Hints of a worker that is gone are gone with its pools."""
-        service = next(iter(self._models.services.values()), None)
-        if service is not self._service and self._service is not None:
-            lost = list(self._cached)
-            self._cached.clear()
-            self._changed.clear()
-            self._changed.update(dict.fromkeys(lost, 0))
-        self._service = service

@@ -1,4 +1,4 @@
-"""Journals of durable instances in the database: what a node has there holds with its lease.
+"""A node's share in the database: journals of durable instances, and topics, hold with its lease.
 
 A node that has lost the lease can write no more, and none of what it did not write has left it. So
 another node goes on by replay, as a server does after a crash. Nodes take what no node has, as far
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -18,15 +19,19 @@ from typing import Any, TypeAlias, TypeVar
 import structlog
 import trio
 
+from pie_cluster.config import MemberConfig
 from pie_cluster.database.statements import Connection, DatabaseAway
 from pie_cluster.database.tables import Journals, Leases
 from pie_cluster.node.lease import NodeLease
+from pie_cluster.node.topics import ClusterTopics
 from pie_control.durable.shelf import Ended, Shelf
 from pie_control.errors import ApiError
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import StoredResult
 from pie_control.journal.file import Group, Journal, JournalLost, framed
+from pie_control.wiring import Wiring
+from pie_py.config.server import ServerConfig
 
 log = structlog.get_logger("pie.cluster")
 
@@ -237,3 +242,45 @@ class SharedShelf(Shelf):
                 log.info("goes on here", instance=instance)
                 self._claimed[instance] = lease
                 yield instance
+
+
+class Shared:
+    """The parts of a node that need a database."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        member: MemberConfig,
+        wiring: Wiring,
+        fetch: Callable[[str, str], Awaitable[None]],
+    ) -> None:
+        """Nothing is sent before `run`."""
+        connection = Connection(config.store.database, channel=member.life)
+        self._lease = NodeLease(connection, member.life)
+        self._journals = SharedShelf(
+            connection,
+            self._lease,
+            member.life,
+            wiring.registry,
+            wiring.launcher,
+            wiring.durable.cannot_write,
+            time.time_ns,
+        )
+        self._durable = wiring.durable
+        self._durable.share(self._journals, fetch)
+        self._lease.on_lost.append(self._durable.lose)
+        self.topics = ClusterTopics(connection, self._lease, wiring.answers, config.messaging)
+        wiring.registry.on_end.append(self.topics.leave)
+
+    async def run(self) -> None:
+        """Holds the lease, and serves, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._lease.run)
+            nursery.start_soon(self._journals.change)
+            await self.topics.run()
+
+    def leave(self, reason: str) -> None:
+        """The node is about to end its instances: what it has is free for other nodes."""
+        self.topics.lose(reason)
+        self._durable.lose(reason)
+        self._lease.leave()

@@ -15,7 +15,7 @@ import trio
 from pie_cluster.config import MemberConfig
 from pie_cluster.node.document import NodeDocument
 from pie_cluster.node.facts import NodeFacts
-from pie_cluster.node.links import GatewayLink
+from pie_cluster.wire.links import GatewayLink
 from pie_cluster.wire.messages import About, Fenced, JoinAgain, Renewed, Report, ToNode
 from pie_control.errors import ApiError, Refusal
 from pie_control.instances.registry import Registry
@@ -66,7 +66,7 @@ class Membership:
             while True:
                 report({"alive": self._config.life})
                 await trio.sleep(SAY_SECONDS)
-                if self._is_drained():
+                if self._empty is not None and (self._empty.is_set() or self._drain_ms() == 0):
                     leave("it is drained", True)
 
     async def _report(self, endpoint: str) -> None:
@@ -123,8 +123,3 @@ class Membership:
         if self._drain_until is None:
             return None
         return max(0, int((self._drain_until - self._clock()) * 1000))
-
-    def _is_drained(self) -> bool:
-        if self._empty is None or self._drain_until is None:
-            return False
-        return self._empty.is_set() or self._clock() >= self._drain_until

@@ -35,6 +35,7 @@ class Load(msgspec.Struct, frozen=True):
     instances: Count = 0
     queued_tokens: Count = 0  # of prompts, not computed yet
     used_tokens: Count = 0  # of the KV pool, by instances; what is only cached does not count
+    rested_ms: Count | None = None  # what is cached was used since; None: all that ever was, is
 
 
 # Node to directory
@@ -128,20 +129,10 @@ def program_key(user: str, program: str) -> int:
     A key is a hash of 63 bits, so that tables and reports are small and tell no names. Two names
     with the same key cost a prefill at most, for a hint may always be wrong.
     """
-    return _key(b"program", user, program)
-
-
-def prefix_key(user: str, digest: str) -> int:
-    """What a user has cached of prompts that begin alike, as a hash of that tells."""
-    return _key(b"prefix", user, digest)
-
-
-def _key(kind: bytes, user: str, name: str) -> int:
     who = user.encode("utf-8", "surrogatepass")
     # The length keeps apart what would read alike: the user "a" and the name "bc", "ab" and "c".
-    text = b"%d:%b%b" % (len(who), who, name.encode("utf-8", "surrogatepass"))
-    digest = blake2b(text, digest_size=8, person=kind).digest()
-    return int.from_bytes(digest, "little") >> 1
+    text = b"%d:%b%b" % (len(who), who, program.encode("utf-8", "surrogatepass"))
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
 # What all nodes are to have
@@ -154,10 +145,6 @@ class Setting(msgspec.Struct, frozen=True):
     params: dict[str, Any]
     back: str
     back_params: dict[str, Any]
-
-    def is_about(self, other: Setting) -> bool:
-        """Whether the two cannot be beside each other."""
-        return (self.back, self.back_params) == (other.back, other.back_params)
 
 
 class Document(msgspec.Struct, frozen=True):

@@ -238,6 +238,15 @@ class PrefixCache:
                 node.pending = None
         self._pool.uncache(_pages(nodes))
 
+    def rested(self) -> float | None:
+        """For how many seconds that has rested which was used longest ago: what was used earlier
+        and not since is gone. None while nothing has had to give way.
+        """
+        if not self._evicted:
+            return None
+        cached = self._touched[self._pool.cached]
+        return self._clock() - float(cached.min()) if len(cached) else 0.0
+
     def stats(self) -> dict[str, int]:
         """Counters since the start, and what is in it."""
         return {

@@ -27,7 +27,7 @@ class ProgramRequests:
         config: ServerConfig,
         shares: Shares,
         programs: ProgramStore,
-        prepare: Callable[[Program], Awaitable[None]],
+        prepare: Callable[[Program], Awaitable[object]],
         confined: ConfinedPool,
     ) -> None:
         """Takes the parts of `Uploads`; the configuration says what a user's programs may take."""

@@ -49,7 +49,7 @@ class Uploads:
     def __init__(
         self,
         programs: ProgramStore,
-        prepare: Callable[[Program], Awaitable[None]],
+        prepare: Callable[[Program], Awaitable[object]],
         confined: ConfinedPool,
         share: Share,
     ) -> None:

@@ -1,4 +1,4 @@
-"""`POST /api/chat` and `/api/generate`."""
+"""`POST /api/chat`, `/api/generate`, `/api/embed`, and the older `/api/embeddings`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from pie_gateway.http.answers import json_response, stream_response, while_asked
 from pie_gateway.http.reading import encode
 from pie_gateway.ollama.models import NDJSON, problem_line
 from pie_gateway.ollama.requests import chat_request, generate_request, kept_seconds
+from pie_gateway.openai.embeddings import embed as vectors_of
+from pie_gateway.openai.embeddings import unit
 from pie_gateway.openai.infill import fill_in
 from pie_gateway.openai.talk import Talk, prepare
-from pie_gateway.problems import Problem
+from pie_gateway.problems import Problem, unsupported
 from pie_gateway.problems import asked as asked_for
 from pie_gateway.schemas import ollama
+from pie_gateway.schemas.embeddings import MAX_TEXTS
 
 
 async def chat(exchange: Exchange) -> Response:
@@ -54,6 +57,32 @@ async def generate(exchange: Exchange) -> Response:
             fill_in([job], asked.suffix, talk.model, stop_tokens, talk.words)
         talk = replace(talk, job=job, generation=await exchange.generation("completions", job))
     return await _Answer(talk, is_chat=False).response(exchange)
+
+
+async def embed(exchange: Exchange) -> Response:
+    """Embeddings, of length 1; the end of a text that is too long is cut off."""
+    begun = time.perf_counter_ns()
+    asked = await exchange.read(ollama.OllamaEmbedRequest)
+    texts = [asked.input] if isinstance(asked.input, str) else asked.input
+    if len(texts) > MAX_TEXTS:
+        raise unsupported("input", f"{MAX_TEXTS} texts at most")
+    if not any(texts):  # is how a model is loaded
+        name = await exchange.backend.catalog.find(asked.model)
+        await keep(exchange, asked.model, asked.keep_alive)
+        return json_response(ollama.OllamaEmbeddings(name.id, [], 0, 0, 0))
+    most = None if asked.truncate is False else -1
+    made = await vectors_of(exchange, asked.model, texts, most, asked.dimensions or None)
+    await keep(exchange, asked.model, asked.keep_alive)
+    taken = time.perf_counter_ns() - begun
+    said = made.name.id, unit(made.vectors).tolist(), taken, 0, made.usage.prompt_tokens
+    return json_response(ollama.OllamaEmbeddings(*said, warning=made.warning))
+
+
+async def embed_one(exchange: Exchange) -> Response:
+    """The embedding of one text, of any length."""
+    asked = await exchange.read(ollama.OllamaEmbedOneRequest)
+    made = await vectors_of(exchange, asked.model, [asked.prompt], -1)
+    return json_response(ollama.OllamaEmbedding(made.vectors[0].tolist(), made.warning))
 
 
 async def keep(exchange: Exchange, model: str, keep_alive: str | float | None) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import trio
 
 from pie_cluster.config import MemberConfig
-from pie_cluster.wire.messages import NodeFacts
 from pie_control.errors import ApiError, Refusal
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError
@@ -58,26 +57,6 @@ class NodeLinks:
         if problem is not None:
             raise problem
         return await connection.request(method, **params)
-
-    async def ask_each(
-        self, nodes: Collection[NodeFacts], seconds: float, method: str, /, **params: Any
-    ) -> dict[str, Any]:
-        """What nodes answer in so many seconds, by life; of one that does not, a `ClientError`."""
-        late = ClientError("it takes too long; try again")
-        answers: dict[str, Any] = {node.life: late for node in nodes}
-
-        async def ask(node: NodeFacts) -> None:
-            with trio.move_on_after(seconds):
-                try:
-                    found = await self.ask(node.endpoint, node.public_key, method, **params)
-                except ClientError as error:
-                    found = error
-                answers[node.life] = found
-
-        async with trio.open_nursery() as nursery:
-            for node in nodes:
-                nursery.start_soon(ask, node)
-        return answers
 
 
 async def _keep(
