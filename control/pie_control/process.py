@@ -15,6 +15,7 @@ take: this process has none.
 
 from __future__ import annotations
 
+from pie_py.config.memory import trim
 from pie_py.config.platform import c_function
 
 _ARENAS = 2  # instead of eight for each core: the work is one thread's
@@ -22,23 +23,15 @@ _FREE_BYTES = 256 << 20  # free at the end of the heap, until the next trim
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # glibc's malloc.h
 _PR_SET_THP_DISABLE = 41  # Linux's prctl.h
 
-_mallopt, _malloc_trim = c_function("mallopt"), c_function("malloc_trim")  # glibc has both
-
 
 def set_up_memory() -> None:
     """Call it before the threads start."""
-    if _malloc_trim is not None:
-        _mallopt(_M_ARENA_MAX, _ARENAS)
-        _mallopt(_M_MMAP_MAX, 0)
-        _mallopt(_M_TRIM_THRESHOLD, _FREE_BYTES)
+    if (mallopt := c_function("mallopt")) is not None:  # glibc has it
+        mallopt(_M_ARENA_MAX, _ARENAS)
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, _FREE_BYTES)
     if (prctl := c_function("prctl")) is not None:
         prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
-
-
-def trim() -> None:
-    """Gives back what is free, whole pages of it. Blocking: some milliseconds a gigabyte."""
-    if _malloc_trim is not None:
-        _malloc_trim(0)
 
 
 async def trim_now_and_then() -> None:

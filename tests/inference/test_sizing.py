@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from pie_inference.errors import LoadError
 from pie_inference.loading.assembly import load_models
 from pie_inference.loading.sizing import gpu_memory, pool_sizes
 from pie_inference.models.shape import ModelShape
+from pie_py.config.kept_files import cache_folder
 from pie_py.config.model import ModelConfig
 
 GB = 10**9
@@ -79,3 +83,32 @@ def test_flashinfer_without_a_gpu_is_refused(folder: Path) -> None:
     config = ModelConfig(source=str(folder), device="cpu", attention="flashinfer")
     with pytest.raises(LoadError, match="NVIDIA"):
         load_models([config])
+
+
+LOAD = """
+import sys
+import psutil
+from pie_inference.loading.assembly import load_models
+from pie_py.config.memory import trim
+from pie_py.config.model import ModelConfig
+served = load_models([ModelConfig(source=sys.argv[1], name="m", kv_pages=64)])
+before = psutil.Process().memory_info().rss
+trim()
+print(before - psutil.Process().memory_info().rss)
+"""
+
+
+def test_what_weights_took_on_their_way_is_given_back(smollm2: Path, tmp_path: Path) -> None:
+    """The first time, when they are packed: no file of that is there yet."""
+    (tmp_path / "pie_py").mkdir()
+    for kept in cache_folder().iterdir():
+        if kept.name != "weights":
+            (tmp_path / "pie_py" / kept.name).symlink_to(kept)
+    told = subprocess.run(
+        [sys.executable, "-P", "-c", LOAD, str(smollm2)],
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert int(told.splitlines()[-1]) < 30e6

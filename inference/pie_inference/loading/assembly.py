@@ -23,6 +23,7 @@ from pie_inference.loading.sizing import (
 )
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.sampling.remembered import SavedLogits
+from pie_py.config.memory import trim
 from pie_py.config.model import ModelConfig
 
 log = structlog.get_logger("pie.worker")
@@ -55,6 +56,7 @@ def load_models(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[Se
     for config in configs:
         with naming(config):
             loaded.append(load_network(config, ranks))
+    trim()  # weights on their way: 150 MB of a small model, which pools may have
     memories = _memories(loaded, ranks)
     host_memory = memories[torch.device("cpu")]
     served = []
