@@ -125,7 +125,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "anthropic": "problems schemas backend http dialects openai",
         "ollama": "problems schemas backend http dialects openai",
         "inferlets": "problems schemas backend http",
-        "batches": "problems http",
+        "batches": "problems backend http",
         "page": "",
         "live": "backend metrics",
         "watching": "problems metrics http live",

@@ -131,6 +131,7 @@ class _Server:
         self._link.on_results = self._wiring.dispatcher.on_results
         self._link.on_adapter = self._wiring.adapters.on_done
         self._link.on_image = self._wiring.image_sizes.on_measured
+        self._link.on_weights = self._wiring.weights.on_done
         self._link.on_lost = self._wiring.worker_lost
         self._link.on_doing = lambda text: report({"doing": text})
 

@@ -66,11 +66,12 @@ from pie_control.models.image_sizes import ImageSizes
 from pie_control.models.model import ModelDependencies
 from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels
+from pie_control.models.weights import Weights
 from pie_control.programs.store import ProgramStore
 from pie_control.recording import Recorder
 from pie_control.rpc.requests import Dependencies
 from pie_control.scheduler.dispatcher import Dispatcher
-from pie_control.scheduler.link import Worker
+from pie_control.scheduler.link import Order, Worker
 from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_control.shares import Shares
 from pie_control.timers import Timers
@@ -84,7 +85,7 @@ from pie_py.config.kept_files import (
     told_bytes,
 )
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import Hello, LoadAdapter, MeasureImage, UnloadAdapter
+from pie_py.wire.plan import Hello
 
 log = structlog.get_logger("pie.server")
 
@@ -185,8 +186,16 @@ class Wiring:
         self.dispatcher = Dispatcher(
             self.models.resident, self.executor, worker, self.timers, clock
         )
+        self.weights = Weights(
+            self.models,
+            self._send,
+            self.executor.give_another,
+            self.registry,
+            lambda: self.durable.worker_lost(),
+        )
+        others = self.adapters, self.image_sizes, self.weights
         self.on_demand = OnDemandModels(
-            config, self.models, self.adapters, self.image_sizes, self.executor, self.timers, clock
+            config, self.models, *others, self.executor, self.timers, clock
         )
         self.messaging = Bus(config.messaging, alone=scope.topics)
         self.store = StoreService(
@@ -357,6 +366,7 @@ class Wiring:
             self.models,
             self.on_demand,
             self.adapters,
+            self.weights,
             self.mcp.registry,
             self.confined,
             self.results,
@@ -400,7 +410,7 @@ class Wiring:
         self.dispatcher.after_turn(launches)
         self.on_demand.after_turn()
 
-    def _send(self, message: LoadAdapter | UnloadAdapter | MeasureImage) -> None:
+    def _send(self, message: Order) -> None:
         """Sends to the worker that serves a model."""
         order = self.on_demand.order_of(message.model) or self._worker.order
         order(message)
@@ -422,3 +432,4 @@ class Wiring:
         self.models.lose(self.models.resident, reason)
         self.adapters.on_lost(names)
         self.image_sizes.on_lost(names)
+        self.weights.on_lost(names)

@@ -265,10 +265,16 @@ class AdapterTable:
         from the name of a tensor there to the one that the model uses.
         """
         self._sites = sites
-        self._rename = rename
+        self.rename = rename
         self._dtype = dtype
         self._device = device
         self._adapters: dict[int, Adapter] = {}
+
+    @property
+    def depends(self) -> bool:
+        """True if one of them was made of the model's weights, as a DoRA is."""
+        layers = (added for each in self._adapters.values() for added in each.layers.values())
+        return any(added.magnitude is not None for added in layers)
 
     def load(self, slot: int, folder: Path) -> None:
         """Reads an adapter, a folder or an uploaded file, into a slot. Raises `LoadError` naming it
@@ -289,7 +295,7 @@ class AdapterTable:
         layers: dict[Linear, list[_Part]] = {}
         embedding: list[TokenRows] = []
         for module, pair in _read_pairs(folder).items():
-            renamed = self._rename(f"{module}.weight")
+            renamed = self.rename(f"{module}.weight")
             site = None if renamed is None else self._sites.get(renamed.removesuffix(".weight"))
             if site is None:
                 raise LoadError(f"module {module} {_why_not(module)}")

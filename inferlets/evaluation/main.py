@@ -24,7 +24,8 @@ def first_token(model: Model, given: str) -> int:
     """The token before a text of which each token is to be predicted."""
     if given:
         return model.tokenizer.encode(given)[0]
-    return model.stop_tokens[0] if model.bos_token is None else model.bos_token
+    begin: int | None = model.info["begin_token"]
+    return model.stop_tokens[0] if begin is None else begin
 
 
 async def choose(model: Model, question: str, choices: list[str], delimiter: str) -> list[float]:
@@ -136,7 +137,8 @@ async def main(
         max_tokens: most tokens of it.
         pattern: a regular expression; its first match is compared, its first group if it has one.
         ignore: in comparisons: `case`, `punctuation`.
-        first: the token before a text; by default the one that begins or ends the model's texts.
+        first: the token before a text; by default the one that the model's configuration has for
+            the beginning of texts, or that ends them.
         window: tokens that are predicted at once; by default the model's context.
         model_name: one that the server serves.
     """

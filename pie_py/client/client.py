@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from pie_py.client.remote.reach import Reach
 from pie_py.client.remote.several import map_calls
 from pie_py.client.routes import Redirected, Route
 from pie_py.client.stream import WINDOW, Stream
+from pie_py.client.tensors import shared_file, write_tensors
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey, KeyProblem
 from pie_py.wire import methods
@@ -172,6 +173,59 @@ class Client:
             RpcError: `unknown-model`, `busy`, `permission-denied`.
         """
         await self._connected.ask(methods.UnloadModel(model=model))
+
+    async def pause_model(self, model: str | None = None, *, keep: bool = True) -> None:
+        """Has a model compute nothing until `resume_model`, and returns once it does not; only the
+        operator may.
+
+        Args:
+            model: the default one if not given.
+            keep: what runs keeps its pages, and goes on then; otherwise instances that use the
+                model end, and durable ones begin again.
+
+        Raises:
+            RpcError: `permission-denied`, `unknown-model`.
+        """
+        await self._connected.ask(methods.PauseModel(model or await self._default_model(), keep))
+
+    async def resume_model(self, model: str | None = None) -> None:
+        """Has a model that was paused go on; only the operator may.
+
+        Raises:
+            RpcError: `permission-denied`, `unknown-model`.
+        """
+        await self._connected.ask(methods.ResumeModel(model or await self._default_model()))
+
+    async def update_weights(
+        self, weights: str | Path | Mapping[str, Any], model: str | None = None, version: str = ""
+    ) -> str:
+        """Puts tensors in place of a model's between two of its steps, all or none; returns the
+        version of its weights from then on. Only the operator may.
+
+        What runs keeps its pages, also those that the former weights have filled; no other text
+        finds these: the prefix cache and saved contexts are emptied. When the server is started
+        again, or its worker is, a model has the weights of its checkpoint, and an empty version.
+
+        Args:
+            weights: a safetensors file of the server's machine; or PyTorch's or NumPy's tensors,
+                which go through the memory that this process shares with a server on the same
+                machine. Names are those of the checkpoint; `NAME[2:4]` is its rows 2 and 3.
+            model: the default one if not given.
+            version: what it is called; a number by default.
+
+        Raises:
+            RpcError: `permission-denied`, `unknown-model`, `busy`, `worker-lost`,
+                `invalid-argument` (a tensor that does not fit, or can't be replaced: nothing is).
+        """
+        model = model or await self._default_model()
+        with ExitStack() as stack:
+            if isinstance(weights, Mapping):
+                file = stack.enter_context(shared_file())
+                await anyio.to_thread.run_sync(write_tensors, file, weights)
+            else:
+                file = Path(weights)
+            asked = methods.UpdateWeights(model, str(file.absolute()), version)
+            return await self._connected.ask(asked)
 
     async def adapters(self) -> list[dict[str, Any]]:
         """`model` and `name` of the LoRA adapters that inferlets may use."""

@@ -9,6 +9,7 @@ end dies.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import astuple, fields
 from typing import Any
 
@@ -34,13 +35,31 @@ from pie_py.wire.plan import (
     NoTokens,
     Plan,
     PlanResult,
+    ReplaceWeights,
     Samples,
     States,
     Stop,
     UnloadAdapter,
+    WeightsDone,
 )
 
 _WORD = 4  # bytes
+# Messages of plain fields, by what they are called on the way.
+_PLAIN: dict[str, Callable[..., Message]] = {
+    "cut": Cut,
+    "doing": Doing,
+    "failed": Failed,
+    "stop": Stop,
+    "no-tokens": NoTokens,
+    "load-adapter": LoadAdapter,
+    "unload-adapter": UnloadAdapter,
+    "adapter-done": AdapterDone,
+    "replace-weights": ReplaceWeights,
+    "weights-done": WeightsDone,
+    "measure-image": MeasureImage,
+    "image-measured": ImageMeasured,
+}
+_NAMES = {kind: name for name, kind in _PLAIN.items()}
 
 
 def encode(message: Message) -> bytes:
@@ -68,29 +87,11 @@ def encode(message: Message) -> bytes:
             turns = (message.long_turns, message.longest_turn)
             part = (message.first, message.last, message.idle_ns, *turns)
             header = ("result", message.id, message.model, results, part)
-        case Cut():
-            header = ("cut", message.model, message.plan)
         case Hello():
             models = [{f.name: getattr(m, f.name) for f in fields(m)} for m in message.models]
             header = ("hello", message.pid, message.device, models)
-        case Doing():
-            header = ("doing", message.text)
-        case Failed():
-            header = ("failed", message.reason)
-        case Stop():
-            header = ("stop",)
-        case NoTokens():
-            header = ("no-tokens", message.model, message.ids)
-        case LoadAdapter():
-            header = ("load-adapter", message.model, message.slot, message.folder)
-        case UnloadAdapter():
-            header = ("unload-adapter", message.model, message.slot)
-        case AdapterDone():
-            header = ("adapter-done", message.model, message.slot, message.error)
-        case MeasureImage():
-            header = ("measure-image", message.model, message.width, message.height)
-        case ImageMeasured():
-            header = ("image-measured", *astuple(message))
+        case _:
+            header = (_NAMES[type(message)], *astuple(message))
     head: bytes = msgpack.packb(header)
     size = len(head).to_bytes(_WORD, "little")
     return b"".join((size, head, bytes(-len(head) % _WORD), *arrays))
@@ -130,28 +131,10 @@ def decode(frame: bytes) -> Message:
                     ],
                     *part,
                 )
-            case ["cut", model, plan]:
-                return Cut(model, plan)
             case ["hello", pid, device, models]:
                 return Hello(pid, device, [ModelDescription(**m) for m in models])
-            case ["doing", text]:
-                return Doing(text)
-            case ["failed", reason]:
-                return Failed(reason)
-            case ["stop"]:
-                return Stop()
-            case ["no-tokens", model, ids]:
-                return NoTokens(model, ids)
-            case ["load-adapter", model, slot, folder]:
-                return LoadAdapter(model, slot, folder)
-            case ["unload-adapter", model, slot]:
-                return UnloadAdapter(model, slot)
-            case ["adapter-done", model, slot, error]:
-                return AdapterDone(model, slot, error)
-            case ["measure-image", model, width, height]:
-                return MeasureImage(model, width, height)
-            case ["image-measured", *fields_of]:
-                return ImageMeasured(*fields_of)
+            case [str(name), *fields_of]:
+                return _PLAIN[name](*fields_of)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a message of the worker protocol: {error!r}") from error
     raise ValueError(f"not a message of the worker protocol: {header!r:.200}")

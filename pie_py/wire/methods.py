@@ -175,6 +175,31 @@ class RemoveProgram(Method[list[Facts]]):
     force: bool = False
 
 
+class PauseModel(Method[None]):
+    """Null, once the model computes nothing until it is resumed; operators only."""
+
+    model: str
+    keep: bool = (
+        True  # what runs goes on then; otherwise it ends, and durable instances begin again
+    )
+
+
+class ResumeModel(Method[None]):
+    """Null; operators only."""
+
+    model: str
+
+
+class UpdateWeights(Method[str]):
+    """The version of the model's weights from now on, once tensors of a safetensors file are in
+    place of those of their names; operators only.
+    """
+
+    model: str
+    file: str  # of the server's machine, absolute
+    version: Text = ""  # by default a number
+
+
 class Adapters(Method[list[Facts]]):
     """`model` and `name` of each adapter."""
 
@@ -388,8 +413,8 @@ Methods: TypeAlias = tuple[type[Method[Any]], ...]
 
 OF_ALL_NODES: Methods = (
     Server, Models, Programs, Instances, Stats, Quota, Usage, Has, Upload, UploadChunk,
-    RemoveProgram, LoadModel, UnloadModel, Adapters, LoadAdapter, UnloadAdapter, McpServers,
-    RegisterMcp, UnregisterMcp,
+    RemoveProgram, LoadModel, UnloadModel, PauseModel, ResumeModel, UpdateWeights, Adapters,
+    LoadAdapter, UnloadAdapter, McpServers, RegisterMcp, UnregisterMcp,
 )  # fmt: skip
 OF_INSTANCES: Methods = (
     Launch, Attach, Resume, Branch, Calls, Detach, Send, Result, AwaitTools, Kill, Logs, Trace,

@@ -506,6 +506,24 @@ class AdapterDone:
 
 
 @dataclass(slots=True)
+class ReplaceWeights:
+    """Tells the worker to put tensors of a file in place of a model's; it answers with
+    `WeightsDone`.
+    """
+
+    model: str
+    file: str
+
+
+@dataclass(slots=True)
+class WeightsDone:
+    """The worker's answer to `ReplaceWeights`: with an error, nothing has changed."""
+
+    model: str
+    error: str | None
+
+
+@dataclass(slots=True)
 class MeasureImage:
     """Asks the worker what an image of a size takes; it answers with `ImageMeasured`."""
 
@@ -565,6 +583,8 @@ Message: TypeAlias = (
     | LoadAdapter
     | UnloadAdapter
     | AdapterDone
+    | ReplaceWeights
+    | WeightsDone
     | MeasureImage
     | ImageMeasured
 )

@@ -340,6 +340,11 @@ def test_adapters_are_the_operators_affair(secure: tuple[Bench, KeyStore], tmp_p
             ann.load_adapter("x", tmp_path, "model")
         with pytest.raises(RpcError, match="permission-denied"):
             ann.unload_adapter("x", "model")
+        with pytest.raises(RpcError, match="permission-denied"):
+            ann.update_weights(tmp_path / "x", "model")
+        for refused in (ann.pause_model, ann.resume_model):
+            with pytest.raises(RpcError, match="permission-denied"):
+                refused("model")
 
 
 def refusal(endpoint: str, key: Path | ClientKey | None = None) -> str:

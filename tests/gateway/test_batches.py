@@ -13,17 +13,20 @@ import pytest
 from support.gateways import Gateway
 from support.servers import Server
 
+from pie_gateway.backend.together import AT_ONCE as IN_ONE
 from pie_gateway.batches.running import AT_ONCE, _read
 from pie_gateway.batches.store import Store, StoredFile
 from pie_gateway.problems import Problem
 from pie_py.config.kept_files import BLOCK, bytes_on_disk, folder_of
 from pie_py.config.keys import KeyStore, api_key
 
-CHAT = "/v1/chat/completions"
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
 def line(name: str, url: str = CHAT, **fields: Any) -> dict[str, Any]:
     body = {"model": "pie-tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
+    if url == COMPLETIONS:
+        del body["messages"]
     return {"custom_id": name, "method": "POST", "url": url, "body": {**body, **fields}}
 
 
@@ -177,12 +180,49 @@ def test_so_many_requests_of_all_batches_run_at_once(server: Server) -> None:
         until, most = time.monotonic() + 60, 0
         while most < AT_ONCE:
             assert time.monotonic() < until, most
-            running = [each["program"] for each in control.instances()]
-            most = max(most, running.count("gateway-chat"))
+            most = max(most, control.stats()["pie-tiny"]["queues"])  # one of each request
         assert most == AT_ONCE
+        running = [each["program"] for each in control.instances()]
+        assert running.count("gateway-chat") <= 2 * (AT_ONCE // IN_ONE)
         for each in both:
             client.batches.cancel(each.id)
             ended(client, each)
+
+
+def test_requests_of_an_instance_that_ends_are_made_again(server: Server) -> None:
+    prompts = [f"Item {i}:" for i in range(30)]
+    lines = [
+        line(f"{i}", COMPLETIONS, prompt=text, max_tokens=150, temperature=0, ignore_eos=True)
+        for i, text in enumerate(prompts)
+    ]
+    wrong = line("wrong", COMPLETIONS, prompt="x", max_tokens=5, stop_token_ids=[1 << 30])
+    long = line("long", COMPLETIONS, prompt="x " * 9000)
+    with (
+        tempfile.TemporaryDirectory(prefix="pie-") as name,
+        Gateway(server, Path(name)) as gateway,
+        server.client() as control,
+    ):
+        client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
+        batch = start(client, upload(client, *lines, wrong, long), COMPLETIONS)
+        until, both = time.monotonic() + 60, list[str]()
+        while len(both) < 2:
+            assert time.monotonic() < until, batch
+            running = control.instances()
+            both = [each["id"] for each in running if each["program"] == "gateway-chat"]
+        for each in both:
+            control.kill(each)
+        batch = ended(client, batch)
+        counts = batch.request_counts
+        assert (batch.status, counts.completed, counts.failed) == ("completed", 30, 2)
+        found = results(client, batch.output_file_id)
+        for name_of, text in (("0", prompts[0]), ("29", prompts[29])):
+            body: dict[str, Any] = lines[int(name_of)]["body"]
+            del body["ignore_eos"]
+            more = {"ignore_eos": True}
+            live = client.completions.create(**{**body, "prompt": text}, extra_body=more)
+            assert found[name_of]["response"]["body"]["choices"][0]["text"] == live.choices[0].text
+        errors = results(client, batch.error_file_id)
+        assert errors["long"]["response"]["body"]["error"]["code"] == "context_length_exceeded"
 
 
 def test_requests_that_begin_alike_go_together(tmp_path: Path) -> None:

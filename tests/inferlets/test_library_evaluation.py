@@ -13,9 +13,10 @@ from support.library import Library
 
 
 def first_token(library: Library) -> int:
-    """What ends the model's texts, of which each token is predicted after it."""
+    """What lm-eval has before a text: the configuration's first token, be it added or not."""
     (model,) = (each for each in library.client.models() if each["name"] == "test")
-    token: int = model["stop_tokens"][0]
+    token: int = model["bos_token"]
+    assert token != model["stop_tokens"][0]
     return token
 
 

@@ -279,9 +279,23 @@ class Bench:
         goals = Goals({}, Durations(), clock)
         results = ResultStore(self.config.data_folder / "results", 0.0, time.time_ns)
         return Dependencies(
-            *(behaviours, behaviours, programs, self.shares, models, on_demand),
-            *(none, none, confined, results, durable, ledger),
-            *(goals, clock, time.time_ns, 0),
+            behaviours,
+            behaviours,
+            programs,
+            self.shares,
+            models,
+            on_demand,
+            none,
+            none,
+            none,
+            confined,
+            results,
+            durable,
+            ledger,
+            goals,
+            clock,
+            time.time_ns,
+            0,
         )
 
     async def _run(self) -> None:

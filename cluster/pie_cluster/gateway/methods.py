@@ -135,6 +135,12 @@ class GatewayMethods:
 
     _unload_model = _load_model
 
+    def _update_weights(self, session: Session, asked: Any) -> Any:
+        text = f"{asked.model}: models of a cluster keep their weights; connect to a node itself"
+        raise ApiError("unsupported", text)
+
+    _pause_model = _resume_model = _update_weights
+
     async def _ask_all(self, method: str, **asked: Any) -> dict[str, Any]:
         """The answers of the nodes that answer, by node."""
         nodes = [node for node in self._all() if node.serves]

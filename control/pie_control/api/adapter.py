@@ -23,8 +23,12 @@ class AdapterCalls:
         return service.adapters.names(instance.user)
 
     def adapter_version(self, instance: Instance, model: str, adapter: str) -> str:
-        """The version through which the instance goes from now on."""
+        """The version through which the instance goes from now on; without an adapter, that of the
+        model's weights now.
+        """
         service = self._models.service(model)
+        if not adapter:
+            return service.weights
         service.check_trait("adapter")
         found = service.adapters.find(adapter, instance)
         found.users.add(instance)

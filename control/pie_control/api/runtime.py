@@ -186,6 +186,7 @@ def _describe(facts: ModelDescription, codec: TextCodec) -> str:
             "layers": facts.layers,
             "heads": facts.heads,
             "bos_token": facts.bos_token if begins else None,
+            "begin_token": facts.bos_token,
             "stop_tokens": facts.stop_tokens,
             "around": codec.around,
             "task": facts.task,

@@ -132,6 +132,7 @@ class ModelService:
         self.adapter_share = shares.add(
             f"{description.name}: adapters", MAX_ADAPTERS, self.adapters.count_of
         )
+        self.weights = ""  # their version; empty: as they were loaded
         self.clock = clock
         self.used_at = clock()  # by a queue that was opened, or an instance that ended
         self.spaces: dict[Instance, Space] = {}
@@ -219,6 +220,14 @@ class ModelService:
         if self.pages.free < count:
             self.reclaim.free_ended(count, self.pages)
         return self.evictor.call(instance, count, take, answer)
+
+    def renew(self, version: str) -> None:
+        """The worker computes with other weights from now on. Instances that live keep their pages,
+        also those that the former ones have filled; no other one gets these.
+        """
+        self.weights = version
+        self.prefixes.clear()
+        self.exports.clear()
 
     def has_spare_page(self) -> bool:
         """True if a page is free that no instance waits for."""

@@ -25,6 +25,7 @@ from pie_control.models.image_sizes import ImageSizes
 from pie_control.models.model import ModelService
 from pie_control.models.served import ServedModels
 from pie_control.models.tokenizer_files import UnusableTokenizer
+from pie_control.models.weights import Weights
 from pie_control.scheduler.dispatcher import Dispatcher
 from pie_control.scheduler.link import WorkerFailed, WorkerLink
 from pie_control.tasks import Service
@@ -96,6 +97,7 @@ class OnDemandModels(Service):
         models: ServedModels,
         adapters: AdapterLoader,
         image_sizes: ImageSizes,
+        weights: Weights,
         executor: Executor,
         timers: Timers,
         clock: Callable[[], float],
@@ -103,6 +105,7 @@ class OnDemandModels(Service):
         """Loads none yet."""
         self._config, self._bounds = config, config.on_demand
         self._models, self._adapters, self._image_sizes = models, adapters, image_sizes
+        self._weights = weights
         self._executor, self._timers, self._clock = executor, timers, clock
         wanted = [model for model in config.models if model.on_demand]
         self._all = {one.called: _Model(one, self._bounds.idle_seconds) for one in wanted}
@@ -209,6 +212,7 @@ class OnDemandModels(Service):
             link.on_hello = partial(self._begin, model, link)
             link.on_results = life.dispatcher.on_results
             link.on_adapter, link.on_image = self._adapters.on_done, self._image_sizes.on_measured
+            link.on_weights = self._weights.on_done
             link.on_lost = partial(self._lose, model)
             log.info("loading a model by request", name=name)
 
@@ -248,6 +252,7 @@ class OnDemandModels(Service):
         self._models.lose(model.services, reason)
         self._adapters.on_lost(names)
         self._image_sizes.on_lost(names)
+        self._weights.on_lost(names)
 
     async def _unload(self, model: _Model, why: str) -> None:
         if (life := model.life) is None:

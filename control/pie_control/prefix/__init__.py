@@ -112,7 +112,7 @@ class PrefixCache:
         """
         size, pool = self._pool.page_size, self._pool
         count = min(most, record.length // size)
-        if not record.is_sound():
+        if not record.is_sound() or record.epoch != pool.epoch:
             return 0
         stamps = pool.stamps[record.pages[:count]]
         changed = np.flatnonzero(stamps != record.stamps[:count])
@@ -181,10 +181,17 @@ class PrefixCache:
 
     def drop_adapter(self, slot: int) -> None:
         """An adapter is gone, and its slot is the next one's."""
-        for key in [key for key in self._roots if key[1] == slot]:
-            for child in list(self._roots[key].children.values()):
+        self._drop([key for key in self._roots if key[1] == slot])
+
+    def clear(self) -> None:
+        """The weights have changed: what was or is computed by the former ones is not found."""
+        self._pool.epoch += 1
+        self._drop([*self._roots])
+
+    def _drop(self, keys: list[tuple[str, int]]) -> None:
+        for key in keys:
+            for child in list(self._roots.pop(key).children.values()):
                 self._remove(cut(child))
-            del self._roots[key]
 
     def _key(self, user: str, adapter: int) -> tuple[str, int]:
         return ("" if self._config.shared else user), adapter

@@ -84,6 +84,7 @@ class _Embedded:
     embeds: list[int]  # [n]
     start: int  # position of the first
     tokens: list[int]  # [n]
+    epoch: int  # of the weights
     chosen: Chosen | None = None  # instead of tokens: the one that a sampler is to choose
 
 
@@ -94,8 +95,9 @@ class Record:
     Everything is as if all queued commands had run, but `done`.
     """
 
-    def __init__(self, adapter: int) -> None:
+    def __init__(self, adapter: int, epoch: int) -> None:
         self.adapter = adapter  # slot of the adapter that all of it went through
+        self.epoch = epoch  # of the weights when it began
         self.length = 0
         self.tokens = array("i")  # [length]; 0 where a token was not known
         self.chosen: dict[int, Chosen] = {}  # those, by their places
@@ -144,7 +146,7 @@ class Record:
 
     def branch(self, length: int, page_size: int) -> Record:
         """Another text with the same first tokens, in the same pages."""
-        other = Record(self.adapter)
+        other = Record(self.adapter, self.epoch)
         keep = -(-length // page_size)
         other.length = length
         other.tokens = self.tokens[:length]
@@ -236,7 +238,7 @@ class Provenance:
 
     def follow(self, pages: Int32, tokens: bytes, adapter: int) -> None:
         """Begins a record with full pages that the cache has given."""
-        record = Record(adapter)
+        record = Record(adapter, self._pool.epoch)
         record.length = record.done = len(pages) * self._size
         record.tokens.frombytes(tokens[: record.length * record.tokens.itemsize])
         numbers = pages.tolist()
@@ -294,7 +296,8 @@ class Provenance:
         ):
             self._embedded = None
         else:
-            self._embedded = _Embedded(queue, queue.failures, embeds, start, tokens)
+            epoch = self._pool.epoch
+            self._embedded = _Embedded(queue, queue.failures, embeds, start, tokens, epoch)
 
     def chosen(
         self, sampler: int, then: Callable[[int | None], None] | None
@@ -315,7 +318,9 @@ class Provenance:
         if choice is None or queue.failure is not None:
             self._embedded = None
         else:
-            self._embedded = _Embedded(queue, queue.failures, [embed], position, [0], choice)
+            self._embedded = _Embedded(
+                queue, queue.failures, [embed], position, [0], self._pool.epoch, choice
+            )
 
     def extended(self, queue: Writer, forward: Extension) -> PageMark | None:
         """A forward without mask or masked slots fills slots. Returns a mark to set behind it, if
@@ -328,6 +333,7 @@ class Provenance:
             or embedded.embeds != forward.inputs
             or queue.failure is not None
             or queue.failures != embedded.failures
+            or embedded.epoch != self._pool.epoch
         ):
             return None
         record = self._before(forward.pages, forward.page_used, forward.adapter, embedded.start)
@@ -418,7 +424,7 @@ class Provenance:
         size = self._size
         count = len(pages)
         if count == 0:
-            return Record(adapter) if start == 0 else None
+            return Record(adapter, self._pool.epoch) if start == 0 else None
         record = self._of.get(pages.item(count - 1))
         if record is None or record.adapter != adapter:
             return None

@@ -159,6 +159,12 @@ class Exports:
         """
         self._end(self._own(user, name))
 
+    def clear(self) -> None:
+        """Ends all exports; instances that map their pages keep them."""
+        private = (export for own in self._private.values() for export in own.values())
+        for export in [*self._shared.values(), *private]:
+            self._end(export)
+
     def expire(self, user: str, name: str, seconds: float) -> None:
         """Sets after how many seconds without an import an export of this user ends.
 

@@ -61,6 +61,7 @@ class PagePool:
         self.immutable: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self.stamps: NDArray[np.int64] = np.zeros(size, np.int64)
         self.retention = Retention(size)
+        self.epoch = 0  # of the weights that fill pages from now on
         self.cached: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._cached = 0  # how many
         self.idle = 0  # cached pages that only the prefix cache holds

@@ -27,6 +27,7 @@ from pie_control.instances.result_store import ResultStore
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels, traits_of
+from pie_control.models.weights import Weights
 from pie_control.programs.store import Program, ProgramStore, is_hash
 from pie_control.rpc.contexts import tokens_of
 from pie_control.rpc.describe import (
@@ -66,6 +67,7 @@ class Dependencies:
     models: ServedModels
     on_demand: OnDemandModels
     adapters: AdapterLoader
+    weights: Weights
     mcp: McpRegistry
     confined: ConfinedPool
     results: ResultStore
@@ -153,8 +155,9 @@ class Requests:
             if facts is not None:
                 known = {**describe_model(facts, local=local), "traits": traits_of(facts)}
             adapters = [] if service is None else service.adapters.names(session.user)
+            weights = "" if service is None else service.weights
             state = by_request.get(name, {"state": "loaded"})
-            found.append({**known, "adapters": adapters, **state})
+            found.append({**known, "adapters": adapters, "weights": weights, **state})
         return found
 
     async def _load_model(self, session: Session, asked: methods.LoadModel) -> Answer:
@@ -166,6 +169,19 @@ class Requests:
     async def _unload_model(self, session: Session, asked: methods.UnloadModel) -> Answer:
         session.check_admin(self._config.admins)
         await self._deps.on_demand.unload(asked.model)
+
+    async def _pause_model(self, session: Session, asked: methods.PauseModel) -> Answer:
+        session.check_admin(self._config.admins)
+        await self._deps.weights.pause(asked.model, keep=asked.keep)
+
+    def _resume_model(self, session: Session, asked: methods.ResumeModel) -> Answer:
+        session.check_admin(self._config.admins)
+        self._deps.weights.resume(asked.model)
+
+    async def _update_weights(self, session: Session, asked: methods.UpdateWeights) -> Answer:
+        session.check_admin(self._config.admins)
+        _check_absolute("file", asked.file)
+        return await self._deps.weights.replace(asked.model, asked.file, asked.version)
 
     def _instances(self, session: Session, asked: methods.Instances) -> Answer:
         scope = self._scope(session, asked.users)
@@ -216,11 +232,7 @@ class Requests:
             await self._load_uploaded(session, asked)
             return
         session.check_admin(self._config.admins)
-        if not Path(asked.folder).is_absolute():
-            raise ApiError(
-                "invalid-argument",
-                f"folder {asked.folder!r} of the server's machine is not absolute",
-            )
+        _check_absolute("folder", asked.folder)
         await self._deps.adapters.load(asked.model, asked.name, asked.folder)
 
     async def _load_uploaded(self, session: Session, asked: methods.LoadAdapter) -> None:
@@ -555,3 +567,9 @@ async def _first(*waits: Callable[[], Awaitable[None]]) -> None:
 
         for wait in waits:
             nursery.start_soon(partial(one, wait))
+
+
+def _check_absolute(what: str, path: str) -> None:
+    if not Path(path).is_absolute():
+        text = f"{what} {path!r} of the server's machine is not absolute"
+        raise ApiError("invalid-argument", text)

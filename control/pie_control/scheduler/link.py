@@ -27,15 +27,17 @@ from pie_py.wire.plan import (
     NoTokens,
     Plan,
     PlanResult,
+    ReplaceWeights,
     Stop,
     UnloadAdapter,
+    WeightsDone,
 )
 from pie_py.wire.zmq_socket import Socket
 
 log = structlog.get_logger("pie.worker")
 
 
-Order: TypeAlias = Cut | NoTokens | LoadAdapter | UnloadAdapter | MeasureImage
+Order: TypeAlias = Cut | NoTokens | LoadAdapter | UnloadAdapter | ReplaceWeights | MeasureImage
 LOADING = "loading the models"
 
 
@@ -66,8 +68,8 @@ class WorkerLink:
 
     The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_results` for
     the answers to plans that have come, `on_adapter` for that to each adapter, `on_image` for that
-    to each measured image, `on_lost` when a worker that was ready has died, `on_doing` when one
-    says what takes it long to start.
+    to each measured image, `on_weights` for that to other weights, `on_lost` when a worker that was
+    ready has died, `on_doing` when one says what takes it long to start.
     """
 
     def __init__(self, config: ServerConfig, first: WorkerProcess | None = None) -> None:
@@ -84,6 +86,7 @@ class WorkerLink:
         self.on_results: Callable[[list[PlanResult]], None] = lambda results: None
         self.on_adapter: Callable[[AdapterDone], None] = lambda answer: None
         self.on_image: Callable[[ImageMeasured], None] = lambda answer: None
+        self.on_weights: Callable[[WeightsDone], None] = lambda answer: None
         self.on_lost: Callable[[str], None] = lambda reason: None
         self.doing = LOADING  # for a person, until it is ready
         self.on_doing: Callable[[str], None] = lambda text: None
@@ -249,5 +252,7 @@ class WorkerLink:
                 self.on_adapter(message)
             elif isinstance(message, ImageMeasured):
                 self.on_image(message)
+            elif isinstance(message, WeightsDone):
+                self.on_weights(message)
         if results:
             self.on_results(results)

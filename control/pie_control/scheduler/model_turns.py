@@ -81,6 +81,8 @@ class ModelTurns:
         """True if something waits for more than the steps of runs that are at the worker."""
         for model in self._models.values():
             scheduler = model.scheduler
+            if scheduler.holds:
+                continue
             if scheduler.waits or scheduler.has_idle_steps:
                 return True
             if not (scheduler.steps_in_flight or scheduler.is_idle):
@@ -99,7 +101,7 @@ class ModelTurns:
         for i in range(len(schedulers)):
             place = (self._next + i) % len(schedulers)
             scheduler = schedulers[place]
-            if behind and not scheduler.may_follow():
+            if scheduler.holds or (behind and not scheduler.may_follow()):
                 continue
             if (wait := scheduler.policy.wait(now, scheduler.ready)) > 0:
                 self._wake_in(wait)

@@ -84,6 +84,7 @@ class Scheduler:
         self._first: list[PlanBatch] = []  # what the next plan begins with
         self._plan_numbers = itertools.count(1)
         self._lost: ApiError | None = None
+        self.holds: set[str] = set()  # why no plan is sent at present
 
     @property
     def queued_inputs(self) -> int:
@@ -223,6 +224,8 @@ class Scheduler:
     @property
     def goes_on(self) -> bool:
         """True if a next step is there of what the last plan was of."""
+        if self.holds:
+            return False
         return self._runs.waits or any(queue.pending for queue in self._forming.queues_in_plan)
 
     def ready(self) -> int:

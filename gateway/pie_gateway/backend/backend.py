@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -12,8 +12,9 @@ from anyio import to_thread
 from anyio.abc import TaskGroup, TaskStatus
 
 from pie_gateway.backend.catalog import Catalog, Snapshots
-from pie_gateway.backend.generation import Generation
+from pie_gateway.backend.generation import Generation, Seat
 from pie_gateway.backend.job import EmbeddingJob, Job
+from pie_gateway.backend.together import Together
 from pie_gateway.backend.turns import Turns
 from pie_gateway.backend.vocabulary import Vocabulary, read_vocabulary
 from pie_gateway.problems import Problem, asked, of_client
@@ -96,14 +97,19 @@ class Backend:
         route: Route,
         job: Job | EmbeddingJob,
         images: Sequence[bytes] = (),
+        together: Together | None = None,
         **how: Any,
     ) -> Generation:
-        """An instance for a job, which `async with` launches; `how` is as of the client's
-        `launch`.
+        """An instance for a job, which `async with` launches, or a place in one that it may share;
+        `how` is as of the client's `launch`.
         """
         field = _PROMPTS.get(route, "messages")
-        launch = partial(self._launch, route, {"prompt": _beginning(job), **how})
+        begin = partial(self._launch, route, {"prompt": _beginning(job), **how})
+        launch: Callable[[str], Awaitable[Instance | Seat]] = begin
         is_pure = route != "async" and not self.is_own(route)
+        alone = bool(images) or route in _OTHERS or not is_pure or how.keys() != {"tag"}
+        if together is not None and not alone:
+            launch = partial(together.launch, begin, (self.client, how["tag"]))
         return Generation(launch, job, images, field, is_pure=is_pure)
 
     def is_own(self, route: Route) -> bool:

@@ -42,6 +42,33 @@ class Observer:
         """Its instance has ended."""
 
 
+class Seat:
+    """The place of a request in an instance of several (`together.py`), read as one of its own."""
+
+    def __init__(self, instance: str) -> None:
+        self.id = instance
+        self._messages: deque[bytes] = deque()
+        self._error: ClientError | None = None
+        self._answered = anyio.Event()
+
+    def answer(self, messages: Sequence[msgspec.Raw], error: ClientError | None) -> None:
+        """It has ended, after these messages, and with an error or none."""
+        self._messages.extend(map(bytes, messages))
+        self._error = error
+        self._answered.set()
+
+    async def receive(self) -> bytes | None:
+        """As `Instance.receive`."""
+        await self._answered.wait()
+        return self._messages.popleft() if self._messages else None
+
+    async def result(self) -> str:
+        """As `Instance.result`."""
+        if self._error is not None:
+            raise self._error
+        return ""
+
+
 class Generation:
     """An instance of the program that serves a request. It ends with `async with`, at the latest.
 
@@ -52,7 +79,7 @@ class Generation:
 
     def __init__(
         self,
-        launch: Callable[[str], Awaitable[Instance]],
+        launch: Callable[[str], Awaitable[Instance | Seat]],
         job: jobs.Job | jobs.EmbeddingJob,
         images: Sequence[bytes],
         field: str = "messages",
@@ -68,7 +95,7 @@ class Generation:
         self._ahead: deque[jobs.Event] = deque()  # read and not taken yet
         self._job = job
         self._images = images
-        self._instance: Instance | None = None
+        self._instance: Instance | Seat | None = None
         self.observers: list[Observer] = []
         self.by_size = _at_once  # does what takes longer the more was asked
 
@@ -142,8 +169,9 @@ class Generation:
                     observer.end(event)
             yield event
 
-    async def _send_images(self, instance: Instance) -> None:
+    async def _send_images(self, instance: Instance | Seat) -> None:
         for image in self._images:
+            assert isinstance(instance, Instance)  # a request with images has its own
             try:
                 await instance.send(image)
             except RpcError as error:
@@ -170,7 +198,8 @@ class Generation:
         """Ends the instance if it lives, also when the request is cancelled."""
         if self._instance is None:
             return
-        await end(self._instance)
+        if isinstance(self._instance, Instance):
+            await end(self._instance)
         for observer in self.observers:
             observer.over(self._instance.id)
 

@@ -19,6 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message
 
+from pie_gateway.backend.together import Together
 from pie_gateway.batches.store import Batch, Store, new_id
 from pie_gateway.http.aside import Aside
 from pie_gateway.http.reading import encode
@@ -159,9 +160,12 @@ class Batches:
 
         async with told, anyio.create_task_group() as telling:
             telling.start_soon(self._tell_all, user, batch, told)
-            async with tell, anyio.create_task_group() as tasks:
-                for _ in range(AT_ONCE):
-                    tasks.start_soon(work)
+            async with tell, anyio.create_task_group() as reading:
+                client.together = Together(reading)
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(AT_ONCE):
+                        tasks.start_soon(work)
+                await client.together.close()
         batch.become("finalizing")
         batch.become("completed" if time.time() < batch.expires_at else "expired")
 
@@ -256,6 +260,7 @@ class _Client:
 
     def __init__(self, app: ASGIApp, headers: list[tuple[bytes, bytes]]) -> None:
         self._app, self._headers = app, headers
+        self.together: Together | None = None  # what its requests share
 
     async def post(self, line: Line, name: str) -> tuple[int, float, bytes]:
         """The status, seconds after which to ask again, and the body."""
@@ -269,7 +274,7 @@ class _Client:
             "root_path": "",
             "query_string": b"",
             "headers": [*self._headers, (b"x-request-id", name.encode())],
-            "state": {"priority": PRIORITY},
+            "state": {"priority": PRIORITY, "together": self.together},
         }
         bodies = [bytes(line.body)]
         heads: list[Message] = []

@@ -100,10 +100,11 @@ class Exchange:
         """An instance for a job, which `async with` launches; its tokens count for the user, in the
         ledger under a tag. The goal is as of the client's `launch`.
         """
+        state = self.connection.scope["state"]
         if isinstance(job, Job):
-            lowest = self.connection.scope["state"].get("priority", 0)
-            job.priority = min(job.priority, lowest)
-        generation = self.backend.generation(route, job, images, tag=(tag or "")[:64], **goal)
+            job.priority = min(job.priority, state.get("priority", 0))
+        goal["tag"] = (tag or "")[:64]
+        generation = self.backend.generation(route, job, images, state.get("together"), **goal)
         generation.by_size = self.by_size
         generation.observers.append(_Accounts(self, job))
         if isinstance(job, Job) and job.clamp:

@@ -28,7 +28,7 @@ FUNCTIONS = msgspec.Meta(extra={"types": ("function",)})
 
 
 def fingerprint(version: str) -> str:
-    """`system_fingerprint` of what went through a version of an adapter, empty for none."""
+    """`system_fingerprint` of a version of an adapter or of weights, empty for none."""
     return f"{FINGERPRINT}-{version[:12]}" if version else FINGERPRINT
 
 

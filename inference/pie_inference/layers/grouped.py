@@ -62,6 +62,21 @@ class Packed:
         needed_library().widen(self.product(), at, count, found.data_ptr())
         return found
 
+    def write(self, start: int, rows: torch.Tensor) -> None:
+        """Puts rows `[n, in]` where others were; of a weight in bfloat16."""
+        end = start + len(rows)
+        first, last = start // LANES, -(-end // LANES)
+        first = max(0, min(first, last - LEAST_BLOCKS))
+        last = min(len(self.data), max(last, first + LEAST_BLOCKS))
+        low, high = first * LANES, min(last * LANES, self.outputs)
+        if (low, high) != (start, end):  # blocks are written as a whole
+            whole = self.rows(torch.arange(low, high)).bfloat16()
+            whole[start - low : end - low] = rows
+            rows = whole
+        part = replace(self, data=self.data[first:last], outputs=high - low)
+        rows = rows.contiguous()
+        needed_library().pack(part.product(), rows.data_ptr(), None, None, part.data.data_ptr())
+
 
 def fits(inputs: int, group: int) -> bool:
     """True if weights in groups of so many inputs can be packed."""
@@ -175,6 +190,18 @@ class GroupedLinear(Linear):
             dtypes: [(part.y, ctypes.pointer(part)) for part in self.parts(*dtypes)]
             for dtypes in product((torch.float32, torch.bfloat16), repeat=2)
         }
+
+    @property
+    def writable(self) -> bool:  # type: ignore[override]
+        """See `Linear`: in few bits other numbers would have other scales."""
+        return all(part.bits == 16 for part in self._parts)
+
+    def write(self, start: int, rows: torch.Tensor) -> None:
+        """See `Linear.write`."""
+        for first, part in zip(self._starts, self._parts, strict=True):
+            low, high = max(start, first), min(start + len(rows), first + part.outputs)
+            if low < high:
+                part.write(low - first, rows[low - start : high - start])
 
     def parts(self, dtype: torch.dtype, given: torch.dtype) -> ctypes.Array[Product]:
         """Its weights for the C functions, which it keeps alive, of inputs in one dtype and outputs

@@ -14,7 +14,10 @@ import torch
 
 
 class Linear(ABC):
-    """`y = x Wᵀ + b`, with `W` `[out, in]` fixed."""
+    """`y = x Wᵀ + b`, with `W` `[out, in]` fixed until it is written to."""
+
+    writable = False  # True if `write` puts other numbers in place of those of `W`
+    _bias: torch.Tensor | None = None
 
     @abstractmethod
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -27,6 +30,20 @@ class Linear(ABC):
     def add_to(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """`residual + y`, `[n, out]`; may be put where the residual is."""
         return residual + self(x)
+
+    @property
+    def has_bias(self) -> bool:
+        """True if there is a `b`."""
+        return self._bias is not None
+
+    def write(self, start: int, rows: torch.Tensor) -> None:
+        """Puts rows `[n, in]` of `W` where others were, in its dtype; only if it is `writable`."""
+        raise NotImplementedError
+
+    def write_bias(self, start: int, numbers: torch.Tensor) -> None:
+        """Puts numbers `[n]` of `b` where others were; only if it is `writable` and has one."""
+        assert self._bias is not None
+        self._bias[start : start + len(numbers)] = numbers
 
 
 def linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
@@ -56,11 +73,18 @@ def packs_bfloat16() -> bool:
     return supported
 
 
-class _Plain(Linear):
+class _Transposed(Linear):
+    writable = True
+
     def __init__(self, matrix: torch.Tensor, bias: torch.Tensor | None) -> None:
         self._matrix = matrix  # [in, out]
         self._bias = bias
 
+    def write(self, start: int, rows: torch.Tensor) -> None:
+        self._matrix[:, start : start + len(rows)] = rows.t()
+
+
+class _Plain(_Transposed):
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self._bias is None:
             return torch.mm(x, self._matrix)
@@ -71,14 +95,11 @@ class _Plain(Linear):
         return y if self._bias is None else y.add_(self._bias)
 
 
-class _Widened(Linear):
+class _Widened(_Transposed):
     """bfloat16 on a CPU without instructions for it: weights are held in float32, twice the memory.
 
     There PyTorch's own bfloat16 product takes 4 to 40 times as long as this one.
     """
-
-    def __init__(self, matrix: torch.Tensor, bias: torch.Tensor | None) -> None:
-        self._matrix, self._bias = matrix, bias
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self.widely(x).to(x.dtype)
@@ -101,6 +122,8 @@ class _InPlace(_Plain):
 class _Packed(Linear):
     """oneDNN with weights packed once: `F.linear` would pack them in every call."""
 
+    writable = True
+
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
         self._bias = bias
@@ -121,6 +144,11 @@ class _Packed(Linear):
             return residual + self(x)
         y: torch.Tensor = self._product_add(x, residual, self._weight, self._bias, "add")
         return y
+
+    def write(self, start: int, rows: torch.Tensor) -> None:
+        whole = self._weight.to_dense()
+        whole[start : start + len(rows)] = rows
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(whole, None)
 
 
 # Measured on one core with AVX-512 VNNI, divided by the time of packed bfloat16, with 1, 8, 32, and

@@ -22,12 +22,19 @@ class RmsNorm:
         """Takes a weight `[size]`; `offset` is added to it, in float32 so that no bit is lost."""
         self._stored, self._offset = weight, offset
         self._kernel: Callable[..., torch.Tensor] | None = None
-        if offset:
-            weight = weight.float() + offset
         self._size = weight.shape[0]
         self._epsilon = epsilon
         self._mirrored = weight.device.type == "cpu"
-        self._weight = torch.cat([weight, weight]).float() if self._mirrored else weight
+        self._weight = self._factors()
+
+    def _factors(self) -> torch.Tensor:
+        weight = self._stored.float() + self._offset if self._offset else self._stored
+        return torch.cat([weight, weight]).float() if self._mirrored else weight
+
+    def write(self, start: int, numbers: torch.Tensor) -> None:
+        """Puts numbers `[n]` of the weight where others were."""
+        self._stored[start : start + len(numbers)] = numbers
+        self._weight.copy_(self._factors())
 
     @property
     def weight(self) -> torch.Tensor:

@@ -161,6 +161,7 @@ class DecodeStep:
         self._library = needed_library()
         self._dtype = layers[0].pool.dtype
         self._kept: list[object] = []  # what is pointed at
+        self._norms: list[tuple[RmsNorm, torch.Tensor]] = []  # and their weights, as these are read
         self._layers = (_Layer * len(layers))(*map(self._layer, layers))
         self._model = _Model(
             layers=ctypes.addressof(self._layers),
@@ -211,8 +212,13 @@ class DecodeStep:
     def _weight(self, norm: RmsNorm | None) -> int | None:
         if norm is None:
             return None
-        self._kept.append(weight := norm.weight)
+        self._norms.append((norm, weight := norm.weight))
         return weight.data_ptr()
+
+    def renew(self) -> None:
+        """The weights of norms have changed; those of products are read where they are."""
+        for norm, weight in self._norms:
+            weight.copy_(norm.weight)
 
     def run(
         self,

@@ -23,7 +23,7 @@ from pie_inference.models.network import Network
 from pie_inference.models.shape import Turn
 from pie_inference.models.sharding import divides_head
 from pie_inference.models.spec import Block, DecoderSpec, ExpertsSpec, MlpSpec
-from pie_inference.models.weights import Weights, product
+from pie_inference.models.weights import Place, Table, Weights, product
 from pie_inference.parallel.ranks import ALONE, Ranks, SummedFeedForward, SummedLinear
 
 
@@ -91,6 +91,24 @@ class Decoder(Network):
         if self._embedding_scale == 1.0 and device.type == "cpu":
             name = "model.embed_tokens"
             self.sites[name] = EmbeddingSite(self.embed, vocabulary, hidden)
+        self.tied = head is None
+        self.places = {**taken.places, **self._place_tables(embedding, head)}
+
+    def _place_tables(self, embedding: Table, head: Table | None) -> dict[str, Place]:
+        """Where the embedding is, and the head, which may be the same weight."""
+
+        def write(start: int, rows: torch.Tensor) -> None:
+            embedding.write(start, rows)
+            if head is None and isinstance(embedding.weight, torch.Tensor):  # or it has been packed
+                self._head.write(start, rows)
+
+        shape = (self.shape.vocab_size, self.shape.hidden)
+        places: dict[str, Place] = {}
+        if embedding.writable and (head is not None or self._head.writable):
+            places["model.embed_tokens.weight"] = Place(shape, write)
+        if head is not None and self._head.writable:
+            places["lm_head.weight"] = Place(shape, self._head.write)
+        return places
 
     def _take_layer(self, number: int, weights: Weights) -> Layer:
         spec = self.spec

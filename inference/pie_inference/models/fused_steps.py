@@ -130,6 +130,10 @@ class FusedSteps:
         self.prompts = prompts
         self._cache, self._embeds = cache, embeds
 
+    def renew(self) -> None:
+        """The network has got other weights."""
+        self._step.renew()
+
     def run(
         self,
         batch: Forward,

@@ -13,6 +13,7 @@ from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.lora import AdapterRows, EmbeddingSite, LinearSite
 from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.shape import ModelShape, Turn
+from pie_inference.models.weights import Place
 from pie_inference.vision.images import ImageEncoder
 
 
@@ -27,6 +28,8 @@ class Network(ABC):
     sites: Mapping[
         str, LinearSite | EmbeddingSite
     ] = {}  # what adapters may change, by name in a checkpoint
+    places: Mapping[str, Place] = {}  # where tensors are that may be replaced, by such a name
+    tied = False  # its head is its embedding
     no_tokens: torch.Tensor | None = None  # ids of padding, which are never chosen
     graphable = False  # see `Decoder.graphable`
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from functools import partial
+from typing import NamedTuple
 
 import torch
 
@@ -11,6 +13,13 @@ from pie_inference.layers.grouped import GroupedLinear, Packed, as_it_is, multip
 from pie_inference.layers.linear import Int8Linear, Linear, linear, worth_int8
 from pie_inference.layers.lora import LinearSite
 from pie_inference.layers.norms import RmsNorm
+
+
+class Place(NamedTuple):
+    """Where a tensor of a checkpoint is in a model that can get another one."""
+
+    shape: tuple[int, ...]
+    write: Callable[[int, torch.Tensor], None]  # puts rows where others were, from one on
 
 
 class Tensors(dict[str, torch.Tensor]):
@@ -36,6 +45,18 @@ class Table:
         if isinstance(self.weight, Packed):
             return self.weight.rows(wanted).to(self._dtype)
         return self.weight.index_select(0, wanted)
+
+    def write(self, start: int, rows: torch.Tensor) -> None:
+        """Puts rows `[n, in]` where others were."""
+        if isinstance(self.weight, Packed):
+            self.weight.write(start, rows)
+        else:
+            self.weight[start : start + len(rows)] = rows
+
+    @property
+    def writable(self) -> bool:
+        """True if it may be written to."""
+        return isinstance(self.weight, torch.Tensor) or self.weight.bits == 16
 
     def product(self) -> Linear:
         """That with the weight. What it packs, rows are taken from as well."""
@@ -80,6 +101,7 @@ class Weights:
         self._packed = tensors.packed if isinstance(tensors, Tensors) else {}
         self.few_bits = sorted({weight.bits for weight in self._packed.values()})
         self.sites: dict[str, LinearSite] = {}  # what adapters may change
+        self.places: dict[str, Place] = {}  # what may be replaced
 
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor that must be there."""
@@ -101,11 +123,14 @@ class Weights:
 
     def norm(self, name: str, epsilon: float | None = None, offset: float | None = None) -> RmsNorm:
         """The norm of that name; of another epsilon or offset, if one is given."""
-        return RmsNorm(
-            self.tensor(f"{name}.weight"),
+        weight = self.tensor(f"{name}.weight")
+        made = RmsNorm(
+            weight,
             self._epsilon if epsilon is None else epsilon,
             self._offset if offset is None else offset,
         )
+        self.places[f"{name}.weight"] = Place(tuple(weight.shape), made.write)
+        return made
 
     def linear(
         self,
@@ -149,6 +174,12 @@ class Weights:
         start, total = 0, sum(outputs for outputs, _ in sizes)
         for name, (outputs, inputs) in zip(names, sizes, strict=True):
             self.sites[name] = LinearSite(made, start, outputs, inputs, total)
+            if made.writable:
+                write = partial(_shifted, made.write, start)
+                self.places[f"{name}.weight"] = Place((outputs, inputs), write)
+                if made.has_bias:
+                    write = partial(_shifted, made.write_bias, start)
+                    self.places[f"{name}.bias"] = Place((outputs,), write)
             start += outputs
         return made
 
@@ -160,3 +191,9 @@ class Weights:
         if not worth_int8(sum(self._tensors[name].numel() for name in weights)):
             return None
         return torch.cat([self._tensors.pop(f"{name}_scale") for name in weights]).view(-1)
+
+
+def _shifted(
+    write: Callable[[int, torch.Tensor], None], first: int, start: int, rows: torch.Tensor
+) -> None:
+    write(first + start, rows)

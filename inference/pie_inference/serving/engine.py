@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import structlog
 import torch
@@ -20,6 +21,7 @@ from pie_inference.handlers.base import Served, ServedEncoder, ServedModel
 from pie_inference.handlers.embeds import measure_image
 from pie_inference.handlers.pages import clear
 from pie_inference.loading.assembly import load_served
+from pie_inference.loading.replacing import replace_weights
 from pie_inference.parallel.ranks import ALONE, Ranks
 from pie_inference.serving.flight import Flight
 from pie_py.config.model import ModelConfig
@@ -37,7 +39,9 @@ from pie_py.wire.plan import (
     NoTokens,
     Plan,
     PlanResult,
+    ReplaceWeights,
     UnloadAdapter,
+    WeightsDone,
 )
 from pie_py.wire.steps import steps_of
 
@@ -109,20 +113,17 @@ class Engine:
 
     def load_adapter(self, order: LoadAdapter) -> AdapterDone:
         """Loads an adapter; the answer says what was wrong with it."""
-        return AdapterDone(order.model, order.slot, self._load_adapter(order))
-
-    def _load_adapter(self, order: LoadAdapter) -> str | None:
         model = self._models.get(order.model)
         if not isinstance(model, ServedModel):
-            return f"this worker has no model {order.model!r} that takes adapters"
-        try:
-            model.adapters.load(order.slot, Path(order.folder))
-        except LoadError as error:
-            return str(error)
-        except Exception as error:  # a folder must not end the worker, whatever is in it
-            log.exception("an adapter cannot be loaded", folder=order.folder)
-            return f"adapter {order.folder}: {type(error).__name__}: {error}"
-        return None
+            error: str | None = f"this worker has no model {order.model!r} that takes adapters"
+        else:
+            error = _error_of(model.adapters.load, order.slot, Path(order.folder))
+        return AdapterDone(order.model, order.slot, error)
+
+    def replace_weights(self, order: ReplaceWeights) -> WeightsDone:
+        """Puts other weights in place of a model's; the answer says why it has not."""
+        error = _error_of(replace_weights, self._models[order.model], Path(order.file))
+        return WeightsDone(order.model, error)
 
     def unload_adapter(self, order: UnloadAdapter) -> None:
         """Forgets an adapter."""
@@ -219,6 +220,20 @@ class Engine:
             if long:
                 self._long_ns[batch.kind] = result.nanoseconds
                 look()
+
+
+def _error_of(load: Callable[..., None], *arguments: Any) -> str | None:
+    """Why something cannot be loaded, whatever is in a file: that must not end the worker."""
+    try:
+        load(*arguments)
+    except LoadError as error:
+        return str(error)
+    except torch.AcceleratorError:
+        raise
+    except Exception as error:
+        log.exception("a file cannot be loaded", file=str(arguments[-1]))
+        return f"{arguments[-1]}: {type(error).__name__}: {error}"
+    return None
 
 
 class _Answer:

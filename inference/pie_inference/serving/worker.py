@@ -37,6 +37,7 @@ from pie_py.wire.plan import (
     NoTokens,
     Plan,
     PlanResult,
+    ReplaceWeights,
     Stop,
     UnloadAdapter,
 )
@@ -284,6 +285,8 @@ def _obey(socket: zmq.Socket[bytes], engine: Engine, message: Message) -> None:
             send(socket, engine.load_adapter(order))
         case UnloadAdapter() as order:
             engine.unload_adapter(order)
+        case ReplaceWeights() as order:
+            send(socket, engine.replace_weights(order))
         case MeasureImage() as order:
             send(socket, engine.measure_image(order))
         case other:

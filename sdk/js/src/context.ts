@@ -122,11 +122,10 @@ export class Context {
 
   /**
    * Which version of its adapter it goes through: the hash that `upload_adapter` has returned; empty of an
-   * operator's, or without one.
+   * operator's. Without one, of the model's weights at present: empty until the operator has replaced them.
    */
   get adapterVersion(): string {
-    const adapter = this.sequence.adapter;
-    return adapter === null ? "" : raw.adapterVersion(this.model.name, adapter);
+    return raw.adapterVersion(this.model.name, this.sequence.adapter ?? "");
   }
 
   /** Makes an empty context. */

@@ -97,10 +97,10 @@ class Context:
     @property
     def adapter_version(self) -> str:
         """Which version of its adapter it goes through, as `raw.adapter_version` tells: the hash
-        that `upload_adapter` has returned; empty of an operator's, or without one.
+        that `upload_adapter` has returned; empty of an operator's. Without one, of the model's
+        weights at present: empty until the operator has replaced them.
         """
-        adapter = self.sequence.adapter
-        return "" if adapter is None else raw.adapter_version(self.model.name, adapter)
+        return raw.adapter_version(self.model.name, self.sequence.adapter or "")
 
     @property
     def page_size(self) -> int:

@@ -59,7 +59,8 @@ pub async fn run(index: usize, context: &mut Context, request: &Request) -> Resu
     }
     let reason = if cut && !stopped && !complete { "length" } else { "stop" };
     report::piece(&mut piece, request).await?;
-    report::end(index, reason, stops.found(), count, context.found_tokens()).await
+    let cached = context.found_tokens();
+    report::end(request, index, reason, stops.found(), count, cached).await
 }
 
 fn tail(context: &Context) -> Vec<u32> {

@@ -6,6 +6,9 @@
 //! logprobs]` as text comes, and `["end", choice, reason, stop string, tokens, cached]`. A request
 //! `{"model": NAME, "describe": true}` is answered by `["model", special tokens, arguments of the chat
 //! template, markers in it]` and the bytes of the vocabulary.
+//!
+//! With the argument `several` it takes requests as messages, `[[number, request], ...]` each, until an
+//! empty list. It answers each with one message: `[number, error or null, [what it tells, ...]]`.
 
 mod choice;
 mod describe;
@@ -17,6 +20,11 @@ use inferlet::allocate;
 use inferlet::json;
 use inferlet::{join_all, session, Context, Error, ErrorCode, Result};
 use request::Request;
+use std::cell::RefCell;
+use std::future::{poll_fn, Future};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
 
 /// Of fewer tokens it is asked whether what the grammar forces has room in them.
 const FEW: usize = 256;
@@ -42,24 +50,66 @@ async fn main(args: Vec<String>) -> Result {
     let [text] = args.as_slice() else {
         return Err(Error::usage("one argument is wanted: a request of the HTTP gateway, in JSON"));
     };
+    if text == "several" {
+        return several().await;
+    }
     let asked = json::parse(text)?;
     if asked.get("describe").is_some() {
         return describe::run(&request::model_of(&asked)?).await;
     }
-    let mut request = Request::read(&asked)?;
-    let (mut context, tail) = prompt::context(&request).await?;
+    answer(&mut Request::read(&asked)?).await
+}
+
+/// Answers requests as they come, at once.
+async fn several() -> Result {
+    let mut coming = Some(session::receive());
+    let mut running: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+    poll_fn(|context| {
+        while let Some(next) = &mut coming {
+            let Poll::Ready(message) = Pin::new(next).poll(context) else { break };
+            let list = json::parse(&message?)?;
+            let list = list.as_list().unwrap_or_default();
+            coming = if list.is_empty() { None } else { Some(session::receive()) };
+            running.extend(list.iter().map(|each| Box::pin(one(each.clone())) as Pin<Box<_>>));
+        }
+        running.retain_mut(|each| each.as_mut().poll(context).is_pending());
+        match coming.is_none() && running.is_empty() {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Answers one of several requests, `[number, request]`, in one message.
+async fn one(given: json::Value) {
+    let Some([number, text]) = given.as_list() else { return };
+    let held = Rc::new(RefCell::new(String::new()));
+    let done = async {
+        let mut request = Request::read(&json::parse(text.as_str().unwrap_or_default())?)?;
+        request.held = Some(held.clone());
+        answer(&mut request).await
+    };
+    let error = done.await.err().map_or("null".to_owned(), |error| json::quote(&error.to_string()));
+    let told = format!("[{},{error},[{}]]", number.to_json(), held.borrow());
+    // If it cannot be sent the instance has ended, which the gateway sees.
+    let _ = session::stream(&told).await;
+}
+
+async fn answer(request: &mut Request) -> Result {
+    let (mut context, tail) = prompt::context(request).await?;
     if request.counts {
-        return report::prompt(&request, &context, &tail, "").await;
+        return report::prompt(request, &context, &tail, "").await;
     }
     request.lead(&tail);
-    check_length(&request, &context)?;
-    check_form(&request).await?;
+    check_length(request, &context)?;
+    check_form(request).await?;
     let logprobs = match request.prompt_logprobs {
-        Some(top) => prompt::logprobs(&request, &mut context, top).await?,
+        Some(top) => prompt::logprobs(request, &mut context, top).await?,
         None => String::new(),
     };
-    report::prompt(&request, &context, &tail, &logprobs).await?;
-    run(&request, &mut context).await
+    report::prompt(request, &context, &tail, &logprobs).await?;
+    run(request, &mut context).await
 }
 
 async fn run(request: &Request, context: &mut Context) -> Result {

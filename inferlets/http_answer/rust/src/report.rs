@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use inferlet::{adapter, json, session, Context, Distribution, Result, Sampled};
+use inferlet::{adapter, json, Context, Distribution, Result, Sampled};
 
 use crate::request::Request;
 
@@ -71,12 +71,10 @@ pub async fn prompt(request: &Request, context: &Context, tail: &str, logprobs: 
         Vec::new()
     };
     let tail = json::quote(tail);
-    let version = match context.adapter() {
-        Some(name) => adapter::adapter_version(request.model.name(), name)?,
-        None => String::new(),
-    };
+    let through = context.adapter().unwrap_or_default();
+    let version = json::quote(&adapter::adapter_version(request.model.name(), through)?);
     let length = context.len();
-    session::stream(&format!("[\"prompt\",{length},{ids:?},{tail},[{logprobs}],\"{version}\"]")).await
+    request.tell(&format!("[\"prompt\",{length},{ids:?},{tail},[{logprobs}],{version}]")).await
 }
 
 /// Tells what a choice has more, if there is anything.
@@ -92,12 +90,13 @@ pub async fn piece(piece: &mut Piece, request: &Request) -> Result {
     }
     message.push(']');
     *piece = Piece::new(piece.index);
-    session::stream(&message).await
+    request.tell(&message).await
 }
 
 /// Tells that a choice has ended, why (`stop` or `length`), and how many of the prompt's tokens the
 /// prefix cache had.
 pub async fn end(
+    request: &Request,
     index: usize,
     reason: &str,
     found: Option<&str>,
@@ -105,5 +104,5 @@ pub async fn end(
     cached: usize,
 ) -> Result {
     let found = found.map_or_else(|| "null".to_owned(), json::quote);
-    session::stream(&format!("[\"end\",{index},\"{reason}\",{found},{count},{cached}]")).await
+    request.tell(&format!("[\"end\",{index},\"{reason}\",{found},{count},{cached}]")).await
 }

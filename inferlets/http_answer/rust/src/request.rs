@@ -1,7 +1,10 @@
 //! A request, as the gateway writes it. The gateway has checked what users can get wrong.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use inferlet::json::Value;
-use inferlet::Context;
+use inferlet::{session, Context};
 use inferlet::{Error, ErrorCode, Generator, Grammar, Model, Result, Sampler};
 
 /// Precedes the text of a token that is a marker.
@@ -65,6 +68,8 @@ pub struct Request {
     /// Tokens that are markers, and their text.
     pub marks: Vec<(u32, String)>,
     pub grammar: Option<Grammar>,
+    /// What is told, where that goes in one message at the end: a list in JSON without its brackets.
+    pub held: Option<Rc<RefCell<String>>>,
     /// In turn how a prompt may end, and what then may precede the text of the grammar.
     leads: Vec<String>,
 }
@@ -107,8 +112,19 @@ impl Request {
             hidden: pairs(asked.get("hidden"))?,
             marks: marks(asked.get("marks")),
             grammar: grammar(asked),
+            held: None,
             leads: texts(asked, "leads"),
         })
+    }
+
+    /// Tells the gateway something.
+    pub async fn tell(&self, message: &str) -> Result {
+        let Some(held) = &self.held else { return session::stream(message).await };
+        let mut held = held.borrow_mut();
+        let comma = if held.is_empty() { "" } else { "," };
+        *held += comma;
+        *held += message;
+        Ok(())
     }
 
     /// Lets precede the text of the grammar what may behind a prompt that ends so.
