@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, cast
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.fake_worker import embedded, run_forward
 from support.rig import offload, runtime
@@ -127,7 +127,7 @@ def check_mapped(text: Text) -> None:
     server = text.guest.server
     pool = server.service.pages
     physical = server.service.space(text.guest.instance).pages.find(text.spans, pool.size)
-    if server.scheduler._first:
+    if getattr(server.scheduler, "_first", None):
         return  # they are on their way back
     held = [
         server.worker.slots[page * PAGE + i].value
@@ -160,7 +160,7 @@ def check_tree(server: Server) -> None:
             assert pool.immutable[node.page]
             assert pool.used[node.page] == PAGE
             assert pool.masks[node.page] == 0
-            if node.pending is None and not server.scheduler._first:
+            if node.pending is None and not getattr(server.scheduler, "_first", None):
                 slots = server.worker.slots[node.page * PAGE : (node.page + 1) * PAGE]
                 wanted = values(text, ADAPTERS[adapter + 1])[-PAGE:]
                 assert [slot.value for slot in slots] == wanted
@@ -491,6 +491,32 @@ def test_what_is_faster_back_from_host_memory_than_computed_moves_there(
     check_tree(server)
 
 
+@given(
+    st.lists(st.lists(st.integers(0, 1), min_size=5, max_size=17), min_size=4, max_size=25),
+    st.lists(st.booleans(), min_size=25, max_size=25),
+)
+def test_texts_that_come_and_go_are_right_wherever_they_were(
+    texts: list[list[int]], fails: list[bool]
+) -> None:
+    server = Server(**{**FACTS, "kv_pages": 8, "host_pages": 5})
+    server.service.prefixes._away._pays = lambda pages: True
+    guest = Guest(server)
+    for tokens, fail in zip(texts, fails, strict=False):
+        text = Text(guest)
+        assert text.match(tokens[:-1]) == 0
+        rest = tokens[len(text.tokens) :]
+        text.run(rest + [0] * (-len(tokens) % PAGE))
+        server.worker.fail_kinds = {"swap_out"} if fail else set()
+        server.drain()
+        if guest.instance.ended_event.is_set():
+            guest = Guest(server)
+            continue
+        check_mapped(text)
+        text.release()
+        server.drain()
+        check_tree(server)
+
+
 def test_a_text_waits_for_conversations_that_go_on_soon(server: Server) -> None:
     service, timers = server.service, server.parts.timers
     service.room._seconds = lambda first, end: 1.0 * (end - first)
@@ -770,13 +796,11 @@ def test_embeds_that_an_unknown_kind_of_command_wrote_are_not_taken_for_tokens()
 class Deceivers(RuleBasedStateMachine):
     """Programs of two users that do what they like to pages, on a small pool, while plans fail."""
 
-    @initialize(shared=st.booleans(), reference=st.booleans(), moves=st.booleans())
-    def start(self, shared: bool, reference: bool, moves: bool) -> None:
+    @initialize(shared=st.booleans(), reference=st.booleans())
+    def start(self, shared: bool, reference: bool) -> None:
         self.server = Server(
             reference=reference, **FACTS, prefix_cache=PrefixCacheConfig(shared=shared)
         )
-        if moves:
-            self.server.service.prefixes._away._pays = lambda pages: True
         self.texts: list[Text] = []
         self.guests: list[Guest] = []
 

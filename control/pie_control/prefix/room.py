@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -83,7 +84,7 @@ class Room:
         self._asked.add(instance)
         self.waits += 1
         found = future()
-        found.on_cancel = lambda: self._texts.pop(found, None) and None
+        found.on_cancel = partial(self._texts.pop, found, None)
         self._texts[found] = text
         if len(self._texts) == 1:
             self._timers.call_later(TICK, self._look)
