@@ -34,6 +34,7 @@ TOOLS = ("read", "build", "task")
 SUBAGENTS = 0.44  # of sessions have one
 SLOW = 0.2  # of calls are of the slow tool
 FIRST_WORDS = 600  # of the common beginning
+PAGE = 32  # slots: vLLM's on a CPU are multiples of it
 TURN = 64  # tokens of a turn beside the words of its tool's result
 
 
@@ -177,18 +178,17 @@ async def _measure(settings: Settings, sides: list[_Side], pause: Any, progress:
 def agents(settings: Settings, progress: Progress) -> Report:
     """Measures on one server of each side."""
     progress.expect((1 + settings.rounds) * (1 + bool(settings.vllm)))
-    size = settings.model.page_size
     tokens = settings.at_once * (FIRST_WORDS + settings.turns * (settings.words + TURN))
-    pages, host = (round(share * tokens / size) for share in (settings.memory, settings.host))
-    given = {"name": NAME, "kv_pages": pages, "host_pages": host}
+    pages, host = (round(share * tokens / PAGE) for share in (settings.memory, settings.host))
+    given = {"name": NAME, "page_size": PAGE, "kv_pages": pages, "host_pages": host}
     with ExitStack() as stack:
         server = stack.enter_context(bench_server(settings.model.model_copy(update=given)))
         sides = [_Side("pie_py", stack.enter_context(http_gateway(server.endpoint)).url)]
         pause: Any = lambda wanted: None  # noqa: E731
         if settings.vllm:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pie-")))
-            more = ["--num-gpu-blocks-override", str(pages), "--block-size", str(size)]
-            more += ["--enable-prompt-tokens-details", "--max-model-len", "8192"]
+            more = ["--num-gpu-blocks-override", str(pages), "--block-size", str(PAGE)]
+            more += ["--enable-prompt-tokens-details", "--max-model-len", "4096"]
             program, model = vllm_program(settings.vllm), settings.model
             serving = vllm_serve(program, model, folder, more=more, compiled=True)
             url, pause = stack.enter_context(serving)
@@ -197,7 +197,7 @@ def agents(settings: Settings, progress: Progress) -> Report:
     columns = ["side", "of prompts cached", "ms to the first token", "p95", "ms between tokens"]
     note = (
         f"{settings.sessions} sessions of {settings.turns} turns, {settings.at_once} at once;"
-        f" {pages} pages of {size} tokens, and {host} of the host beside ours; tools take"
+        f" {pages} pages of {PAGE} tokens, and {host} of the host beside ours; tools take"
         f" {settings.fast:g} s, one in five {settings.slow:g} s. First tokens are those of later"
         " turns. vLLM is compiled."
     )

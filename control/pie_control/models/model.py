@@ -162,7 +162,7 @@ class ModelService:
             partial(Away, self.pages, self.host_pages, send, pays),
             deps.ends.fail,
         )
-        seconds = None if costs is None else costs.seconds_of_pages
+        seconds = costs.seconds_of_pages if costs else lambda first, end: 0.0
         self.room = Room(self.pages, self.prefixes.pauses, seconds, deps.timers, clock)
         interception = config.interception
         policy = load_policy(interception.policy)

@@ -66,8 +66,7 @@ class Away:
         """Gives nodes pages of the pool again, which has room for them; returns these. `failed`
         hears if nothing is in them.
         """
-        hosts = np.array([node.host for node in nodes], np.int32)
-        self._take(nodes)  # before others move out into the room that these have
+        hosts = self._take(nodes)  # before others move out into the room that these have
         pages = self._pool.allocate(len(nodes))
         self._pool.cache(pages)
         self._host.restore_state(hosts, self._pool, pages)
@@ -81,16 +80,15 @@ class Away:
 
     def forget(self, nodes: list[Node]) -> None:
         """Frees what nodes have in host memory, if anything."""
-        there = [node for node in nodes if node.host >= 0]
-        hosts = np.array([node.host for node in there], np.int32)
-        self._take(there)
-        self._host.release(hosts)
+        self._host.release(self._take([node for node in nodes if node.host >= 0]))
 
-    def _take(self, nodes: list[Node]) -> None:
+    def _take(self, nodes: list[Node]) -> Int32:
+        hosts = np.array([node.host for node in nodes], np.int32)
         for node in nodes:
             del self._nodes[node.host]
             node.host = -1
         self._host.cached -= len(nodes)
+        return hosts
 
     def _evict(self, count: int) -> None:
         """Frees at least so many host pages, the oldest first."""
@@ -99,8 +97,7 @@ class Away:
             self._drop([next(iter(self._nodes.values()))])
 
     def _lose(self, nodes: list[Node], error: str) -> None:
-        """The worker could not move their pages."""
-        self._drop([node for node in nodes if node.host >= 0])
+        self._drop(nodes)
 
 
 def pages_of(nodes: list[Node]) -> Int32:

@@ -131,14 +131,14 @@ class Pauses:
 
     def soon(self, user: str, now: float, most: Callable[[int], float]) -> NDArray[np.bool_]:
         """Which pages of the pool `[size]` are of a user's conversations that are expected to wait
-        no longer than `most`, of the number of their pages.
+        less long than `most`, of the number of their pages.
         """
         found = np.zeros(self._pool.size, np.bool_)
         for pause in self._waiting.values():
             if pause.user != user:
                 continue
             seconds, _ = self._history.remaining(user, pause.kind, now - pause.since)
-            if seconds <= most(len(pause.pages)):
+            if seconds < most(len(pause.pages)):
                 found[pause.pages[pause.stamps == self._pool.stamps[pause.pages]]] = True
         return found
 

@@ -50,12 +50,12 @@ class Room:
         self,
         pool: PagePool,
         pauses: Pauses,
-        seconds: Callable[[int, int], float] | None,
+        seconds: Callable[[int, int], float],
         timers: Timers,
         clock: Callable[[], float],
     ) -> None:
-        """Takes what waits for tools, and how long it takes to compute pages from a number on up to
-        another; where that is not known nothing ever waits.
+        """Takes what waits for tools, and how long pages from one number on up to another take to
+        compute; 0 if nothing shall wait.
         """
         self._pool = pool
         self._pauses = pauses
@@ -73,14 +73,14 @@ class Room:
         computed; None if it may at once.
         """
         lost = whole - len(nodes)
-        if self._seconds is None or instance in self._asked or lost <= PART * len(nodes):
+        if instance in self._asked or lost <= PART * len(nodes):
             return None
         pages = pages_of([node for node in nodes if node.page >= 0])
-        text = _Text(instance.user, pages, self._pool.stamps[pages], whole, 0.0)
+        most = WORTH * self._seconds(len(nodes), whole) * (1 + len(self._texts))
+        due = self._clock() + most
+        text = _Text(instance.user, pages, self._pool.stamps[pages], whole, due)
         if self._has_room(text):
             return None
-        seconds = WORTH * self._seconds(len(nodes), whole) * (1 + len(self._texts))
-        text.due = self._clock() + seconds
         self._asked.add(instance)
         self.waits += 1
         found = future()
@@ -108,10 +108,9 @@ class Room:
         lacking = text.whole - len(own)
         if lacking <= pool.free - pool.idle:
             return True
-        assert self._seconds is not None
-        seconds = self._seconds
-        kept = self._pauses.soon(text.user, self._clock(), lambda n: WORTH * seconds(0, n))
-        if not kept[pool.idle_pages()].any():
+        idle, worth = pool.idle_pages(), lambda pages: WORTH * self._seconds(0, pages)
+        kept = self._pauses.soon(text.user, self._clock(), worth)
+        if not kept[idle].any():
             return True  # to wait would change nothing
         kept[own] = True
-        return lacking <= pool.free - int(np.count_nonzero(kept[pool.idle_pages()]))
+        return lacking <= pool.free - int(np.count_nonzero(kept[idle]))
