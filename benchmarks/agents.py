@@ -44,8 +44,7 @@ class Settings:
 
     model: ModelConfig = options.model()
     vllm: str | None = vllm_python()
-    sessions: int = options.count("--sessions", 12, "Of a round.")
-    at_once: int = options.count("--at-once", 6, "Of these at the same time.")
+    sessions: int = options.count("--sessions", 6, "At once.")
     turns: int = options.count("--turns", 12, "Of each.")
     words: int = options.count("--words", 150, "That each tool's result has.")
     fast: float = options.real("--fast", 0.3, "Seconds that the fast tool takes, in the mean.")
@@ -64,78 +63,74 @@ class _Side:
     first: list[float] = field(default_factory=list)  # seconds to the first token of later turns
     between: list[float] = field(default_factory=list)  # seconds between tokens, of each turn
     whole: list[float] = field(default_factory=list)  # seconds of sessions
-    rounds: list[float] = field(default_factory=list)  # seconds of all sessions
     asked: int = 0  # tokens of later turns' prompts
     cached: int = 0
 
     def row(self) -> list[Any]:
         ms = [median(self.first), percentile(self.first, 0.95), median(self.between)]
-        seconds = [mean(self.whole), mean(self.rounds)]
-        return [self.name, self.cached / self.asked, *(1e3 * each for each in ms), *seconds]
+        hits, whole = self.cached / self.asked, mean(self.whole)
+        return [self.name, hits, *(1e3 * each for each in ms), whole, max(self.whole)]
 
 
-class _Session:
-    """One session, the same for all sides."""
+async def _session(
+    settings: Settings, client: openai.AsyncOpenAI, side: _Side, seed: str, turns: int
+) -> None:
+    """One session, the same for all sides; one whose seed ends in `task` is a subagent's."""
+    chance, common = random.Random(seed), random.Random(0).choices(WORDS, k=FIRST_WORDS)
+    delegates = not seed.endswith("task") and chance.random() < SUBAGENTS
+    messages: list[Any] = [
+        {"role": "system", "content": " ".join(common)},
+        {"role": "user", "content": f"{seed}: {' '.join(chance.choices(WORDS, k=60))}"},
+    ]
+    for turn in range(turns - 1):
+        tool = TOOLS[chance.random() < SLOW]
+        tool = "task" if delegates and turn == turns // 2 else tool
+        call = await _turn(client, side, messages, tool, later=turn > 0)
+        result = " ".join(chance.choices(WORDS, k=settings.words))
+        messages += [
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": result},
+        ]
+        if tool == "task":
+            await _session(settings, client, side, f"{seed} task", turns // 3)
+        else:
+            seconds = settings.slow if tool == "build" else settings.fast
+            await anyio.sleep(seconds * chance.uniform(0.7, 1.3))
+    await _turn(client, side, messages, None, later=True)
 
-    def __init__(self, settings: Settings, client: openai.AsyncOpenAI, side: _Side, seed: str):
-        self._settings, self._client, self._side, self._seed = settings, client, side, seed
-        self._random = random.Random(seed)
 
-    def _text(self, words: int) -> str:
-        return " ".join(self._random.choices(WORDS, k=words))
-
-    async def run(self, turns: int, *, main: bool = True) -> None:
-        beginning = " ".join(random.Random(0).choices(WORDS, k=FIRST_WORDS))
-        messages: list[Any] = [{"role": "system", "content": beginning}]
-        messages.append({"role": "user", "content": f"{self._seed}: {self._text(60)}"})
-        delegates = main and self._random.random() < SUBAGENTS
-        for turn in range(turns - 1):
-            tool = TOOLS[self._random.random() < SLOW]
-            tool = "task" if delegates and turn == turns // 2 else tool
-            call = await self._turn(messages, tool, later=turn > 0)
-            result = self._text(self._settings.words)
-            messages += [
-                {"role": "assistant", "content": "", "tool_calls": [call]},
-                {"role": "tool", "tool_call_id": call["id"], "content": result},
-            ]
-            if tool == "task":
-                other = _Session(self._settings, self._client, self._side, f"{self._seed} task")
-                await other.run(turns // 3, main=False)
-            else:
-                seconds = self._settings.slow if tool == "build" else self._settings.fast
-                await anyio.sleep(seconds * self._random.uniform(0.7, 1.3))
-        await self._turn(messages, None, later=True)
-
-    async def _turn(self, messages: list[Any], tool: str | None, *, later: bool) -> dict[str, Any]:
-        """One turn, which calls a tool; without one it is the last."""
-        side, begun, first, at = self._side, time.perf_counter(), 0.0, 0.0
-        call: dict[str, Any] = {"id": "", "type": "function"}
-        arguments, usage = "", None
-        stream: Any = await self._client.chat.completions.create(  # type: ignore[call-overload]
-            model=NAME,
-            messages=messages,
-            tools=[_described(name) for name in TOOLS],
-            tool_choice={"type": "function", "function": {"name": tool}} if tool else "none",
-            max_tokens=48,
-            temperature=0,
-            stream=True,
-            stream_options={"include_usage": True},
-        )
-        async for chunk in stream:
-            at = time.perf_counter() if chunk.choices else at
-            first = first or at
-            for choice in chunk.choices:
-                for piece in choice.delta.tool_calls or []:
-                    call["id"] = piece.id or call["id"]
-                    arguments += piece.function.arguments or ""
-            usage = chunk.usage or usage
-        assert usage is not None
-        if later:
-            side.first.append(first - begun)
-            side.asked += usage.prompt_tokens
-            side.cached += getattr(usage.prompt_tokens_details, "cached_tokens", 0) or 0
-        side.between.append((at - first) / max(1, usage.completion_tokens - 1))
-        return {**call, "function": {"name": tool, "arguments": arguments}}
+async def _turn(
+    client: openai.AsyncOpenAI, side: _Side, messages: list[Any], tool: str | None, *, later: bool
+) -> dict[str, Any]:
+    """One turn, which calls a tool; without one it is the last."""
+    begun, first, at = time.perf_counter(), 0.0, 0.0
+    call: dict[str, Any] = {"id": "", "type": "function"}
+    arguments, usage = "", None
+    stream: Any = await client.chat.completions.create(  # type: ignore[call-overload]
+        model=NAME,
+        messages=messages,
+        tools=[_described(name) for name in TOOLS],
+        tool_choice={"type": "function", "function": {"name": tool}} if tool else "none",
+        max_tokens=48,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    async for chunk in stream:
+        at = time.perf_counter() if chunk.choices else at
+        first = first or at
+        for choice in chunk.choices:
+            for piece in choice.delta.tool_calls or []:
+                call["id"] = piece.id or call["id"]
+                arguments += piece.function.arguments or ""
+        usage = chunk.usage or usage
+    assert usage is not None
+    if later:
+        side.first.append(first - begun)
+        side.asked += usage.prompt_tokens
+        side.cached += getattr(usage.prompt_tokens_details, "cached_tokens", 0) or 0
+    side.between.append((at - first) / max(1, usage.completion_tokens - 1))
+    return {**call, "function": {"name": tool, "arguments": arguments}}
 
 
 def _described(name: str) -> dict[str, Any]:
@@ -145,22 +140,18 @@ def _described(name: str) -> dict[str, Any]:
 
 
 async def _round(settings: Settings, side: _Side, seed: str, sessions: int) -> None:
-    begun, left = time.perf_counter(), iter(range(sessions))
+    async def one(number: int) -> None:
+        await anyio.sleep(0.5 * number)
+        begun = time.perf_counter()
+        await _session(settings, client, side, f"{seed} {number}", settings.turns)
+        side.whole.append(time.perf_counter() - begun)
+
     async with (
         openai.AsyncOpenAI(base_url=f"{side.url}/v1", api_key="none", timeout=3600) as client,
         anyio.create_task_group() as tasks,
     ):
-
-        async def one_after_the_other(place: int) -> None:
-            await anyio.sleep(0.5 * place)
-            for number in left:
-                start = time.perf_counter()
-                await _Session(settings, client, side, f"{seed} {number}").run(settings.turns)
-                side.whole.append(time.perf_counter() - start)
-
-        for place in range(settings.at_once):
-            tasks.start_soon(one_after_the_other, place)
-    side.rounds.append(time.perf_counter() - begun)
+        for number in range(sessions):
+            tasks.start_soon(one, number)
 
 
 async def _measure(settings: Settings, sides: list[_Side], pause: Any, progress: Progress) -> None:
@@ -172,13 +163,13 @@ async def _measure(settings: Settings, sides: list[_Side], pause: Any, progress:
         for side in sides if number % 2 else sides[::-1]:
             pause(side.name != "vllm")
             await _round(settings, side, str(number), settings.sessions)
-            progress(f"{side.name}: {side.rounds[-1]:.1f} s, {mean(side.whole):.1f} a session")
+            progress(f"{side.name}: {mean(side.whole):.1f} s a session")
 
 
 def agents(settings: Settings, progress: Progress) -> Report:
     """Measures on one server of each side."""
     progress.expect((1 + settings.rounds) * (1 + bool(settings.vllm)))
-    tokens = settings.at_once * (FIRST_WORDS + settings.turns * (settings.words + TURN))
+    tokens = settings.sessions * (FIRST_WORDS + settings.turns * (settings.words + TURN))
     pages, host = (round(share * tokens / PAGE) for share in (settings.memory, settings.host))
     given = {"name": NAME, "page_size": PAGE, "kv_pages": pages, "host_pages": host}
     with ExitStack() as stack:
@@ -189,21 +180,27 @@ def agents(settings: Settings, progress: Progress) -> Report:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pie-")))
             more = ["--num-gpu-blocks-override", str(pages), "--block-size", str(PAGE)]
             more += ["--enable-prompt-tokens-details", "--max-model-len", "4096"]
+            more += [
+                "--enable-auto-tool-choice",
+                "--tool-call-parser",
+                "hermes",
+                "--no-enforce-eager",
+            ]
             program, model = vllm_program(settings.vllm), settings.model
-            serving = vllm_serve(program, model, folder, more=more, compiled=True)
+            serving = vllm_serve(program, model, folder, more=more)
             url, pause = stack.enter_context(serving)
             sides.append(_Side("vllm", url))
         anyio.run(_measure, settings, sides, pause, progress)
     columns = ["side", "of prompts cached", "ms to the first token", "p95", "ms between tokens"]
     note = (
-        f"{settings.sessions} sessions of {settings.turns} turns, {settings.at_once} at once;"
+        f"{settings.sessions} sessions of {settings.turns} turns at once;"
         f" {pages} pages of {PAGE} tokens, and {host} of the host beside ours; tools take"
         f" {settings.fast:g} s, one in five {settings.slow:g} s. First tokens are those of later"
         " turns. vLLM is compiled."
     )
     rows = [side.row() for side in sides]
     title = "Whole sessions of agents"
-    report = Report(title, [*columns, "s of a session", "s of all"], rows, [note])
+    report = Report(title, [*columns, "s of a session", "longest"], rows, [note])
     for row in rows[1:]:
         least = 1.5 if settings.memory < 1 else 1.0
         what = "seconds of a session, vLLM's over ours"

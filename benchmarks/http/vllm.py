@@ -48,8 +48,6 @@ def vllm_serve(
     folder: Path,
     dtype: str = "auto",
     more: Sequence[str] = (),
-    *,
-    compiled: bool = False,
 ) -> Iterator[tuple[str, Callable[[bool], None]]]:
     """`vllm serve` of a model, by its name or as `NAME`: its URL, and what stops and continues it.
 
@@ -63,7 +61,7 @@ def vllm_serve(
         port = free.getsockname()[1]
     command = [*program, "serve", model.source, "--served-model-name", model.name or NAME]
     command += ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "2048"]
-    command += [*([] if compiled else ["--enforce-eager"]), "--dtype", dtype, *more]
+    command += ["--enforce-eager", "--dtype", dtype, *more]
     log = folder / "vllm.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

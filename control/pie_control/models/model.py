@@ -154,11 +154,7 @@ class ModelService:
         )
         send, pays = self.scheduler.send_first, (costs.move_pays if costs else lambda pages: False)
         self.prefixes = PrefixCache(
-            self.pages,
-            config.prefix_cache,
-            self.scheduler.after_results,
-            clock,
-            deps.durations,
+            *(self.pages, config.prefix_cache, self.scheduler.after_results, clock, deps.durations),
             partial(Away, self.pages, self.host_pages, send, pays),
             deps.ends.fail,
         )

@@ -52,8 +52,8 @@ class PrefixCache:
         fail: Callable[[Instance, str], None],
     ) -> None:
         """Makes an empty cache. `later` calls back once the results at hand have reached their
-        instances; `history` has durations of waits for tools; `away` makes the part in host memory
-        of what drops nodes; `fail` ends an instance.
+        instances; `history` has durations of waits for tools; `away` makes the part in host memory;
+        `fail` ends an instance.
         """
         self._pool = pool
         self._config = config

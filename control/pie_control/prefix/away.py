@@ -1,13 +1,9 @@
-"""Cached pages in host memory, of texts that are asked for again later: an interception's swap, for
-conversations that no program waits for.
-"""
+"""Cached pages in host memory: an interception's swap, for conversations without a program."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 
@@ -15,9 +11,6 @@ from pie_control.prefix.tree import Node
 from pie_control.resources.host_memory import HostMemory, swap_parts
 from pie_control.resources.pools import PagePool
 from pie_py.wire.plan import Int32, SwapIn, SwapOut
-
-# Ahead of all that is sent later; calls back with an error if that fails.
-Send: TypeAlias = Callable[[SwapIn | SwapOut, Callable[[str], None]], None]
 
 
 class Away:
@@ -27,12 +20,12 @@ class Away:
         self,
         pool: PagePool,
         host: HostMemory,
-        send: Send,
+        send: Callable[[SwapIn | SwapOut, Callable[[str], None]], None],
         pays: Callable[[int], bool],
         drop: Callable[[list[Node]], None],
     ) -> None:
-        """`pays` tells whether so many pages move out and in faster than they are computed; `drop`
-        forgets nodes, with all below them.
+        """What `send` gets goes ahead of all that is sent later, or calls back with an error;
+        `pays`: so many pages move faster than are computed; `drop` forgets nodes and all below.
         """
         self._pool = pool
         self._host = host
@@ -55,7 +48,8 @@ class Away:
         hosts, pages = hosts[: len(moving)], pages_of(moving)
         self._host.keep_state(hosts, self._pool, pages)
         for part in swap_parts(len(moving)):
-            self._send(SwapOut(pages[part], hosts[part]), partial(self._lose, moving[part]))
+            lost = moving[part]
+            self._send(SwapOut(pages[part], hosts[part]), lambda _, lost=lost: self._drop(lost))
         for node, host in zip(moving, hosts.tolist(), strict=True):
             node.page, node.host = -1, host
             self._nodes[host] = node
@@ -63,9 +57,7 @@ class Away:
         return pages
 
     def bring_back(self, nodes: list[Node], failed: Callable[[str], None]) -> Int32:
-        """Gives nodes pages of the pool again, which has room for them; returns these. `failed`
-        hears if nothing is in them.
-        """
+        """Gives nodes pages of the pool, which has room; `failed` hears if nothing is in them."""
         hosts = self._take(nodes)  # before others move out into the room that these have
         pages = self._pool.allocate(len(nodes))
         self._pool.cache(pages)
@@ -95,9 +87,6 @@ class Away:
         most = len(self._nodes) - count
         while len(self._nodes) > most:
             self._drop([next(iter(self._nodes.values()))])
-
-    def _lose(self, nodes: list[Node], error: str) -> None:
-        self._drop(nodes)
 
 
 def pages_of(nodes: list[Node]) -> Int32:

@@ -97,15 +97,11 @@ class Pauses:
         return now - pause.since
 
     def asked(self, user: str, pages: Int32, now: float) -> None:
-        """A text with these pages is asked for: the conversations go on whose own they are, also
-        where nobody tells.
-        """
-        found = np.zeros(self._pool.size, np.bool_)
-        found[pages] = True
+        """A text with these pages is asked for: the conversation goes on whose own they are."""
         for instance, pause in list(self._waiting.items()):
             own, stamps = pause.pages[pause.shared :], pause.stamps[pause.shared :]
             there = own[stamps == self._pool.stamps[own]]
-            if pause.user == user and len(there) and found[there].all():
+            if pause.user == user and len(there) and np.isin(there, pages).all():
                 self.end(instance, now)
 
     def _forget(self, instance: str) -> _Pause | None:
@@ -130,8 +126,8 @@ class Pauses:
         return rests
 
     def soon(self, user: str, now: float, most: Callable[[int], float]) -> NDArray[np.bool_]:
-        """Which pages of the pool `[size]` are of a user's conversations that are expected to wait
-        less long than `most`, of the number of their pages.
+        """Pages of the pool `[size]` of a user's conversations that are expected to wait less long
+        than `most`, of the number of their pages.
         """
         found = np.zeros(self._pool.size, np.bool_)
         for pause in self._waiting.values():

@@ -1,8 +1,8 @@
 """Texts wait for room while what they would take is of conversations that go on soon.
 
 Where more conversations take turns than the pool holds, the pages of each leave before its next
-turn, whichever leave first, and every turn computes its whole text. If a few of them wait instead
-until others are over, all turns find theirs. (ThunderAgent and Continuum schedule so by programs.)
+turn, whichever leave first. If a few wait instead until others are over, all turns find theirs
+(ThunderAgent, Continuum).
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from pie_control.resources.pools import PagePool
     from pie_control.timers import Timers
 
-# For how many times as long as a text takes to compute pages are kept for it, and others wait: what
-# is computed twice is a tenth of the work at most, for each that waits.
-WORTH = 10.0
+WORTH = 10.0  # times as long as a text takes to compute its pages are kept, and others wait
 PART = 0.25  # of what is found: a turn that lacks no more goes on at once
 TICK = 0.1  # seconds between two looks; one text gets its pages in each
 
@@ -54,9 +52,7 @@ class Room:
         timers: Timers,
         clock: Callable[[], float],
     ) -> None:
-        """Takes what waits for tools, and how long pages from one number on up to another take to
-        compute; 0 if nothing shall wait.
-        """
+        """`seconds`: pages from one up to another take to compute; 0 if nothing shall wait."""
         self._pool = pool
         self._pauses = pauses
         self._seconds = seconds
@@ -69,26 +65,27 @@ class Room:
     def hold(
         self, instance: Instance, nodes: list[Node], whole: int, future: Callable[[], Future]
     ) -> Future | None:
-        """A future of when a text of so many `whole` pages, of which these nodes are there, may be
-        computed; None if it may at once.
-        """
+        """When a text of so many pages, of which `nodes` are there, may be computed; None: now."""
         lost = whole - len(nodes)
         if instance in self._asked or lost <= PART * len(nodes):
             return None
         pages = pages_of([node for node in nodes if node.page >= 0])
         most = WORTH * self._seconds(len(nodes), whole) * (1 + len(self._texts))
-        due = self._clock() + most
-        text = _Text(instance.user, pages, self._pool.stamps[pages], whole, due)
+        stamps, due = self._pool.stamps[pages], self._clock() + most
+        text = _Text(instance.user, pages, stamps, whole, due)
         if self._has_room(text):
             return None
         self._asked.add(instance)
         self.waits += 1
         found = future()
-        found.on_cancel = partial(self._texts.pop, found, None)
+        found.on_cancel = partial(self._forget, found)
         self._texts[found] = text
         if len(self._texts) == 1:
             self._timers.call_later(TICK, self._look)
         return found
+
+    def _forget(self, future: Future) -> None:
+        self._texts.pop(future, None)
 
     def _look(self) -> None:
         """Lets the first go on that may."""
