@@ -35,6 +35,8 @@ SUBAGENTS = 0.44  # of sessions have one
 SLOW = 0.2  # of calls are of the slow tool
 FIRST_WORDS = 600  # of the common beginning
 PAGE = 32  # slots: vLLM's on a CPU are multiples of it
+VLLM = """--no-enforce-eager --enable-prompt-tokens-details --max-model-len 4096
+--enable-auto-tool-choice --tool-call-parser hermes"""
 TURN = 64  # tokens of a turn beside the words of its tool's result
 
 
@@ -155,15 +157,13 @@ async def _round(settings: Settings, side: _Side, seed: str, sessions: int) -> N
 
 
 async def _measure(settings: Settings, sides: list[_Side], pause: Any, progress: Progress) -> None:
-    for side in sides:  # what comes first does not count; tools' times are learned
-        pause(side.name != "vllm")
-        await _round(settings, _Side(side.name, side.url), "warm", 2)
-        progress(f"{side.name} is warm")
-    for number in range(settings.rounds):
+    for number in range(1 + settings.rounds):
         for side in sides if number % 2 else sides[::-1]:
             pause(side.name != "vllm")
-            await _round(settings, side, str(number), settings.sessions)
-            progress(f"{side.name}: {mean(side.whole):.1f} s a session")
+            # What comes first does not count; tools' times are learned.
+            seen = side if number else _Side(side.name, side.url)
+            await _round(settings, seen, str(number), settings.sessions if number else 2)
+            progress(f"{side.name}: {mean(seen.whole):.1f} s a session")
 
 
 def agents(settings: Settings, progress: Progress) -> Report:
@@ -177,30 +177,21 @@ def agents(settings: Settings, progress: Progress) -> Report:
         sides = [_Side("pie_py", stack.enter_context(http_gateway(server.endpoint)).url)]
         pause: Any = lambda wanted: None  # noqa: E731
         if settings.vllm:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pie-")))
-            more = ["--num-gpu-blocks-override", str(pages), "--block-size", str(PAGE)]
-            more += ["--enable-prompt-tokens-details", "--max-model-len", "4096"]
-            more += [
-                "--enable-auto-tool-choice",
-                "--tool-call-parser",
-                "hermes",
-                "--no-enforce-eager",
-            ]
-            program, model = vllm_program(settings.vllm), settings.model
-            serving = vllm_serve(program, model, folder, more=more)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pie-"))
+            size = ["--num-gpu-blocks-override", str(pages), "--block-size", str(PAGE)]
+            program, at = vllm_program(settings.vllm), Path(folder)
+            serving = vllm_serve(program, settings.model, at, more=[*VLLM.split(), *size])
             url, pause = stack.enter_context(serving)
             sides.append(_Side("vllm", url))
         anyio.run(_measure, settings, sides, pause, progress)
     columns = ["side", "of prompts cached", "ms to the first token", "p95", "ms between tokens"]
     note = (
-        f"{settings.sessions} sessions of {settings.turns} turns at once;"
-        f" {pages} pages of {PAGE} tokens, and {host} of the host beside ours; tools take"
-        f" {settings.fast:g} s, one in five {settings.slow:g} s. First tokens are those of later"
-        " turns. vLLM is compiled."
+        f"{settings.sessions} sessions of {settings.turns} turns; {pages} pages of {PAGE} tokens,"
+        f" {host} of the host beside ours; first tokens are those of later turns."
     )
     rows = [side.row() for side in sides]
-    title = "Whole sessions of agents"
-    report = Report(title, [*columns, "s of a session", "longest"], rows, [note])
+    columns += ["s of a session", "longest"]
+    report = Report("Whole sessions of agents, vLLM compiled", columns, rows, [note])
     for row in rows[1:]:
         least = 1.5 if settings.memory < 1 else 1.0
         what = "seconds of a session, vLLM's over ours"

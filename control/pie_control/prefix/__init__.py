@@ -48,7 +48,7 @@ class PrefixCache:
         later: Callable[[Callable[[], None]], None],
         clock: Callable[[], float],
         history: History,
-        away: Callable[[Callable[[list[Node]], None]], Away],
+        away: Callable[[Callable[..., None]], Away],
         fail: Callable[[Instance, str], None],
     ) -> None:
         """Makes an empty cache. `later` calls back once the results at hand have reached their
@@ -263,8 +263,8 @@ class PrefixCache:
         rank = np.arange(len(idle)) - np.searchsorted(owners, owners)
         return idle[order[rank < leaving[owners]]]
 
-    def _drop(self, nodes: list[Node]) -> None:
-        """Forgets nodes with all below them, and wakes what waited for one of them."""
+    def _drop(self, nodes: list[Node], _: str = "") -> None:
+        """Forgets nodes with all below them, if for an error, and wakes what waited for them."""
         for top in nodes:
             gone = cut(top)
             here = [node for node in gone if node.page >= 0]

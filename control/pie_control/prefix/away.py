@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -22,7 +23,7 @@ class Away:
         host: HostMemory,
         send: Callable[[SwapIn | SwapOut, Callable[[str], None]], None],
         pays: Callable[[int], bool],
-        drop: Callable[[list[Node]], None],
+        drop: Callable[..., None],
     ) -> None:
         """What `send` gets goes ahead of all that is sent later, or calls back with an error;
         `pays`: so many pages move faster than are computed; `drop` forgets nodes and all below.
@@ -48,8 +49,7 @@ class Away:
         hosts, pages = hosts[: len(moving)], pages_of(moving)
         self._host.keep_state(hosts, self._pool, pages)
         for part in swap_parts(len(moving)):
-            lost = moving[part]
-            self._send(SwapOut(pages[part], hosts[part]), lambda _, lost=lost: self._drop(lost))
+            self._send(SwapOut(pages[part], hosts[part]), partial(self._drop, moving[part]))
         for node, host in zip(moving, hosts.tolist(), strict=True):
             node.page, node.host = -1, host
             self._nodes[host] = node
