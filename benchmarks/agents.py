@@ -1,9 +1,8 @@
 """`agents`: whole sessions of agents over HTTP, with memory for a part of them, beside vLLM.
 
-Sessions are those of AgentX's figures (43 turns, 142 000 tokens, 96 % of prompts cached, subagents
-in 44 %), scaled to what a small model on two cores can hold: growing chats behind a common
-beginning, each turn of which calls a tool, mostly a fast one. All sides get the same requests, and
-have KV pages of the same bytes.
+Sessions are those of AgentX's figures (43 turns, 142 000 tokens, subagents in 44 %), scaled to what
+a small model on two cores can hold: growing chats behind a common beginning, each turn of which
+calls a tool, mostly a fast one. All sides get the same requests, and KV pages of the same bytes.
 """
 
 from __future__ import annotations
