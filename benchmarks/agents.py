@@ -1,15 +1,18 @@
-"""`agents`: conversations over HTTP that call a tool in each turn, with too little memory for all.
+"""`agents`: whole sessions of agents over HTTP, with memory for a part of them, beside vLLM.
 
-Half of them have a tool that is fast, half a slow one. Each is a growing chat behind a common
-beginning. They run with the ids of calls as the server gives them, by which it knows which
-conversation goes on, and, in turns, with ids of the client's own: then waits never seem to end.
+Sessions are those of AgentX's figures (43 turns, 142 000 tokens, subagents in 44 %), scaled to what
+a small model on two cores can hold: growing chats behind a common beginning, each turn of which
+calls a tool, mostly a fast one. All sides get the same requests, and KV pages of the same bytes.
 """
 
 from __future__ import annotations
 
 import random
+import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
@@ -19,160 +22,180 @@ import openai
 from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.http.gateway import http_gateway
+from benchmarks.http.vllm import NAME, vllm_program, vllm_serve
+from benchmarks.peers import vllm_python
 from pie_py.bench.report import Goal, Report, percentile
 from pie_py.bench.server import bench_server
 from pie_py.config.model import ModelConfig
 
 WORDS = ("the", "dog", "house", "river", "ran", "saw", "red", "old", "small", "with", "and", "then")
-RESULT = {"type": "object", "properties": {"topic": {"enum": ["x", "y"]}}, "required": ["topic"]}
+TOOLS = ("read", "build", "task")
+SUBAGENTS = 0.44  # of sessions have one
+SLOW = 0.2  # of calls are of the slow tool
+FIRST_WORDS = 600  # of the common beginning
+PAGE = 32  # slots: vLLM's on a CPU are multiples of it
+VLLM = """--no-enforce-eager --enable-prompt-tokens-details --max-model-len 4096
+--enable-auto-tool-choice --tool-call-parser hermes"""
+TURN = 64  # tokens of a turn beside the words of its tool's result
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Conversations with tools over HTTP, whose calls are known or not: times, hits."""
+    """Whole sessions of agents over HTTP: times, and what of their prompts was cached."""
 
     model: ModelConfig = options.model()
-    sessions: int = options.count("--sessions", 12, "Conversations at once.")
-    turns: int = options.count("--turns", 6, "Of each; then another one begins.")
-    seconds: float = options.real("--seconds", 25.0, "Of a round, in which the last ones begin.")
-    words: int = options.count("--words", 100, "That each tool's result has.")
+    vllm: str | None = vllm_python()
+    sessions: int = options.count("--sessions", 6, "At once.")
+    turns: int = options.count("--turns", 12, "Of each.")
+    words: int = options.count("--words", 150, "That each tool's result has.")
     fast: float = options.real("--fast", 0.3, "Seconds that the fast tool takes, in the mean.")
-    slow: float = options.real("--slow", 6.0, "Seconds that the slow one takes.")
-    pages: int = options.count("--pages", 400, "KV pages.")
-    rounds: int = options.count("--rounds", 3, "With each policy, in turns.")
+    slow: float = options.real("--slow", 5.0, "Seconds that the slow one takes.")
+    memory: float = options.real("--memory", 0.5, "KV pages, of those of sessions at their ends.")
+    host: float = options.real("--host", 0.0, "Host pages of ours, likewise.")
+    rounds: int = options.count("--rounds", 3, "Of each side, in turns.")
 
 
 @dataclass
-class _Seen:
-    """What conversations have seen."""
+class _Side:
+    """A server, and what sessions have seen of it."""
 
+    name: str
+    url: str
     first: list[float] = field(default_factory=list)  # seconds to the first token of later turns
-    whole: list[float] = field(default_factory=list)  # seconds of conversations without tools' time
+    between: list[float] = field(default_factory=list)  # seconds between tokens, of each turn
+    whole: list[float] = field(default_factory=list)  # seconds of sessions
     asked: int = 0  # tokens of later turns' prompts
     cached: int = 0
 
+    def row(self) -> list[Any]:
+        ms = [median(self.first), percentile(self.first, 0.95), median(self.between)]
+        hits, whole = self.cached / self.asked, mean(self.whole)
+        return [self.name, hits, *(1e3 * each for each in ms), whole, max(self.whole)]
 
-async def _talk(
-    client: openai.AsyncOpenAI, settings: Settings, number: int, seed: str, seen: _Seen, known: bool
+
+async def _session(
+    settings: Settings, client: openai.AsyncOpenAI, side: _Side, seed: str, turns: int
 ) -> None:
-    chance = random.Random(f"{seed} {number}")
-    tool, seconds = ("read", settings.fast) if number % 2 else ("build", settings.slow)
-
-    def text() -> str:
-        return " ".join(chance.choices(WORDS, k=settings.words))
-
-    function = {"name": tool, "parameters": RESULT}
-    messages: list[Any] = [{"role": "user", "content": f"{seed} {number} {text()}"}]
-    busy = 0.0
-    for turn in range(settings.turns):
-        begun, first, cached, prompt = time.perf_counter(), None, 0, 0
-        arguments, name = "", f"{seed}-{number}-{turn}"
-        stream: Any = await client.chat.completions.create(  # type: ignore[call-overload]
-            model="",
-            messages=messages,
-            tools=[{"type": "function", "function": function}],
-            tool_choice="none"
-            if turn == settings.turns - 1
-            else {"type": "function", "function": {"name": tool}},
-            max_tokens=60,
-            temperature=0,
-            stream=True,
-            stream_options={"include_usage": True},
-        )
-        async for chunk in stream:
-            if first is None:
-                first = time.perf_counter() - begun
-            for choice in chunk.choices:
-                for call in choice.delta.tool_calls or []:
-                    name = call.id or name
-                    arguments += call.function.arguments
-            if chunk.usage is not None:
-                prompt, cached = chunk.usage.prompt_tokens, _cached(chunk.usage)
-        busy += time.perf_counter() - begun
-        if turn:
-            seen.first.append(first or 0.0)
-            seen.asked, seen.cached = seen.asked + prompt, seen.cached + cached
-        if turn == settings.turns - 1:
-            break
-        if not known:
-            name = f"own{seed}-{number}-{turn}"
-        call = {"id": name, "type": "function", "function": {"name": tool, "arguments": arguments}}
+    """One session, the same for all sides; one whose seed ends in `task` is a subagent's."""
+    chance, common = random.Random(seed), random.Random(0).choices(WORDS, k=FIRST_WORDS)
+    delegates = not seed.endswith("task") and chance.random() < SUBAGENTS
+    messages: list[Any] = [
+        {"role": "system", "content": " ".join(common)},
+        {"role": "user", "content": f"{seed}: {' '.join(chance.choices(WORDS, k=60))}"},
+    ]
+    for turn in range(turns - 1):
+        tool = TOOLS[chance.random() < SLOW]
+        tool = "task" if delegates and turn == turns // 2 else tool
+        call = await _turn(client, side, messages, tool, later=turn > 0)
+        result = " ".join(chance.choices(WORDS, k=settings.words))
         messages += [
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": name, "content": text()},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": result},
         ]
-        await anyio.sleep(seconds * chance.uniform(0.7, 1.3))
-    seen.whole.append(busy)
+        if tool == "task":
+            await _session(settings, client, side, f"{seed} task", turns // 3)
+        else:
+            seconds = settings.slow if tool == "build" else settings.fast
+            await anyio.sleep(seconds * chance.uniform(0.7, 1.3))
+    await _turn(client, side, messages, None, later=True)
 
 
-def _cached(usage: Any) -> int:
-    return usage.prompt_tokens_details.cached_tokens or 0
+async def _turn(
+    client: openai.AsyncOpenAI, side: _Side, messages: list[Any], tool: str | None, *, later: bool
+) -> dict[str, Any]:
+    """One turn, which calls a tool; without one it is the last."""
+    begun, first, at = time.perf_counter(), 0.0, 0.0
+    call: dict[str, Any] = {"id": "", "type": "function"}
+    arguments, usage = "", None
+    stream: Any = await client.chat.completions.create(  # type: ignore[call-overload]
+        model=NAME,
+        messages=messages,
+        tools=[_described(name) for name in TOOLS],
+        tool_choice={"type": "function", "function": {"name": tool}} if tool else "none",
+        max_tokens=48,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    async for chunk in stream:
+        at = time.perf_counter() if chunk.choices else at
+        first = first or at
+        for choice in chunk.choices:
+            for piece in choice.delta.tool_calls or []:
+                call["id"] = piece.id or call["id"]
+                arguments += piece.function.arguments or ""
+        usage = chunk.usage or usage
+    assert usage is not None
+    if later:
+        side.first.append(first - begun)
+        side.asked += usage.prompt_tokens
+        side.cached += getattr(usage.prompt_tokens_details, "cached_tokens", 0) or 0
+    side.between.append((at - first) / max(1, usage.completion_tokens - 1))
+    return {**call, "function": {"name": tool, "arguments": arguments}}
 
 
-async def _round(url: str, settings: Settings, seed: str, seen: _Seen, known: bool) -> None:
+def _described(name: str) -> dict[str, Any]:
+    texts = [" ".join(random.Random(at).choices(WORDS, k=20)) for at in range(2)]
+    form = {"type": "object", "properties": {"what": {"enum": texts}}, "required": ["what"]}
+    return {"type": "function", "function": {"name": name, "parameters": form}}
+
+
+async def _round(settings: Settings, side: _Side, seed: str, sessions: int) -> None:
+    async def one(number: int) -> None:
+        await anyio.sleep(0.5 * number)
+        begun = time.perf_counter()
+        await _session(settings, client, side, f"{seed} {number}", settings.turns)
+        side.whole.append(time.perf_counter() - begun)
+
     async with (
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", timeout=600) as client,
+        openai.AsyncOpenAI(base_url=f"{side.url}/v1", api_key="none", timeout=3600) as client,
         anyio.create_task_group() as tasks,
     ):
-        end = time.perf_counter() + settings.seconds
-
-        async def one_after_the_other(place: int) -> None:
-            await anyio.sleep(0.2 * place)
-            number = place
-            while time.perf_counter() < end:
-                await _talk(client, settings, number, seed, seen, known)
-                number += 2 * settings.sessions  # with the same tool
-
-        for place in range(settings.sessions):
-            tasks.start_soon(one_after_the_other, place)
+        for number in range(sessions):
+            tasks.start_soon(one, number)
 
 
-async def _measure(url: str, settings: Settings, progress: Progress) -> tuple[_Seen, _Seen]:
-    found = _Seen(), _Seen()
-    await _round(url, settings, "warm", _Seen(), known=True)  # and the tools' times are learned
-    progress("warm")
-    for number in range(settings.rounds):
-        for known in (True, False) if number % 2 else (False, True):
-            await _round(url, settings, f"r{number}{known}", found[known], known)
-        progress(f"round {number + 1}")
-    return found
+async def _measure(settings: Settings, sides: list[_Side], pause: Any, progress: Progress) -> None:
+    for number in range(1 + settings.rounds):
+        for side in sides if number % 2 else sides[::-1]:
+            pause(side.name != "vllm")
+            # What comes first does not count; tools' times are learned.
+            seen = side if number else _Side(side.name, side.url)
+            await _round(settings, seen, str(number), settings.sessions if number else 2)
+            progress(f"{side.name}: {mean(seen.whole):.1f} s a session")
 
 
 def agents(settings: Settings, progress: Progress) -> Report:
-    """Measures on one server, with both policies in turns."""
-    progress.expect(1 + settings.rounds)
-    model = settings.model.model_copy(update={"kv_pages": settings.pages})
-    with bench_server(model) as server, http_gateway(server.endpoint) as gateway:
-        lru, waits = anyio.run(_measure, gateway.url, settings, progress)
-    rows: list[list[Any]] = []
-    for name, seen in (("ids of the calls", waits), ("ids of the client's own", lru)):
-        hits = seen.cached / seen.asked
-        first = [median(seen.first), percentile(seen.first, 0.95)]
-        rows.append([name, hits, *(1e3 * each for each in first), mean(seen.whole)])
-    return Report(
-        "Conversations with tools",
-        ["policy", "of prompts cached", "ms to the first token", "p95", "s of a conversation"],
-        rows,
-        [
-            f"{settings.sessions} conversations of {settings.turns} turns at once for"
-            f" {settings.seconds:g} s, {settings.pages} pages; tools take {settings.fast:g} and"
-            f" {settings.slow:g} s.",
-            "First tokens are those of later turns; a conversation's seconds lack its tools'.",
-        ],
-        [
-            Goal(
-                "share of prompts cached, of those with ids of their own",
-                rows[0][1] / rows[1][1],
-                1.0,
-                at_most=False,
-            ),
-            Goal(
-                "seconds of a conversation, of those with ids of their own",
-                rows[0][4] / rows[1][4],
-                1.0,
-            ),
-        ],
+    """Measures on one server of each side."""
+    progress.expect((1 + settings.rounds) * (1 + bool(settings.vllm)))
+    tokens = settings.sessions * (FIRST_WORDS + settings.turns * (settings.words + TURN))
+    pages, host = (round(share * tokens / PAGE) for share in (settings.memory, settings.host))
+    given = {"name": NAME, "page_size": PAGE, "kv_pages": pages, "host_pages": host}
+    with ExitStack() as stack:
+        server = stack.enter_context(bench_server(settings.model.model_copy(update=given)))
+        sides = [_Side("pie_py", stack.enter_context(http_gateway(server.endpoint)).url)]
+        pause: Any = lambda wanted: None  # noqa: E731
+        if settings.vllm:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pie-"))
+            size = ["--num-gpu-blocks-override", str(pages), "--block-size", str(PAGE)]
+            program, at = vllm_program(settings.vllm), Path(folder)
+            serving = vllm_serve(program, settings.model, at, more=[*VLLM.split(), *size])
+            url, pause = stack.enter_context(serving)
+            sides.append(_Side("vllm", url))
+        anyio.run(_measure, settings, sides, pause, progress)
+    columns = ["side", "of prompts cached", "ms to the first token", "p95", "ms between tokens"]
+    note = (
+        f"{settings.sessions} sessions of {settings.turns} turns; {pages} pages of {PAGE} tokens,"
+        f" {host} of the host beside ours; first tokens are those of later turns."
     )
+    rows = [side.row() for side in sides]
+    columns += ["s of a session", "longest"]
+    report = Report("Whole sessions of agents, vLLM compiled", columns, rows, [note])
+    for row in rows[1:]:
+        least = 1.5 if settings.memory < 1 else 1.0
+        what = "seconds of a session, vLLM's over ours"
+        report.goals.append(Goal(what, row[-2] / rows[0][-2], least, at_most=False))
+    return report
 
 
 BENCHMARK = Benchmark(Settings, agents)

@@ -62,30 +62,20 @@ class Peer:
         self.pid = self._process.pid
 
     def wait_ready(self) -> None:
-        """Waits until its model is loaded.
-
-        Raises:
-            PeerFailed: if it does not start.
-        """
+        """Waits until its model is loaded. Raises PeerFailed: it does not start."""
         self.version = self._answer()["ready"]
         self._signal(signal.SIGSTOP)
 
     def measure(
         self, prompts: Sequence[Sequence[int]], tokens: int, *, steps: bool = True
     ) -> Measured:
-        """Runs one request.
-
-        Raises:
-            PeerFailed: if it has ended.
-        """
+        """Runs one request. Raises PeerFailed: it has ended."""
         answer = self.ask(prompts=prompts, tokens=tokens, steps=steps)
         return Measured(answer["seconds"], answer["ms_a_token"])
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """The answer to a request, which may have what this peer alone knows.
-
-        Raises:
-            PeerFailed: if it has ended.
+        """The answer to a request, which may have what this peer alone knows. Raises PeerFailed: it
+        has ended.
         """
         assert self._process.stdin is not None
         self._signal(signal.SIGCONT)
@@ -137,11 +127,7 @@ def ideal(folder: str, max_tokens: int, *options: str, name: str = "ideal") -> P
 
 
 def vllm(python: str, folder: str, max_tokens: int, *options: str, name: str = "vllm") -> Peer:
-    """VLLM, in its own environment; options are those of `vllm_loop.py`.
-
-    Raises:
-        PeerFailed: if there is no such Python.
-    """
+    """VLLM, by its own Python, with options of `vllm_loop.py`. Raises PeerFailed: there is none."""
     script = Path(__file__).parent / "vllm_loop.py"
     try:
         # -P: this folder has an `http` of its own, which would hide the standard library's.

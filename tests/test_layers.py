@@ -72,7 +72,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "journal": "errors",
         "instances": "errors data_folder timers tasks fairness shares wasm programs journal",
         "resources": "errors shares timers",
-        "prefix": "errors instances resources",
+        "prefix": "errors timers instances resources",
         "scheduler": "errors fairness timers instances resources prefix",
         "interception": "errors wasm instances resources scheduler",
         "models": "errors confined data_folder shares timers tasks instances resources prefix"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, cast
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.fake_worker import embedded, run_forward
 from support.rig import offload, runtime
@@ -127,6 +127,8 @@ def check_mapped(text: Text) -> None:
     server = text.guest.server
     pool = server.service.pages
     physical = server.service.space(text.guest.instance).pages.find(text.spans, pool.size)
+    if getattr(server.scheduler, "_first", None):
+        return  # they are on their way back
     held = [
         server.worker.slots[page * PAGE + i].value
         for page in physical.tolist()
@@ -147,19 +149,26 @@ def check_tree(server: Server) -> None:
             yield from below(child, longer)
 
     seen: list[int] = []
+    away: list[int] = []
     for (_, adapter), root in cache._roots.items():
         for node, text in below(root, []):
+            if node.page < 0:
+                away.append(node.host)
+                continue
             seen.append(node.page)
             assert cache._nodes[node.page] is node
             assert pool.immutable[node.page]
             assert pool.used[node.page] == PAGE
             assert pool.masks[node.page] == 0
-            if node.pending is None:
+            if node.pending is None and not getattr(server.scheduler, "_first", None):
                 slots = server.worker.slots[node.page * PAGE : (node.page + 1) * PAGE]
                 wanted = values(text, ADAPTERS[adapter + 1])[-PAGE:]
                 assert [slot.value for slot in slots] == wanted
     assert len(seen) == len(set(seen)) == len(cache._nodes) == pool._cached
     assert sorted(seen) == np.flatnonzero(pool.cached).tolist()
+    host = server.service.host_pages
+    assert sorted(away) == sorted(cache._away._nodes)
+    assert len(away) == len(set(away)) == host.cached
     assert pool.idle == len(pool.idle_pages())
     assert pool.free == np.count_nonzero(pool._references - pool.cached == 0)
 
@@ -451,6 +460,104 @@ def test_among_a_users_pages_those_worth_least_go_first(server: Server) -> None:
     assert [found(guest, tokens) for tokens in texts] == [16, 0, 16]
     assert found(other, texts[0]) == 16
     check_tree(server)
+
+
+def test_what_is_faster_back_from_host_memory_than_computed_moves_there(
+    server: Server, guest: Guest
+) -> None:
+    server.service.prefixes._away._pays = lambda pages: True
+    texts = [[number] * 17 for number in range(5)]  # four pages and one token each
+    for tokens in texts:
+        text = Text(guest)
+        text.match(tokens)
+        text.run(tokens)
+        server.drain()
+        text.release()
+    taken = guest.pages(20)
+    stats = server.service.stats()
+    assert (stats["prefix_pages"], stats["prefix_pages_moved"]) == (4, 12)
+    assert (stats["prefix_pages_evicted"], stats["host_pages_free"]) == (4, 12)
+    check_tree(server)
+    text = Text(guest)
+    assert text.match(texts[3]) == 0
+    assert len(text.tokens) == 16
+    assert found(guest, texts[2]) == 0, "no page is free"
+    allocate.dealloc_kvpage(guest.instance, guest.queue, taken)
+    text.run([1, 1, 1, 1])
+    server.drain()
+    check_mapped(text)
+    check_tree(server)
+    guest.swap_out(text.spans)
+    server.drain()
+    assert server.service.host_pages.free == 7
+    check_tree(server)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 1), min_size=5, max_size=17), min_size=4, max_size=25),
+    st.lists(st.booleans(), min_size=25, max_size=25),
+)
+def test_texts_that_come_and_go_are_right_wherever_they_were(
+    texts: list[list[int]], fails: list[bool]
+) -> None:
+    server = Server(**{**FACTS, "kv_pages": 8, "host_pages": 5})
+    server.service.prefixes._away._pays = lambda pages: True
+    guest = Guest(server)
+    for tokens, fail in zip(texts, fails, strict=False):
+        text = Text(guest)
+        assert text.match(tokens[:-1]) == 0
+        rest = tokens[len(text.tokens) :]
+        text.run(rest + [0] * (-len(tokens) % PAGE))
+        server.worker.fail_kinds = {"swap_out"} if fail else set()
+        server.drain()
+        if guest.instance.ended_event.is_set():
+            guest = Guest(server)
+            continue
+        check_mapped(text)
+        text.release()
+        server.drain()
+        check_tree(server)
+
+
+def test_a_text_waits_for_conversations_that_go_on_soon(server: Server) -> None:
+    service, timers = server.service, server.parts.timers
+    service.room._seconds = lambda first, end: 1.0 * (end - first)
+    service.prefixes.pauses._history.add("ann", "tool build", 70.0)
+    turns = []
+    for number in range(2):
+        guest = Guest(server)
+        text = Text(guest)
+        text.match([number] * 32)
+        for _ in range(2):
+            text.run([number] * 16)
+        server.drain()
+        text.release()
+        server.parts.models.await_tools(guest.instance, ["build"])
+        turns.append(guest.instance)
+
+    def look() -> None:
+        server.clock.seconds += 0.2
+        timers._fire()
+
+    late, later, other = Guest(server), Guest(server), Guest(server, server.launch("ben"))
+    assert found(late, [7] * 20) == 0, "there is room for five pages"
+    assert found(other, [7] * 40) == 0, "other users' conversations keep nobody waiting"
+    first, second = Text(late).match([7] * 41), Text(later).match([8] * 41)
+    assert 0 not in (first, second)
+    look()
+    assert not late.ready(first)
+    server.parts.models.await_tools(turns[0], [])
+    look()
+    assert (late.ready(first), later.ready(second)) == (True, False), "one at a time"
+    runtime.take(late.instance, first)
+    assert found(late, [7] * 41) == 0, "each instance waits once"
+    allocate.alloc_kvpage(late.instance, late.queue, 11)
+    look()
+    assert not later.ready(second)
+    server.clock.seconds += 11 * 10 * 2
+    look()
+    assert later.ready(second), "no longer than it is worth"
+    assert service.stats()["prefix_room_waits"] == 2
 
 
 def test_a_limit_on_pages_holds_for_those_that_are_found(server: Server) -> None:

@@ -86,6 +86,21 @@ def test_a_wait_that_ends_is_what_the_next_one_expects(cache: Cache) -> None:
     assert cache.rests([2]) == [0.0], "its pages have gone, and others are in their places"
 
 
+def test_who_asks_for_a_conversations_own_pages_goes_on_with_it(cache: Cache) -> None:
+    """Though nobody tells: clients' ids may be their own."""
+    cache.wait("one", [1, 2], "new")
+    cache.wait("two", [1, 3], "new")
+    one, two = (cache.nodes[at].page for at in (1, 2))
+    cache.now += 7.0
+    cache.pauses.asked("ann", np.array([0], np.int32), cache.now)
+    cache.pauses.asked("ben", np.array([0, one], np.int32), cache.now)
+    assert len(cache.pauses) == 2
+    cache.pauses.asked("ann", np.array([0, two], np.int32), cache.now)
+    assert cache.history.remaining("ann", "new", 0.0) == (7.0, 7.0)
+    assert cache.pauses.soon("ann", cache.now, lambda pages: 9.0).nonzero()[0].tolist() == [0, one]
+    assert not cache.pauses.soon("ann", cache.now, lambda pages: 0.0).any()
+
+
 TEXTS = st.lists(st.integers(1, 3), min_size=1, max_size=5)
 TOOLS = st.sampled_from([None, "fast", "slow", "unknown"])
 

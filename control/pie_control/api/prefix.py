@@ -30,11 +30,17 @@ def match_prefix(
         pending.waiters[future] = None
         future.on_cancel = lambda: pending.waiters.pop(future, None)
         return [], future.handle
-    if not path.nodes:
+    whole = -(-len(tokens) // space.page_pool.page_size)
+    room = service.room.hold(
+        instance, path.nodes, whole, lambda: instance.futures.create(FutureKind.DONE)
+    )
+    if room is not None:
+        return [], room.handle
+    space.check_page_limit(len(path.nodes))
+    pages = cache.use(instance, path.nodes, spare=service.has_spare_page())
+    if len(pages) == 0:
         cache.note(len(tokens), 0)
         return [], 0
-    space.check_page_limit(len(path.nodes))
-    pages = cache.use(instance, path.nodes)
     first = space.import_pages(pages)
     cached = len(pages) * space.page_pool.page_size
     cache.note(len(tokens), cached)

@@ -121,6 +121,17 @@ class LearnedCosts:
             swap_in=ways.get(SwapIn.kind),
         )
 
+    def seconds_of_pages(self, first: int, end: int) -> float:
+        """Seconds that it takes to compute a text's pages from one on up to another."""
+        costs = self.now
+        size = costs.page_size
+        return costs.recompute_time(end * size) - costs.recompute_time(first * size)
+
+    def move_pays(self, pages: int) -> bool:
+        """True if to swap so many pages out and in takes less long than to compute them."""
+        costs, tokens = self.now, pages * self._prior.page_size
+        return costs.swap_time(tokens) < costs.recompute_time(tokens)
+
     def took(self, batches: Sequence[PlanBatch], results: Sequence[BatchResult]) -> None:
         """Learns from batches that the worker has run one after the other."""
         taken = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pie_control.errors import ApiError
@@ -19,6 +20,8 @@ from pie_control.interception.policy_input import PolicyInput, TransferBudget
 from pie_control.models.adapters import MAX_ADAPTERS, Adapters
 from pie_control.models.sharing import ModelShares, Reclaim
 from pie_control.prefix import PrefixCache
+from pie_control.prefix.away import Away
+from pie_control.prefix.room import Room
 from pie_control.resources.exports import Exports
 from pie_control.resources.host_memory import HostMemory, HostPages
 from pie_control.resources.pools import EmbedPool, FreeList, PagePool
@@ -150,9 +153,14 @@ class ModelService:
             shares.quotas.weight,
             None if costs is None else (budgets[1], costs.took),
         )
+        send, pays = self.scheduler.send_first, (costs.move_pays if costs else lambda pages: False)
         self.prefixes = PrefixCache(
-            self.pages, config.prefix_cache, self.scheduler.after_results, clock, deps.durations
+            *(self.pages, config.prefix_cache, self.scheduler.after_results, clock, deps.durations),
+            partial(Away, self.pages, self.host_pages, send, pays),
+            deps.ends.fail,
         )
+        seconds = costs.seconds_of_pages if costs else lambda first, end: 0.0
+        self.room = Room(self.pages, self.prefixes.pauses, seconds, deps.timers, clock)
         interception = config.interception
         policy = load_policy(interception.policy)
         policy_input = PolicyInput(self, policy, costs, deps.durations, clock)
@@ -271,5 +279,6 @@ class ModelService:
             "queues": sum(q.model is self for i in self.spaces for q in i.queues.values()),
             "interception": {} if self.evictor is None else self.evictor.stats(),
             **self.prefixes.stats(),
+            "prefix_room_waits": self.room.waits,
             **self.scheduler.stats(),
         }

@@ -3,18 +3,21 @@
 Pages enter when a guest says so, with the tokens that the server has seen it write
 (`provenance.py`). They are immutable then, and the cache holds a reference to them as do all
 instances that map them. A page that only the cache holds counts as free: the pool takes it back
-when it has no other, of each user the one first whose text is expected back last (`pauses.py`).
+when it has no other, of each user the one first whose text is expected back last (`pauses.py`). Its
+content moves to host memory if it is faster back from there than computed again (`away.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pie_control.prefix.away import Away, pages_of
 from pie_control.prefix.pauses import PERSON_SECONDS, History, Pauses, text_pages
 from pie_control.prefix.provenance import Provenance, Record, Traced
 from pie_control.prefix.tree import Node, Path, Pending, cut, grow, walk
@@ -45,9 +48,12 @@ class PrefixCache:
         later: Callable[[Callable[[], None]], None],
         clock: Callable[[], float],
         history: History,
+        away: Callable[[Callable[..., None]], Away],
+        fail: Callable[[Instance, str], None],
     ) -> None:
         """Makes an empty cache. `later` calls back once the results at hand have reached their
-        instances; `history` has durations of waits for tools.
+        instances; `history` has durations of waits for tools; `away` makes the part in host memory;
+        `fail` ends an instance.
         """
         self._pool = pool
         self._config = config
@@ -60,13 +66,15 @@ class PrefixCache:
         self._touched: NDArray[np.float64] = np.zeros(pool.size)  # when
         self._answered = np.zeros(pool.size, np.bool_)  # texts that wait for a person at most
         self._ends: WeakKeyDictionary[Instance, Node] = WeakKeyDictionary()  # of their texts
-        self._pauses = Pauses(pool, history)
+        self.pauses = Pauses(pool, history)
         self._uses = 0  # lookups and insertions so far: the clock of ages
         self._owners: Int32 = np.zeros(pool.size, np.int32)  # numbers of users
         self._numbers: dict[str, int] = {}  # of users
         self._hit_tokens = 0
         self._asked_tokens = 0
-        self._evicted = 0
+        self._evicted = self._moved = 0
+        self._away = away(self._drop)
+        self._fail = fail
         pool.evict = self._evict
 
     @property
@@ -88,6 +96,8 @@ class PrefixCache:
         """
         root = self._roots.get(self._key(user, adapter))
         path = Path([], 0, None) if root is None else walk(root, tokens, self._width)
+        here = pages_of([node for node in path.nodes if node.page >= 0])
+        self.pauses.asked(user, here, self._clock())
         pending = path.pending
         if pending is not None and (path.coming < WORTH_WAITING or pending.priority < priority):
             pending = None
@@ -98,12 +108,32 @@ class PrefixCache:
         self._asked_tokens += asked
         self._hit_tokens += found
 
-    def use(self, instance: Instance, nodes: list[Node]) -> Int32:
-        """The pages of nodes, which an instance's text begins with; they are the youngest now."""
-        pages = _pages(nodes)
+    def use(self, instance: Instance, nodes: list[Node], *, spare: bool) -> Int32:
+        """The pages of the first of these nodes, which an instance's text begins with; they are the
+        youngest now. All of them, if pages are free and to `spare` for those in host memory.
+        """
+        if any(node.page < 0 for node in nodes):
+            nodes = self._bring_back(instance, nodes, spare)
+        pages = pages_of(nodes)
         self._touch(pages)
-        self._ends[instance] = nodes[-1]
+        if nodes:
+            self._ends[instance] = nodes[-1]
         return pages
+
+    def _bring_back(self, instance: Instance, nodes: list[Node], spare: bool) -> list[Node]:
+        here = pages_of([node for node in nodes if node.page >= 0])
+        self._pool.retain(here)  # none of them leaves for the others
+        away = [node for node in nodes if node.page < 0]
+        back = away[: spare * self._pool.free]
+        pages = self._away.bring_back(back, partial(self._lose, instance, back))
+        self._nodes.update(zip(pages.tolist(), back, strict=True))
+        self._owners[pages] = self._number(instance.user)
+        self._pool.release(here)
+        return nodes if back == away else nodes[: nodes.index(away[len(back)])]
+
+    def _lose(self, instance: Instance, nodes: list[Node], error: str) -> None:
+        self._drop(nodes)
+        self._fail(instance, f"internal: pages could not be moved from host memory: {error}")
 
     def insert(self, instance: Instance, record: Record, most: int, priority: int) -> int:
         """Takes in the first pages of a record, at most `most`, and returns how many may be found.
@@ -131,18 +161,19 @@ class PrefixCache:
             record.waiting.append(pending)
         if added:
             self._nodes.update((node.page, node) for node in added)
-            pages = _pages(added)
+            pages = pages_of(added)
             pool.cache(pages)
-            self._owners[pages] = self._numbers.setdefault(key[0], len(self._numbers))
-        self._touch(_pages(path))
+            self._away.forget(added)
+            self._owners[pages] = self._number(instance.user)
+        self._touch(pages_of(path))
         self._ends[instance] = path[-1]
-        self._pauses.place(instance.id, path[-1], self._clock())
+        self.pauses.place(instance.id, path[-1], self._clock())
         return count
 
     def wait(self, instance: Instance, kind: str) -> None:
         """The conversation, a turn of which an instance has served, waits for a tool."""
         if (end := self._ends.get(instance)) is not None:
-            self._pauses.begin(instance.id, instance.user, kind, end, self._clock())
+            self.pauses.begin(instance.id, instance.user, kind, end, self._clock())
 
     def await_person(self, instance: Instance) -> None:
         """The conversation has ended, or goes on when a person has read the answer."""
@@ -152,7 +183,7 @@ class PrefixCache:
 
     def go_on(self, instance: Instance) -> float:
         """It waits no longer; returns for how many seconds it has waited."""
-        return self._pauses.end(instance.id, self._clock())
+        return self.pauses.end(instance.id, self._clock())
 
     def settle(self, record: Record) -> None:
         """A record has got further, or has broken: what was pending is there, or never will be."""
@@ -168,8 +199,7 @@ class PrefixCache:
                 record.waiting.append(pending)
 
     def _give_up(self, pending: Pending) -> None:
-        for node in pending.nodes:
-            self._remove(cut(node))
+        self._drop(pending.nodes)
         self._wake(pending)
 
     def _wake(self, pending: Pending) -> None:
@@ -181,17 +211,20 @@ class PrefixCache:
 
     def drop_adapter(self, slot: int) -> None:
         """An adapter is gone, and its slot is the next one's."""
-        self._drop([key for key in self._roots if key[1] == slot])
+        self._drop_texts([key for key in self._roots if key[1] == slot])
 
     def clear(self) -> None:
         """The weights have changed: what was or is computed by the former ones is not found."""
         self._pool.epoch += 1
-        self._drop([*self._roots])
+        self._drop_texts([*self._roots])
 
-    def _drop(self, keys: list[tuple[str, int]]) -> None:
+    def _drop_texts(self, keys: list[tuple[str, int]]) -> None:
         for key in keys:
-            for child in list(self._roots.pop(key).children.values()):
-                self._remove(cut(child))
+            self._drop([*self._roots.pop(key).children.values()])
+
+    def _number(self, user: str) -> int:
+        user = "" if self._config.shared else user
+        return self._numbers.setdefault(user, len(self._numbers))
 
     def _key(self, user: str, adapter: int) -> tuple[str, int]:
         return ("" if self._config.shared else user), adapter
@@ -212,14 +245,17 @@ class PrefixCache:
         oldest = idle
         if enough < len(idle):
             oldest = idle[np.argpartition(self._ages[idle], enough - 1)[:enough]]
-            if self._pool.retention.rated or self._pauses or self._answered[idle].any():
+            if self._pool.retention.rated or self.pauses or self._answered[idle].any():
                 oldest = self._in_place(idle, oldest)
-        for page in oldest[np.argsort(self._ages[oldest])].tolist():
-            node = self._nodes.get(page)
-            if node is not None:  # or it went with a parent
-                gone = cut(node)
-                self._evicted += len(gone)
-                self._remove(gone)
+        leaving = [self._nodes[page] for page in oldest[np.argsort(self._ages[oldest])].tolist()]
+        moved = self._away.move_out([node for node in leaving if node.pending is None])
+        for page in moved.tolist():
+            del self._nodes[page]
+        self._pool.uncache(moved)
+        self._moved += len(moved)
+        before = len(self._nodes)
+        self._drop([node for node in leaving if node.page >= 0])
+        self._evicted += before - len(self._nodes)
 
     def _in_place(self, idle: Int32, oldest: Int32) -> Int32:
         """As many pages of each user as are among the oldest: those first that are worth least, of
@@ -227,23 +263,25 @@ class PrefixCache:
         """
         leaving = np.bincount(self._owners[oldest], minlength=len(self._numbers))
         now = self._clock()
-        worth, rests = self._pool.retention.of(idle, now), self._pauses.rests(self._touched, now)
+        worth, rests = self._pool.retention.of(idle, now), self.pauses.rests(self._touched, now)
         rests[self._answered] += PERSON_SECONDS
         order = np.lexsort((self._ages[idle], -rests[idle], worth, self._owners[idle]))
         owners = self._owners[idle][order]
         rank = np.arange(len(idle)) - np.searchsorted(owners, owners)
         return idle[order[rank < leaving[owners]]]
 
-    def _remove(self, nodes: list[Node]) -> None:
-        """Forgets nodes that have been cut off, and wakes what waited for one of them."""
-        if not nodes:
-            return
-        for node in nodes:
-            del self._nodes[node.page]
-            if node.pending is not None:
-                self._wake(node.pending)
-                node.pending = None
-        self._pool.uncache(_pages(nodes))
+    def _drop(self, nodes: list[Node], _: str = "") -> None:
+        """Forgets nodes with all below them, if for an error, and wakes what waited for them."""
+        for top in nodes:
+            gone = cut(top)
+            here = [node for node in gone if node.page >= 0]
+            for node in here:
+                del self._nodes[node.page]
+                if node.pending is not None:
+                    self._wake(node.pending)
+                    node.pending = None
+            self._pool.uncache(pages_of(here))
+            self._away.forget(gone)
 
     def rested(self) -> float | None:
         """For how many seconds that has rested which was used longest ago: what was used earlier
@@ -262,8 +300,5 @@ class PrefixCache:
             "prefix_tokens_asked": self._asked_tokens,
             "prefix_tokens_found": self._hit_tokens,
             "prefix_pages_evicted": self._evicted,
+            "prefix_pages_moved": self._moved,
         }
-
-
-def _pages(nodes: list[Node]) -> Int32:
-    return np.array([node.page for node in nodes], np.int32)

@@ -9,6 +9,7 @@ any other its time so far (InferCept's estimate where nothing is known), which i
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -95,6 +96,14 @@ class Pauses:
         self._history.add(pause.user, pause.kind, now - pause.since)
         return now - pause.since
 
+    def asked(self, user: str, pages: Int32, now: float) -> None:
+        """A text with these pages is asked for: the conversation goes on whose own they are."""
+        for instance, pause in list(self._waiting.items()):
+            own, stamps = pause.pages[pause.shared :], pause.stamps[pause.shared :]
+            there = own[stamps == self._pool.stamps[own]]
+            if pause.user == user and len(there) and np.isin(there, pages).all():
+                self.end(instance, now)
+
     def _forget(self, instance: str) -> _Pause | None:
         pause = self._waiting.pop(instance, None)
         self._pages -= 0 if pause is None else len(pause.pages)
@@ -116,16 +125,30 @@ class Pauses:
             rests[pages] = np.minimum(rests[pages], seconds)
         return rests
 
+    def soon(self, user: str, now: float, most: Callable[[int], float]) -> NDArray[np.bool_]:
+        """Pages of the pool `[size]` of a user's conversations that are expected to wait less long
+        than `most`, of the number of their pages.
+        """
+        found = np.zeros(self._pool.size, np.bool_)
+        for pause in self._waiting.values():
+            if pause.user != user:
+                continue
+            seconds, _ = self._history.remaining(user, pause.kind, now - pause.since)
+            if seconds < most(len(pause.pages)):
+                found[pause.pages[pause.stamps == self._pool.stamps[pause.pages]]] = True
+        return found
+
 
 def text_pages(end: Node) -> tuple[Int32, int]:
-    """Pages `[n]` of a text that ends at a node, from its first token on, and how many of the last
-    ones no other text has.
+    """Pages `[n]` of the pool that have a text which ends at a node, from its first token on, and
+    how many of the last ones no other text has.
     """
     pages: list[int] = []
-    own, node = 0, end
+    own, alone, below, node = 0, True, 0, end
     while node.parent is not None:
-        if own == len(pages) and len(node.children) == bool(pages):
-            own += 1  # nothing branches off before its end
-        pages.append(node.page)
-        node = node.parent
+        alone = alone and len(node.children) == below  # nothing branches off before its end
+        if node.page >= 0:
+            own += alone
+            pages.append(node.page)
+        below, node = 1, node.parent
     return np.array(pages[::-1], np.int32), own

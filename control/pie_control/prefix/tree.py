@@ -11,14 +11,15 @@ if TYPE_CHECKING:
 class Node:
     """A page whose slots hold the tokens of its edge, after those of its parents."""
 
-    __slots__ = ("children", "edge", "page", "parent", "pending")
+    __slots__ = ("children", "edge", "host", "page", "parent", "pending")
 
     def __init__(
         self, parent: Node | None, edge: bytes, page: int, pending: Pending | None = None
     ) -> None:
         self.parent = parent  # None for a root, and for a node that has been taken out
         self.edge = edge  # the tokens, as an int32 array's bytes
-        self.page = page  # physical
+        self.page = page  # physical; -1 while its content is in host memory,
+        self.host = -1  # in this page there
         self.pending = pending  # what is to fill it, until it has
         self.children: dict[bytes, Node] = {}
 
@@ -67,9 +68,9 @@ def walk(root: Node, tokens: bytes, width: int) -> Path:
 def grow(
     root: Node, tokens: bytes, pages: list[int], width: int, done: int, pending: Pending
 ) -> tuple[list[Node], list[Node]]:
-    """Adds the nodes of a text that are not there yet: of full pages, the first `done` of them
+    """Adds the nodes of a text that have no page yet: of full pages, the first `done` of them
     filled already; the others wait for `pending`. Returns the nodes of the text, and those of them
-    that were added.
+    that have got one.
     """
     path: list[Node] = []
     added: list[Node] = []
@@ -78,11 +79,12 @@ def grow(
         edge = tokens[at * width : (at + 1) * width]
         child = node.children.get(edge)
         if child is None:
-            child = Node(node, edge, page)
+            child = node.children[edge] = Node(node, edge, -1)
+        if child.page < 0:
+            child.page = page
             if at >= done:
                 child.pending = pending
                 pending.nodes.append(child)
-            node.children[edge] = child
             added.append(child)
         path.append(child)
         node = child

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ MAX_SWAP_PAGES = 256
 
 
 class HostMemory:
-    """The host pages of one model, each held by one space.
+    """The host pages of one model, each held by one space, or by the prefix cache: these count as
+    free, and `evict` gives them back when there are no others.
 
     `used`, `masks` and `immutable` are those of the page whose content a host page keeps. Commands
     name host pages after those of the KV pool, so that the scheduler orders them alike.
@@ -31,14 +32,18 @@ class HostMemory:
         self.masks: Uint32 = np.zeros(size, np.uint32)
         self.immutable: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self.retention = Retention(size)
+        self.cached = 0  # that the prefix cache holds
+        self.evict: Callable[[int], None] = lambda count: None
 
     @property
     def free(self) -> int:
-        """Free host pages."""
-        return self._free.free
+        """Free host pages, and those of the prefix cache."""
+        return self._free.free + self.cached
 
     def allocate(self, count: int) -> Int32:
         """Takes `count` host pages, at most `free`."""
+        if count > self._free.free:
+            self.evict(count - self._free.free)
         return self._free.take(count)
 
     def release(self, pages: Int32) -> None:
