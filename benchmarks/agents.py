@@ -51,7 +51,7 @@ class Settings:
     fast: float = options.real("--fast", 0.3, "Seconds that the fast tool takes, in the mean.")
     slow: float = options.real("--slow", 5.0, "Seconds that the slow one takes.")
     memory: float = options.real("--memory", 0.5, "KV pages, of those of sessions at their ends.")
-    host: float = options.real("--host", 0.0, "Host pages of ours, likewise.")
+    host: float = options.real("--host", 0.2, "Host pages of ours, likewise.")
     rounds: int = options.count("--rounds", 3, "Of each side, in turns.")
 
 
