@@ -87,7 +87,7 @@ class Terminal:
 
 def test_a_chat(server: Server, tmp_path: Path) -> None:
     chat = Terminal(
-        *("chat", "--endpoint", server.endpoint, "-m", "pie", "--temperature", "0.2"), home=tmp_path
+        *("chat", "--endpoint", server.endpoint, "-m", "pie", "--temperature", "0"), home=tmp_path
     )
     assert "pie-tiny; /help tells" in chat.until(">>> $")
     first = chat.answer("What is two plus two?")

@@ -167,7 +167,9 @@ def test_logits_are_those_of_the_checkpoint(family: str, tmp_path: Path) -> None
     architecture, options, more = FAMILIES[family]
     folder = with_scales(make_family(tmp_path / "model", family, **options))
     file = write_gguf(folder, architecture, **more)
-    assert_close(logits(Rig(file)), expected_logits(folder, TOKENS))
+    near = 5e-4 if "layer_types" in options else 1e-4  # states are sums: 2e-4 on some CPUs
+    found, wanted = logits(Rig(file)), expected_logits(folder, TOKENS)
+    torch.testing.assert_close(found, wanted, atol=near, rtol=0)
 
 
 def with_scales(folder: Path) -> Path:
