@@ -493,6 +493,32 @@ def test_what_is_faster_back_from_host_memory_than_computed_moves_there(
     check_tree(server)
 
 
+def test_nobody_goes_on_with_pages_that_did_not_reach_host_memory(
+    server: Server, guest: Guest
+) -> None:
+    """Asked for again before the worker has told that they could not be moved."""
+    server.service.prefixes._away._pays = lambda pages: True
+    for number in range(5):
+        text = Text(guest)
+        text.match([number] * 17)
+        text.run([number] * 17)
+        server.drain()
+        text.release()
+    server.worker.fail_kinds = {"swap_out"}
+    allocate.dealloc_kvpage(guest.instance, guest.queue, guest.pages(20))
+    first, second = Guest(server), Guest(server)
+    for other in (first, second):
+        text = Text(other)
+        text.match([3] * 17)
+        text.run([1] * 4)
+    server.drain()
+    assert first.instance.ended_event.is_set()
+    assert second.instance.ended_event.is_set()
+    assert not guest.instance.ended_event.is_set()
+    assert found(guest, [3] * 17) == 0
+    check_tree(server)
+
+
 @given(
     st.lists(st.lists(st.integers(0, 1), min_size=5, max_size=17), min_size=4, max_size=25),
     st.lists(st.booleans(), min_size=25, max_size=25),

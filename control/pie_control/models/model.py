@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pie_control.errors import ApiError
 from pie_control.instances.branches import Released
 from pie_control.instances.instance import Handles
@@ -31,7 +33,7 @@ from pie_control.scheduler.commands.command import CommandQueue
 from pie_control.scheduler.commands.run import RunCommand
 from pie_control.scheduler.scheduler import Scheduler
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import ModelDescription
+from pie_py.wire.plan import Int32, ModelDescription
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Ends, Instance, Turns
@@ -157,7 +159,7 @@ class ModelService:
         self.prefixes = PrefixCache(
             *(self.pages, config.prefix_cache, self.scheduler.after_results, clock, deps.durations),
             partial(Away, self.pages, self.host_pages, send, pays),
-            deps.ends.fail,
+            partial(self._fail_users, deps.ends),
         )
         seconds = costs.seconds_of_pages if costs else lambda first, end: 0.0
         self.room = Room(self.pages, self.prefixes.pauses, seconds, deps.timers, clock)
@@ -228,6 +230,12 @@ class ModelService:
         if self.pages.free < count:
             self.reclaim.free_ended(count, self.pages)
         return self.evictor.call(instance, count, take, answer)
+
+    def _fail_users(self, ends: Ends, pages: Int32, reason: str) -> None:
+        """Ends the instances that use some of the pages `[n]` of the pool."""
+        for instance, space in [*self.spaces.items()]:
+            if np.isin(space.pages.all_resident()[1], pages).any():
+                ends.fail(instance, reason)
 
     def renew(self, version: str) -> None:
         """The worker computes with other weights from now on. Instances that live keep their pages,

@@ -10,7 +10,6 @@ content moves to host memory if it is faster back from there than computed again
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -48,12 +47,12 @@ class PrefixCache:
         later: Callable[[Callable[[], None]], None],
         clock: Callable[[], float],
         history: History,
-        away: Callable[[Callable[..., None]], Away],
-        fail: Callable[[Instance, str], None],
+        away: Callable[..., Away],
+        fail: Callable[[Int32, str], None],
     ) -> None:
         """Makes an empty cache. `later` calls back once the results at hand have reached their
         instances; `history` has durations of waits for tools; `away` makes the part in host memory;
-        `fail` ends an instance.
+        `fail` ends who uses pages.
         """
         self._pool = pool
         self._config = config
@@ -73,7 +72,7 @@ class PrefixCache:
         self._hit_tokens = 0
         self._asked_tokens = 0
         self._evicted = self._moved = 0
-        self._away = away(self._drop)
+        self._away = away(self._drop, self._lose)
         self._fail = fail
         pool.evict = self._evict
 
@@ -125,15 +124,17 @@ class PrefixCache:
         self._pool.retain(here)  # none of them leaves for the others
         away = [node for node in nodes if node.page < 0]
         back = away[: spare * self._pool.free]
-        pages = self._away.bring_back(back, partial(self._lose, instance, back))
+        pages = self._away.bring_back(back)
         self._nodes.update(zip(pages.tolist(), back, strict=True))
         self._owners[pages] = self._number(instance.user)
         self._pool.release(here)
         return nodes if back == away else nodes[: nodes.index(away[len(back)])]
 
-    def _lose(self, instance: Instance, nodes: list[Node], error: str) -> None:
+    def _lose(self, nodes: list[Node], error: str) -> None:
+        """On their way to host memory or back the contents of nodes were lost."""
+        lost = pages_of([node for node in nodes if node.page >= 0 and node.parent is not None])
         self._drop(nodes)
-        self._fail(instance, f"internal: pages could not be moved from host memory: {error}")
+        self._fail(lost, f"internal: pages could not be moved to or from host memory: {error}")
 
     def insert(self, instance: Instance, record: Record, most: int, priority: int) -> int:
         """Takes in the first pages of a record, at most `most`, and returns how many may be found.
@@ -270,8 +271,8 @@ class PrefixCache:
         rank = np.arange(len(idle)) - np.searchsorted(owners, owners)
         return idle[order[rank < leaving[owners]]]
 
-    def _drop(self, nodes: list[Node], _: str = "") -> None:
-        """Forgets nodes with all below them, if for an error, and wakes what waited for them."""
+    def _drop(self, nodes: list[Node]) -> None:
+        """Forgets nodes with all below them, and wakes what waited for them."""
         for top in nodes:
             gone = cut(top)
             here = [node for node in gone if node.page >= 0]

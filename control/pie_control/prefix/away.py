@@ -23,16 +23,18 @@ class Away:
         host: HostMemory,
         send: Callable[[SwapIn | SwapOut, Callable[[str], None]], None],
         pays: Callable[[int], bool],
-        drop: Callable[..., None],
+        drop: Callable[[list[Node]], None],
+        lose: Callable[[list[Node], str], None],
     ) -> None:
         """What `send` gets goes ahead of all that is sent later, or calls back with an error;
-        `pays`: so many pages move faster than are computed; `drop` forgets nodes and all below.
+        `pays`: so many pages move faster than are computed; `drop` forgets nodes and all below, and
+        `lose` also ends who uses their pages.
         """
         self._pool = pool
         self._host = host
         self._send = send
         self._pays = pays
-        self._drop = drop
+        self._drop, self._lose = drop, lose
         self._nodes: OrderedDict[int, Node] = OrderedDict()  # by host page, the oldest first
         host.evict = self._evict
 
@@ -49,21 +51,21 @@ class Away:
         hosts, pages = hosts[: len(moving)], pages_of(moving)
         self._host.keep_state(hosts, self._pool, pages)
         for part in swap_parts(len(moving)):
-            self._send(SwapOut(pages[part], hosts[part]), partial(self._drop, moving[part]))
+            self._send(SwapOut(pages[part], hosts[part]), partial(self._lose, moving[part]))
         for node, host in zip(moving, hosts.tolist(), strict=True):
             node.page, node.host = -1, host
             self._nodes[host] = node
         self._host.cached += len(moving)
         return pages
 
-    def bring_back(self, nodes: list[Node], failed: Callable[[str], None]) -> Int32:
-        """Gives nodes pages of the pool, which has room; `failed` hears if nothing is in them."""
+    def bring_back(self, nodes: list[Node]) -> Int32:
+        """Gives nodes pages of the pool, which has room for them, and returns these."""
         hosts = self._take(nodes)  # before others move out into the room that these have
         pages = self._pool.allocate(len(nodes))
         self._pool.cache(pages)
         self._host.restore_state(hosts, self._pool, pages)
         for part in swap_parts(len(nodes)):
-            self._send(SwapIn(hosts[part], pages[part]), failed)
+            self._send(SwapIn(hosts[part], pages[part]), partial(self._lose, nodes[part]))
         self._host.release(hosts)
         self._pool.release(pages)
         for node, page in zip(nodes, pages.tolist(), strict=True):
