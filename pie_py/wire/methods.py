@@ -179,9 +179,8 @@ class PauseModel(Method[None]):
     """Null, once the model computes nothing until it is resumed; operators only."""
 
     model: str
-    keep: bool = (
-        True  # what runs goes on then; otherwise it ends, and durable instances begin again
-    )
+    # What runs goes on then; otherwise it ends, and durable instances begin again.
+    keep: bool = True
 
 
 class ResumeModel(Method[None]):

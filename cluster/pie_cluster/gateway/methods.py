@@ -131,15 +131,9 @@ class GatewayMethods:
     # Of all nodes
 
     def _load_model(self, session: Session, asked: methods.LoadModel | methods.UnloadModel) -> Any:
-        raise ApiError("invalid-argument", f"{asked.model}: models of a cluster serve all the time")
+        raise ApiError("invalid-argument", f"{asked.model}: models of a cluster stay as they are")
 
-    _unload_model = _load_model
-
-    def _update_weights(self, session: Session, asked: Any) -> Any:
-        text = f"{asked.model}: models of a cluster keep their weights; connect to a node itself"
-        raise ApiError("unsupported", text)
-
-    _pause_model = _resume_model = _update_weights
+    _unload_model = _pause_model = _resume_model = _update_weights = _load_model
 
     async def _ask_all(self, method: str, **asked: Any) -> dict[str, Any]:
         """The answers of the nodes that answer, by node."""
