@@ -87,7 +87,7 @@ class Terminal:
 
 def test_a_chat(server: Server, tmp_path: Path) -> None:
     chat = Terminal(
-        *("chat", "--endpoint", server.endpoint, "-m", "pie", "--temperature", "0"), home=tmp_path
+        *("chat", "--endpoint", server.endpoint, "-m", "pie", "--temperature", "0.2"), home=tmp_path
     )
     assert "pie-tiny; /help tells" in chat.until(">>> $")
     first = chat.answer("What is two plus two?")
@@ -102,13 +102,6 @@ def test_a_chat(server: Server, tmp_path: Path) -> None:
     _, after, kept, read = map(int, facts.groups())
     # Only the new message was read.
     assert (kept + read, kept) == (after, before + count)
-    chat.type("Write a story about a dog called Max.\n")  # which takes a hundred words
-    chat.until(r"called Max\.\r?\n+.")
-    chat.type("half a line\x03")  # stops the answer and not the chat
-    assert "half a line" not in chat.until("stands at the prompt")
-    chat.until(">>> half a line$")
-    chat.type("\x03")
-    chat.until(">>> $")
     assert "/stats" in chat.answer("/help")
     assert "begins and ends" in chat.answer("/help")
     unknown = chat.answer("/blah")
@@ -118,6 +111,14 @@ def test_a_chat(server: Server, tmp_path: Path) -> None:
     said = json.loads(file.read_text())
     assert [one["role"] for one in said[:2]] == ["user", "assistant"]
     assert (said[1]["content"], said[2]["content"]) == (first.strip(), "two\nlines")
+    assert "a new conversation" in chat.answer("/clear")
+    chat.type("Write a story about a dog called Max.\n")  # which takes a hundred words
+    chat.until(r"called Max\.\r?\n+.")
+    chat.type("half a line\x03")  # stops the answer and not the chat
+    assert "half a line" not in chat.until("stands at the prompt")
+    chat.until(">>> half a line$")
+    chat.type("\x03")
+    chat.until(">>> $")
     assert "a new conversation" in chat.answer("/system You are a pirate.")
     assert chat.answer("/system") == "You are a pirate."
     assert chat.end() == 0
