@@ -105,6 +105,9 @@ def test_what_is_refused_changes_nothing(
     tensors["model.norm.weight"] = np.zeros(5, np.float32)
     with pytest.raises(RpcError, match=r"invalid-argument: .*norm.weight is \[5\], not \[64\]"):
         client.update_weights(tensors)
+    tensors["model.norm.weight"] = np.full(64, np.nan, np.float32)
+    with pytest.raises(RpcError, match=r"invalid-argument: .*norm.weight holds .* not finite"):
+        client.update_weights(tensors)
     assert client.run(generate, PROMPT) == (old, 48, "")  # what was cached is still right
     with pytest.raises(RpcError, match=r"invalid-argument: .*none.* cannot be read"):
         client.update_weights(tmp_path / "none")

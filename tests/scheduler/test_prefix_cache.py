@@ -570,6 +570,9 @@ def test_a_text_waits_for_conversations_that_go_on_soon(server: Server) -> None:
     assert found(other, [7] * 40) == 0, "other users' conversations keep nobody waiting"
     first, second = Text(late).match([7] * 41), Text(later).match([8] * 41)
     assert 0 not in (first, second)
+    third = Guest(server)
+    runtime.cancel(third.instance, Text(third).match([9] * 41))
+    assert Text(third).match([9] * 41) == 0, "each instance waits once"
     look()
     assert not late.ready(first)
     server.parts.models.await_tools(turns[0], [])
@@ -583,7 +586,7 @@ def test_a_text_waits_for_conversations_that_go_on_soon(server: Server) -> None:
     server.clock.seconds += 11 * 10 * 2
     look()
     assert later.ready(second), "no longer than it is worth"
-    assert service.stats()["prefix_room_waits"] == 2
+    assert service.stats()["prefix_room_waits"] == 3
 
 
 def test_a_limit_on_pages_holds_for_those_that_are_found(server: Server) -> None:

@@ -98,10 +98,14 @@ class Pauses:
 
     def asked(self, user: str, pages: Int32, now: float) -> None:
         """A text with these pages is asked for: the conversation goes on whose own they are."""
-        for instance, pause in list(self._waiting.items()):
+        if not len(pages):
+            return
+        asked = set(pages.tolist())
+        for instance in [name for name, each in self._waiting.items() if each.user == user]:
+            pause = self._waiting[instance]
             own, stamps = pause.pages[pause.shared :], pause.stamps[pause.shared :]
             there = own[stamps == self._pool.stamps[own]]
-            if pause.user == user and len(there) and np.isin(there, pages).all():
+            if len(there) and asked.issuperset(there.tolist()):
                 self.end(instance, now)
 
     def _forget(self, instance: str) -> _Pause | None:
