@@ -24,7 +24,7 @@ SECONDS = ("first token p50 ms", "p99 ms", "later p99 ms")
 
 def two_choices(keys: Keys, now: float, table: Table, random: Random) -> Node | None:
     """The less loaded of two random nodes (Mitzenmacher, 2001); knows nothing of caches."""
-    return cheapest((table.any(random), table.any(random)), (), now)
+    return cheapest((table.any(random), table.any(random)), (0, 0), now)
 
 
 @dataclass(frozen=True, kw_only=True)

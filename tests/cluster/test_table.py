@@ -35,16 +35,14 @@ def test_a_random_set_is_a_set(changes: list[tuple[bool, int]]) -> None:
     assert (None in drawn) == (not model)
 
 
-def some_nodes(count: int) -> tuple[Table, list[Node]]:
-    table = Table()
-    nodes = [Node(Life(f"n{i}", 1), about(f"n{i}"), Load(), 0.0) for i in range(count)]
-    for node in nodes:
-        table.add(node)
-    return table, nodes
+def one_node() -> tuple[Table, Node]:
+    table, node = Table(), Node(Life("n1", 1), about("n1"), Load(), 0.0)
+    table.add(node)
+    return table, node
 
 
 def test_hints_are_bounded_and_the_oldest_give_way() -> None:
-    table, (node,) = some_nodes(1)
+    table, node = one_node()
     random = Random(0)
     table.hint(node, [(key, 512) for key in range(MOST_HINTS + 1)], 0.0)
     assert len(node.cached) == MOST_HINTS
@@ -58,7 +56,7 @@ def test_hints_are_bounded_and_the_oldest_give_way() -> None:
 
 
 def test_what_a_node_had_to_give_up_leads_nowhere() -> None:
-    table, (node,) = some_nodes(1)
+    table, node = one_node()
     table.hint(node, [(1, 512)], 0.0)
     table.hint(node, [(2, 512)], 20.0)
     table.take(node, Load(), 40.0)
@@ -66,14 +64,6 @@ def test_what_a_node_had_to_give_up_leads_nowhere() -> None:
     table.take(node, Load(rested_ms=25_000), 40.0)
     assert list(node.cached) == [2]
     assert table.holder(1, Random(0)) is None
-
-
-def test_a_key_leads_to_a_bounded_number_of_nodes() -> None:
-    table, nodes = some_nodes(2 * MOST_HOLDERS)
-    for node in nodes:
-        table.hint(node, [(7, 512)], 0.0)
-    held = {table.holder(7, Random(seed)) for seed in range(1000)}
-    assert len(held) == MOST_HOLDERS
 
 
 class Watched(Node):
@@ -86,12 +76,14 @@ class Watched(Node):
         return super().seconds(now)
 
 
-def test_a_decision_looks_at_a_few_nodes() -> None:
+def test_a_decision_looks_at_a_few_nodes_and_a_key_leads_to_a_bounded_number() -> None:
     table, random = Table(), Random(0)
     for i in range(1000):
         node = Watched(Life(f"n{i}", 1), about(f"n{i}"), Load(), 0.0)
         table.add(node)
         table.hint(node, [(7, 512)], 0.0)
+    held = {table.holder(7, random) for _ in range(1000)}
+    assert len(held) == MOST_HOLDERS
     Watched.looks.clear()
     chosen = cached([(7, 512)], 0.0, table, random)
     assert chosen is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from pie_cluster.config import NODE_NAME
@@ -102,13 +101,10 @@ class Node:
         self._free_at = max(now, self._free_at) + tokens * self.token_seconds
         self._weigh()
 
-    def found(self, keys: Sequence[tuple[int, int]]) -> int:
-        """The tokens that a launch would find cached of the first key of which something is."""
-        for key, most in keys:
-            known = self.cached.get(key)
-            if known:
-                return min(known[0], most)
-        return 0
+    def found(self, key: int, most: int) -> int:
+        """The tokens that a launch would find cached of a key, of so many at most."""
+        known = self.cached.get(key)
+        return min(known[0], most) if known else 0
 
     def seconds(self, now: float) -> float:
         """What a launch would find here: seconds of prompts before it, fewer as time passes, and

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from random import Random
 from typing import Generic, TypeAlias, TypeVar
 
@@ -156,19 +156,18 @@ class Table:
         having cached what it computes: so the launches of a burst stay together, and those of a
         prompt, of which no node reports.
         """
-        found, new = 0, []
+        found, cached = 0, node.cached
         for key, tokens in keys:
-            known = node.cached.pop(key, None)
-            if known is None:
-                new.append((key, tokens))
-            else:
-                node.cached[key] = known[0], now  # it is the newest again
+            if known := cached.pop(key, None):
+                cached[key] = known[0], now  # it is the newest again
                 found = found or tokens
-        held = max(OWN_TOKENS + keys[0][1], int(self._held))
-        node.place(held - found, now)
-        if new:
-            self.hint(node, new, now)
-        self.refresh(node)
+            elif tokens:
+                cached[key] = tokens, now
+                self._lead(key, node)
+        node.place(max(OWN_TOKENS + keys[0][1], int(self._held)) - found, now)
+        self._bound(node)
+        if not node.has_room:
+            self._with_room.discard(node)
 
     def learn(self, node: Node, cached: Keys, now: float) -> None:
         """A node tells what it has cached, 0 tokens: nothing any more."""
@@ -190,10 +189,7 @@ class Table:
                 node.cached[key] = tokens, now
                 if node in self._ready:
                     self._lead(key, node)
-        while len(node.cached) > MOST_HINTS:
-            oldest = next(iter(node.cached))
-            del node.cached[oldest]
-            self._forget((oldest,), node)
+        self._bound(node)
 
     def refresh(self, node: Node) -> None:
         """Puts a node where its state and load say; to be called when they have changed."""
@@ -212,6 +208,12 @@ class Table:
             self._ready.discard(node)
             self._with_room.discard(node)
             self._forget(node.cached, node)
+
+    def _bound(self, node: Node) -> None:
+        oldest = list(islice(node.cached, max(0, len(node.cached) - MOST_HINTS)))
+        self._forget(oldest, node)
+        for key in oldest:
+            del node.cached[key]
 
     def _lead(self, key: int, node: Node) -> None:
         nodes = self._holders.setdefault(key, [])
@@ -236,23 +238,23 @@ def cached(keys: Keys, now: float, table: Table, random: Random) -> Node | None:
     again: load spreads by itself, and a prompt in demand gets more nodes.
     """
     nodes = [table.any(random), table.any(random)]
-    for key, _ in keys:
-        if (holder := table.holder(key, random)) is not None:
-            nodes += holder, table.holder(key, random)
+    for key in keys:
+        if (holder := table.holder(key[0], random)) is not None:
+            nodes += holder, table.holder(key[0], random)
             break
-    return cheapest(nodes, keys, now, table.pool)
+    return cheapest(nodes, key, now, table.pool)
 
 
 def cheapest(
-    nodes: Sequence[Node | None], keys: Keys, now: float, pool: float = 1.0
+    nodes: Sequence[Node | None], key: tuple[int, int], now: float, pool: float = 1.0
 ) -> Node | None:
-    """The node that costs the least, where a share of the others' pools is in use; None if none has
-    room.
+    """The node that costs the least for a launch that may find a key, where a share of the others'
+    pools is in use; None if none has room.
     """
     chosen, least = None, FULL
     for node in nodes:
         if node is not None:
-            cost = node.seconds(now) - node.found(keys) * node.token_seconds
+            cost = node.seconds(now) - node.found(*key) * node.token_seconds
             over = node.pool - pool
             if over > 0.0:
                 cost += CROWDED_SECONDS * over * over / max(pool, LITTLE)
