@@ -113,7 +113,7 @@ def test_chats_of_one_program_go_where_prompts_went_that_began_alike() -> None:
         some.report(report(node), 0.0)
     assert [chat(f"{document} In French?") for document in documents] == first
     assert [chat(document, "bob") for document in documents] != first
-    busy = Load(1, 3000)  # 0.3 s of waiting; what is cached saves 0.1
+    busy = Load(1, 5000)  # 0.5 s of waiting; what is cached saves 0.1
     some.report(Report(first[0], 1, busy), 0.0)
     assert chat(documents[0]) != first[0]
     some.report(Report(first[1], 1, Load(0, 0, NO_WORKER)), 0.0)  # its caches are gone
