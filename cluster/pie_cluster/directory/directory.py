@@ -211,7 +211,7 @@ class Directory:
             if refusal.code != "node-lost":
                 raise
             raise Refusal("near-gone", f"near={near}: its node has ended; leave it out") from None
-        if node is None or not self._table.has_room(node):
+        if node is None or node not in self._table.room.places:
             node = cached(keys, now, self._table, self._random)
         if request.avoid and node is not None and str(node.life) in request.avoid:
             node = self._table.any_but(request.avoid, self._random)
