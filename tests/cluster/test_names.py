@@ -38,6 +38,12 @@ def test_each_id_has_one_spelling(text: str) -> None:
     assert "\n" not in told
 
 
+def test_a_number_has_53_bits() -> None:
+    assert life_of(f"n7.{1 << 53}").incarnation == 1 << 53
+    with pytest.raises(Refusal):
+        life_of(f"n7.{(1 << 53) + 1}")
+
+
 def test_numbers_of_lives_outlast_the_directory(tmp_path: Path) -> None:
     path = tmp_path / "lives"
     lives = Lives(path)

@@ -26,7 +26,7 @@ def test_room_is_a_set_with_the_numbers_of_its_members(changes: list[tuple[int, 
     nodes = [Node(Life(f"n{i}", 1), about(f"n{i}"), Load(), 0.0) for i in range(9)]
     for number, instances in changes:
         node = nodes[number]
-        node.take(Load(instances, 500 * number, 7000 * instances), 0.0)
+        node.take(Load(instances, 500 * instances, 7000 * instances), 0.0)
         ours.put(node)
         (model.add if node.has_room else model.discard)(node)
         assert {*ours.members} == {*ours.places} == model
