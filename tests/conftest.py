@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -20,6 +20,9 @@ from quick import UNTIL
 
 from codegen import ensure
 from pie_py.models.packaged import PACKAGED
+
+if TYPE_CHECKING:
+    from support.postgres import Postgres
 
 ensure()  # where something else than the last installation is checked out
 
@@ -93,6 +96,16 @@ def short_folder() -> Iterator[Path]:
 def anyio_backend() -> str:
     """What runs tests that are coroutines."""
     return "trio"
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    """PostgreSQL. Without it the test is skipped."""
+    pytest.importorskip("psycopg")
+    from support.postgres import Postgres
+
+    with Postgres() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -25,10 +25,7 @@ PACKAGES = {
     "pie_control": (ROOT / "control/pie_control", {"pie_control", "pie_py"}),
     "pie_inference": (ROOT / "inference/pie_inference", {"pie_inference", "pie_py"}),
     "pie_gateway": (ROOT / "gateway/pie_gateway", {"pie_gateway", "pie_py"}),
-    "pie_cluster": (
-        ROOT / "cluster/pie_cluster",
-        {"pie_cluster", "pie_control", "pie_py"},
-    ),
+    "pie_cluster": (ROOT / "cluster/pie_cluster", {"pie_cluster", "pie_control", "pie_py"}),
     "inferlet": (ROOT / "sdk/python/inferlet", {"inferlet"}),
     "asynclm": (ROOT / "inferlets/async_function_calling/asynclm", {"asynclm", "inferlet"}),
     "benchmarks": (

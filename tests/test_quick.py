@@ -24,7 +24,7 @@ def test_the_nearest_tests_of_a_change_come_first(changed: str, first: str) -> N
 
 def test_a_test_far_away_comes_after_those_that_protect_most() -> None:
     chosen = chosen_tests([ROOT / "pie_py/wire/rpc.py"])
-    assert chosen.index(ROOT / CORE[0]) < chosen.index(ROOT / "tests/client/test_local_server.py")
+    assert chosen.index(ROOT / CORE[0]) < chosen.index(ROOT / "tests/client/test_programs.py")
 
 
 def test_what_the_check_names_is_there() -> None:

@@ -112,3 +112,10 @@ def test_the_pictures_are_what_their_source_draws() -> None:
     drawn = load_script("make_pictures").render()
     kept = {file.name: file.read_text(encoding="utf-8") for file in (DOCS / "pictures").iterdir()}
     assert kept == drawn, "run `python docs/make_pictures.py`"
+
+
+def test_lines_of_programs_are_those_of_code() -> None:
+    library = load_script("make_library")
+    source = '"""Doc."""\n\n# note\ndef f():\n    """More\n    of it."""\n    return """a\n\nb"""\n'
+    assert library.python_lines(source) == 3
+    assert library.rust_lines("//! doc\nfn f() {\n\n    // note\n}\n") == 2

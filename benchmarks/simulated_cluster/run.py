@@ -13,7 +13,7 @@ from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.simulated_cluster.simulation import ARRIVALS, Outcome, Scenario, Simulation
 from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace, sample
 from pie_cluster.directory.node import Node
-from pie_cluster.directory.table import Keys, Table, cached, cheapest
+from pie_cluster.directory.table import Keys, Table, cached
 from pie_py.bench.report import Goal, Report, percentile
 
 BASELINE, CACHED = "two-choices", "cached"
@@ -24,7 +24,11 @@ SECONDS = ("first token p50 ms", "p99 ms", "later p99 ms")
 
 def two_choices(keys: Keys, now: float, table: Table, random: Random) -> Node | None:
     """The less loaded of two random nodes (Mitzenmacher, 2001); knows nothing of caches."""
-    return cheapest((table.any(random), table.any(random)), (), now)
+    room = table.room
+    if not len(room):
+        return None
+    places = room.draw(random), room.draw(random)
+    return room.members[min(places, key=lambda place: room.seconds(place, now, 1.0))]
 
 
 @dataclass(frozen=True, kw_only=True)

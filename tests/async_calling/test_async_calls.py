@@ -156,7 +156,7 @@ def test_a_call_that_expects_no_answer_wakes_nobody(client: Client) -> None:
     given = ["--script", script("a: asked()", ": tell()"), "--declared-times"]
     record = answer(client, "do it", [asked, tell], options=given, on_event=on_event)
     assert events(record, "trap", "result", "wake", "interrupt") == [
-        *("trap", "result", "result a", "wake", "interrupt a"),
+        *("trap", "result", "result a", "wake", "interrupt a")
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from keyword import iskeyword
 from random import Random
 from typing import Any
@@ -11,11 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.tokenizers_of_tests import FOLDER, codec, dialect
+from llguidance import LLMatcher
+from support.forced_calls import Script, ScriptedCall
+from support.tokenizers_of_tests import FOLDER, codec, dialect, stop_token
 
 from asynclm.calling.prompts import system_prompt, task_text
 from asynclm.choices import Mode, Style
 from asynclm.cml.calls import Call, CallError, parse_call, write_call, write_value
+from asynclm.cml.dialect import Marker
+from asynclm.cml.grammars import Signature, block_grammar
 from asynclm.cml.interrupts import Interrupt, InterruptManager
 from asynclm.cml.nesting import DEEPEST, is_too_deep
 from asynclm.tools.tool import Tool
@@ -25,6 +30,7 @@ from examples.pie_tiny.corpus.cml import asynchronous as asynchronous_sample
 from examples.pie_tiny.corpus.sample import Split
 from examples.pie_tiny.corpus.tasks import Request
 from examples.pie_tiny.corpus.tasks import system_prompt as trained_prompt
+from pie_control.api.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.models.tokenizer import TextCodec
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True).filter(
@@ -150,11 +156,7 @@ def _tools(request: Request) -> list[Tool]:
 
 @pytest.mark.parametrize(
     ("mode", "words"),
-    [
-        (Mode.ASYNC, ASYNCHRONOUS),
-        (Mode.SYNC, SEQUENTIAL),
-        (Mode.SYNC_PARALLEL, PARALLEL),
-    ],
+    [(Mode.ASYNC, ASYNCHRONOUS), (Mode.SYNC, SEQUENTIAL), (Mode.SYNC_PARALLEL, PARALLEL)],
 )
 def test_prompts_are_those_that_the_embedded_model_was_trained_on(mode: Mode, words: str) -> None:
     for seed in range(20):
@@ -190,3 +192,85 @@ def test_interrupts_and_calls_are_those_that_it_was_trained_on() -> None:
                 interrupts += 1
             assert InterruptManager(form).tokens(told) == form.codec.encode(piece.text)
     assert interrupts > 40
+
+
+def test_calls_that_expect_no_answer_are_written_once_each_and_not_waited_for() -> None:
+    calls = [
+        ScriptedCall("", "f()"),
+        ScriptedCall("a", "f()"),
+        ScriptedCall("", "f()"),
+        ScriptedCall("", "g()", after=("a",)),
+        ScriptedCall("b", "f()"),
+    ]
+    form = dialect(True)
+    script = Script(calls, most_a_turn=1, asynchronous=False)
+
+    def turn() -> str:
+        tokens: list[int] = []
+        while not tokens or tokens[-1] != stop_token():
+            tokens.append(script.next(form, stop_token()))
+        return form.codec.decode(tokens[:-1])
+
+    assert turn() == "[CALL]f()[END][CALL]a[HEAD]f()[END][CALL]f()[END]"
+    script.arrived("a")
+    assert turn() == "[CALL]g()[END][CALL]b[HEAD]f()[END]"
+    script.arrived("b")
+    assert turn() == "Done."
+
+
+def test_scripts_that_are_wrong() -> None:
+    with pytest.raises(ValueError, match="the same identifier"):
+        Script([ScriptedCall("a", "f()"), ScriptedCall("a", "g()")])
+    for found in ({}, {"calls": [1]}, {"calls": [{"id": "a", "call": "f()", "task": "x"}]}):
+        with pytest.raises(ValueError, match=r"no script|invalid literal"):
+            Script.from_json(found)
+
+
+FUNCTIONS = [
+    Signature("f", {"a": {}, "b": {"type": "integer"}, "c": {"enum": ["x", 'y"']}}, ("b",)),
+    Signature("m.g", {}),
+]
+CALLS = {
+    "f(b=2)": True,
+    'f(a=1, b=2, c="x")': True,
+    'f(a=[1, {"k": (-2.5e3, None)}],b=2)': True,
+    'f(b=2, c="y\\"")': True,
+    "m.g()": True,
+    "f(a=1)": False,
+    "f()": False,
+    "f(b=1, a=2)": False,
+    "f(b=1, b=2)": False,
+    'f(b="2")': False,
+    'f(b=2, c="z")': False,
+    "m.g(a=1)": False,
+    "h()": False,
+}
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    return load_vocabulary(TextCodec(FOLDER), 2304, [stop_token()])
+
+
+def lets_through(markers: bool, call: str, *, identifier: str = "a1", named: bool = False) -> bool:
+    form = dialect(markers)
+    grammar = block_grammar(form, FUNCTIONS, named=named)
+    assert grammar.kind == "lark"
+    matcher = LLMatcher(vocabulary().tokenizer, LLMatcher.grammar_from_lark(grammar.text))
+    assert not matcher.is_error(), matcher.get_error()
+    head = (identifier, Marker.HEAD) if identifier else ()
+    tokens = form.encode_block((*head, call, Marker.END))
+    if matcher.validate_tokens(tokens) < len(tokens):
+        return False
+    matcher.consume_tokens(tokens)
+    return bool(matcher.is_accepting())
+
+
+@pytest.mark.parametrize("markers", [True, False])
+def test_calls_of_the_tools_with_an_identifier_or_without(markers: bool) -> None:
+    for call, valid in CALLS.items():
+        for identifier in ("", "a1", "f", "f1", "m", "h"):  # also those that functions are called
+            assert lets_through(markers, call, identifier=identifier) is valid, (call, identifier)
+        assert not lets_through(markers, call, identifier="", named=True)
+    for wrong in ("1", "a b", "a" * 33):
+        assert not lets_through(markers, "m.g()", identifier=wrong)

@@ -50,7 +50,7 @@ def test_files_among_arguments(tmp_path: Path) -> None:
     file.write_text("[ä]", encoding="utf-8")
     other = ["--tools", "a@b", "@@home", "@nothing", "@", "@\0", "@" + "x" * 9999, ""]
     assert with_files([f"@{file}", *other]) == [
-        *("[ä]", "--tools", "a@b", "@home", "@nothing", "@", "@\0", "@" + "x" * 9999, ""),
+        *("[ä]", "--tools", "a@b", "@home", "@nothing", "@", "@\0", "@" + "x" * 9999, "")
     ]
     file.write_bytes(b"\xff")
     with pytest.raises(click.UsageError, match="is not a text in UTF-8"):

@@ -6,15 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.scripts import (
-    events,
-    results,
-    run,
-    script,
-    simulated,
-    tool,
-    upload_with_asynclm,
-)
+from support.scripts import events, results, run, script, simulated, tool, upload_with_asynclm
 
 from pie_py.client.functions import Mode
 from pie_py.client.sync import Client
@@ -38,11 +30,7 @@ def test_forced_calls(client: Client, mode: Mode) -> None:
 def test_wild_generations_are_valid(client: Client) -> None:
     tools = [tool("f", {"kind": "simulated", "seconds": 0}, ["x"])]
     record = run(
-        client,
-        tools,
-        None,
-        *PLAIN,
-        *("--temperature", "1", "--seed", "1", "--max-tokens", "100"),
+        client, tools, None, *PLAIN, *("--temperature", "1", "--seed", "1", "--max-tokens", "100")
     )
     assert record["generated_tokens"] > 0
     assert "[INTR]" not in record["said"]

@@ -65,10 +65,7 @@ def clean_up(where: Place, user: str) -> None:
 def all_attacks(seconds: float) -> Iterator[Outcome]:
     """The attacks one after the other on one server, those over HTTP on another one."""
     for over_http in (False, True):
-        with (
-            place(http=over_http) as where,
-            Bystander(where.url, where.keys[VICTIM]) as bystander,
-        ):
+        with place(http=over_http) as where, Bystander(where.url, where.keys[VICTIM]) as bystander:
             start = time.monotonic()
             time.sleep(max(seconds, 3.0))
             alone = bystander.since(start, time.monotonic()).median_ms

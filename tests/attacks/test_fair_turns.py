@@ -13,10 +13,11 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.puppets import Puppet, PuppetProgram
-from support.rig import PROGRAM, Rig
+from support.rig import PROGRAM, Rig, runtime
 
 from pie_control.fairness import FairQueue, Owner
 from pie_control.instances.cool_down import CoolDown
+from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.turns import Executor
@@ -515,3 +516,35 @@ def test_a_user_who_comes_delays_others_by_little() -> None:
     for _ in range(20):
         cast(Any, world.launch("mallory", 5.0).guest).spins = True
     assert max(goes_on() for _ in range(500)) < 60
+
+
+# Futures
+
+
+COUNT = 4096
+
+
+class Handle(int):
+    """A number that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Handle.compared += 1
+        return int(self) == other
+
+    def __hash__(self) -> int:
+        return int(self)
+
+
+def test_futures_that_become_ready_together_are_looked_for_once_each() -> None:
+    rig = Rig()
+    one = rig.launch()
+    futures = [one.futures.create(FutureKind.DONE) for _ in range(COUNT)]
+    one.futures.announce = lambda handle: rig.executor._announce(one, handle)
+    runtime.wait(one, [Handle(future.handle) for future in reversed(futures)])
+    Handle.compared = 0
+    for future in futures:
+        future.resolve()
+    assert one.turn.scheduled
+    assert Handle.compared <= 2 * COUNT

@@ -1,7 +1,9 @@
-"""Results of detached instances survive the server, within bounds."""
+"""Results of detached instances survive the server, within bounds; a server that is told to stop
+lets its instances end."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +87,7 @@ class Kept:
         return None if found is None else found.text
 
 
-def test_only_their_user_sees_them_and_only_those_of_detached_ones_are_kept(
-    tmp_path: Path,
-) -> None:
+def test_only_their_user_sees_them_and_only_those_of_detached_ones_are_kept(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     one, other = kept.end("mine"), kept.end("read", detached=False)
     kept.write()
@@ -162,3 +162,35 @@ def test_a_damaged_file_is_no_result(tmp_path: Path) -> None:
     other = kept.end("y")
     kept.write()
     assert kept.text(other) == "y"
+
+
+WAITS = """
+from inferlet import session
+
+async def main(args):
+    session.send("ready")
+    return await session.receive()
+"""
+
+
+def stop(server: Server) -> None:
+    """Asks it to stop, and waits until it has begun with that."""
+    server.ask_to_stop()
+    while "no more launches" not in server.log:
+        time.sleep(0.01)
+
+
+def test_instances_end_by_themselves_until_the_second_signal(short_folder: Path) -> None:
+    settings = replaying(short_folder)
+    with Server(short_folder, **settings, stop_seconds=600) as server, server.client() as client:
+        program = client.upload(WAITS.encode(), "waits")
+        instance, other = client.launch(program), client.launch(program)
+        assert [one.receive(60) for one in (instance, other)] == ["ready"] * 2
+        stop(server)
+        with pytest.raises(RpcError, match="busy: the server is stopping"):
+            client.launch(program)
+        instance.send("done")
+        assert instance.result(60) == "done"
+        assert server.process.poll() is None
+        server.ask_to_stop()
+        server.process.wait(60)

@@ -21,10 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.mark.parametrize("over_http", [False, True])
 def test_attacks_of_every_cause_leave_a_bystander_the_text(over_http: bool) -> None:
-    with (
-        place(http=over_http) as where,
-        Bystander(where.url, where.keys[VICTIM]) as bystander,
-    ):
+    with place(http=over_http) as where, Bystander(where.url, where.keys[VICTIM]) as bystander:
         for attack in ATTACKS:
             if attack.short and (attack.cause == HTTP) is over_http:
                 outcome = undergo(attack, where, bystander, 0.4)

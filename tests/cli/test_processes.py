@@ -122,11 +122,7 @@ def test_a_child_that_cannot_be_started_is_tried_again(module: str, tmp_path: Pa
         child.wait()
 
     supervisor = Supervisor(
-        "it",
-        lambda: Child(module, log=log),
-        on_lost,
-        attend=attend,
-        backoff=Backoff(first=0.01),
+        "it", lambda: Child(module, log=log), on_lost, attend=attend, backoff=Backoff(first=0.01)
     )
     assert "cannot be started" in lost.get(timeout=20)
     assert begun.get(timeout=20)

@@ -12,6 +12,7 @@ from pie_control.programs.source_check import MAX_SOURCE_BYTES, check_program, c
 from pie_control.programs.store import ProgramStore, kind_of
 from pie_py.build.library import library_source
 from pie_py.build.modules import read_modules, read_program
+from pie_py.client.sync import Client
 from pie_py.wire.modules import MOST_BYTES, MOST_MODULES, BadProgram, pack, unpack
 
 ONE, TWO = b"x = 1\n", b"x = 2\n"
@@ -303,3 +304,12 @@ def test_modules_outside_of_the_folder_are_refused(tmp_path: Path) -> None:
         read_modules(folder)
     with pytest.raises(BadProgram, match=r"has no main\.py"):
         read_modules(tmp_path)
+
+
+def test_what_takes_long_the_first_time_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = {"data_folder": str(tmp_path / "data"), "cache_folder": str(tmp_path / "cache")}
+    with Client.local("pie-tiny", **folders) as client:
+        assert [model["name"] for model in client.models()] == ["pie-tiny"]
+    assert "builds its runtime, once" in caplog.text

@@ -31,7 +31,8 @@ from msgspec.structs import asdict
 from support.child_processes import command_line, name_of
 from support.clusters import (
     ECHO,
-    MODEL,
+    FREE,
+    INSTANT,
     WAIT_SECONDS,
     Cluster,
     Wire,
@@ -40,6 +41,7 @@ from support.clusters import (
     launched_on,
     processes_of,
     run,
+    settings_of,
     wait_for,
 )
 from support.postgres import Postgres, programs
@@ -120,15 +122,9 @@ def database(postgres: Postgres | None) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def cluster(database: str) -> Iterator[Cluster]:
     """On a machine whose memory is always full, as far as Ray would care."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="pie-") as name:
         patch.setenv("RAY_memory_usage_threshold", "0.01")
-        yield from _cluster(database)
-
-
-def _cluster(database: str) -> Iterator[Cluster]:
-    """In a deep folder, as below a home with a long name: paths of Ray's sockets are short."""
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name) / ("deep" * 15)
+        folder = Path(name) / ("deep" * 15)  # paths of Ray's sockets are short
         with Cluster(folder, database) as cluster, cluster.client() as client:
             client.upload(ECHO, name="echo")
             client.upload(SHARES, name="shares")
@@ -244,18 +240,16 @@ def test_a_node_is_as_urgent_as_a_server(cluster: Cluster) -> None:
 
 
 def test_what_is_gone_or_forged_is_refused(client: Client) -> None:
-    for near, code in (("echo-00000000@n1.99", "near-gone"), ("no-instance", "not-found")):
-        with pytest.raises(RpcError) as refused:
-            client.launch("echo", near=near)
-        assert refused.value.code == code
-    for name, code in (
-        ("echo-00000000@n1.99", "node-lost"),
-        ("echo-00000000@n1.01", "not-found"),
-        ("echo-00000000", "not-found"),
-        ("x" * 300, "invalid-argument"),
+    near = partial(client.launch, "echo")
+    for act, code in (
+        (partial(near, near="echo-00000000@n1.99"), "near-gone"),
+        (partial(near, near="no-instance"), "not-found"),
+        (partial(client.attach, "echo-00000000@n1.99"), "node-lost"),
+        (partial(client.attach, "echo-00000000"), "not-found"),
+        (partial(client.attach, "x" * 300), "invalid-argument"),
     ):
         with pytest.raises(RpcError) as refused:
-            client.attach(name)
+            act()
         assert refused.value.code == code
 
 
@@ -516,13 +510,9 @@ def test_strangers_are_refused_and_do_no_harm(client: Client, cluster: Cluster) 
                 stranger.sendall(garbage)
     assert cluster.token is not None
     directory = directory_of(cluster.token)
-    for method, fields in (
-        ("report", {"node": "n1@n2"}),
-        ("begin", {"node": "n1\n"}),
-        ("report", {}),
-    ):
+    for method, name in (("report", "n1@n2"), ("begin", "n1\n")):
         with pytest.raises(DirectoryRefuses, match="cannot be read"):
-            directory.ask(method, **fields)
+            directory.ask(method, node=name)
     forged = report("n1", node.incarnation + 1, 1999)
     assert directory.ask("report", **asdict(forged)) == {"type": "join-again"}
     assert all(process.is_running() for process in processes)
@@ -625,32 +615,28 @@ def test_status_tells_every_node(cluster: Cluster) -> None:
 def test_wrong_input_is_told_in_one_line(cluster: Cluster, tmp_path: Path) -> None:
     token = cluster.folder / "token.json"
     facts = json.loads(token.read_text())
-    old = tmp_path / "old.json"
-    old.write_text(json.dumps({**facts, "versions": {**facts["versions"], "Ray": "1.0"}}))
-    pages = json.loads(token.read_text())
-    pages["server"]["models"][0]["page_size"] = 8
-    other_pages = tmp_path / "pages.json"
-    other_pages.write_text(json.dumps(pages))
-    other_secret = tmp_path / "secret.json"
-    other_secret.write_text(json.dumps({**facts, "ray_token": "0" * 64}))
-    config = tmp_path / "cluster.toml"
-    config.write_text('endpoint = "tcp://127.0.0.1:1"\nnodez = 3\n')
     folder = ["--folder", str(cluster.folder)]
     empty = ["--folder", str(tmp_path / "empty")]
-    told = run("join", cluster.endpoint, "--token", str(token), "--http", "8000", *empty)
+    join = ["join", cluster.endpoint, *empty, "--token"]
+
+    def changed(**fields: object) -> str:
+        """A token like the cluster's, but for some fields."""
+        file = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
+        file.write_text(json.dumps(facts | fields))
+        return str(file)
+
+    models = [{**facts["server"]["models"][0], "page_size": 8}]
+    told = run(*join, str(token), "--http", "8000")
     assert told.exit_code == 2
     assert "--http: '8000' is not HOST:PORT" in told.output
     for args, words in (
-        (["join", cluster.endpoint, "--token", str(other_pages), *empty], "names other models"),
-        (["join", cluster.endpoint, "--token", str(other_secret), *empty], "refuses the token"),
-        (["join", cluster.endpoint, "--token", str(tmp_path / "none"), *empty], "cannot be read"),
-        (["join", cluster.endpoint, "--token", str(config), *empty], "is no token"),
-        (
-            ["join", cluster.endpoint, "--token", str(old), *empty],
-            "the cluster 1.0: install the same",
-        ),
+        ([*join, changed(server={**facts["server"], "models": models})], "names other models"),
+        ([*join, changed(ray_token="0" * 64)], "refuses the token"),
+        ([*join, str(tmp_path / "none")], "cannot be read"),
+        ([*join, changed(nodez=3)], "is no token"),
+        ([*join, changed(versions={**facts["versions"], "Ray": "1.0"})], "1.0: install the same"),
         (["join", "tcp://127.0.0.1:1", "--token", str(token), *empty], "the token is for"),
-        (["join", cluster.endpoint, "--token", str(token), *folder], "runs a part of a cluster"),
+        ([*join, str(token), *folder], "runs a part of a cluster"),
         (["drain", "n77", *folder], "no node is called 'n77'"),
         (["status", *empty], "no cluster is in"),
     ):
@@ -663,18 +649,14 @@ def test_wrong_input_is_told_in_one_line(cluster: Cluster, tmp_path: Path) -> No
 
 
 def test_a_second_cluster_of_the_same_address_is_refused(cluster: Cluster, tmp_path: Path) -> None:
-    config = tmp_path / "cluster.toml"
-    free = "tcp://127.0.0.1:*"
     used = cluster.url.removeprefix("http://")
+    taken = f'[gateway]\nhttp = "{used}"\n'
     for endpoint, http, folder, words in (
         (cluster.endpoint, "", tmp_path / "other", "is in use"),
-        (free, "", cluster.folder, "runs a part of a cluster"),
-        (free, used, tmp_path / "third", f"cannot listen for HTTP at {used}: Address already"),
+        (FREE, "", cluster.folder, "runs a part of a cluster"),
+        (FREE, taken, tmp_path / "third", f"cannot listen for HTTP at {used}: Address already"),
     ):
-        config.write_text(f'endpoint = "{endpoint}"\nfolder = "{folder}"\n')
-        if http:
-            config.write_text(config.read_text() + f'[gateway]\nhttp = "{http}"\n')
-        told = run("up", "--config", str(config))
+        told = run("up", *settings_of(tmp_path / "cluster.toml", folder, endpoint, http))
         assert (told.exit_code, words in told.output) == (1, True), told.output
         assert not (folder / "processes.json").exists() or folder == cluster.folder
 
@@ -698,9 +680,7 @@ def test_a_clock_that_jumps_does_not_hide_what_runs(
 ) -> None:
     began = psutil.boot_time()
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: began + 3600)
-    config = tmp_path / "cluster.toml"
-    config.write_text(f'endpoint = "tcp://127.0.0.1:*"\nfolder = "{cluster.folder}"\n')
-    told = run("up", "--config", str(config))
+    told = run("up", *settings_of(tmp_path / "cluster.toml", cluster.folder))
     assert (told.exit_code, "runs a part of a cluster" in told.output) == (1, True), told.output
 
 
@@ -715,16 +695,11 @@ def test_of_joint_starts_one_is_up(tmp_path: Path) -> None:
     port = free_ports("127.0.0.1", 1)[0]
     with tempfile.TemporaryDirectory(prefix="pie-") as short:
         folders = [Path(short) / name for name in ("a", "a", "b", "full")]
-        for number, folder in enumerate(folders):
-            (tmp_path / f"{number}.toml").write_text(
-                f'endpoint = "tcp://127.0.0.1:{port}"\nfolder = "{folder}"\n'
-                '[server]\nworker_module = "benchmarks.instant_worker"\n'
-                f'[[server.models]]\nsource = "{MODEL}"\n'
-            )
-        command = [sys.executable, "-m", "pie_py", "cluster", "up", "--config"]
+        endpoint = f"tcp://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "pie_py", "cluster", "up"]
         starts = [
             subprocess.Popen(
-                [*command, str(tmp_path / f"{number}.toml")],
+                [*command, *settings_of(tmp_path / f"{number}.toml", folder, endpoint, INSTANT)],
                 cwd=tmp_path,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -762,11 +737,9 @@ def test_a_start_that_is_terminated_leaves_nothing(
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="pie-") as short:
         folder = Path(short) / command
-        config = tmp_path / "cluster.toml"
-        config.write_text(f'endpoint = "tcp://127.0.0.1:*"\nfolder = "{folder}"\n')
         token = str(cluster.folder / "token.json")
         arguments = {
-            "up": ["--config", str(config)],
+            "up": settings_of(tmp_path / "cluster.toml", folder),
             "join": [cluster.endpoint, "--token", token, "--folder", str(folder)],
         }[command]
         line = [sys.executable, "-m", "pie_py", "cluster", command, *arguments]
@@ -846,20 +819,15 @@ def test_quotas_are_counted_by_each_node(cluster: Cluster) -> None:
         assert [user["user"] for user in client.quota(all_users=True)] == ["local"]
 
 
-def kill_machine(folder: Path) -> None:
-    """All that it runs, at once."""
-    kept = keeper(folder)
-    assert kept is not None
-    for process in (kept, *kept.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-
-
 @pytest.mark.nightly
 def test_a_machine_that_died_joins_again_with_its_node(cluster: Cluster) -> None:
     died = cluster.folder / "rejoins"
     (node,) = cluster.join(died)
-    kill_machine(died)
+    kept = keeper(died)
+    assert kept is not None
+    for process in (kept, *kept.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     wait_for(lambda: cluster.state(node) == "gone")
     assert cluster.join(died) == [node]
     assert (cluster.state(node), cluster.nodes()[node].incarnation) == ("ready", 2)

@@ -33,12 +33,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def nodes(postgres: Postgres) -> Iterator[Nodes]:
     with (
         postgres.database() as address,

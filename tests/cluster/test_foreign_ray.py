@@ -19,7 +19,16 @@ from typing import Any
 
 import psutil
 import pytest
-from support.clusters import ECHO, SERVER, Cluster, echoes, processes_of, run, wait_for
+from support.clusters import (
+    ECHO,
+    INSTANT,
+    Cluster,
+    echoes,
+    processes_of,
+    run,
+    settings_of,
+    wait_for,
+)
 
 from pie_cluster.config import ClusterProblem
 from pie_cluster.machines import operate
@@ -141,15 +150,9 @@ def cluster(foreign: Foreign) -> Iterator[Cluster]:
 
 def up(cluster: Cluster, address: str) -> tuple[Path, list[str]]:
     """A configuration without the address, and the arguments that start a cluster of it."""
-    fields = cluster.config.model_dump(mode="json", exclude={"ray_address"}, exclude_none=True)
-    lines = [f"{key} = {json.dumps(fields[key])}\n" for key in ("endpoint", "nodes", "folder")]
-    model, worker = SERVER["models"][0]["source"], SERVER["worker_module"]
-    file = cluster.folder.with_suffix(".toml")
-    file.write_text(
-        f"{''.join(lines)}[server]\nworker_module = {worker!r}\nspare_instances = 2\n"
-        f"[[server.models]]\nsource = {model!r}\n"
-    )
-    return file, ["up", "--config", str(file), "--address", address]
+    file, own = cluster.folder.with_suffix(".toml"), f"nodes = 1\n{INSTANT}"
+    options = settings_of(file, cluster.folder, cluster.config.endpoint, own)
+    return file, ["up", *options, "--address", address]
 
 
 def cluster_client(cluster: Cluster) -> Any:
@@ -160,17 +163,12 @@ def cluster_client(cluster: Cluster) -> Any:
 
 def refused(tmp_path: Path, address: str) -> str:
     """What `up` says, of which nothing is left."""
-    told = run("up", "--config", str(config_of(tmp_path)), "--address", address)
+    options = settings_of(tmp_path / "cluster.toml", tmp_path / "cluster")
+    told = run("up", *options, "--address", address)
     assert told.exit_code in (1, 2), told.output
     assert not processes_of(tmp_path)
     assert not (tmp_path / "cluster/token.json").exists()
     return told.output[told.output.rindex("rror: ") :]
-
-
-def config_of(folder: Path) -> Path:
-    file = folder / "cluster.toml"
-    file.write_text(f'endpoint = "tcp://127.0.0.1:*"\nfolder = "{folder / "cluster"}"\n')
-    return file
 
 
 def _ends_connections(server: socket.socket) -> None:
@@ -194,12 +192,8 @@ def test_it_has_actors_of_one_namespace_there_and_leaves_nothing(
     told = run("status", *folder)
     assert f"on a Ray that was there before, {foreign.address}" in told.output
     assert cluster.token is not None
-    there = {
-        "named": [[cluster.token.namespace, f"{cluster.token.namespace}-node-n1"]],
-        "alive": 1,
-        "free": 1,
-    }
-    wait_for(lambda: foreign.look() == there)
+    named = [[cluster.token.namespace, f"{cluster.token.namespace}-node-n1"]]
+    wait_for(lambda: foreign.look() == {"named": named, "alive": 1, "free": 1})
     assert run("down", *folder).output.strip() == "ended the gateway, node n1"
     assert not processes_of(cluster.folder)
     wait_for(foreign.has_nothing)

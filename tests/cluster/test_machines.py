@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
-from support.clusters import ECHO, SERVER, chat_at, echoes, launched_on, wait_for
+from support.clusters import SERVER, chat_at, echoes, launched_on, wait_for
 from support.namespaces import Network, Sniffer, missing
 
 from pie_cluster.config import ClusterProblem
@@ -187,20 +187,13 @@ def test_a_user_gets_no_rights_of_a_member(machines: Machines, ann: Client) -> N
     told = json.dumps([ann.server_info(), ann.instances(), ann.stats(), ann.models()])
     for secret in (token.ray_token, token.member_secret, token.member_public, token.ray):
         assert secret not in told
-    ann.upload(ECHO, name="echo")
-    digest = ann.programs()[0]["hash"]
     node = machines.nodes()["n2"]
-    key = machines.key("ann")
-    at_node = replace(key, server=node.public_key)
-    for endpoint, held, method, params in (  # test_users.py has the others
-        (token.gateway, key, "begin", {"node": "n1"}),
-        (token.gateway, key, "program-bytes", {"hash": digest}),
-        (node.endpoint, at_node, "load-adapter", {"model": "m", "name": "n", "folder": "/"}),
-    ):
-        ask = partial(Directory(endpoint, held).ask, method, **params)
-        with pytest.raises(DirectoryRefuses) as refused:
-            machines.network.on("desk", ask)
-        assert refused.value.code == "permission-denied"
+    at_node = replace(machines.key("ann"), server=node.public_key)
+    adapter = {"model": "m", "name": "n", "folder": "/"}  # test_users.py has what a gateway refuses
+    ask = partial(Directory(node.endpoint, at_node).ask, "load-adapter", **adapter)
+    with pytest.raises(DirectoryRefuses) as refused:
+        machines.network.on("desk", ask)
+    assert refused.value.code == "permission-denied"
 
 
 def test_who_has_no_key_enters_nowhere(machines: Machines, tmp_path: Path) -> None:

@@ -16,9 +16,8 @@ from benchmarks.simulated_cluster.traces import BadTrace, Launch, read_trace, sa
 from pie_cluster.directory.table import cached
 
 MOONCAKE = '{"timestamp": 27000, "input_length": 1024, "output_length": 52, "hash_ids": [46, 47]}'
-
-
 SAMPLE = sample()
+POLICIES = {"two-choices": two_choices, "cached": cached}
 
 
 def test_mooncakes_lines_are_read() -> None:
@@ -74,9 +73,6 @@ def test_the_command_holds_a_policy_against_two_choices(tmp_path: Path) -> None:
     table = simulate("--trace", tmp_path / "trace", "--nodes", 2, "--seconds", 1, "--load", 0.1)
     assert table.returncode == 0, table.stderr
     assert "two-choices" in table.stdout
-
-
-POLICIES = {"two-choices": two_choices, "cached": cached}
 
 
 def run(policy: str, arrivals: str) -> Outcome:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from typing import ClassVar
 
 import hypothesis.strategies as st
 import msgspec
@@ -14,88 +13,80 @@ from hypothesis import given
 
 from pie_cluster.directory.directory import Directory, PlacementRequest
 from pie_cluster.directory.node import Life, Node
-from pie_cluster.directory.table import MOST_HOLDERS, RandomSet, Table, cached
+from pie_cluster.directory.table import MOST_HOLDERS, Room, Table, cached
 from pie_cluster.wire.messages import MOST_HINTS, Load, Report
 from pie_control.errors import ApiError
 from pie_control.rpc.params import read
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 8))))
-def test_a_random_set_is_a_set(changes: list[tuple[bool, int]]) -> None:
-    ours: RandomSet[int] = RandomSet()
-    model: set[int] = set()
-    for adds, member in changes:
-        (ours.add if adds else ours.discard)(member)
-        (model.add if adds else model.discard)(member)
-        assert sorted(ours.members) == sorted(model)
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 12))))
+def test_room_is_a_set_with_the_numbers_of_its_members(changes: list[tuple[int, int]]) -> None:
+    """Of as many instances as there are: a node may have ten."""
+    ours, model = Room(), set[Node]()
+    nodes = [Node(Life(f"n{i}", 1), about(f"n{i}"), Load(), 0.0) for i in range(9)]
+    for number, instances in changes:
+        node = nodes[number]
+        node.take(Load(instances, 500 * instances, 7000 * instances), 0.0)
+        ours.put(node)
+        (model.add if node.has_room else model.discard)(node)
+        assert {*ours.members} == {*ours.places} == model
         assert len(ours) == len(model)
+        for each, place in ours.places.items():
+            assert ours.members[place] is each
+            assert ours.seconds(place, 0.0, 1.0) == 2 * each.pool + each.free_at
     random = Random(0)
-    drawn = {ours.draw(random) for _ in range(200)}
-    assert drawn - {None} == model
-    assert (None in drawn) == (not model)
+    assert not model or {ours.draw(random) for _ in range(200)} == {*range(len(model))}
 
 
-def some_nodes(count: int) -> tuple[Table, list[Node]]:
-    table = Table()
-    nodes = [Node(Life(f"n{i}", 1), about(f"n{i}"), Load(), 0.0) for i in range(count)]
-    for node in nodes:
-        table.add(node)
-    return table, nodes
+def one_node() -> tuple[Table, Node]:
+    table, node = Table(), Node(Life("n1", 1), about("n1"), Load(), 0.0)
+    table.add(node)
+    return table, node
+
+
+def holder(table: Table, key: int, seed: int = 0) -> Node | None:
+    """A node that a key leads to."""
+    return next(iter(table.holders(key, Random(seed))), None)
 
 
 def test_hints_are_bounded_and_the_oldest_give_way() -> None:
-    table, (node,) = some_nodes(1)
-    random = Random(0)
+    table, node = one_node()
     table.hint(node, [(key, 512) for key in range(MOST_HINTS + 1)], 0.0)
     assert len(node.cached) == MOST_HINTS
-    assert table.holder(0, random) is None
-    assert table.holder(1, random) is node
+    assert holder(table, 0) is None
+    assert holder(table, 1) is node
     table.hint(node, [(1, 0)], 0.0)
-    assert table.holder(1, random) is None
+    assert holder(table, 1) is None
     table.remove(node)
-    assert table.holder(2, random) is None
-    assert table.any(random) is None
+    assert holder(table, 2) is None
+    assert not len(table.room)
 
 
 def test_what_a_node_had_to_give_up_leads_nowhere() -> None:
-    table, (node,) = some_nodes(1)
+    table, node = one_node()
     table.hint(node, [(1, 512)], 0.0)
     table.hint(node, [(2, 512)], 20.0)
     table.take(node, Load(), 40.0)
     assert list(node.cached) == [1, 2]
     table.take(node, Load(rested_ms=25_000), 40.0)
     assert list(node.cached) == [2]
-    assert table.holder(1, Random(0)) is None
+    assert holder(table, 1) is None
 
 
-def test_a_key_leads_to_a_bounded_number_of_nodes() -> None:
-    table, nodes = some_nodes(2 * MOST_HOLDERS)
-    for node in nodes:
-        table.hint(node, [(7, 512)], 0.0)
-    held = {table.holder(7, Random(seed)) for seed in range(1000)}
-    assert len(held) == MOST_HOLDERS
-
-
-class Watched(Node):
-    """A node that counts who looks at it."""
-
-    looks: ClassVar[Counter[str]] = Counter()
-
-    def seconds(self, now: float) -> float:
-        self.looks[self.life.node] += 1
-        return super().seconds(now)
-
-
-def test_a_decision_looks_at_a_few_nodes() -> None:
+def test_a_decision_looks_at_a_few_nodes_and_a_key_leads_to_a_bounded_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table, random = Table(), Random(0)
     for i in range(1000):
-        node = Watched(Life(f"n{i}", 1), about(f"n{i}"), Load(), 0.0)
+        node = Node(Life(f"n{i}", 1), about(f"n{i}"), Load(), 0.0)
         table.add(node)
         table.hint(node, [(7, 512)], 0.0)
-    Watched.looks.clear()
-    chosen = cached([(7, 512)], 0.0, table, random)
-    assert chosen is not None
-    assert 0 < sum(Watched.looks.values()) <= 6
+    held = {holder(table, 7, seed) for seed in range(1000)}
+    assert len(held) == MOST_HOLDERS
+    looks, seconds = Counter[int](), table.room.seconds
+    monkeypatch.setattr(table.room, "seconds", lambda *of: looks.update(of[:1]) or seconds(*of))
+    assert cached([(7, 512)], 0.0, table, random) is not None
+    assert 0 < len(looks) <= 4
 
 
 def test_two_gateways_with_one_table_and_one_seed_agree_and_heed_the_load() -> None:

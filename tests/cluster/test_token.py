@@ -1,22 +1,24 @@
-"""What is checked before a machine becomes a part of a cluster."""
+"""What is checked before a machine becomes a part of a cluster, and how its keeper ends."""
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
+from support.clusters import FREE
 from support.namespaces import Network, missing
 
 from pie_cluster.config import ClusterProblem
-from pie_cluster.machines.settings import (
-    ClusterConfig,
-    Machine,
-    Token,
-    write_folder,
-)
+from pie_cluster.machines.keepers import left_agent
+from pie_cluster.machines.machine import MachineKeeper
+from pie_cluster.machines.settings import ClusterConfig, Machine, Token, write_folder
 from pie_cluster.machines.token import check_gpus, make_token, own_address
 from pie_py.config.keys import KeyStore
+from pie_py.config.processes import Child
 
 pytest.importorskip("ray", reason="clusters need Ray: pip install 'pie-py[cluster]'")
 
@@ -29,7 +31,7 @@ def test_gpus_are_enough() -> None:
 
 
 def token(folder: Path) -> Token:
-    return make_token(ClusterConfig(endpoint="tcp://127.0.0.1:*", folder=folder), folder)
+    return make_token(ClusterConfig(endpoint=FREE, folder=folder), folder)
 
 
 def test_a_cluster_on_loopback_has_no_keys_and_no_other_machines(tmp_path: Path) -> None:
@@ -72,7 +74,33 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         config = ClusterConfig.model_validate(
-            {"endpoint": "tcp://127.0.0.1:*", "folder": tmp_path, "ray_port": port}
+            {"endpoint": FREE, "folder": tmp_path, "ray_port": port}
         )
         with pytest.raises(ClusterProblem, match=f":{port} is in use; choose another ray_port"):
             make_token(config, tmp_path)
+
+
+class ToldWhileItStarts(MachineKeeper):
+    """Of an agent that takes its time to begin, and whose store of Ray is away."""
+
+    def _ray_start(self, name: str, *options: str) -> Child:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.5)
+        return self._child(name, None, "http.server", "0", reports=False)
+
+    def _actors(self, name: str, *arguments: str) -> Child:
+        raise OSError
+
+
+def test_no_agent_outlives_a_keeper_that_did_not_know_it_yet(tmp_path: Path) -> None:
+    token = make_token(ClusterConfig(endpoint=FREE, folder=tmp_path), tmp_path)
+    write_folder(tmp_path, token, Machine(is_head=False, host="127.0.0.1", nodes=1))
+    former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    with socket.create_server(("127.0.0.1", int(token.ray.rpartition(":")[2]))):
+        try:
+            ToldWhileItStarts(tmp_path).run()
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+    assert (tmp_path / "logs/agent.log").exists()
+    assert left_agent(tmp_path) is None

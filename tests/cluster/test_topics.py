@@ -34,20 +34,11 @@ psycopg = pytest.importorskip("psycopg")
 pytestmark = pytest.mark.slow
 
 FEW = settings(
-    max_examples=10,
-    stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=10, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 LIMITS = {"mailbox_bytes": MAILBOX_BYTES}
 USERS = ("ann", "bob", "cem", "dan", "eve", "fay")
 AFTER = 100  # messages that are pushed after a fault
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from conformance.case_files import Case, load
 from conformance.conformance_server import PROGRAMS, Place
@@ -24,3 +26,19 @@ def test_case(place: Place, language: str, case: Case) -> None:
             for pool in POOLS:
                 if pool in stats:
                     assert stats[f"{pool}_free"] == stats[pool], (name, pool)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_the_state_is_there_in_the_next_life(place: Place, language: str) -> None:
+    with place.server.client() as client:
+        program = client.upload(PROGRAMS[language](), name=f"interpreter-{language}")
+        instance = client.launch(program, ["serve", "it"], durable=True)
+        for state in ([], [0, 255], [7] * 1000):
+            instance.send(json.dumps([["instance-id", []], ["last-checkpoint", []]]))
+            name, last = json.loads(str(instance.receive()))
+            assert (name, last) == ({"ok": instance.id}, {"ok": state})
+            following = [0, 255] if not state else [7] * 1000
+            instance.send(json.dumps([["checkpoint", [{"bytes": following}]]]))
+        instance.send("")
+        assert instance.result() == "done"

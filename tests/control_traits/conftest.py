@@ -1,4 +1,4 @@
-"""PostgreSQL, and an empty database of it."""
+"""An empty database of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 from support.postgres import Postgres
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
-        yield server
 
 
 @pytest.fixture

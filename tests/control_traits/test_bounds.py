@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 from support.instances import Instances, failure
 from support.rig import runtime
+from support.scheduler_fixtures import Server
 
 from pie_control.api import session
 from pie_control.instances.ended import record_bytes
 from pie_control.instances.instance import ARGUMENT_OVERHEAD
 from pie_control.instances.launcher import check_arguments
+from pie_control.instances.ledger import MOST_ROWS, OTHER, Ledger
 from pie_control.rpc.session import ItemStream, Session
 from pie_control.tasks import take_off
+from pie_control.timers import Timers
 from pie_control.wasm import SUSPENDED
 from pie_py.wire.rpc import MAX_ARGUMENT_BYTES
 
@@ -63,3 +70,45 @@ def test_a_counter_forgets_what_is_gone() -> None:
     assert counts["ann"] == 2
     take_off(counts, "ann", 2)
     assert list(counts) == ["bob"]
+
+
+def test_tags_beyond_a_day_s_rows_are_counted_together(tmp_path: Path) -> None:
+    server = Server()
+    instance = server.launch("ann")
+    ledger = Ledger(
+        tmp_path / "usage.sqlite3",
+        {},
+        time.time_ns,
+        tuple,
+        lambda instance: 0.0,
+        lambda instance, state, text: None,
+    )
+    for number in range(MOST_ROWS + 20):
+        instance.tag = f"tag {number}"
+        ledger.waited(instance, 1.0)
+    rows = trio.run(ledger.usage, "ann", 2)
+    assert len(rows) == MOST_ROWS + 1
+    assert sum(row["tool_seconds"] for row in rows) == MOST_ROWS + 20
+    assert sum(row["tool_seconds"] for row in rows if row["program"] == OTHER) == 20
+
+
+def test_withdrawn_timers_behind_a_far_one_are_dropped() -> None:
+    """A guest may sleep and give it up in a loop, behind its own hour of wall time."""
+
+    async def main() -> None:
+        timers = Timers(trio.current_time)
+        fired: list[int] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(timers.run)
+            timers.call_later(3600, lambda: fired.append(0))
+            kept = [timers.call_later(0.05, lambda i=i: fired.append(i)) for i in range(100)]  # type: ignore[misc]
+            for _ in range(10):
+                for _ in range(1000):
+                    timers.call_later(7200, lambda: fired.append(-1)).cancel()
+                await trio.lowlevel.checkpoint()
+            assert len(timers) < 1000
+            await trio.sleep(0.1)
+            assert fired == list(range(len(kept)))
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

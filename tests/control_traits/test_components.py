@@ -16,15 +16,7 @@ from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.programs.components import Components
 from pie_control.programs.store import Program
-from pie_control.wasm import (
-    Component,
-    Engine,
-    EngineConfig,
-    Guest,
-    GuestLimits,
-    Linker,
-    Status,
-)
+from pie_control.wasm import Component, Engine, EngineConfig, Guest, GuestLimits, Linker, Status
 from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.services import ConfinedConfig
 

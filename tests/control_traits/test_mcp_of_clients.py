@@ -83,12 +83,7 @@ async def test_where_a_clients_server_may_be() -> None:
                 register(t, "x", url=wrong)
     async with browser() as b, registry({"allow": ("*:*",)}) as t:
         web = await b.web()
-        places = (
-            web.url,
-            f"http://localhost:{web.port}/",
-            "http://10.255.255.1/",
-            "http://[::1]/",
-        )
+        places = (web.url, f"http://localhost:{web.port}/", "http://10.255.255.1/", "http://[::1]/")
         for i, place in enumerate(places):
             register(t, f"x{i}", url=place)
             error = await t.failure("add", server=f"x{i}")

@@ -12,20 +12,12 @@ from typing import Any
 
 import pytest
 import trio
-from support.mcp_servers import (
-    SERVER,
-    Tools,
-    children,
-    http_server,
-    running,
-    start_http,
-    tools,
-)
+from support.mcp_servers import SERVER, Tools, children, http_server, running, start_http, tools
 
 from pie_control.api.mcp.functions import McpServers
-from pie_control.api.mcp.stdio import LineTooLong, lines
+from pie_control.api.mcp.stdio import LineTooLong, lines, stdio_transport
 from pie_control.errors import ApiError
-from pie_py.config.mcp import McpConfig
+from pie_py.config.mcp import McpConfig, McpServerConfig
 from pie_py.config.processes import GroupTime
 from pie_py.config.variables import MissingVariable
 
@@ -461,3 +453,33 @@ async def test_a_line_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         assert await anext(pieces) == (b"x" * 50, False)
         with pytest.raises(LineTooLong):
             await anext(pieces)
+
+
+TELLS = """
+import json, os, sys
+with open(sys.argv[1] + ".new", "w") as file:
+    json.dump(sys.argv[2:], file)
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+"""
+
+
+async def test_arguments_reach_a_command_as_they_are(tmp_path: Path) -> None:
+    told, trace = tmp_path / "told", tmp_path / "trace"
+    tricks = [f"; touch {trace}", f"$(touch {trace})", f"`touch {trace}`", f"| tee {trace}", "*"]
+    config = McpServerConfig(
+        command=sys.executable, args=("-c", TELLS, str(told), *tricks), folder=tmp_path
+    )
+
+    with trio.fail_after(60):
+        async with stdio_transport("tricks", config, lambda: None, lambda reason: None, bool):
+            while not told.exists():
+                await trio.sleep(0.02)
+    assert json.loads(told.read_text()) == tricks
+    assert not trace.exists()
+
+
+async def test_a_command_line_is_no_command() -> None:
+    config = McpServerConfig(command=f"{sys.executable} -c pass; true")
+    with pytest.raises(FileNotFoundError):
+        async with stdio_transport("line", config, lambda: None, lambda reason: None, bool):
+            raise AssertionError("a shell has run it")

@@ -122,10 +122,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: write(spm_like(f), "tokenizer_config.json", [1]),
         "tokenizer_config.json holds no JSON object",
     ),
-    "wrong template": (
-        lambda f: spm_like(f, chat_template=[{"name": "x"}]),
-        "the chat template",
-    ),
+    "wrong template": (lambda f: spm_like(f, chat_template=[{"name": "x"}]), "the chat template"),
     "wrong token": (
         lambda f: spm_like(f, added_tokens_decoder={"3": "x"}),
         "tokenizer_config.json: added_tokens_decoder: token 3",

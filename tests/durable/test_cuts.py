@@ -13,6 +13,8 @@ from support.javascript import require_javascript
 from support.rust_components import rust_component
 from support.servers import Server
 
+from pie_control.journal.file import DamagedJournal, framed, read_entries
+
 MESSAGES = ["hello", " two", "three"]
 
 TALK = """\
@@ -130,3 +132,24 @@ def test_a_cut_journal_gives_the_same(
         with Server(folder, models=MODELS) as server:
             found = follow_all(server.endpoint, cuts, messages)
     assert {name: run for name, run in found.items() if run != whole} == {}
+
+
+ENTRIES = [{"program": "a"}, ["call", "session.send", None, True, "x" * 50], ["sent", b"id", "y"]]
+WHOLE = b"".join(map(framed, ENTRIES))
+STARTS = [len(b"".join(map(framed, ENTRIES[:count]))) for count in range(len(ENTRIES) + 1)]
+
+
+def test_a_cut_file_has_the_entries_before() -> None:
+    for size in range(len(WHOLE) + 1):
+        count = sum(start <= size for start in STARTS) - 1
+        assert read_entries(WHOLE[:size]) == (ENTRIES[:count], STARTS[count])
+        assert read_entries(WHOLE[:size] + bytes(99))[0] in (ENTRIES[:count], ENTRIES)
+
+
+@pytest.mark.parametrize("bit", [0, 3, 7])
+def test_a_damaged_entry_is_no_cut(bit: int) -> None:
+    for place in range(STARTS[-2]):
+        data = bytearray(WHOLE)
+        data[place] ^= 1 << bit
+        with pytest.raises(DamagedJournal, match="is damaged"):
+            read_entries(bytes(data))

@@ -100,10 +100,7 @@ def test_children_of_children_end_somewhere(client: Client, language: str) -> No
 
 def test_limits_of_children_and_of_the_server(short_folder: Path) -> None:
     settings = {**replaying(short_folder), "limits": {"children": 3}}
-    with (
-        Server(short_folder, **settings, max_instances=4) as server,
-        server.client() as client,
-    ):
+    with Server(short_folder, **settings, max_instances=4) as server, server.client() as client:
         for language in LANGUAGES:
             program = upload(client, language)
             # Not one more, however fast: those that are being started count.

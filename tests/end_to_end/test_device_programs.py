@@ -1,4 +1,4 @@
-"""Device programs on a server: they choose what built-in samplers of the same meaning choose."""
+"""Device programs on a server: they choose what samplers of the same meaning choose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from support.servers import Server
 
 from pie_py.client.errors import ClientError
-from pie_py.device_programs.fields import FIELDS
 
 pytestmark = pytest.mark.slow
 PROMPT = random.Random(5).choices(range(3, 300), k=40)
@@ -26,10 +25,10 @@ def run(server: Server, guests: Path, mode: str) -> Any:
 
 def test_programs_choose_as_the_samplers_that_mean_the_same(server: Server, guests: Path) -> None:
     found = run(server, guests, "pairs")
-    assert len(found) == 14
+    assert len(found) == 5
     assert [name for name, (built_in, program) in found.items() if built_in != program] == []
     texts = {tuple(built_in) for built_in, _ in found.values()}
-    assert len(texts) > 8  # most of the rules made a difference
+    assert len(texts) == 5  # each of the rules made a difference
 
 
 def test_programs_read_the_logits_of_contexts_beside(server: Server, guests: Path) -> None:
@@ -77,42 +76,6 @@ def test_state_steps_grammars_and_what_is_refused(server: Server, guests: Path) 
         strict=True,
     ):
         assert wanted in told
-
-
-def some_sampler(chance: random.Random) -> dict[str, Any]:
-    """Parameters of one to five fields of all that there are, and a seed."""
-    found: dict[str, Any] = {"seed": chance.randrange(2**32)}
-    for name in chance.sample(sorted(FIELDS), chance.randint(1, 5)):
-        field = FIELDS[name]
-        tokens = chance.sample(range(3, 300), 4)
-        match field.kind:
-            case "tokens":
-                found[name] = tokens * (40 if name == "allowed_tokens" else 1)
-            case "sequences":
-                found[name] = [tokens[:1], tokens[1:3]]
-            case "biases":
-                found[name] = {str(token): chance.uniform(-9, 9) for token in tokens}
-            case "int":
-                found[name] = chance.randint(int(field.least), int(min(field.most, 40)))
-            case _:
-                found[name] = chance.uniform(max(field.least, 0.05), min(field.most, 2))
-    return found
-
-
-def test_one_seed_is_one_text_however_it_is_read(server: Server, guests: Path) -> None:
-    """As a text, tokens, a stream, steps or with looks at some, alone or among others."""
-    chance = random.Random(11)
-    samplers = [some_sampler(chance) for _ in range(30)]
-    with server.client() as client:
-        program = client.upload(guests / "one_way.py")
-        given = [json.dumps(PROMPT), *map(json.dumps, samplers)]
-        instance = client.launch(program, given)
-        found = [json.loads(one) for one in instance]
-        assert instance.result() == "done"
-    assert len(found) == len(samplers)
-    for sampler, (alone, *others) in zip(samplers, found, strict=True):
-        assert others == [alone] * 5, sampler
-    assert len({tuple(tokens) for tokens, *_ in found}) > 20
 
 
 OWN = """

@@ -69,20 +69,3 @@ def test_one_at_a_time(
             ours = torch.tensor(json.loads(answer))
             # Log-probabilities differ as logits do.
             assert (ours.log() - expected.log()).abs().max() < 1e-4
-
-
-@pytest.mark.slow
-def test_64_different_ones_at_once(server: Server, checkpoint: Path, guests: Path) -> None:
-    prompts = [prompt(1 + 3 * i % 70, seed=100 + i) for i in range(64)]
-    source = (guests / "greedy.py").read_text()
-    with server.client() as client:
-        programs = [  # different programs, too
-            client.upload(f"{source}\n# number {i}\n".encode(), f"greedy_{i}") for i in range(64)
-        ]
-        instances = [
-            client.launch(program, [json.dumps(tokens), "16"])
-            for program, tokens in zip(programs, prompts, strict=True)
-        ]
-        answers = [json.loads(instance.result()) for instance in instances]
-    for tokens, answer in zip(prompts, answers, strict=True):
-        assert answer == reference.greedy(checkpoint, tokens, 16)

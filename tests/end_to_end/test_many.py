@@ -30,13 +30,7 @@ def expected_texts(checkpoint: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("source", "count"),
-    [
-        ("rust", 896),
-        ("python", 100),
-    ],
-)
+@pytest.mark.parametrize(("source", "count"), [("rust", 896), ("python", 100)])
 def test_completions_launched_at_once(
     server: Server, checkpoint: Path, source: str, count: int
 ) -> None:

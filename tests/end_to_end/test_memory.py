@@ -169,22 +169,6 @@ def test_adapters_come_and_go(
         run("python", "adapters", tokens=PROMPT, adapters=["c"])
 
 
-def test_a_new_worker_has_the_adapters_of_the_one_before(
-    client: Client,
-    server: Server,
-    run: Callable[..., Any],
-    checkpoint: Path,
-    adapters: dict[str, Path],
-) -> None:
-    client.load_adapter("c", adapters["c"])
-    server.worker.kill()
-    _until(lambda: len(client.adapters()) < 3)  # the loss is noticed
-    _until(lambda: len(client.adapters()) == 3)
-    expected = wanted(checkpoint, adapters["c"], 12)
-    assert run("python", "adapters", tokens=PROMPT, adapters=["c"]) == [expected]
-    client.unload_adapter("c")
-
-
 def test_users_upload_their_own_and_replace_them_in_use(
     client: Client,
     server: Server,

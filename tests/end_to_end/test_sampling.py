@@ -72,32 +72,6 @@ def test_log_probabilities_of_a_run_are_the_models_own(
             assert math.isclose(answer["logprobs"][i], expected, abs_tol=1e-4)
 
 
-def test_the_same_seed_gives_the_same_tokens_alone_and_among_others(
-    server: Server, guests: Path
-) -> None:
-    kinds: list[dict[str, Any]] = [
-        {"temperature": 1.3},
-        {"temperature": 0.9, "top_p": 0.9},
-        {"temperature": 1.5, "top_k": 20, "frequency_penalty": 0.4},
-        {"min_p": 0.02, "repetition_penalty": 1.2},
-    ]
-    jobs = [
-        {"tokens": prompt(10 + 7 * i, i), "count": 16, "sampler": {**kind, "seed": 1000 + i}}
-        for i, kind in enumerate(kinds)
-    ]
-    alone = [run_all(server, guests, "generate", [job])[0]["tokens"] for job in jobs]
-    crowd = [
-        {"tokens": prompt(3 + i, 50 + i), "count": 12, "sampler": {"temperature": 2, "top_p": 0.8}}
-        for i in range(12)
-    ]
-    split = [{**job, "split": 1 + 3 * i} for i, job in enumerate(jobs)]
-    answers = run_all(server, guests, "generate", [*crowd, *split])
-    assert [answer["tokens"] for answer in answers[12:]] == alone
-    others = run_all(server, guests, "generate", jobs, "rust")
-    assert [answer["tokens"] for answer in others] == alone
-    assert len({tuple(answer["tokens"]) for answer in answers[:12]}) == 12
-
-
 @languages
 def test_steps_queued_before_their_tokens_are_known(
     server: Server, checkpoint: Path, guests: Path, language: str
@@ -131,10 +105,3 @@ def test_steps_queued_before_their_tokens_are_known(
         run_all(server, guests, "ahead", [job], language)[0]["tokens"]
         == run_all(server, guests, "generate", [job])[0]["tokens"]
     )
-
-
-def test_penalties_keep_tokens_apart(server: Server, guests: Path) -> None:
-    job = {"tokens": prompt(5, 3), "count": 60}
-    strong = {**job, "sampler": {"temperature": 0, "presence_penalty": 1000}}
-    [answer] = run_all(server, guests, "generate", [strong])
-    assert len(set(answer["tokens"])) == 60

@@ -61,10 +61,7 @@ def test_a_folder_is_uploaded_and_launched(client: Client, folder: Path) -> None
     (folder / "parts" / "marks.py").write_text("BETWEEN = '+'\n")
     changed = client.upload(folder)
     assert changed != digest
-    assert (run(client, "doubler", "a", "b"), run(client, digest, "a", "b")) == (
-        "aa+bb",
-        "aa-bb",
-    )
+    assert (run(client, "doubler", "a", "b"), run(client, digest, "a", "b")) == ("aa+bb", "aa-bb")
 
 
 def test_a_folder_that_is_no_program(client: Client, folder: Path, tmp_path: Path) -> None:

@@ -296,10 +296,7 @@ def test_an_image_of_a_conversation(
     assert again.choices[0].token_ids != answer.choices[0].token_ids
     blocks: list[Any] = [
         {"type": "text", "text": "see "},
-        {
-            "type": "image",
-            "source": {"type": "base64", "media_type": "image/png", "data": data},
-        },
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}},
         {"type": "text", "text": " now"},
     ]
     asked: list[Any] = [{"role": "user", "content": blocks}]

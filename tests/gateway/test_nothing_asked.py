@@ -146,23 +146,6 @@ def test_an_answer_of_others_goes_back_in(gateway: Gateway, fields: dict[str, An
     assert again.json()["usage"]["prompt_tokens"] > answer["usage"]["prompt_tokens"]
 
 
-def test_a_message_of_chat_goes_back_in(client: openai.OpenAI) -> None:
-    messages = list(HI)
-    lengths = []
-    for dumped in (True, False):
-        ask: Any = {"model": "pie-tiny", "messages": messages, "temperature": 0}
-        answer = client.chat.completions.create(**ask)
-        lengths.append(answer.usage.prompt_tokens)
-        message = answer.choices[0].message
-        messages += [message.model_dump() if dumped else message, *HI]
-        with client.chat.completions.stream(**ask) as stream:
-            last = stream.get_final_completion().choices[0].message
-        messages += [last.model_dump() if dumped else last, *HI]
-    last_one = client.chat.completions.create(model="pie-tiny", messages=messages, max_tokens=2)
-    lengths.append(last_one.usage.prompt_tokens)  # type: ignore[union-attr]
-    assert lengths[0] < lengths[1] < lengths[2]
-
-
 @pytest.mark.parametrize("dumped", [True, False])
 def test_items_of_a_response_go_back_in(client: openai.OpenAI, dumped: bool) -> None:
     said: list[Any] = list(HI)

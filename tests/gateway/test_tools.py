@@ -361,10 +361,7 @@ def test_messages(claude: anthropic.Anthropic, client: openai.OpenAI) -> None:
     assert (answer.type, answer.role, answer.stop_reason) == ("message", "assistant", "max_tokens")
     assert answer.usage.output_tokens == 8
     same = client.chat.completions.create(
-        model="pie-tiny",
-        messages=hi,
-        temperature=0,
-        max_tokens=8,
+        model="pie-tiny", messages=hi, temperature=0, max_tokens=8
     )
     assert answer.content[0].text == same.choices[0].message.content
     counted = claude.messages.count_tokens(model="pie-tiny", messages=hi)
@@ -437,20 +434,6 @@ def test_errors_are_of_anthropics_form(claude: anthropic.Anthropic) -> None:
         claude.messages.create(model="pie-tiny", messages=hi, max_tokens=1, speed="fast")
 
 
-def test_the_tool_runner_of_anthropics_client(claude: anthropic.Anthropic) -> None:
-    """It asks for a conversation that the server keeps, and sends all of it where there is none."""
-
-    @anthropic.beta_tool
-    def now() -> str:
-        """Tells the time."""
-        return "noon"
-
-    fields: dict[str, Any] = {"model": "pie-tiny", "max_tokens": 60, "messages": ASK}
-    fields["tool_choice"] = {"type": "tool", "name": "now"}
-    runner: Any = claude.beta.messages.tool_runner(tools=[now], max_iterations=2, **fields)
-    assert [message.content[0].type for message in runner] == ["tool_use"] * 2
-
-
 def test_images_of_a_result_are_read_as_the_users(claude: anthropic.Anthropic) -> None:
     source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
     used = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
@@ -480,10 +463,7 @@ def test_responses(client: openai.OpenAI) -> None:
     assert (answer.status, answer.object) == ("incomplete", "response")
     assert answer.incomplete_details.reason == "max_output_tokens"
     same = client.chat.completions.create(
-        model="pie-tiny",
-        messages=[{"role": "user", "content": "Hi"}],
-        temperature=0,
-        max_tokens=4,
+        model="pie-tiny", messages=[{"role": "user", "content": "Hi"}], temperature=0, max_tokens=4
     )
     assert answer.output_text == same.choices[0].message.content
     said: list[Any] = [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]

@@ -583,8 +583,7 @@ def test_a_sampler_that_is_made_anew_has_no_program(checkpoint: Callable[[str], 
 
 
 @pytest.mark.parametrize(
-    ("family", "why"),
-    [("deepseekv3", "latents"), ("qwen3_5", "have a state")],
+    ("family", "why"), [("deepseekv3", "latents"), ("qwen3_5", "have a state")]
 )
 def test_models_without_weights_of_heads_say_why(
     checkpoint: Callable[[str], Path], family: str, why: str

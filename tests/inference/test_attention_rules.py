@@ -48,13 +48,7 @@ def test_positions_out_of_order_and_equal(folder: Path, positions: list[int]) ->
     rig = _rig(folder)
     tokens = tokens_of(len(positions))
     (found,) = rig.forward(
-        Step(
-            rig.sequence(16),
-            tokens,
-            positions=positions,
-            outputs=len(tokens),
-            keep=False,
-        )
+        Step(rig.sequence(16), tokens, positions=positions, outputs=len(tokens), keep=False)
     )
     wanted = expected_logits(folder, tokens, positions=positions, visible=by_position(positions))
     assert_close(found, wanted)

@@ -72,9 +72,7 @@ def test_seeds_and_steps_give_independent_draws() -> None:
     pairs = np.bincount((tokens[:, 0] * 8 + tokens[:, 1]).numpy(), minlength=64)
     assert chi_square_passes(pairs, np.full(64, 1 / 64))
     seeds = replace(
-        parameters(DRAWS),
-        seeds=np.arange(DRAWS, dtype=np.uint64),
-        steps=np.zeros(DRAWS, np.uint32),
+        parameters(DRAWS), seeds=np.arange(DRAWS, dtype=np.uint64), steps=np.zeros(DRAWS, np.uint32)
     )
     tokens = choose(logits, seeds).view(-1, 2)
     pairs = np.bincount((tokens[:, 0] * 8 + tokens[:, 1]).numpy(), minlength=64)
@@ -90,9 +88,7 @@ def test_a_row_is_chosen_the_same_whatever_its_neighbours(
     logits = torch.tensor(
         data.draw(
             st.lists(
-                st.lists(values, min_size=40, max_size=40),
-                min_size=len(rows),
-                max_size=len(rows),
+                st.lists(values, min_size=40, max_size=40), min_size=len(rows), max_size=len(rows)
             )
         )
     )

@@ -142,11 +142,7 @@ def test_nothing_is_copied_twice(orders: list[list[int]], cut: int) -> None:
     rows[list(range(cut))] = decoding.step(list(range(cut)))
     rows[list(range(cut, 12))] = decoding.step(list(range(cut, 12)))
     for order in orders:
-        for part in (
-            order,
-            [i for i in order if i < cut],
-            [i for i in order if i >= cut],
-        ):
+        for part in (order, [i for i in order if i < cut], [i for i in order if i >= cut]):
             assert decoding.step(part).tolist() == rows[part].tolist()
             assert decoding.window.copied == 0
 

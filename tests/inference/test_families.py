@@ -14,15 +14,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from support.checkpoints import small_tokenizer
 from support.families import FAMILIES, VARIANTS, WINDOW, make_family
-from support.model_rig import (
-    Rig,
-    Step,
-    assert_close,
-    causal,
-    expected_logits,
-    runs_of,
-    tokens_of,
-)
+from support.model_rig import Rig, Step, assert_close, causal, expected_logits, runs_of, tokens_of
 from support.reference import greedy, load
 
 from pie_inference.errors import LoadError

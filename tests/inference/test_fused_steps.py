@@ -11,11 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from inference.test_few_bits import (
-    assert_multiplies,
-    test_the_largest_sums,
-    weight,
-)
+from inference.test_few_bits import assert_multiplies, test_the_largest_sums, weight
 from inference.test_few_bits import other_cache as other_cache  # fixtures
 from inference.test_few_bits import own_cache as own_cache
 from inference.test_quantized import plain_copy
@@ -23,15 +19,7 @@ from safetensors.torch import load_file
 from support.checkpoints import make_adapter
 from support.compilers import KEEPING_CC, on_the_stack, product_loops
 from support.families import make_family
-from support.model_rig import (
-    Rig,
-    Step,
-    Stream,
-    causal,
-    multiplies_integers,
-    runs_of,
-    tokens_of,
-)
+from support.model_rig import Rig, Step, Stream, causal, multiplies_integers, runs_of, tokens_of
 
 from pie_inference.layers import native
 from pie_inference.layers.grouped import multiplies_bfloat16

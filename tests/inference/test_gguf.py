@@ -43,11 +43,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "qwen2": ("qwen2", {"head_dim": 16, "tie_word_embeddings": True}, {}),
     "qwen3": ("qwen3", {}, {}),
     "qwen2-moe-plain": ("qwen2moe", {}, {"expert_count": 4, "expert_used_count": 4}),
-    "qwen3-moe": (
-        "qwen3moe",
-        {"mlp_only_layers": []},
-        {"expert_count": 6, "expert_used_count": 3},
-    ),
+    "qwen3-moe": ("qwen3moe", {"mlp_only_layers": []}, {"expert_count": 6, "expert_used_count": 3}),
     "qwen3next": (
         "qwen3next",
         {"mlp_only_layers": []},
@@ -77,11 +73,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "gemma2": (
         "gemma2",
         {"query_pre_attn_scalar": 32},
-        {
-            "sliding_window": WINDOW,
-            "attn_logit_softcapping": 5.0,
-            "final_logit_softcapping": 3.0,
-        },
+        {"sliding_window": WINDOW, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0},
     ),
     "gemma3": (
         "gemma3",

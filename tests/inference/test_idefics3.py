@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.image_batches import batch_of, logits_with_images
-from support.image_checkpoints import (
-    TILE_EMBEDS,
-    as_file,
-    image_tokenizer,
-    make_idefics,
-    picture,
-)
+from support.image_checkpoints import TILE_EMBEDS, as_file, image_tokenizer, make_idefics, picture
 from support.model_rig import Rig, assert_close, ints
 from transformers import AutoModelForImageTextToText, Idefics3Processor, PreTrainedModel
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil

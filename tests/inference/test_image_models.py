@@ -18,13 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from safetensors.torch import load_file, save_file
 from support.image_batches import batch_of, logits_with_images
-from support.image_checkpoints import (
-    IMAGE_TOKEN,
-    LLAVA_KINDS,
-    as_file,
-    make_llava,
-    picture,
-)
+from support.image_checkpoints import IMAGE_TOKEN, LLAVA_KINDS, as_file, make_llava, picture
 from support.model_rig import Rig, assert_close, ints
 from transformers import LlavaForConditionalGeneration
 from transformers.image_transforms import convert_to_rgb

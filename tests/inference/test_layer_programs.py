@@ -56,10 +56,7 @@ def programs(rig: Rig) -> dict[str, tuple[Attend, dict[int, Hook]]]:
             layers.ablate(w.tolist(), at=[1]),
             {1: lambda x: x - (x @ unit)[..., None] * unit},
         ),
-        "gated": (
-            gated(direction=w.tolist()),
-            {1: lambda x: x + (x @ w).sigmoid()[..., None] * w},
-        ),
+        "gated": (gated(direction=w.tolist()), {1: lambda x: x + (x @ w).sigmoid()[..., None] * w}),
     }
 
 

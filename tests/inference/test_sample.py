@@ -21,14 +21,7 @@ from pie_inference import handlers
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.embeds import UNKNOWN
 from pie_inference.sampling.pool import Choices, SamplerPool
-from pie_py.wire.plan import (
-    Clear,
-    EmbedSampled,
-    EmbedText,
-    FeedSampler,
-    Sample,
-    Samples,
-)
+from pie_py.wire.plan import Clear, EmbedSampled, EmbedText, FeedSampler, Sample, Samples
 
 GREEDY: dict[str, Any] = {"temperature": 0.0}
 

@@ -241,9 +241,7 @@ CASES = {
     "banned_sequences": Case(banned_sequences, st.tuples(SEQUENCES), frozenset((0,))),
     "min_tokens": Case(min_tokens, st.tuples(st.integers(1, 15), FEW), frozenset((1,))),
     "dry": Case(
-        dry,
-        st.tuples(AMOUNT, st.sampled_from([1.5, 2.0]), st.integers(0, 3), FEW),
-        frozenset((3,)),
+        dry, st.tuples(AMOUNT, st.sampled_from([1.5, 2.0]), st.integers(0, 3), FEW), frozenset((3,))
     ),
     "watermark": Case(watermark, st.tuples(AMOUNT, SHARE, st.integers(0, 2**48 - 1))),
     "top_k": Case(

@@ -14,15 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.model_rig import (
-    Rig,
-    Step,
-    forward_of,
-    ints,
-    offsets,
-    runs_of,
-    tokens_of,
-)
+from support.model_rig import Rig, Step, forward_of, ints, offsets, runs_of, tokens_of
 
 from pie_inference.attention import AttentionOptions, shared_prefix, torch_backend
 from pie_inference.attention.sequences import Pages, Sequences, describe

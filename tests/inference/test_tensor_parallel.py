@@ -57,8 +57,7 @@ def workers(folders: list[Path]) -> Iterator[tuple[Worker, Worker]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
-    ["llama", "tied", *(pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES)],
+    "name", ["llama", "tied", *(pytest.param(name, marks=pytest.mark.nightly) for name in FAMILIES)]
 )
 def test_two_ranks_say_what_one_does(workers: tuple[Worker, Worker], name: str) -> None:
     _check_same(*workers, name)
@@ -182,9 +181,7 @@ def _check_same(one: Worker, two: Worker, model: str) -> None:
             if wanted.distributions is not None:
                 assert found.distributions is not None
                 np.testing.assert_allclose(
-                    found.distributions.probabilities,
-                    wanted.distributions.probabilities,
-                    atol=2e-5,
+                    found.distributions.probabilities, wanted.distributions.probabilities, atol=2e-5
                 )
             if wanted.samples is not None:
                 assert found.samples is not None

@@ -49,11 +49,7 @@ PROGRAMS: list[tuple[str, list[str], Check | str]] = [
         ["--apis", "play~48(text)", "--request", "play", "--url", "{url}", *SHORT],
         "CML",
     ),
-    (
-        "approval_agent",
-        ["--question", CAPITAL[1], "--answer", "yes", *SHORT],
-        keys("plan"),
-    ),
+    ("approval_agent", ["--question", CAPITAL[1], "--answer", "yes", *SHORT], keys("plan")),
     ("attention_sink", ["--window", "1", "--max-tokens", "40"], keys("text")),
     ("beam_search", [*CAPITAL, "--max-tokens", "4"], lambda beams: " Paris" in beams[0]["text"]),
     ("best_of_n", [*CAPITAL, *SHORT], lambda found: len(found) == 4 and found[0]["text"]),
@@ -119,11 +115,7 @@ PROGRAMS: list[tuple[str, list[str], Check | str]] = [
     ),
     ("recursion_of_thought", ["--numbers", "17", "25"], lambda f: isinstance(f["answer"], int)),
     ("retrieval", ["--add", "Mount Fuji is in Japan.", "--add", "Kurt is old."], keys("texts")),
-    (
-        "retrieval",
-        ["--question", "Where is Mount Fuji?"],
-        lambda found: "Japan" in found["answer"],
-    ),
+    ("retrieval", ["--question", "Where is Mount Fuji?"], lambda found: "Japan" in found["answer"]),
     (
         "self_consistency",
         ["--question", "What is 17 + 25?", "--votes", "2"],

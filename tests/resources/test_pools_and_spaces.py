@@ -59,9 +59,7 @@ def test_pages_are_free_or_held_and_never_both(steps: list[tuple[int, int]]) -> 
         assert pool.masked == np.count_nonzero(pool.masks)
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from("ab"), st.integers(-3, 3)), max_size=12),
-)
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(-3, 3)), max_size=12))
 def test_worth_changes_places_within_a_user(items: list[tuple[str, int]]) -> None:
     users, worth = [user for user, _ in items], [priority for _, priority in items]
     found = within_users(range(len(items)), users, worth)

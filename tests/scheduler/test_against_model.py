@@ -27,10 +27,7 @@ from pie_control.api import sample, text
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
 from pie_py.wire.messages import decode, encode
-from pie_py.wire.plan import (
-    Plan,
-    PlanResult,
-)
+from pie_py.wire.plan import Plan, PlanResult
 
 pytestmark = pytest.mark.slow
 
@@ -270,9 +267,7 @@ def test_programs_on_the_real_worker(checkpoint: tuple[Path, dict[str, Path]]) -
     Run.TestCase("runTest").runTest()
 
 
-def test_the_plain_model_is_that_of_transformers(
-    checkpoint: tuple[Path, dict[str, Path]],
-) -> None:
+def test_the_plain_model_is_that_of_transformers(checkpoint: tuple[Path, dict[str, Path]]) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 

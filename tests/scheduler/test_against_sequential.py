@@ -12,8 +12,6 @@ from hypothesis import HealthCheck, settings
 from support.random_programs import Programs
 
 Programs.TestCase.settings = settings(
-    max_examples=70,
-    stateful_step_count=60,
-    suppress_health_check=list(HealthCheck),
+    max_examples=70, stateful_step_count=60, suppress_health_check=list(HealthCheck)
 )
 TestPrograms = Programs.TestCase

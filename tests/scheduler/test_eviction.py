@@ -81,10 +81,7 @@ class Machine(Server):
         self.puppets: list[Puppet] = []
 
     def start(
-        self,
-        program: Callable[[Guest], PuppetProgram],
-        kind: type[Puppet] = Puppet,
-        **limits: Any,
+        self, program: Callable[[Guest], PuppetProgram], kind: type[Puppet] = Puppet, **limits: Any
     ) -> Instance:
         guest = Guest(self, **limits)
         instance = guest.instance

@@ -137,6 +137,19 @@ def test_images_that_are_queued_are_limited(monkeypatch: pytest.MonkeyPatch) -> 
         embed(guest, picture(11), embeds)
 
 
+def test_what_does_not_fit_an_image_is_told() -> None:
+    guest = Guest(server_of_images())
+    (first, _) = guest.embeds(EMBEDS)
+    for positions, embeds, told in (
+        ([0, 4], [first, 3], "3 embeds for an image that takes 4"),
+        ([0, 3], [first, 4], "3 positions, and 4 are needed"),
+        ([5000, 4], [first, 4], "is outside the model's context"),
+        ([0, 4], [first + 9999, 4], "invalid-handle: "),
+    ):
+        with pytest.raises(ApiError, match=told):
+            images.embed_img(guest.instance, guest.queue, picture(5), positions, embeds)
+
+
 async def test_an_image_of_a_size_is_measured_once() -> None:
     sent: list[MeasureImage] = []
     sizes = ImageSizes(sent.append)

@@ -213,11 +213,7 @@ class Playing:
     prompt=st.sampled_from([None, 2, 5]),
 )
 def test_runs_are_as_step_by_step(
-    jobs: list[Job],
-    moves: list[tuple[int, int]],
-    tokens: int,
-    commands: int,
-    prompt: int | None,
+    jobs: list[Job], moves: list[tuple[int, int]], tokens: int, commands: int, prompt: int | None
 ) -> None:
     """In plans of one step and of several, some of them cut."""
     server = Server(

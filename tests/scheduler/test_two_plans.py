@@ -21,12 +21,7 @@ from pie_control.api.run import start_run
 from pie_control.instances.turns import Executor
 from pie_control.scheduler.adaptive import Adaptive
 from pie_control.scheduler.dispatcher import Dispatcher
-from pie_control.scheduler.pacing import (
-    CERTAIN,
-    FOLLOW_SECONDS,
-    GATHER_SECONDS,
-    STEPS_IN_FLIGHT,
-)
+from pie_control.scheduler.pacing import CERTAIN, FOLLOW_SECONDS, GATHER_SECONDS, STEPS_IN_FLIGHT
 from pie_control.scheduler.policy import load_policy
 from pie_control.timers import Timers
 from pie_py.config.plugins import UnknownPolicy
@@ -176,7 +171,7 @@ def consecutive(numbers: list[int]) -> bool:
         st.tuples(st.booleans(), st.integers(1, 12), st.integers(0, 1), st.integers(0, 9)),
         min_size=1,
         max_size=7,
-    ),
+    )
 )
 def test_no_batch_is_split(guests: list[tuple[bool, int, int, int]]) -> None:
     """Programs of both sorts that begin at any time: each has a forward in every plan till its

@@ -63,11 +63,7 @@ def test_text_completion_refuses_a_wrong_sampler(rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     ("name", "part"),
-    [
-        ("hello", "Hello, world!"),
-        ("digits_only", "0000"),
-        ("chat_loop", "1 turns"),
-    ],
+    [("hello", "Hello, world!"), ("digits_only", "0000"), ("chat_loop", "1 turns")],
 )
 def test_examples(rig: Rig, name: str, part: str) -> None:
     outcome = rig.run((ROOT / "examples" / f"{name}.py").read_text(), send=["hi", ""])

@@ -338,14 +338,13 @@ def test_modules_import_each_other(rig: Rig) -> None:
         outcome = rig.run(program, name="prog")
         assert outcome.ok, outcome.text
         assert json.loads(outcome.text) == [
-            *(["helper", "prog/main.py"], 2, "leaf", "prog/helper.py", "prog/main.py"),
+            *(["helper", "prog/main.py"], 2, "leaf", "prog/helper.py", "prog/main.py")
         ]
 
 
 def test_a_traceback_names_the_module_and_the_line(rig: Rig) -> None:
     program = packed(
-        main="from helper import f\ndef main(): f()",
-        helper="def f():\n    raise ValueError('why')",
+        main="from helper import f\ndef main(): f()", helper="def f():\n    raise ValueError('why')"
     )
     for _ in range(3):
         outcome = rig.run(program, name="prog")

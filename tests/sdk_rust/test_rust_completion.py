@@ -1,4 +1,4 @@
-"""Text completion in Rust."""
+"""Text completion in Rust; guests that behave and guests that do not."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.rust_components import Run
+from support.rust_components import Run, rust_component
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pie_py.client.errors import ClientError
+from pie_py.client.sync import Client
 
 PROMPT = "The quick brown fox"
 
@@ -60,3 +61,28 @@ def test_number_of_tokens(run: Run, wanted: str, length: int) -> None:
 def test_wrong_usage(run: Run, arguments: tuple[str, ...], reason: str) -> None:
     with pytest.raises(ClientError, match=f"usage: {reason}"):
         run("text_completion", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["fail"], "^failed on purpose$"),
+        (["usage"], "^usage: give another argument$"),
+        (["deadlock"], "a deadlock$"),
+        (["trap"], "^trap: .*aborted"),
+        (["recurse"], "^trap: .*stack"),
+        (["recurse-with-frames"], "^trap: out of bounds .*deeper"),
+        (["no-such-mode"], "^usage: "),
+    ],
+)
+def test_errors_reach_the_client(run: Run, arguments: list[str], reason: str) -> None:
+    with pytest.raises(ClientError, match=reason):
+        run("guests", *arguments)
+
+
+def test_a_panic_is_in_the_log(client: Client) -> None:
+    instance = client.launch(client.upload(rust_component("guests")), ["panic"])
+    with pytest.raises(ClientError, match="aborted"):
+        instance.result()
+    lines = instance.logs()["lines"]
+    assert any("on purpose" in str(line) and "bad.rs" in str(line) for line in lines), lines

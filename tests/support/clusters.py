@@ -48,6 +48,14 @@ SERVER: dict[str, Any] = {
     "http": {"allow": ["127.0.0.1:*"], "allow_networks": ["127.0.0.0/8"]},
     "log": {"level": "warning"},
 }
+INSTANT = f"""\
+[server]
+worker_module = "benchmarks.instant_worker"
+spare_instances = 2
+[[server.models]]
+source = "{MODEL}"
+"""
+FREE = "tcp://127.0.0.1:*"
 WAIT_SECONDS = 40.0
 NUMBERS = itertools.count()  # of programs
 
@@ -242,6 +250,12 @@ class Wire:
                 self._whole.wait()
                 sink.sendall(part)
             sink.shutdown(socket.SHUT_RDWR)
+
+
+def settings_of(file: Path, folder: Path, endpoint: str = FREE, more: str = "") -> list[str]:
+    """Writes `cluster.toml`; what `up` takes."""
+    file.write_text(f'endpoint = "{endpoint}"\nfolder = "{folder}"\n{more}')
+    return ["--config", str(file)]
 
 
 def run(*args: str) -> Result:

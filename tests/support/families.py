@@ -253,10 +253,7 @@ VARIANTS: dict[str, Callable[..., PreTrainedConfig]] = {
     ),
     "gemma": functools.partial(GemmaConfig, head_dim=32),
     "qwen2-moe-plain": functools.partial(
-        Qwen2MoeConfig,
-        num_experts=4,
-        moe_intermediate_size=48,
-        shared_expert_intermediate_size=40,
+        Qwen2MoeConfig, num_experts=4, moe_intermediate_size=48, shared_expert_intermediate_size=40
     ),
     "qwen2-moe": functools.partial(
         Qwen2MoeConfig,

@@ -222,13 +222,7 @@ class Programs(RuleBasedStateMachine):
             st.lists(st.integers(0, 30), min_size=len(targets), max_size=len(targets))
         )
         positions = [data.draw(st.integers(0, 40)) for _ in targets]
-        text.embed_txt(
-            lane.instance,
-            lane.queue,
-            tokens,
-            spans(positions),
-            spans(targets),
-        )
+        text.embed_txt(lane.instance, lane.queue, tokens, spans(positions), spans(targets))
         for target, token, position in zip(targets, tokens, positions, strict=True):
             lane.embeds[target] = (self.values.token(token), position)
 
@@ -383,11 +377,7 @@ class Programs(RuleBasedStateMachine):
         if wrong:
             words[0] |= 1 << PAGE - 1
         _, error = outcome(
-            forward.mask_kvpage,
-            lane.instance,
-            lane.queue,
-            spans(pages),
-            np.array(words, np.uint32),
+            forward.mask_kvpage, lane.instance, lane.queue, spans(pages), np.array(words, np.uint32)
         )
         if any(lane.pages[page].immutable for page in pages):
             assert error == "immutable"

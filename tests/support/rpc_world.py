@@ -101,12 +101,7 @@ class Server:
         stream = self.sessions.stream_of(talker)  # type: ignore[arg-type]
         window = params.get("window", WINDOW)
         self.sessions.read(event.session, stream, window, params.get("received"))
-        return {
-            "instance": talker.id,
-            "first": stream.next_number,
-            "state": "running",
-            "text": "",
-        }
+        return {"instance": talker.id, "first": stream.next_number, "state": "running", "text": ""}
 
     def finish(self, place: int = 0) -> None:
         event = self.working.pop(place)

@@ -12,14 +12,7 @@ import weakref
 import pytest
 from support.wat_guests import HOLD, LIMITS, WAITS, guest, wait
 
-from pie_control.wasm import (
-    Component,
-    Engine,
-    EngineConfig,
-    Guest,
-    Linker,
-    symbols,
-)
+from pie_control.wasm import Component, Engine, EngineConfig, Guest, Linker, symbols
 from pie_control.wasm.reaper import Reaper
 
 

@@ -27,7 +27,7 @@ from pie_cluster.wire.messages import (
 from pie_control.errors import Refusal
 from pie_py import __version__
 from pie_py.config.processes import LOAD_SECONDS
-from pie_py.wire.methods import FIRST_TOKENS
+from pie_py.wire.methods import FIRST_TOKENS, MOST_PREFIXES
 
 SILENT_SECONDS = 3.0  # without a report: no placements
 GONE_SECONDS = 10.0  # without a report: replaced
@@ -35,7 +35,7 @@ STILL_SECONDS = 1.5  # between two looks at leases, where the directory stood st
 START_SECONDS = LOAD_SECONDS + 60.0  # for a life to join that has begun; then it is forgotten
 LOST = "lost"  # the state of a node whose life is over, and none follows
 # Of prompts whose first `FIRST` characters are alike, and not twice as many: on average.
-ALIKE_TOKENS = int(2**0.5 * FIRST_TOKENS)
+ALIKE_TOKENS = [int(2**0.5 * FIRST_TOKENS) << doublings for doublings in range(MOST_PREFIXES)]
 MOST_ABSENT = 4 * MOST_NODES  # nodes that are not there, whose lives are remembered
 
 
@@ -211,7 +211,7 @@ class Directory:
             if refusal.code != "node-lost":
                 raise
             raise Refusal("near-gone", f"near={near}: its node has ended; leave it out") from None
-        if node is None or not self._table.has_room(node):
+        if node is None or node not in self._table.room.places:
             node = cached(keys, now, self._table, self._random)
         if request.avoid and node is not None and str(node.life) in request.avoid:
             node = self._table.any_but(request.avoid, self._random)
@@ -248,8 +248,8 @@ class Directory:
         if not request.prefixes:
             key = program_key(request.user, request.program)
             return [(key, self._table.expected(key))]
-        keys = [hash((request.user, digest)) for digest in request.prefixes]
-        return [(key, ALIKE_TOKENS << doublings) for doublings, key in enumerate(keys)][::-1]
+        user, alike = request.user, zip(request.prefixes, ALIKE_TOKENS, strict=False)
+        return [(hash((user, digest)), tokens) for digest, tokens in alike][::-1]
 
     def _node_of(self, asked: str, now: float) -> Node:
         life = life_of(asked)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from pie_cluster.config import NODE_NAME
@@ -13,8 +12,6 @@ from pie_control.errors import Refusal
 from pie_py.wire.modules import NAME
 
 FULL_POOL = 0.95  # share of the KV pool above which a node takes no launches
-POOL_SECONDS = 2.0  # that a full pool counts as, beside the seconds of waiting prompts
-FULL = float("inf")
 MOST_INCARNATION = 1 << 53  # as `pie_cluster.wire.messages` has it
 
 _is_name = re.compile(
@@ -69,11 +66,18 @@ class Node:
             last.
         instances, used_tokens: as reported, with what was placed since.
         pool: the share of its KV pool that instances use.
+        free_at: when the prompts that wait are computed.
         has_worker: whether launches would find one.
         heard: when it last reported, by the directory's clock.
         drain_until: when a drain's deadline is, by the same clock.
         again: whether another life begins after the drain.
     """
+
+    # fmt: off
+    __slots__ = ("again", "cached", "document", "drain_until", "free_at", "has_room", "has_worker",
+                 "heard", "instances", "life", "pool", "silent", "token_seconds", "used_tokens",
+                 "what")
+    # fmt: on
 
     def __init__(self, life: Life, what: About, load: Load, now: float) -> None:
         self.life = life
@@ -92,34 +96,24 @@ class Node:
         self.instances = load.instances
         self.has_worker = load.used_tokens != NO_WORKER
         self.used_tokens = load.used_tokens if self.has_worker else self.what.pool_tokens
-        self._free_at = now + load.queued_tokens * self.token_seconds
+        self.free_at = now + load.queued_tokens * self.token_seconds
         self._weigh()
 
     def place(self, tokens: int, now: float) -> None:
         """A launch comes, with so many tokens to compute, and to hold beside what is there."""
         self.instances += 1
         self.used_tokens += tokens
-        self._free_at = max(now, self._free_at) + tokens * self.token_seconds
+        self.free_at = max(now, self.free_at) + tokens * self.token_seconds
         self._weigh()
 
-    def found(self, keys: Sequence[tuple[int, int]]) -> int:
-        """The tokens that a launch would find cached of the first key of which something is."""
-        for key, most in keys:
-            known = self.cached.get(key)
-            if known:
-                return min(known[0], most)
-        return 0
-
-    def seconds(self, now: float) -> float:
-        """What a launch would find here: seconds of prompts before it, fewer as time passes, and
-        the pool's share as seconds; infinite if there is no room for it.
-        """
-        waiting = self._free_at - now
-        return self._pool_seconds + waiting if waiting > 0 else self._pool_seconds
+    def found(self, key: int, most: int) -> int:
+        """The tokens that a launch would find cached of a key, of so many at most."""
+        known = self.cached.get(key)
+        return min(known[0], most) if known else 0
 
     def facts(self, now: float) -> NodeFacts:
         """As operators see it."""
-        what, waiting = self.what, max(0.0, self._free_at - now)
+        what, waiting = self.what, max(0.0, self.free_at - now)
         at = self.state.value, what.version, what.endpoint
         seconds = self.pool, waiting, now - self.heard
         return NodeFacts(*self.life, *at, self.instances, *seconds, "", what.public_key)
@@ -127,7 +121,6 @@ class Node:
     def _weigh(self) -> None:
         self.pool = self.used_tokens / self.what.pool_tokens
         self.has_room = self.instances < self.what.most_instances and self.pool <= FULL_POOL
-        self._pool_seconds = POOL_SECONDS * self.pool if self.has_room else FULL
 
     @property
     def state(self) -> State:

@@ -9,18 +9,20 @@ beginnings of its prompt, or its user and program where the program makes the pr
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, takewhile
 from random import Random
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias
 
-from pie_cluster.directory.node import FULL, Node
+from pie_cluster.directory.node import Node
 from pie_cluster.wire.messages import MOST_HINTS, Load
 
 Keys: TypeAlias = Sequence[tuple[int, int]]
 
 MOST_NODES = 16384
+POOL_SECONDS = 2.0  # that a full pool counts as, beside the seconds of waiting prompts
 CROWDED_SECONDS = 1.0  # that a pool twice as full as others costs, of those that are full
 LITTLE = 0.05  # of a pool, which is no crowd
 MOST_HOLDERS = 64  # nodes that one key leads to; what more have it are found by chance
@@ -28,44 +30,56 @@ OWN_TOKENS = 512  # that a launch computes beside what it may find, where nothin
 LATE_SECONDS = 5.0  # after its launch is placed, a prompt may be computed and cached
 MOST_LEARNED = 1 << 16  # programs of users of which nodes have told what they cache
 
-Member = TypeVar("Member", bound=Hashable)
 
-
-class RandomSet(Generic[Member]):
-    """A set from which a random member is drawn in constant time: a list, and places in it."""
-
-    __slots__ = ("_places", "members")
+class Room:
+    """Nodes that have room: a list, from which one is drawn in constant time, and places in it.
+    Beside it are their numbers, for nodes themselves are in no cache of a CPU.
+    """
 
     def __init__(self) -> None:
-        self.members: list[Member] = []
-        self._places: dict[Member, int] = {}
+        self.members: list[Node] = []
+        self.places: dict[Node, int] = {}
+        self._pools, self._frees = array("d"), array("d")
 
     def __len__(self) -> int:
         return len(self.members)
 
-    def __contains__(self, member: Member) -> bool:
-        return member in self._places
+    def put(self, node: Node) -> None:
+        """Adds a node if it has room, or takes its numbers again; removes it if it has none."""
+        place = self.places.get(node)
+        if not node.has_room:
+            self.discard(node)
+        elif place is None:
+            self.places[node] = len(self.members)
+            self.members.append(node)
+            self._pools.append(node.pool)
+            self._frees.append(node.free_at)
+        else:
+            self._pools[place], self._frees[place] = node.pool, node.free_at
 
-    def add(self, member: Member) -> None:
-        """Adds a member; one that is there already stays."""
-        if member not in self._places:
-            self._places[member] = len(self.members)
-            self.members.append(member)
+    def discard(self, node: Node) -> None:
+        """Removes a node, if it is there; the last one takes its place."""
+        place = self.places.pop(node, None)
+        if place is not None:
+            last = self.members.pop()
+            pool, free = self._pools.pop(), self._frees.pop()
+            if last is not node:
+                self.members[place], self.places[last] = last, place
+                self._pools[place], self._frees[place] = pool, free
 
-    def discard(self, member: Member) -> None:
-        """Removes a member, if it is there; the last one takes its place."""
-        place = self._places.pop(member, None)
-        if place is None:
-            return
-        last = self.members.pop()
-        if last is not member:
-            self.members[place] = last
-            self._places[last] = place
+    def draw(self, random: Random) -> int:
+        """A place, each as likely as any other, of at least one."""
+        return int(random.random() * len(self.members))
 
-    def draw(self, random: Random) -> Member | None:
-        """A member, each as likely as any other; None of an empty set."""
-        members = self.members
-        return members[int(random.random() * len(members))] if members else None
+    def seconds(self, place: int, now: float, pool: float) -> float:
+        """What a launch would find at a place: seconds of prompts before it, fewer as time passes,
+        and the pool's share as seconds, more where that is above a share of the others'.
+        """
+        waiting, own = self._frees[place] - now, self._pools[place]
+        cost, over = POOL_SECONDS * own, own - pool
+        if over > 0.0:
+            cost += CROWDED_SECONDS * over * over / max(pool, LITTLE)
+        return cost + waiting if waiting > 0 else cost
 
 
 class Table:
@@ -73,8 +87,8 @@ class Table:
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
-        self._ready: RandomSet[Node] = RandomSet()
-        self._with_room: RandomSet[Node] = RandomSet()  # of these
+        self._ready: set[Node] = set()
+        self.room = Room()  # of these
         self._holders: dict[int, list[Node]] = {}
         self._learned: OrderedDict[int, int] = OrderedDict()  # tokens by key
         self._held = float(OWN_TOKENS)  # tokens that an instance holds, as nodes have told
@@ -97,30 +111,24 @@ class Table:
         """How many nodes take launches."""
         return len(self._ready)
 
-    def any(self, random: Random) -> Node | None:
-        """A node with room for a launch, each as likely as any other."""
-        return self._with_room.draw(random)
-
     def any_but(self, avoid: Sequence[str], random: Random) -> Node | None:
         """A node with room whose life is not to be avoided, each as likely as any other."""
-        members = self._with_room.members
+        members = self.room.members
         some = random.sample(members, min(len(members), len(avoid) + 1))
         return next((node for node in some if str(node.life) not in avoid), None)
 
-    def holder(self, key: int, random: Random) -> Node | None:
-        """A node that has something of this key cached, and takes launches."""
-        holders = self._holders.get(key)
-        return holders[int(random.random() * len(holders))] if holders else None
+    def holders(self, key: int, random: Random) -> Sequence[Node]:
+        """Two nodes at most that have something of this key cached, and take launches."""
+        nodes = self._holders.get(key, ())
+        if len(nodes) < 2:
+            return nodes
+        return [nodes[int(random.random() * len(nodes))] for _ in range(2)]
 
     def expected(self, key: int) -> int:
         """The tokens that a launch of a key may find: as few as nodes have told lately, for the
         first one on a node tells all that it has; 0 if none has told.
         """
         return self._learned.get(key, 0)
-
-    def has_room(self, node: Node) -> bool:
-        """Whether a node takes launches, and has room for one."""
-        return node in self._with_room
 
     # Changes
 
@@ -156,19 +164,17 @@ class Table:
         having cached what it computes: so the launches of a burst stay together, and those of a
         prompt, of which no node reports.
         """
-        found, new = 0, []
+        found, cached = 0, node.cached
         for key, tokens in keys:
-            known = node.cached.pop(key, None)
-            if known is None:
-                new.append((key, tokens))
-            else:
-                node.cached[key] = known[0], now  # it is the newest again
+            if known := cached.pop(key, None):
+                cached[key] = known[0], now  # it is the newest again
                 found = found or tokens
-        held = max(OWN_TOKENS + keys[0][1], int(self._held))
-        node.place(held - found, now)
-        if new:
-            self.hint(node, new, now)
-        self.refresh(node)
+            elif tokens:
+                cached[key] = tokens, now
+                self._lead(key, node)
+        node.place(max(OWN_TOKENS + keys[0][1], int(self._held)) - found, now)
+        self._bound(node)
+        self.room.put(node)
 
     def learn(self, node: Node, cached: Keys, now: float) -> None:
         """A node tells what it has cached, 0 tokens: nothing any more."""
@@ -190,10 +196,7 @@ class Table:
                 node.cached[key] = tokens, now
                 if node in self._ready:
                     self._lead(key, node)
-        while len(node.cached) > MOST_HINTS:
-            oldest = next(iter(node.cached))
-            del node.cached[oldest]
-            self._forget((oldest,), node)
+        self._bound(node)
 
     def refresh(self, node: Node) -> None:
         """Puts a node where its state and load say; to be called when they have changed."""
@@ -204,14 +207,20 @@ class Table:
             self._ready.add(node)
             for key in node.cached:
                 self._lead(key, node)
-        (self._with_room.add if node.has_room else self._with_room.discard)(node)
+        self.room.put(node)
 
     def _unlist(self, node: Node) -> None:
         """Takes a node out of all that placements draw from."""
         if node in self._ready:
             self._ready.discard(node)
-            self._with_room.discard(node)
+            self.room.discard(node)
             self._forget(node.cached, node)
+
+    def _bound(self, node: Node) -> None:
+        oldest = list(islice(node.cached, max(0, len(node.cached) - MOST_HINTS)))
+        self._forget(oldest, node)
+        for key in oldest:
+            del node.cached[key]
 
     def _lead(self, key: int, node: Node) -> None:
         nodes = self._holders.setdefault(key, [])
@@ -220,11 +229,11 @@ class Table:
 
     def _forget(self, keys: Iterable[int], node: Node) -> None:
         for key in keys:
-            nodes = self._holders.get(key, [])
+            nodes = self._holders.pop(key, [])
             if node in nodes:  # it may be one of too many
                 nodes.remove(node)
-            if not nodes:
-                self._holders.pop(key, None)
+            if nodes:
+                self._holders[key] = nodes
 
 
 def cached(keys: Keys, now: float, table: Table, random: Random) -> Node | None:
@@ -235,27 +244,20 @@ def cached(keys: Keys, now: float, table: Table, random: Random) -> Node | None:
     So a launch follows its prompt's pages until waiting for them takes longer than computing them
     again: load spreads by itself, and a prompt in demand gets more nodes.
     """
-    nodes = [table.any(random), table.any(random)]
-    for key, _ in keys:
-        if (holder := table.holder(key, random)) is not None:
-            nodes += holder, table.holder(key, random)
+    room, pool = table.room, table.pool
+    if not room.members:
+        return None
+    one, other = room.draw(random), room.draw(random)
+    chosen, least = room.members[one], room.seconds(one, now, pool)
+    if (cost := room.seconds(other, now, pool)) < least:
+        chosen, least = room.members[other], cost
+    for key, most in keys:
+        holders = table.holders(key, random)
+        for node in holders:
+            if (place := room.places.get(node)) is not None:
+                cost = room.seconds(place, now, pool) - node.found(key, most) * node.token_seconds
+                if cost < least:
+                    chosen, least = node, cost
+        if holders:
             break
-    return cheapest(nodes, keys, now, table.pool)
-
-
-def cheapest(
-    nodes: Sequence[Node | None], keys: Keys, now: float, pool: float = 1.0
-) -> Node | None:
-    """The node that costs the least, where a share of the others' pools is in use; None if none has
-    room.
-    """
-    chosen, least = None, FULL
-    for node in nodes:
-        if node is not None:
-            cost = node.seconds(now) - node.found(keys) * node.token_seconds
-            over = node.pool - pool
-            if over > 0.0:
-                cost += CROWDED_SECONDS * over * over / max(pool, LITTLE)
-            if cost < least:
-                chosen, least = node, cost
     return chosen

@@ -11,6 +11,7 @@ restarted), with all that it has. Each answer renews the node's lease.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Any, TypeAlias
 
@@ -123,6 +124,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 # What nodes report of their caches, and launches are placed by
 
 
+@lru_cache(1 << 15)
 def program_key(user: str, program: str) -> int:
     """What a user has cached by a program, named by the hash of its content.
 

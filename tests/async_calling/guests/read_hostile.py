@@ -36,10 +36,7 @@ def main(args: list[str]) -> str:
     flat = ", ".join(["-1.5e-3", "'a' 'b'", "[1]", '{"k": 2}'] * 100)
     assert len(parse_call(f"f(x=[{flat}])").arguments["x"]) == 400
     for number, text in enumerate(texts):
-        for name, read in (
-            ("python", lambda t: parse_call(f"f(x={t})")),
-            ("bare", parse_call),
-        ):
+        for name, read in (("python", lambda t: parse_call(f"f(x={t})")), ("bare", parse_call)):
             if not attempt(read, text):
                 seen.append(f"{name}{number}")
     return " ".join(seen)

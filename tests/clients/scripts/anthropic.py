@@ -52,17 +52,6 @@ def whole_and_stream():
     assert last.stop_reason == whole.stop_reason
 
 
-@case(long=True)
-def answers_go_back_in():
-    whole = create(**ASK)
-    for content in (whole.content, [b.model_dump() for b in whole.content], whole.content[0].text):
-        told = [*HI, {"role": "assistant", "content": content}, *HI]
-        again = create(**{**ASK, "messages": told})
-    assert again.usage.input_tokens + again.usage.cache_read_input_tokens > (
-        whole.usage.input_tokens + whole.usage.cache_read_input_tokens
-    )
-
-
 @case()
 def tools_and_back():
     told = list(HI)
@@ -231,29 +220,10 @@ def thinking():
     create(**{**ASK, "max_tokens": 2000}, thinking={"type": "enabled", "budget_tokens": 1024})
 
 
-@case(long=True)
-def thoughts_in_history():
-    content = [
-        {"type": "thinking", "thinking": "Hm.", "signature": "x"},
-        {"type": "redacted_thinking", "data": "x"},
-        {"type": "text", "text": "Argon", "citations": None},
-    ]
-    create(**{**ASK, "messages": [*HI, {"role": "assistant", "content": content}, *HI]})
-
-
 @case(refused=(400, "reads no images"))
 def image():
     content = [{"type": "image", "source": IMAGE, **CACHED}]
     create(**{**ASK, "messages": [{"role": "user", "content": content}]})
-
-
-@case(refused=(400, "reads no images"))
-def image_in_a_result():
-    used = {"type": "tool_use", "id": "toolu_1", "name": "point", "input": {"kind": "a"}}
-    content = [{"type": "image", "source": IMAGE}, {"type": "text", "text": "x"}]
-    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": content}
-    told = [*HI, {"role": "assistant", "content": [used]}, {"role": "user", "content": [result]}]
-    create(**{**ASK, "messages": told, "tools": [TOOL]})
 
 
 @case(refused=(400, "document"))
@@ -279,23 +249,6 @@ def mcp():
 @case(refused=(404, "/v1/messages/batches"))
 def batches():
     client.messages.batches.list()
-
-
-@case(long=True)
-def parameters():
-    ask = {**ASK, "extra_body": {"top_k": 5, "top_p": 0.9, "temperature": 1}}
-    ask |= {"stop_sequences": ["e"], "service_tier": "auto", "metadata": {"user_id": "x"}}
-    answer = create(**ask)
-    assert answer.stop_reason != "stop_sequence" or answer.stop_sequence == "e"
-
-
-@case()
-def models():
-    model = client.models.retrieve(MODEL)
-    assert model.id == MODEL
-    assert MODEL in [each.id for each in client.models.list().data]
-    assert model.type == "model"
-    assert model.created_at.year > 2000
 
 
 @case()

@@ -1,7 +1,6 @@
 """OpenAI's official client in Python: every endpoint that it has and a text model can serve."""
 
 import asyncio
-import json
 from enum import StrEnum
 
 import openai
@@ -39,7 +38,6 @@ TOOL = openai.pydantic_function_tool(Point)
 FLAT = {"type": "function", **TOOL["function"]}
 NAMED = {"type": "function", "function": {"name": "Point"}}
 FORCED = {**WIDE, "tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}
-STOP = {"type": "function", "function": {"name": "stop"}}
 
 
 def outputs(calls):
@@ -111,39 +109,6 @@ def chat_parse_cut():
     raise AssertionError("not cut")
 
 
-@case(long=True)
-def json_object():
-    choice = chat.create(**WIDE, response_format={"type": "json_object"}).choices[0]
-    assert choice.finish_reason == "length" or isinstance(json.loads(choice.message.content), dict)
-
-
-@case(long=True)
-def parameters():
-    ask = {**ASK, "temperature": 1, "n": 3, "seed": 5, "stop": ["\n\n", "zq"], "top_p": 0.9}
-    ask |= {"presence_penalty": 0.2, "frequency_penalty": 0.2, "logit_bias": {"5": -100}}
-    ask |= {"user": "ann", "metadata": {"a": "b"}, "store": False, "service_tier": "auto"}
-    ask |= {"parallel_tool_calls": True, "prompt_cache_key": "k", "safety_identifier": "s"}
-    first, second = chat.create(**ask), chat.create(**ask)
-    texts = [choice.message.content for choice in first.choices]
-    assert texts == [choice.message.content for choice in second.choices]
-    streamed = ["", "", ""]
-    for chunk in chat.create(**ask, stream=True):
-        for choice in chunk.choices:
-            streamed[choice.index] += choice.delta.content or ""
-    assert streamed == texts
-
-
-@case(long=True)
-def logprobs():
-    choice = chat.create(**ASK, logprobs=True, top_logprobs=3).choices[0]
-    found = choice.logprobs.content
-    assert "".join(token.token for token in found).startswith(choice.message.content)
-    assert {len(token.top_logprobs) for token in found} == {3}
-    with chat.stream(**ASK, logprobs=True) as stream:
-        last = stream.get_final_completion().choices[0].logprobs.content
-    assert [token.token for token in last] == [token.token for token in found]
-
-
 @case()
 def calls_go_back_in():
     told = list(HI)
@@ -183,55 +148,10 @@ def calls_put_together():
     chat.create(**{**ASK, "tools": [TOOL], "messages": [*HI, message, result]})
 
 
-@case(long=True)
-def choices_of_tools():
-    both = {**FORCED, "tools": [TOOL, STOP]}
-    allowed = {"mode": "required", "tools": [STOP]}
-    for choice in (STOP, {"type": "allowed_tools", "allowed_tools": allowed}):
-        [call] = chat.create(**{**both, "tool_choice": choice}).choices[0].message.tool_calls
-        assert (call.function.name, json.loads(call.function.arguments)) == ("stop", {})
-    free = {**both, "tool_choice": "none"}
-    assert not chat.create(**free).choices[0].message.tool_calls
-    chat.create(**{**both, "tool_choice": "auto"})
-    loose = {"type": "object", "properties": {"a": {"type": ["integer", "null"]}}}
-    function = {"name": "f", "strict": False, "description": None, "parameters": loose}
-    chat.create(**{**FORCED, "tools": [{"type": "function", "function": function}]})
-
-
-@case(refused=(400, "`function_call` is not supported"))
-def old_functions():
-    chat.create(**ASK, functions=[{"name": "f", "parameters": {}}], function_call={"name": "f"})
-
-
-@case(long=True)
-def messages_of_every_kind():
-    text = [{"type": "text", "text": "Hi"}]
-    told = [
-        {"role": "developer", "content": "Be brief."},
-        {"role": "user", "content": text, "name": "ann"},
-        {"role": "assistant", "content": [*text, {"type": "refusal", "refusal": "No."}]},
-        {"role": "user", "content": [*text, *text]},
-        {"role": "assistant", "content": "", "refusal": None, "audio": None},
-        {"role": "user", "content": ""},
-    ]
-    chat.create(**{**ASK, "messages": told})
-    chat.create(**{**ASK, "messages": [{"role": "system", "content": text}, *told[1:]]})
-
-
 @case(refused=(400, "reads no images"))
 def image():
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
     chat.create(**{**ASK, "messages": [{"role": "user", "content": [part]}]})
-
-
-@case(refused=(400, "`audio` is not supported"))
-def audio():
-    chat.create(**ASK, audio={"voice": "a", "format": "wav"})
-
-
-@case(refused=(400, "reasoning_effort"))
-def effort():
-    chat.create(**ASK, reasoning_effort="low")
 
 
 @case()
@@ -362,53 +282,11 @@ def response_calls_go_back_in():
     assert call.name == "stop"
 
 
-@case()
-def responses_kept():
-    first = responses.create(**INPUT)
-    again = responses.create(**INPUT, previous_response_id=first.id)
-    assert again.usage.input_tokens > first.usage.input_tokens
-    assert responses.retrieve(first.id).output_text == first.output_text
-    assert len(list(responses.input_items.list(again.id, limit=1))) == 3
-    reference = {"type": "item_reference", "id": first.output[0].id}
-    same = responses.create(**{**INPUT, "input": [*HI, reference, *HI]})
-    assert same.usage.input_tokens == again.usage.input_tokens
-    counted = responses.input_tokens.count(model=MODEL, input=HI, previous_response_id=first.id)
-    assert counted.input_tokens == again.usage.input_tokens
-    responses.delete(first.id)
-    unkept = responses.create(**INPUT, store=False)
-    for gone in (first.id, unkept.id):
-        fails(openai.NotFoundError, "response_not_found", lambda n=gone: responses.retrieve(n))
-
-
-@case(long=True)
-def items_of_every_kind():
-    said = [
-        {"role": "developer", "content": "Be brief."},
-        {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
-        {"type": "reasoning", "id": "rs_1", "summary": [
-            {"type": "summary_text", "text": "hm"}], "encrypted_content": None},
-        {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [
-            {"type": "output_text", "text": "Hello", "annotations": [], "logprobs": []}]},
-        {"role": "assistant", "content": "Yes?"},
-        *HI,
-    ]  # fmt: skip
-    ask = {**INPUT, "input": said, "include": [], "truncation": "disabled", "top_p": 1}
-    ask |= {"metadata": {"a": "b"}, "user": "ann", "reasoning": {"effort": None}, "store": True}
-    ask |= {"text": {"format": {"type": "text"}}, "parallel_tool_calls": False, "tools": []}
-    ask |= {"service_tier": "auto", "prompt_cache_key": "k", "tool_choice": "auto"}
-    assert responses.create(**ask).metadata == {"a": "b"}
-
-
 @case(refused=(400, "tool_choice"))
 def web_search():
     tools = [{"type": "web_search"}, {"type": "custom", "name": "patch"}, FLAT]
     assert responses.create(**INPUT, tools=tools).tools[0].type == "function"
     responses.create(**INPUT, tools=tools, tool_choice={"type": "web_search_preview"})
-
-
-@case(refused=(400, "background"))
-def background():
-    responses.create(**INPUT, background=True)
 
 
 @case(refused=(400, "conversation"))
@@ -419,11 +297,6 @@ def conversation():
 @case(refused=(404, "/v1/moderations"))
 def moderations():
     client.moderations.create(input="x")
-
-
-@case(refused=(404, "/v1/audio/speech"))
-def speech():
-    client.audio.speech.create(model=MODEL, input="x", voice="alloy")
 
 
 run()

@@ -78,9 +78,7 @@ def cases_of(mode: str, kind: Any) -> None:
 
         async def tool_forced(choice: str = choice) -> None:
             one = agent(
-                {"tool_choice": choice},
-                tools=[weather],
-                tool_use_behavior="stop_on_first_tool",
+                {"tool_choice": choice}, tools=[weather], tool_use_behavior="stop_on_first_tool"
             )
             found = await Runner.run(one, "How is the weather?")
             assert found.final_output.startswith("sunny in "), found.final_output
@@ -145,9 +143,7 @@ def cases_of(mode: str, kind: Any) -> None:
     async def agent_as_tool() -> None:
         helper = agent(output_type=Verdict).as_tool("judge", "Judges.")
         one = agent(
-            {"tool_choice": "judge"},
-            tools=[helper],
-            tool_use_behavior="stop_on_first_tool",
+            {"tool_choice": "judge"}, tools=[helper], tool_use_behavior="stop_on_first_tool"
         )
         helper.params_json_schema["properties"]["input"]["enum"] = ["red", "green"]
         assert "points" in str((await Runner.run(one, "Judge it.")).final_output)

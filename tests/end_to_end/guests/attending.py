@@ -63,26 +63,6 @@ async def forked(model, prompt):
     )
 
 
-async def read_in_parts(model, prompt):
-    """A stream that is left after some tokens."""
-    ctx = Context(model)
-    ctx.append(prompt)
-    generator = ctx.generate(max_tokens=TOKENS, stop=[], attend=POLICIES["tova"])
-    tokens = []
-    async for token in generator.stream_tokens():
-        tokens.append(token)
-        if len(tokens) == 7:
-            break
-    return tokens
-
-
-async def read_by_steps(model, prompt):
-    ctx = Context(model)
-    ctx.append(prompt)
-    generator = ctx.generate(max_tokens=7, stop=[], attend=POLICIES["h2o"])
-    return [token async for step in generator for token in (await step.execute()).tokens]
-
-
 async def ways(model, prompt, attend):
     """The same tokens, read in ways between which the server can't go on by itself."""
 
@@ -202,14 +182,7 @@ async def refusals(model):
             one = one.descending().to_float()
         return (weights.transpose().argsort().sum() + one.to_int()) > 0
 
-    pages = "def rule(weights): return iota(PAGES) < weights.max().sum().to_int()"
-    found = [
-        refusal(queue, {**sinks, "given": {"x": "text"}}),
-        refusal(queue, {"program": [["own.py", 1, "def rule(logits): return logits.argmax()"]]}),
-        refusal(queue, {**sinks, "seed": 1}),
-        refusal(queue, {"program": [["own.py", 1, pages]]}),
-        refusal(queue, wide().to_dict()),
-    ]
+    found = [refusal(queue, {**sinks, "seed": 1}), refusal(queue, wide().to_dict())]
     try:
         raw.create_sampler(queue, json.dumps({"program": "sinks"}))
     except PieError as error:
@@ -305,7 +278,5 @@ async def main(args):
             "drawn": drawn,
             "flushed": await flushed(model, prompt),
             "forked": await forked(model, prompt),
-            "parts": await read_in_parts(model, prompt),
-            "steps": await read_by_steps(model, prompt),
         }
     )

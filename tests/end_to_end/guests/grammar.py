@@ -52,10 +52,7 @@ async def own_choice(given: dict) -> dict:
     greedy = Context(model)
     greedy.append(given["tokens"])
     same = greedy.generate(
-        Sampler(temperature=0),
-        max_tokens=given["count"],
-        grammar=grammar_of(given),
-        forced=False,
+        Sampler(temperature=0), max_tokens=given["count"], grammar=grammar_of(given), forced=False
     )
     tokens = context.tokens[len(given["tokens"]) :]
     return {"own": tokens, "theirs": await same.collect_tokens()}

@@ -4,11 +4,10 @@ import asyncio
 import json
 from typing import Literal
 
-from inferlet import Context, Model, Sampler, device, raw, samplers
-from inferlet.device import ProgramSampler
+from inferlet import Context, Model, Sampler, raw
 
 
-def sampler_of(given: dict) -> Sampler | Sampler:
+def sampler_of(given: dict) -> Sampler:
     """Greedy, by chance, or by chance with a penalty."""
     chance, seed = given["temperature"], given["seed"]
     if given["penalty"]:
@@ -16,46 +15,17 @@ def sampler_of(given: dict) -> Sampler | Sampler:
     return Sampler.top_p(chance, 0.9, seed=seed)
 
 
-@device.program
-def likeliest(logits: device.Tensor) -> device.Tensor:
-    """What a temperature of 0 means."""
-    return logits.argmax()
-
-
-@device.program
-def drawn(logits: device.Tensor, state: device.State) -> device.Tensor:
-    """What a temperature and top-p mean."""
-    return device.draw(samplers.top_p(logits / state.temperature, 0.9))
-
-
-@device.program
-def penalized(logits: device.Tensor, state: device.State) -> device.Tensor:
-    """What a temperature and a presence penalty mean."""
-    logits = samplers.presence_penalty(logits, state.penalty)
-    return device.draw(logits / state.temperature)
-
-
-def program_of(given: dict) -> ProgramSampler:
-    """A device program that means the same as the sampler."""
-    chance, seed = given["temperature"], given["seed"]
-    if not chance:
-        return likeliest(seed=seed)
-    if given["penalty"]:
-        return penalized(temperature=chance, penalty=given["penalty"], seed=seed)
-    return drawn(temperature=chance, seed=seed)
-
-
 async def read(context: Context, given: dict, how: str, small: Context) -> list | str:
     """One generation, read in the way it says."""
-    drafter: Context | Literal["jacobi"] | None = small if how.endswith("drafting") else None
-    if how.endswith("guessing") and given["guesses"] % 2:
+    drafter: Context | Literal["jacobi"] | None = small if how == "drafting" else None
+    if how == "guessing" and given["guesses"] % 2:
         drafter = "jacobi"
     generator = context.generate(
-        program_of(given) if how.startswith("programs") else sampler_of(given),
+        sampler_of(given),
         max_tokens=given["most"],
         stop=[*given["stop_tokens"], *given["stop_strings"]],
         run_ahead=how != "behind",
-        speculate=given["guesses"] if how.endswith(("guessing", "drafting")) else None,
+        speculate=given["guesses"] if how in ("guessing", "drafting") else None,
         drafter=drafter,
     )
     match given["how"]:

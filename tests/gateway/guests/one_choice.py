@@ -1,9 +1,9 @@
-"""Texts of samplers, each read whole, by tokens, and step by step."""
+"""Texts of samplers, each read whole, and then by tokens, in a stream, and by steps at once."""
 
 import json
 from typing import Any
 
-from inferlet import Context, Model, Sampler
+from inferlet import Context, Model, Sampler, gather
 
 
 async def main(args: list[str]) -> str:
@@ -14,9 +14,21 @@ async def main(args: list[str]) -> str:
 async def texts(prompt: list[int], parameters: dict[str, Any]) -> list[str]:
     model, sampler = Model.load(), Sampler(**parameters)
     options = {"max_tokens": 24, "stop": parameters.get("end_tokens", [])}
-    whole = await Context(model).append(prompt).generate(sampler, **options).collect_text()
-    tokens = await Context(model).append(prompt).generate(sampler, **options).collect_tokens()
-    steps = []
-    async for step in Context(model).append(prompt).generate(sampler, **options):
-        steps += (await step.execute()).tokens
-    return [whole, *map(model.tokenizer.decode, (tokens, steps))]
+
+    def begun() -> Any:
+        return Context(model).append(prompt).generate(sampler, **options)
+
+    async def streamed() -> list[int]:
+        return [token async for token in begun().stream_tokens()]
+
+    async def stepped(looks: bool) -> list[int]:
+        tokens: list[int] = []
+        async for step in begun():
+            if looks and len(tokens) % 3 == 1:
+                await step.distribution(5)
+            tokens += (await step.execute()).tokens
+        return tokens
+
+    whole = await begun().collect_text()
+    ways = begun().collect_tokens(), streamed(), stepped(looks=False), stepped(looks=True)
+    return [whole, *map(model.tokenizer.decode, await gather(*ways))]
