@@ -17,8 +17,12 @@ class MessagingConfig(Section):
     box_messages: PositiveInt = 4096  # not yet read by one subscriber
     queues: PositiveInt = 4096  # work queues of one user that hold messages
     queue_messages: PositiveInt = 65536  # in one work queue
-    queue_bytes: PositiveInt = 16 << 20  # in one work queue
-    user_bytes: PositiveInt = 64 << 20  # in all work queues of one user
+    user_bytes: PositiveInt = 64 << 20  # in all work queues of one user; half of it in one queue
+
+    @property
+    def queue_bytes(self) -> int:
+        """What one work queue may hold, in bytes."""
+        return self.user_bytes // 2
 
 
 class StoreConfig(Section):

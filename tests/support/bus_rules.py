@@ -20,8 +20,7 @@ from support.instances import failure
 MESSAGING: dict[str, Any] = {
     "queue_messages": 6,
     "box_messages": 4,
-    "queue_bytes": 10_000,
-    "user_bytes": 15_000,
+    "user_bytes": 20_000,  # half of it in one queue
     "subscriptions": 4,
     "subscribers": 6,
     "queues": 3,
