@@ -26,7 +26,8 @@ from pie_control.resources.pools import PagePool
 from pie_control.scheduler import backlog, forming
 from pie_control.scheduler.backlog import KINDS
 from pie_control.scheduler.commands.command import Command, Touched
-from pie_py.config.scheduling import PrefixCacheConfig
+from pie_control.wasm import SUSPENDED
+from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig
 from pie_py.wire.plan import CopyKv
 
 PAGE = 4
@@ -491,6 +492,30 @@ def test_what_is_faster_back_from_host_memory_than_computed_moves_there(
     server.drain()
     assert server.service.host_pages.free == 7
     check_tree(server)
+
+
+def test_what_is_in_host_memory_waits_for_room_and_is_not_computed_again() -> None:
+    server = Server(interception=InterceptionConfig(), **FACTS)
+    service, executor = server.service, server.parts.executor
+    service.prefixes._away._pays = lambda pages: True
+    first, running, late = (Guest(server) for _ in range(3))
+    text = Text(first)
+    text.match([1] * 40)
+    for _ in range(2):
+        text.run([1] * 20)
+    server.drain()
+    text.release()
+    held = running.pages(24)
+    answers: list[Any] = []
+    executor.answer = lambda instance, value: answers.append(value)  # type: ignore[method-assign]
+    asked = prefix.match_prefix(late.instance, late.queue, "", u32(*[1] * 41))
+    assert (asked, answers) == (SUSPENDED, [])
+    allocate.dealloc_kvpage(running.instance, running.queue, held)
+    server.drain()
+    assert service.evictor is not None
+    service.evictor.after_turn()
+    [([_, count], future)] = answers
+    assert (count, future) == (10, 0)
 
 
 def test_of_the_user_with_the_most_in_host_memory_the_oldest_goes(server: Server) -> None:
