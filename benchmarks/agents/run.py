@@ -25,6 +25,7 @@ from benchmarks.agents.sessions import (
     OUTPUT,
     WORDS,
     Session,
+    Shape,
     Turn,
     drawn,
     longest,
@@ -40,7 +41,6 @@ from pie_py.bench.report import Goal, Report, percentile
 from pie_py.bench.server import bench_server
 from pie_py.config.model import ModelConfig
 
-FIRST_WORDS = 600  # of the common beginning
 PAGE = 32  # slots: vLLM's on a CPU are multiples of it
 VLLM = """--no-enforce-eager --enable-prompt-tokens-details --max-model-len 4096
 --enable-auto-tool-choice --tool-call-parser hermes"""
@@ -74,7 +74,7 @@ class Settings:
     def session(self, seed: str) -> Session:
         """One of them."""
         if self.trace is None:
-            return drawn(seed, self, FIRST_WORDS)
+            return drawn(seed, Shape(self.turns, self.words, self.fast, self.slow))
         trace = read_trace(self.trace)
         whole = longest(traced(seed, trace, 1.0)) + TURN * len(trace["turns"])
         return traced(seed, trace, TRACED / whole)
@@ -194,7 +194,7 @@ def agents(settings: Settings, progress: Progress) -> Report:
     if settings.simulated:
         return simulated(settings, progress)
     progress.expect((1 + settings.rounds) * (1 + bool(settings.vllm)))
-    tokens = settings.sessions * (FIRST_WORDS + settings.turns * (settings.words + TURN))
+    tokens = settings.sessions * (Shape.first + settings.turns * (settings.words + TURN))
     if settings.trace is not None:
         tokens = settings.sessions * TRACED
     pages, host = (round(share * tokens / PAGE) for share in (settings.memory, settings.host))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 WORDS = ("the", "dog", "house", "river", "ran", "saw", "red", "old", "small", "with", "and", "then")
 TOOLS = ("read", "build", "task")
@@ -14,17 +15,16 @@ SLOW = 0.2  # of calls are of the slow tool
 OUTPUT = 48  # tokens that a turn writes at most
 
 
-class Shape(Protocol):
-    """Turns of a session, words that each tool's result has, and seconds that tools take."""
+@dataclass(frozen=True)
+class Shape:
+    """What a session is like."""
 
-    @property
-    def turns(self) -> int: ...  # noqa: D102
-    @property
-    def words(self) -> int: ...  # noqa: D102
-    @property
-    def fast(self) -> float: ...  # noqa: D102
-    @property
-    def slow(self) -> float: ...  # noqa: D102
+    turns: int
+    words: int  # that each tool's result has
+    fast: float  # seconds that tools take, in the mean
+    slow: float
+    first: int = 600  # words of the common beginning
+    output: int = OUTPUT
 
 
 class Turn(NamedTuple):
@@ -43,6 +43,7 @@ class Session(NamedTuple):
     system: str  # all have the same
     ask: str
     turns: list[Turn]
+    is_task: bool = False
 
     @property
     def tools(self) -> list[str]:
@@ -50,9 +51,9 @@ class Session(NamedTuple):
         return sorted({*TOOLS, *(turn.tool for turn in self.turns if turn.tool)})
 
 
-def drawn(seed: str, shape: Shape, first: int, *, is_task: bool = False) -> Session:
-    """A session of a shape behind so many common words."""
-    chance, common = random.Random(seed), random.Random(0).choices(WORDS, k=first)
+def drawn(seed: str, shape: Shape, *, is_task: bool = False) -> Session:
+    """A session, or a subagent's."""
+    chance, common = random.Random(seed), random.Random(0).choices(WORDS, k=shape.first)
     delegates = not is_task and chance.random() < SUBAGENTS
     count = shape.turns // 3 if is_task else shape.turns
     ask = f"{seed}: {' '.join(chance.choices(WORDS, k=60))}"
@@ -60,12 +61,12 @@ def drawn(seed: str, shape: Shape, first: int, *, is_task: bool = False) -> Sess
     for turn in range(count - 1):
         tool, task = TOOLS[chance.random() < SLOW], None
         if delegates and turn == count // 2:
-            tool, task = "task", drawn(f"{seed} task", shape, first, is_task=True)
+            tool, task = "task", drawn(f"{seed} task", shape, is_task=True)
         result, seconds = " ".join(chance.choices(WORDS, k=shape.words)), 0.0
         if task is None:
             seconds = (shape.slow if tool == "build" else shape.fast) * chance.uniform(0.7, 1.3)
-        turns.append(Turn(tool, OUTPUT, result, seconds, task))
-    return Session(" ".join(common), ask, [*turns, Turn("")])
+        turns.append(Turn(tool, shape.output, result, seconds, task))
+    return Session(" ".join(common), ask, [*turns, Turn("", shape.output)], is_task)
 
 
 def read_trace(file: str) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def read_trace(file: str) -> dict[str, Any]:
     return found
 
 
-def traced(seed: str, trace: dict[str, Any], scale: float) -> Session:
+def traced(seed: str, trace: dict[str, Any], scale: float, *, is_task: bool = False) -> Session:
     """A session with a trace's sizes, so many times as long, and texts of its own."""
     chance, common = random.Random(seed), random.Random(0)
 
@@ -89,11 +90,11 @@ def traced(seed: str, trace: dict[str, Any], scale: float) -> Session:
             max(1, round(output * scale)),
             words(result),
             seconds * chance.uniform(0.7, 1.3),
-            task and traced(f"{seed} task", task, scale),
+            task and traced(f"{seed} task", task, scale, is_task=True),
         )
         for tool, output, result, seconds, task in trace["turns"]
     ]
-    return Session(words(trace["first"], common), f"{seed}: {words(60)}", turns)
+    return Session(words(trace["first"], common), f"{seed}: {words(60)}", turns, is_task)
 
 
 def longest(session: Session) -> int:

@@ -6,48 +6,35 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from benchmarks.agents.sessions import WORDS, Session, Turn, drawn, read_trace, traced
+from benchmarks.agents.sessions import WORDS, Session, Shape, Turn, drawn, read_trace, traced
 from benchmarks.benchmark import Progress
 from benchmarks.goals.simulation import INPUT, MODEL, PAGE, SEQUENCE, STEP, SWAP, Guest, Simulation
 from pie_py.bench.report import Goal, Report, percentile
 
-FIRST, TOKENS = 10_000, 142_000  # of the common beginning, and of the last prompt
+TOKENS = 142_000  # of the last prompt
+SHAPE = Shape(turns=43, words=2900, fast=1.5, slow=15.0, first=10_000, output=200)
 PART = 2000  # tokens of a forward
 PAGE_BYTES = PAGE << 17  # of an 8B model
 LOOK = 0.05  # seconds between two looks for pages
 NUMBERS = {word: number for number, word in enumerate(WORDS, 20)}
 
 
-class Policy(NamedTuple):
-    """What the server is told, and has."""
-
-    told: bool  # which tools are waited for
-    waits: bool  # texts wait for room
-    host: float  # pages of host memory, of those of sessions at their ends
-
-
+# What the server is told: the tools that are waited for; whether texts wait for room; and host
+# pages, of those of sessions at their ends.
 POLICIES = {
-    "LRU": Policy(told=False, waits=False, host=0),
-    "expected rest": Policy(told=True, waits=False, host=0),
-    "and admission": Policy(told=True, waits=True, host=0),
-    "and host memory": Policy(told=True, waits=True, host=0.5),
+    "LRU": (False, False, 0.0),
+    "expected rest": (True, False, 0.0),
+    "and admission": (True, True, 0.0),
+    "and host memory": (True, True, 0.5),
 }
-
-
-@dataclass(frozen=True)
-class _Large:
-    turns: int = 43
-    words: int = (TOKENS - FIRST) // 43
-    fast: float = 1.5
-    slow: float = 30.0
 
 
 def _costs() -> dict[str, Any]:
@@ -60,31 +47,22 @@ def _costs() -> dict[str, Any]:
 
 
 class _Sessions:
-    """Sessions under one policy."""
+    """Sessions under one policy; `told` is whether tools are."""
 
     simulation: Simulation
 
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
+    def __init__(self, told: bool) -> None:
+        self._told = told
         self.took: list[float] = []  # seconds of sessions,
         self.seconds: list[float] = []  # and of turns
         self.asked = self.found = 0  # tokens of prompts
 
-    def begin(self, sessions: Iterator[Session]) -> None:
-        """Does one after the other."""
-        if (session := next(sessions, None)) is not None:
-            begun = self.simulation.now
+    def begin(self, session: Session, then: Callable[[], None]) -> None:
+        """Does a session, and what comes then."""
 
-            def over() -> None:
-                self.took.append(self.simulation.now - begun)
-                self.begin(sessions)
-
-            self._do(session, over)
-
-    def _do(self, session: Session, over: Callable[[], None]) -> None:
         def on() -> None:
             if next(life, None) is None:
-                over()
+                then()
 
         life = self._life(session, on)
         on()
@@ -92,25 +70,28 @@ class _Sessions:
     def _life(self, session: Session, on: Callable[[], None]) -> Iterator[bool]:
         """All of a session; it goes on when `on` is called."""
         simulation, text = self.simulation, _tokens(f"{session.system} {session.ask}")
+        first = simulation.now
         for turn in session.turns:
             begun, guest = simulation.now, Guest(simulation, "agent")
             yield from self._turn(guest, text, turn, on)
             self.seconds.append(simulation.now - begun)
-            if self.policy.told and turn.tool:
+            if self._told and turn.tool:
                 simulation.models.await_tools(guest.instance, [turn.tool])
-            elif self.policy.told:
+            elif self._told:
                 simulation.models.await_person(guest.instance)
             guest.end()
             if not turn.tool:
-                return
+                break
             text += _tokens(turn.result)
             if turn.task is None:
                 simulation.later(simulation.now + turn.seconds, on)
             else:
-                self._do(turn.task, on)
+                self.begin(turn.task, on)
             yield True
-            if self.policy.told:
+            if self._told:
                 simulation.models.await_tools(guest.instance, [])
+        if not session.is_task:
+            self.took.append(simulation.now - first)
 
     def _turn(
         self, guest: Guest, text: list[int], turn: Turn, on: Callable[[], None]
@@ -161,29 +142,22 @@ def _spans(pages: Sequence[int]) -> list[int]:
 def simulated(settings: Any, progress: Progress) -> Report:
     """Simulates the same sessions under all policies, two after each other of those at once."""
     columns = ["policy", "of prompts cached", "s of a turn", "p95", "s of a session", "longest"]
-    report, share = (
-        Report("Simulated sessions of agents", columns),
-        settings.sessions * TOKENS / PAGE,
-    )
+    report = Report("Simulated sessions of agents", columns)
     progress.expect(len(POLICIES) * settings.rounds)
     trace = settings.trace and read_trace(settings.trace)
-    make = (
-        partial(traced, trace=trace, scale=1)
-        if trace
-        else partial(drawn, shape=_Large(), first=FIRST)
-    )
-    for name, policy in POLICIES.items():
-        found = _Sessions(policy)
-        costs, host = _costs() if policy.waits else None, int(policy.host * share)
-        sizes = {"kv_pages": int(settings.memory * share), "host_pages": host, "kv_costs": costs}
+    make = partial(traced, trace=trace, scale=1) if trace else partial(drawn, shape=SHAPE)
+    pages = int(settings.sessions * TOKENS / PAGE)
+    for name, (told, waits, host) in POLICIES.items():
+        found, costs = _Sessions(told), _costs() if waits else None
+        sizes = {"kv_pages": int(settings.memory * pages), "host_pages": int(host * pages)}
+        model = replace(MODEL, kv_costs=costs, **sizes)
         for seed in range(settings.rounds):
             with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-                run = found.simulation = Simulation(
-                    "adaptive", Path(folder), replace(MODEL, **sizes)
-                )
+                run = found.simulation = Simulation("adaptive", Path(folder), model)
                 for number in range(settings.sessions):
-                    both = iter([make(f"{seed} {number} {which}") for which in range(2)])
-                    run.later(0.5 * number, partial(found.begin, both))
+                    one, other = (make(f"{seed} {number} {which}") for which in range(2))
+                    then = partial(found.begin, other, lambda: None)
+                    run.later(0.5 * number, partial(found.begin, one, then))
                 run.run_all()
             progress(f"{name}: {mean(found.took):.0f} s a session")
         turns, took = found.seconds, found.took
