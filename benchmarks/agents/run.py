@@ -131,7 +131,7 @@ async def _turn(
     begun, first, at = time.perf_counter(), 0.0, 0.0
     call: dict[str, Any] = {"id": "", "type": "function"}
     arguments, usage = "", None
-    stream: Any = await client.chat.completions.create(  # type: ignore[call-overload]
+    stream: Any = await client.chat.completions.create(
         model=NAME,
         messages=messages,
         tools=tools,

@@ -149,7 +149,10 @@ def simulated(settings: Any, progress: Progress) -> Report:
     pages = int(settings.sessions * TOKENS / PAGE)
     for name, (told, waits, host) in POLICIES.items():
         found, costs = _Sessions(told), _costs() if waits else None
-        sizes = {"kv_pages": int(settings.memory * pages), "host_pages": int(host * pages)}
+        sizes: dict[str, Any] = {
+            "kv_pages": int(settings.memory * pages),
+            "host_pages": int(host * pages),
+        }
         model = replace(MODEL, kv_costs=costs, **sizes)
         for seed in range(settings.rounds):
             with tempfile.TemporaryDirectory(prefix="pie-") as folder:

@@ -72,7 +72,8 @@ class Text:
     def match(self, tokens: list[int]) -> int:
         """Begins with what is there of the tokens; a future if one should wait."""
         guest = self.guest
-        pages, future = prefix.match_prefix(guest.instance, guest.queue, self.adapter, u32(*tokens))
+        given = guest.instance, guest.queue, self.adapter, u32(*tokens)
+        pages, future = cast("tuple[list[int], int]", prefix.match_prefix(*given))
         self.pages = addresses(pages)
         self.tokens = tokens[: len(self.pages) * PAGE]
         return future
