@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.agents.sessions import WORDS, Session, Shape, Turn, drawn, read_trace, traced
+from benchmarks.agents.sessions import (
+    WORDS,
+    Session,
+    Shape,
+    Turn,
+    drawn,
+    longest,
+    read_trace,
+    traced,
+)
 from benchmarks.benchmark import Progress
 from benchmarks.goals.simulation import INPUT, MODEL, PAGE, SEQUENCE, STEP, SWAP, Guest, Simulation
 from pie_py.bench.report import Goal, Report, percentile
@@ -146,7 +155,7 @@ def simulated(settings: Any, progress: Progress) -> Report:
     progress.expect(len(POLICIES) * settings.rounds)
     trace = settings.trace and read_trace(settings.trace)
     make = partial(traced, trace=trace, scale=1) if trace else partial(drawn, shape=SHAPE)
-    pages = int(settings.sessions * TOKENS / PAGE)
+    pages = settings.sessions * (longest(make("0")) if trace else TOKENS) // PAGE
     for name, (told, waits, host) in POLICIES.items():
         found, costs = _Sessions(told), _costs() if waits else None
         sizes: dict[str, Any] = {
