@@ -10,7 +10,7 @@ MODULES = {
     "batch": "benchmarks.batch",
     "idle": "benchmarks.idle",
     "durable": "benchmarks.durable",
-    "agents": "benchmarks.agents",
+    "agents": "benchmarks.agents.run",
     "goals": "benchmarks.goals.run",
     "hot-path": "benchmarks.hot_path",
     "capacity": "benchmarks.capacity",

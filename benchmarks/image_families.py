@@ -9,39 +9,23 @@ from typing import Any
 
 SIDE, PATCH = 28, 7  # pixels of an image or tile, and of a patch
 # By the names in configurations of towers, and of what joins them with language models.
-SIZES: dict[str, Any] = {
-    "image_size": SIDE,
-    "img_size": SIDE,
-    "force_image_size": SIDE,
+NAMES = {
+    SIDE: "image_size img_size force_image_size",
+    3: "depth num_hidden_layers num_layers encoder_layers",
+    4: "num_heads num_attention_heads tokens_per_image",
+    64: """embed_dim out_hidden_size output_hidden_size projection_dim hidden_size
+    projector_hidden_size vision_output_dim projector_input_dim projector_output_dim""",
+    2: "spatial_merge_size merge_size temporal_patch_size pooling_kernel_size",
+    16: "position_embedding_size head_dim",
+}
+SIZES: dict[str, Any] = {name: size for size, names in NAMES.items() for name in names.split()} | {
     "patch_size": PATCH,
-    "depth": 3,
-    "num_hidden_layers": 3,
-    "num_layers": 3,
-    "encoder_layers": 3,
-    "num_heads": 4,
-    "embed_dim": 64,
-    "out_hidden_size": 64,
-    "output_hidden_size": 64,
-    "projection_dim": 64,
-    "spatial_merge_size": 2,
-    "merge_size": 2,
-    "temporal_patch_size": 2,
     "num_position_embeddings": 25,
-    "position_embedding_size": 16,
     "fullatt_block_indexes": [1],
     "deepstack_visual_indexes": [0, 2],
     "num_global_layers": 1,
     "intermediate_size": 96,
-    "hidden_size": 64,
-    "num_attention_heads": 4,
     "initializer_range": 0.15,
-    "head_dim": 16,
-    "projector_hidden_size": 64,
-    "vision_output_dim": 64,
-    "projector_input_dim": 64,
-    "projector_output_dim": 64,
-    "pooling_kernel_size": 2,
-    "tokens_per_image": 4,
 }
 NAMED = {
     "image_token": "<image>",

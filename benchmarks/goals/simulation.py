@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -20,12 +21,13 @@ from pie_control.wiring import Wiring
 from pie_py.config.limits import Quota
 from pie_py.config.scheduling import InterceptionConfig, SchedulerConfig
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import Forward, ModelDescription, Plan, PlanResult
+from pie_py.wire.plan import Forward, ModelDescription, Plan, PlanResult, SwapIn, SwapOut
 from pie_py.wire.steps import steps_of
 
 # Milliseconds of a step, of each sequence in it, and of each input of a prompt: about an 8B model
 # on one GPU.
 STEP, SEQUENCE, INPUT = 8.0, 0.25, 0.06
+SWAP = 0.2  # for each page that moves
 ROOM = 16  # sequences of a step
 PAGE = 32
 MODEL = ModelDescription(
@@ -54,7 +56,7 @@ def work(sessions: Sequence[Session]) -> float:
 class Simulation:
     """Runs sessions of one user under a policy."""
 
-    def __init__(self, policy: str, folder: Path) -> None:
+    def __init__(self, policy: str, folder: Path, model: ModelDescription = MODEL) -> None:
         """Nothing runs yet."""
         self.now = 0.0
         config = ServerConfig(
@@ -67,8 +69,9 @@ class Simulation:
         store = ProgramStore(folder / "programs", 1 << 20, self._ns)
         confined, clocks = ConfinedPool(config.confined), GuestClocks(self._ns, self._ns)
         parts = Wiring(config, none, store, none, confined, lambda: self.now, clocks)
-        self._scheduler = parts.models.add(MODEL).scheduler
-        self.registry = parts.registry
+        self.service = parts.models.add(model)
+        self._scheduler = self.service.scheduler
+        self.registry, self.models, self._timers = parts.registry, parts.models, parts.timers
         self.functions = {each.name: each.call for each in parts.host_functions()}
         self._numbers = count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -86,20 +89,30 @@ class Simulation:
         """Runs them to the end of the last one; the seconds of each."""
         for session in sessions:
             self.later(session.at, _Running(self, session).begin)
+        return self.run_all()
+
+    def run_all(self) -> list[float]:
+        """Runs what is to be done until there is no more; the seconds of each session."""
         while True:
             plan = self._scheduler.next_plan(1)
-            if plan is None and not self._events:
+            if plan is None and self._next == math.inf:
                 return self.took
-            result, end = (None, self._events[0][0]) if plan is None else self._answer(plan)
-            while self._events and self._events[0][0] <= end:
-                at, _, act = heappop(self._events)
-                self.now = max(self.now, at)
-                self.ready.append(act)
+            result, end = (None, self._next) if plan is None else self._answer(plan)
+            while self._next <= end:
+                self.now = max(self.now, self._next)
+                self._timers.fire()
+                if self._events and self._events[0][0] <= self.now:
+                    self.ready.append(heappop(self._events)[2])
                 self._wake()
             if result is not None:
                 self.now = end
                 self._scheduler.complete(result)
                 self._wake()
+
+    @property
+    def _next(self) -> float:
+        """When something is to be done next."""
+        return min(self._timers.due, self._events[0][0] if self._events else math.inf)
 
     def _answer(self, plan: Plan) -> tuple[PlanResult, float]:
         """A plan's results, and when they are there."""
@@ -111,11 +124,40 @@ class Simulation:
                 took = STEP + SEQUENCE * rows + INPUT * (len(batch.inputs) - rows)
                 found.nanoseconds = round(took * 1e6)
                 milliseconds += took
+            elif isinstance(batch, SwapIn | SwapOut):
+                took = SWAP * len(batch.pages)
+                found.nanoseconds = round(took * 1e6)
+                milliseconds += took
         return result, self.now + milliseconds / 1e3
 
     def _wake(self) -> None:
         while self.ready:
             self.ready.pop(0)()
+
+
+class Guest:
+    """What does a program's calls, in its place."""
+
+    def __init__(self, simulation: Simulation, program: str) -> None:
+        """It is launched."""
+        self.simulation = simulation
+        stored = Program("", program, "python", 0, "", 0, "")
+        self.instance = simulation.registry.create(stored, [], "ann")
+        simulation.registry.add(self.instance)
+        self._queue = simulation.functions["create-queue"](self.instance, MODEL.name)
+        self.sampler = self.do("create-sampler", '{"temperature": 0, "seed": 0}')
+
+    def do(self, name: str, *arguments: Any) -> Any:
+        """A call that has a queue."""
+        return self.simulation.functions[name](self.instance, self._queue, *arguments)
+
+    def when(self, future: int, act: Callable[[], None]) -> None:
+        """Goes on once a future is there."""
+        self.instance.futures.announce = lambda _: self.simulation.ready.append(act)
+
+    def end(self) -> None:
+        """It has ended."""
+        self.simulation.registry.end(self.instance, InstanceState.FINISHED, "")
 
 
 class _Running:
@@ -127,45 +169,35 @@ class _Running:
 
     def begin(self) -> None:
         """It is launched."""
-        program = Program("", self._session.program, "python", 0, "", 0, "")
-        self._instance = self._simulation.registry.create(program, [], "ann")
-        self._simulation.registry.add(self._instance)
-        self._queue = self._simulation.functions["create-queue"](self._instance, MODEL.name)
-        self._sampler = self._do("create-sampler", '{"temperature": 0, "seed": 0}')
+        self._guest = Guest(self._simulation, self._session.program)
         self._turn()
 
-    def _do(self, name: str, *arguments: Any) -> Any:
-        return self._simulation.functions[name](self._instance, self._queue, *arguments)
-
     def _turn(self) -> None:
-        turn = self._left.pop(0)
+        turn, do = self._left.pop(0), self._guest.do
         size = -(-(turn.prompt + turn.output) // PAGE) + 1
-        pages, own = self._do("alloc-kvpage", size), self._do("alloc-emb", turn.prompt + 2)
+        pages, own = do("alloc-kvpage", size), do("alloc-emb", turn.prompt + 2)
         last, inputs = own + turn.prompt, [own, turn.prompt]
-        self._do("embed-txt", [1] * turn.prompt, [0, turn.prompt], inputs)
-        self._do("forward", [], inputs, [pages, size], [last, 1], [])
+        do("embed-txt", [1] * turn.prompt, [0, turn.prompt], inputs)
+        do("forward", [], inputs, [pages, size], [last, 1], [])
         full = turn.prompt // PAGE
         held = [pages, -(-turn.prompt // PAGE)], [pages + full, size - full]
         places = last, turn.prompt, last + 1
-        run = self._do("start-run", self._sampler, *places, *held, "", turn.output, [])
+        run = do("start-run", self._guest.sampler, *places, *held, "", turn.output, [])
 
         def over() -> None:
-            self._do("end-run", run, 0)
-            self._do("dealloc-kvpage", [pages, size])
-            self._do("dealloc-emb", [own, turn.prompt + 2])
+            do("end-run", run, 0)
+            do("dealloc-kvpage", [pages, size])
+            do("dealloc-emb", [own, turn.prompt + 2])
             self._call(turn)
 
-        self._when(self._do("run-progress", run, turn.output), over)
+        self._guest.when(do("run-progress", run, turn.output), over)
 
     def _call(self, turn: Turn) -> None:
-        simulation, instance = self._simulation, self._instance
+        simulation, guest = self._simulation, self._guest
         if not self._left:
-            simulation.registry.end(instance, InstanceState.FINISHED, "")
+            guest.end()
             simulation.took.append(simulation.now - self._session.at)
             return
-        tool = instance.futures.create_outside(FutureKind.RESPONSE, "mcp tool")
-        self._when(tool.handle, self._turn)
+        tool = guest.instance.futures.create_outside(FutureKind.RESPONSE, "mcp tool")
+        guest.when(tool.handle, self._turn)
         simulation.later(simulation.now + turn.seconds, tool.resolve)
-
-    def _when(self, future: int, act: Callable[[], None]) -> None:
-        self._instance.futures.announce = lambda _: self._simulation.ready.append(act)

@@ -53,14 +53,19 @@ class Timers:
         """Serves the timers until cancelled."""
         while True:
             self._changed = trio.Event()
-            while self._heap and self._heap[0][2].callback is None:  # no reason to wake
-                heapq.heappop(self._heap)
-            due = self._heap[0][0] if self._heap else math.inf
-            with trio.move_on_at(due):
+            with trio.move_on_at(self.due):
                 await self._changed.wait()
-            self._fire()
+            self.fire()
 
-    def _fire(self) -> None:
+    @property
+    def due(self) -> float:
+        """When the next one is to be called."""
+        while self._heap and self._heap[0][2].callback is None:  # no reason to wake
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else math.inf
+
+    def fire(self) -> None:
+        """Calls what is due."""
         now = self._clock()
         while self._heap and self._heap[0][0] <= now:
             callback = heapq.heappop(self._heap)[2].callback

@@ -317,7 +317,7 @@ class Wiring:
             *implement(
                 "offload", OffloadCalls(self.models, self.durations), offload, suspends=("swap-in",)
             ),
-            *implement("prefix-cache", prefix, arrays=("tokens",)),
+            *implement("prefix-cache", prefix, suspends=("match-prefix",), arrays=("tokens",)),
             *implement("input-text", text),
             *implement("output-text", text),
             *implement(

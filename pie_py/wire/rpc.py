@@ -19,6 +19,10 @@ PROTOCOL = 2  # grows with every incompatible change
 SESSION_BYTES = 16
 CHUNK_BYTES = 1 << 20  # of a program, in one message
 LATER = "; try again later"  # ends the text of an error that a later try may not have
+# Of an instance that was ended for others' memory: its client may launch it again.
+MADE_WAY = (
+    "ended to free what an instance needs that was launched earlier, or whose user holds less"
+)
 MAX_ARGUMENT_BYTES = 1 << 20  # of one launch, all together
 ERROR_CHARS = 200  # of why a frame is no message
 FRAME_OVERHEAD = 64 << 10  # room for what surrounds the largest message in a frame

@@ -199,8 +199,17 @@ def test_a_conversation_with_calls(client: openai.OpenAI) -> None:
     ]
     longer = ask(client, messages=messages, max_tokens=4)
     assert longer.usage.prompt_tokens > ask(client, max_tokens=4).usage.prompt_tokens
-    without = ask(client, tool_choice="none", max_tokens=4)
-    assert without.usage.prompt_tokens < ask(client, max_tokens=4).usage.prompt_tokens
+
+
+def test_who_may_not_call_is_told_the_same_and_does_not(client: openai.OpenAI) -> None:
+    """So what was computed of a conversation is found, whatever the choice."""
+    bias = dict.fromkeys(tokens_with(client, "<tool_call>"), 100)
+    may, never = (
+        ask(client, logit_bias=bias, max_tokens=8, tool_choice=choice)
+        for choice in ("auto", "none")
+    )
+    assert never.usage.prompt_tokens == may.usage.prompt_tokens
+    assert "<tool_call>" not in never.choices[0].message.content
 
 
 def test_what_does_not_go_together(client: openai.OpenAI) -> None:

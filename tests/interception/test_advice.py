@@ -139,6 +139,7 @@ def test_for_what_no_policy_gives_up_when_it_is_wanted_none_waits(
     guest, pages = made.context(20)
     wait = json.dumps({"policy": policy, "expected_ns": 10**6})
     assert json.loads(offload.advise(guest.instance, guest.queue, pages, wait))["pages"] == 0
+    guest.instance.turn.awaited = [1]  # its tool
     waiting = Guest(made.server, made.server.launch("ann"))
     with refused("out-of-resources"):
         allocate.alloc_kvpage(waiting.instance, waiting.queue, 14)

@@ -26,7 +26,8 @@ from pie_control.resources.pools import PagePool
 from pie_control.scheduler import backlog, forming
 from pie_control.scheduler.backlog import KINDS
 from pie_control.scheduler.commands.command import Command, Touched
-from pie_py.config.scheduling import PrefixCacheConfig
+from pie_control.wasm import SUSPENDED
+from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig
 from pie_py.wire.plan import CopyKv
 
 PAGE = 4
@@ -71,7 +72,8 @@ class Text:
     def match(self, tokens: list[int]) -> int:
         """Begins with what is there of the tokens; a future if one should wait."""
         guest = self.guest
-        pages, future = prefix.match_prefix(guest.instance, guest.queue, self.adapter, u32(*tokens))
+        given = guest.instance, guest.queue, self.adapter, u32(*tokens)
+        pages, future = cast("tuple[list[int], int]", prefix.match_prefix(*given))
         self.pages = addresses(pages)
         self.tokens = tokens[: len(self.pages) * PAGE]
         return future
@@ -167,7 +169,7 @@ def check_tree(server: Server) -> None:
     assert len(seen) == len(set(seen)) == len(cache._nodes) == pool._cached
     assert sorted(seen) == np.flatnonzero(pool.cached).tolist()
     host = server.service.host_pages
-    assert sorted(away) == sorted(cache._away._nodes)
+    assert sorted(away) == sorted(page for own in cache._away._nodes.values() for page in own)
     assert len(away) == len(set(away)) == host.cached
     assert pool.idle == len(pool.idle_pages())
     assert pool.free == np.count_nonzero(pool._references - pool.cached == 0)
@@ -493,6 +495,54 @@ def test_what_is_faster_back_from_host_memory_than_computed_moves_there(
     check_tree(server)
 
 
+def test_what_is_in_host_memory_waits_for_room_and_is_not_computed_again() -> None:
+    server = Server(interception=InterceptionConfig(), **FACTS)
+    service, executor = server.service, server.parts.executor
+    service.prefixes._away._pays = lambda pages: True
+    first, running, late = (Guest(server) for _ in range(3))
+    text = Text(first)
+    text.match([1] * 40)
+    for _ in range(2):
+        text.run([1] * 20)
+    server.drain()
+    text.release()
+    held = running.pages(24)
+    answers: list[Any] = []
+    executor.answer = lambda instance, value: answers.append(value)  # type: ignore[method-assign]
+    asked = prefix.match_prefix(late.instance, late.queue, "", u32(*[1] * 41))
+    assert (asked, answers) == (SUSPENDED, [])
+    allocate.dealloc_kvpage(running.instance, running.queue, held)
+    server.drain()
+    assert service.evictor is not None
+    service.evictor.after_turn()
+    [([_, count], future)] = answers
+    assert (count, future) == (10, 0)
+
+
+def test_of_the_user_with_the_most_in_host_memory_the_oldest_goes(server: Server) -> None:
+    """However much a user's texts push out there, another's stay."""
+    service = server.service
+    service.prefixes._away._pays = lambda pages: True
+    ann, ben = Guest(server), Guest(server, server.launch("ben"))
+
+    def move(guest: Guest, number: int) -> None:
+        text = Text(guest)
+        text.match([number] * 16)
+        text.run([number] * 16)
+        server.drain()
+        text.release()
+        service.prefixes._evict(4)
+        server.drain()
+
+    move(ben, 0)
+    for number in range(1, 6):
+        move(ann, number)
+    assert service.host_pages.cached == service.host_pages.size
+    assert found(ben, [0] * 16) == 16
+    assert [found(ann, [number] * 16) for number in range(1, 6)] == [0, 0, 0, 16, 16]
+    check_tree(server)
+
+
 def test_nobody_goes_on_with_pages_that_did_not_reach_host_memory(
     server: Server, guest: Guest
 ) -> None:
@@ -563,7 +613,7 @@ def test_a_text_waits_for_conversations_that_go_on_soon(server: Server) -> None:
 
     def look() -> None:
         server.clock.seconds += 0.2
-        timers._fire()
+        timers.fire()
 
     late, later, other = Guest(server), Guest(server), Guest(server, server.launch("ben"))
     assert found(late, [7] * 20) == 0, "there is room for five pages"

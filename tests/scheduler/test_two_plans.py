@@ -63,7 +63,7 @@ class Line:
 
     def wake(self) -> bool:
         """Calls back what is due, and has a turn if that gives one."""
-        self.timers._fire()
+        self.timers.fire()
         has_turn = self.executor._work.is_set()
         if has_turn:
             self.executor.turn()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import queue_of
 from pie_control.instances.futures import FutureKind
@@ -10,10 +12,10 @@ from pie_control.scheduler.commands.forward import NO_ADAPTER
 from pie_py.wire.plan import Uint32
 
 
-def match_prefix(
-    instance: Instance, queue: int, adapter: str, tokens: Uint32
-) -> tuple[list[int], int]:
-    """Maps the pages of a cached prefix, or opens a future of pages that are being computed."""
+def match_prefix(instance: Instance, queue: int, adapter: str, tokens: Uint32) -> Any:
+    """Maps the pages of a cached prefix, or opens a future of pages that are being computed. The
+    call waits for room for those in host memory, as it would to compute them again.
+    """
     target = queue_of(instance, queue)
     service, space = target.model, target.space
     cache = service.prefixes
@@ -37,18 +39,25 @@ def match_prefix(
     if room is not None:
         return [], room.handle
     space.check_page_limit(len(path.nodes))
-    pages = cache.use(instance, path.nodes, spare=service.has_spare_page())
-    if len(pages) == 0:
-        cache.note(len(tokens), 0)
-        return [], 0
-    first = space.import_pages(pages)
-    cached = len(pages) * space.page_pool.page_size
-    cache.note(len(tokens), cached)
-    instance.cached_tokens += cached
-    provenance.follow(pages, text, slot)
-    if through is not None:
-        through.users.add(instance)  # whose slot is the record's adapter as long as it lives
-    return [first, len(pages)], 0
+
+    def use(*, spare: bool = True) -> tuple[list[int], int]:
+        nodes = cache.find(instance.user, slot, text, target.queue.priority).nodes
+        pages = cache.use(instance, nodes, spare=spare)
+        cached = len(pages) * space.page_pool.page_size
+        cache.note(len(tokens), cached)
+        if not cached:
+            return [], 0
+        first = space.import_pages(pages)
+        instance.cached_tokens += cached
+        provenance.follow(pages, text, slot)
+        if through is not None:
+            through.users.add(instance)  # whose slot is the record's adapter as long as it lives
+        return [first, len(pages)], 0
+
+    away = sum(node.page < 0 for node in path.nodes)
+    if away <= space.page_pool.free or instance.durable is not None:
+        return use(spare=service.has_spare_page())
+    return service.take_pages(instance, whole - len(path.nodes) + away, use)
 
 
 def insert_prefix(instance: Instance, queue: int, pages: list[int]) -> int:

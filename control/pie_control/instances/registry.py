@@ -22,7 +22,7 @@ from pie_control.instances.mailbox import MessageBytes
 from pie_control.instances.user_totals import LaunchRates, Together, UserTotals
 from pie_control.shares import Shares
 from pie_py.config.limits import Limits
-from pie_py.wire.rpc import LATER
+from pie_py.wire.rpc import LATER, MADE_WAY
 
 if TYPE_CHECKING:
     from pie_control.programs.store import Program
@@ -355,12 +355,7 @@ class Registry:
         for victim in victims:
             if enough():
                 break
-            self.end(
-                victim,
-                InstanceState.KILLED,
-                "out-of-resources: ended to free what an instance needs that was launched earlier,"
-                " or whose user holds less",
-            )
+            self.end(victim, InstanceState.KILLED, f"out-of-resources: {MADE_WAY}")
             self._cleanup.free(victim)  # it may have ended before
         return enough()
 

@@ -101,8 +101,6 @@ class EvictionCandidates:
         model = self._model
         if model.pages.free + self._input.offered() >= count:
             return True  # programs look within a second, and are advised to discard
-        if not model.host_pages.size:
-            return False
         allotments = model.reclaim.page_allotments()
         leaving = behind = 0
         candidates: list[Space] = []

@@ -155,6 +155,7 @@ class PrefixCache:
         tokens = record.tokens[: count * size].tobytes()
         key = self._key(instance.user, record.adapter)
         root = self._roots.setdefault(key, Node(None, b"", -1))
+        root.owner = self._number(instance.user)
         pending = Pending(count * size, priority)
         done = min(record.done // size, count)
         path, added = grow(root, tokens, record.pages[:count], self._width, done, pending)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 
@@ -35,26 +35,30 @@ class Away:
         self._send = send
         self._pays = pays
         self._drop, self._lose = drop, lose
-        self._nodes: OrderedDict[int, Node] = OrderedDict()  # by host page, the oldest first
+        # By owner and host page, the oldest first.
+        self._nodes: defaultdict[int, OrderedDict[int, Node]] = defaultdict(OrderedDict)
         host.evict = self._evict
 
     def move_out(self, nodes: list[Node]) -> Int32:
-        """Copies the pages of nodes, of the last ones as many as there is room for; returns these
-        pages, which are theirs no longer.
+        """Copies the pages of nodes, as far as there is room, and returns these pages, which are
+        theirs no longer. Of the users with the most, with what comes, the oldest have to leave.
         """
         if not (self._host.free and nodes and self._pays(len(nodes))):
             return pages_of([])
-        hosts = self._host.allocate(min(len(nodes), self._host.free))
+        coming: defaultdict[int, deque[Node]] = defaultdict(deque)
+        for node in nodes:
+            coming[node.owner].append(node)
+        while sum(map(len, coming.values())) > self._host.free - self._host.cached:
+            self._make_room(coming)
         # What left for them may have been before them in their texts.
-        moving = [node for node in nodes[-len(hosts) :] if node.parent is not None]
-        self._host.release(hosts[len(moving) :])
-        hosts, pages = hosts[: len(moving)], pages_of(moving)
+        moving = [node for own in coming.values() for node in own if node.parent is not None]
+        hosts, pages = self._host.allocate(len(moving)), pages_of(moving)
         self._host.keep_state(hosts, self._pool, pages)
         for part in swap_parts(len(moving)):
             self._send(SwapOut(pages[part], hosts[part]), partial(self._lose, moving[part]))
         for node, host in zip(moving, hosts.tolist(), strict=True):
             node.page, node.host = -1, host
-            self._nodes[host] = node
+            self._nodes[node.owner][host] = node
         self._host.cached += len(moving)
         return pages
 
@@ -79,16 +83,25 @@ class Away:
     def _take(self, nodes: list[Node]) -> Int32:
         hosts = np.array([node.host for node in nodes], np.int32)
         for node in nodes:
-            del self._nodes[node.host]
+            del self._nodes[node.owner][node.host]
             node.host = -1
         self._host.cached -= len(nodes)
         return hosts
 
     def _evict(self, count: int) -> None:
-        """Frees at least so many host pages, the oldest first."""
-        most = len(self._nodes) - count
-        while len(self._nodes) > most:
-            self._drop([next(iter(self._nodes.values()))])
+        """Frees at least so many host pages."""
+        most = self._host.cached - count
+        while self._host.cached > most:
+            self._make_room(defaultdict(deque))
+
+    def _make_room(self, coming: defaultdict[int, deque[Node]]) -> None:
+        """Has the oldest go of the user with the most nodes, with those that are coming."""
+        owners = {*self._nodes, *coming}
+        most = max(owners, key=lambda owner: len(self._nodes[owner]) + len(coming[owner]))
+        if self._nodes[most]:
+            self._drop([next(iter(self._nodes[most].values()))])
+        else:
+            coming[most].popleft()
 
 
 def pages_of(nodes: list[Node]) -> Int32:

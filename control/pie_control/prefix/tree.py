@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class Node:
     """A page whose slots hold the tokens of its edge, after those of its parents."""
 
-    __slots__ = ("children", "edge", "host", "page", "parent", "pending")
+    __slots__ = ("children", "edge", "host", "owner", "page", "parent", "pending")
 
     def __init__(
         self, parent: Node | None, edge: bytes, page: int, pending: Pending | None = None
@@ -20,6 +20,7 @@ class Node:
         self.edge = edge  # the tokens, as an int32 array's bytes
         self.page = page  # physical; -1 while its content is in host memory,
         self.host = -1  # in this page there
+        self.owner: int = -1 if parent is None else parent.owner
         self.pending = pending  # what is to fill it, until it has
         self.children: dict[bytes, Node] = {}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import random
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -14,9 +15,9 @@ import msgspec
 
 from pie_gateway.backend import job as jobs
 from pie_gateway.problems import Problem, of_client
-from pie_py.client import ClientError, Instance, RpcError
+from pie_py.client import ClientError, InferletFailed, Instance, RpcError
 from pie_py.client.errors import RequestTooLarge
-from pie_py.wire.rpc import MAX_ARGUMENT_BYTES
+from pie_py.wire.rpc import MADE_WAY, MAX_ARGUMENT_BYTES
 
 EVENTS_AHEAD = 16  # of the reader of several generations
 TRIES = 3  # of a generation, each at another node of a cluster
@@ -69,12 +70,47 @@ class Seat:
         return ""
 
 
+class _Told:
+    """What instances have told of a request: one that takes the place of another begins again, and
+    tells the same.
+    """
+
+    def __init__(self) -> None:
+        self._most: Counter[object] = Counter()  # events, and tokens and characters by choice
+        self._now: Counter[object] = Counter()  # likewise, by the present instance
+
+    def begin_again(self) -> None:
+        """Another instance takes the place of the one before."""
+        self._now.clear()
+
+    def new(self, event: jobs.Event) -> jobs.Event | None:
+        """What of an event is new; None if nothing is."""
+        if not isinstance(event, jobs.Piece):
+            key = (type(event), 0 if isinstance(event, jobs.Prompt) else event.choice)
+            return event if self._count(key, 1) == 0 else None
+        known = self._count(("text", event.choice), len(event.text))
+        tokens = self._count(("tokens", event.choice), event.tokens)
+        if tokens == event.tokens and known == len(event.text):
+            return None if tokens or known else event
+        text, left = event.text[known:], event.tokens - tokens
+        return jobs.Piece(event.choice, text, left, event.ids[tokens:], event.logprobs[tokens:])
+
+    def _count(self, key: object, count: int) -> int:
+        """How many of so many more were told before."""
+        begin = self._now[key]
+        self._now[key] = end = begin + count
+        before = min(max(self._most[key] - begin, 0), count)
+        self._most[key] = max(self._most[key], end)
+        return before
+
+
 class Generation:
     """An instance of the program that serves a request. It ends with `async with`, at the latest.
 
     It is read no faster than its events are taken: the server then holds the instance up. One that
     does not stream is read to its end before, so that nothing of it was sent if a cluster's node is
-    lost: then it is made once more at another node.
+    lost: then it is made once more at another node. One that had to make way for others' memory is
+    computed again from its seed, and goes on where it was.
     """
 
     def __init__(
@@ -91,6 +127,9 @@ class Generation:
         """
         self._launch, self._field = launch, field
         self._is_whole = is_pure and not (isinstance(job, jobs.Job) and job.stream)
+        self._is_pure, self._told = is_pure, _Told()
+        if is_pure and isinstance(job, jobs.Job) and job.sampler.get("seed") is None:
+            job = msgspec.structs.replace(job, sampler={**job.sampler, "seed": _seed()})
         self._argument = ""
         self._ahead: deque[jobs.Event] = deque()  # read and not taken yet
         self._job = job
@@ -146,6 +185,7 @@ class Generation:
                 if problem.code != LOST or not left:
                     raise
             await self._end()
+            self._told = _Told()
             try:
                 await self._begin()
             except ClientError as error:
@@ -180,19 +220,35 @@ class Generation:
                 raise
 
     async def _next(self) -> jobs.Event | None:
-        assert self._instance is not None
-        try:
-            message = await self._instance.receive()
+        while True:
+            try:
+                message = await self._receive()
+            except ClientError as error:
+                raise of_client(error, self._field) from None
             if message is None:
-                await self._instance.result()  # raises if it has failed
                 return None
-        except ClientError as error:
-            raise of_client(error, self._field) from None
-        try:
-            event: jobs.Event = jobs.decode_event(message)
-            return event
-        except msgspec.DecodeError as error:
-            raise _misspoken(str(error)) from None
+            try:
+                event = self._told.new(jobs.decode_event(message))
+            except msgspec.DecodeError as error:
+                raise _misspoken(str(error)) from None
+            if event is not None:
+                return event
+
+    async def _receive(self) -> str | bytes | None:
+        """A message; None behind the last one."""
+        while True:
+            assert self._instance is not None
+            try:
+                message = await self._instance.receive()
+                if message is None:
+                    await self._instance.result()  # raises if it has failed
+                return message
+            except InferletFailed as error:
+                if not self._is_pure or MADE_WAY not in error.text:
+                    raise
+            await self._end()
+            self._told.begin_again()
+            await self._begin()
 
     async def _end(self) -> None:
         """Ends the instance if it lives, also when the request is cancelled."""
@@ -206,6 +262,10 @@ class Generation:
 
 async def _at_once(work: Callable[..., Any], *arguments: Any) -> Any:
     return work(*arguments)
+
+
+def _seed() -> int:
+    return random.getrandbits(53)
 
 
 def _argument(job: jobs.Job | jobs.EmbeddingJob) -> str:

@@ -187,8 +187,7 @@ def _job(
         raise unsupported("top_logprobs", "it goes with `logprobs: true`")
     known = _functions(asked, name.id)
     may_call = _may_call(asked, known)
-    tools = [] if asked.tool_choice == "none" else [_described(tool) for tool in known]
-    tells = "tools" in words.arguments
+    tools, tells = [_described(tool) for tool in known], "tools" in words.arguments
     messages, images = render(asked.messages)
     if images and model["image_place"] is None:
         raise Problem(400, f"`messages`: {name.model} reads no images", param="messages")
@@ -201,6 +200,9 @@ def _job(
         marked=not own,
         held=form is not None,
     )
+    calls, never = dialect.family.calls, asked.tool_choice == "none"
+    if never and (calls is None or dialect.family.bare):
+        tools = []  # nothing keeps it from calls but not to know of them
     if not tells:
         messages = tell(messages, tools)
     elif dialect.family.id_length:
@@ -231,6 +233,8 @@ def _job(
         stops, thinks = model["stop_tokens"], _thinks(asked, arguments)
         job.leads = leads(dialect, words, stops, continued, thinks=thinks)
     fill_ends(job, asked, model, words, [*dialect.marks.values()])
+    if tools and never and calls is not None:
+        job.bad_words = [*job.bad_words, calls.begin]
     return job, images, dialect
 
 

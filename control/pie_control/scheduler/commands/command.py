@@ -223,6 +223,7 @@ class QueueOwner(Protocol):
     """An instance, as the scheduler sees it."""
 
     id: str
+    number: int  # grows with every launch
     user: str
     limits: Limits
     queued_commands: int

@@ -1,8 +1,8 @@
 """`agents`: whole sessions of agents over HTTP, with memory for a part of them, beside vLLM.
 
 Sessions are those of AgentX's figures (43 turns, 142 000 tokens, subagents in 44 %), scaled to what
-a small model on two cores can hold: growing chats behind a common beginning, each turn of which
-calls a tool, mostly a fast one. All sides get the same requests, and KV pages of the same bytes.
+a small model on two cores can hold, or a recorded one's. All sides get the same requests, and KV
+pages of the same bytes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,22 @@ from statistics import mean, median
 from typing import Any
 
 import anyio
+import click
 import openai
 
 from benchmarks import options
+from benchmarks.agents.sessions import (
+    OUTPUT,
+    WORDS,
+    Session,
+    Shape,
+    Turn,
+    drawn,
+    longest,
+    read_trace,
+    traced,
+)
+from benchmarks.agents.simulated import simulated
 from benchmarks.benchmark import Benchmark, Progress
 from benchmarks.http.gateway import http_gateway
 from benchmarks.http.vllm import NAME, vllm_program, vllm_serve
@@ -28,15 +41,11 @@ from pie_py.bench.report import Goal, Report, percentile
 from pie_py.bench.server import bench_server
 from pie_py.config.model import ModelConfig
 
-WORDS = ("the", "dog", "house", "river", "ran", "saw", "red", "old", "small", "with", "and", "then")
-TOOLS = ("read", "build", "task")
-SUBAGENTS = 0.44  # of sessions have one
-SLOW = 0.2  # of calls are of the slow tool
-FIRST_WORDS = 600  # of the common beginning
 PAGE = 32  # slots: vLLM's on a CPU are multiples of it
 VLLM = """--no-enforce-eager --enable-prompt-tokens-details --max-model-len 4096
 --enable-auto-tool-choice --tool-call-parser hermes"""
 TURN = 64  # tokens of a turn beside the words of its tool's result
+TRACED = 2400  # words of the last prompt of a recorded session, as it is played
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +62,22 @@ class Settings:
     memory: float = options.real("--memory", 0.5, "KV pages, of those of sessions at their ends.")
     host: float = options.real("--host", 0.2, "Host pages of ours, likewise.")
     rounds: int = options.count("--rounds", 3, "Of each side, in turns.")
+    trace: str | None = options.option(
+        "--trace",
+        type=click.Path(exists=True, dir_okay=False),
+        help="A recorded session, whose sizes and times all have: claude_code.json, codex.json.",
+    )
+    simulated: bool = options.option(
+        "--simulated", is_flag=True, default=False, help="43 turns on a simulated GPU, per policy."
+    )
+
+    def session(self, seed: str) -> Session:
+        """One of them."""
+        if self.trace is None:
+            return drawn(seed, Shape(self.turns, self.words, self.fast, self.slow))
+        trace = read_trace(self.trace)
+        whole = longest(traced(seed, trace, 1.0)) + TURN * len(trace["turns"])
+        return traced(seed, trace, TRACED / whole)
 
 
 @dataclass
@@ -73,46 +98,45 @@ class _Side:
         return [self.name, hits, *(1e3 * each for each in ms), whole, max(self.whole)]
 
 
-async def _session(
-    settings: Settings, client: openai.AsyncOpenAI, side: _Side, seed: str, turns: int
-) -> None:
-    """One session, the same for all sides; one whose seed ends in `task` is a subagent's."""
-    chance, common = random.Random(seed), random.Random(0).choices(WORDS, k=FIRST_WORDS)
-    delegates = not seed.endswith("task") and chance.random() < SUBAGENTS
+async def _session(client: openai.AsyncOpenAI, side: _Side, session: Session) -> None:
+    """One session, the same for all sides."""
     messages: list[Any] = [
-        {"role": "system", "content": " ".join(common)},
-        {"role": "user", "content": f"{seed}: {' '.join(chance.choices(WORDS, k=60))}"},
+        {"role": "system", "content": session.system},
+        {"role": "user", "content": session.ask},
     ]
-    for turn in range(turns - 1):
-        tool = TOOLS[chance.random() < SLOW]
-        tool = "task" if delegates and turn == turns // 2 else tool
-        call = await _turn(client, side, messages, tool, later=turn > 0)
-        result = " ".join(chance.choices(WORDS, k=settings.words))
+    for number, turn in enumerate(session.turns):
+        tools = [_described(name) for name in session.tools]
+        call = await _turn(client, side, messages, tools, turn, later=number > 0)
         messages += [
             {"role": "assistant", "content": "", "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": call["id"], "content": result},
+            {"role": "tool", "tool_call_id": call["id"], "content": turn.result},
         ]
-        if tool == "task":
-            await _session(settings, client, side, f"{seed} task", turns // 3)
+        if turn.task is not None:
+            await _session(client, side, turn.task)
         else:
-            seconds = settings.slow if tool == "build" else settings.fast
-            await anyio.sleep(seconds * chance.uniform(0.7, 1.3))
-    await _turn(client, side, messages, None, later=True)
+            await anyio.sleep(turn.seconds)
 
 
 async def _turn(
-    client: openai.AsyncOpenAI, side: _Side, messages: list[Any], tool: str | None, *, later: bool
+    client: openai.AsyncOpenAI,
+    side: _Side,
+    messages: list[Any],
+    tools: list[Any],
+    turn: Turn,
+    *,
+    later: bool,
 ) -> dict[str, Any]:
     """One turn, which calls a tool; without one it is the last."""
+    tool = turn.tool
     begun, first, at = time.perf_counter(), 0.0, 0.0
     call: dict[str, Any] = {"id": "", "type": "function"}
     arguments, usage = "", None
-    stream: Any = await client.chat.completions.create(  # type: ignore[call-overload]
+    stream: Any = await client.chat.completions.create(
         model=NAME,
         messages=messages,
-        tools=[_described(name) for name in TOOLS],
+        tools=tools,
         tool_choice={"type": "function", "function": {"name": tool}} if tool else "none",
-        max_tokens=48,
+        max_tokens=OUTPUT,
         temperature=0,
         stream=True,
         stream_options={"include_usage": True},
@@ -144,7 +168,7 @@ async def _round(settings: Settings, side: _Side, seed: str, sessions: int) -> N
     async def one(number: int) -> None:
         await anyio.sleep(0.5 * number)
         begun = time.perf_counter()
-        await _session(settings, client, side, f"{seed} {number}", settings.turns)
+        await _session(client, side, settings.session(f"{seed} {number}"))
         side.whole.append(time.perf_counter() - begun)
 
     async with (
@@ -167,8 +191,12 @@ async def _measure(settings: Settings, sides: list[_Side], pause: Any, progress:
 
 def agents(settings: Settings, progress: Progress) -> Report:
     """Measures on one server of each side."""
+    if settings.simulated:
+        return simulated(settings, progress)
     progress.expect((1 + settings.rounds) * (1 + bool(settings.vllm)))
-    tokens = settings.sessions * (FIRST_WORDS + settings.turns * (settings.words + TURN))
+    tokens = settings.sessions * (Shape.first + settings.turns * (settings.words + TURN))
+    if settings.trace is not None:
+        tokens = settings.sessions * TRACED
     pages, host = (round(share * tokens / PAGE) for share in (settings.memory, settings.host))
     given = {"name": NAME, "page_size": PAGE, "kv_pages": pages, "host_pages": host}
     with ExitStack() as stack:
