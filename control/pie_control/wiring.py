@@ -299,9 +299,7 @@ class Wiring:
         )
         texts = RunTextCalls(self.models, self.executor)
         tokens = TokenizeCalls(self.models, self.answers, self.confined)
-        samplers = SamplerCalls(
-            KnownPrograms(self.confined), self.answers, self._programs.sampler_text
-        )
+        samplers = SamplerCalls(KnownPrograms(self.confined), self.answers, self._programs)
         return (
             *implement("runtime", calls, runtime, suspends=("wait", "model-info", "create-queue")),
             *implement("source", SourceCalls(self.launcher), suspends=("read",)),

@@ -59,7 +59,7 @@ async def rollouts(
             await base.flush()
             first = seed + place * samples
             answers = await gather(*[answer(base, numbers, first + i) for i in range(samples)])
-            return Group(base.tokens, answers, base.adapter_version)
+            return Group(base.tokens, answers, base.weights_version)
 
     async def answer(base: Context, numbers: tuple[int, int], own_seed: int) -> Sample:
         with base.fork() as context:

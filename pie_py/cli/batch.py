@@ -18,10 +18,10 @@ from pie_py.cli.console import say
 from pie_py.cli.reached import talking_server
 from pie_py.cli.stream import Interrupt, run_interruptible
 from pie_py.cli.target import BadTarget, find_target
-from pie_py.client import Client, ClientError, ConnectionLost, ServerUnreachable
+from pie_py.client import Client, ConnectionLost, ServerUnreachable
 from pie_py.client.remote.call import Sender
 from pie_py.client.remote.program import Main
-from pie_py.client.remote.several import Given, call_each, progress_bar
+from pie_py.client.remote.several import Given, call_each
 from pie_py.config.printable import printable
 from pie_py.wire.modules import BadProgram
 
@@ -140,27 +140,16 @@ class _Batch:
             ClientError: no server, or it has gone.
             OSError: an answer cannot be written.
         """
-        lost: Exception | None = None
-        shown = sys.stderr.isatty()
 
         def done(number: int, result: Any) -> None:
-            nonlocal lost
-            try:
-                if isinstance(result, ServerUnreachable | ConnectionLost):
-                    raise result
-                self._note(self.lines[number], result)
-            except (ClientError, OSError) as error:
-                lost = error
-                scope.cancel()
-            advance()
+            if isinstance(result, ServerUnreachable | ConnectionLost):
+                raise result
+            self._note(self.lines[number], result)
 
         async with Client(at.endpoint, at.key) as client:
             # Within the client, which has to end the instances.
-            with progress_bar(len(inputs), shown) as advance, anyio.CancelScope() as scope:
-                interrupt.scope = scope
-                await call_each(Sender(client, main), inputs, at_once, done)
-        if lost is not None:
-            raise lost
+            with anyio.CancelScope() as interrupt.scope:
+                await call_each(Sender(client, main), inputs, at_once, done, sys.stderr.isatty())
         return 0
 
     def tell(self, file: Path) -> None:

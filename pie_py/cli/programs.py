@@ -65,7 +65,7 @@ def upload(
     """Upload FILE, and print its content hash: a component, a source, or a folder as of `run`.
 
     A Rust crate is built first. The modules beside a source that it imports are part of the
-    program.
+    program. Tensors for device programs are a .safetensors file.
 
     The server keeps the name for `pie-py launch`. Bytes that it has are not sent again.
     """
@@ -76,6 +76,9 @@ def upload(
             print_text(client.upload_adapter(name or file.absolute().name, file, model))
         except (BadAdapter, OSError) as error:
             fail(error)
+        return
+    if file.suffix == ".safetensors":
+        print_text(client.upload_tensors(name or file.stem, file))
         return
     target = find_target(str(file)) if file.is_dir() and not sampler else None
     try:

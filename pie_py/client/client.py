@@ -258,7 +258,7 @@ class Client:
         version, the hash of what was sent.
 
         One of this name is replaced: instances that have used that one go on with it, those that
-        begin later have the new one; `context.adapter_version` tells an inferlet which.
+        begin later have the new one; `context.weights_version` tells an inferlet which.
 
         Args:
             name: how inferlets and requests over HTTP are to call it.
@@ -286,6 +286,29 @@ class Client:
         await self._connected.ask(
             methods.LoadAdapter(model, name, hash=digest, session=for_session)
         )
+        return digest
+
+    async def upload_tensors(
+        self, name: str, tensors: str | Path | Mapping[str, Any], *, for_session: bool = False
+    ) -> str:
+        """As `upload_adapter`, vectors and matrices for this user's device programs, which are
+        given them as `device.uploaded(name, tensor)`: a safetensors file of this machine, or
+        PyTorch's or NumPy's tensors by name, of two axes at most, 16 MiB together.
+
+        Raises:
+            ValueError, OSError: they are no tensors, or the file cannot be read.
+            RpcError: `program-rejected` with the reason, `limit-exceeded`.
+        """
+
+        def read() -> bytes:
+            if not isinstance(tensors, Mapping):
+                return Path(tensors).read_bytes()
+            with shared_file() as file:
+                write_tensors(file, tensors)
+                return file.read_bytes()
+
+        digest = await self._send_bytes(await anyio.to_thread.run_sync(read), name)
+        await self._connected.ask(methods.LoadAdapter("", name, hash=digest, session=for_session))
         return digest
 
     async def unload_adapter(self, name: str, model: str | None = None) -> None:

@@ -316,6 +316,7 @@ class Client(_Proxy[asynchronous.Client]):
     adapters = _waits(asynchronous.Client.adapters)
     load_adapter = _waits(asynchronous.Client.load_adapter)
     upload_adapter = _waits(asynchronous.Client.upload_adapter)
+    upload_tensors = _waits(asynchronous.Client.upload_tensors)
     unload_adapter = _waits(asynchronous.Client.unload_adapter)
     mcp_servers = _waits(asynchronous.Client.mcp_servers)
     register_mcp = _waits(asynchronous.Client.register_mcp)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pie_py.device_programs.language import HEADS, TOKENS, VOCABULARY, Kind, Type
+from pie_py.device_programs.language import HEADS, MOST_AXES, TOKENS, VOCABULARY, Kind, Type
 from pie_py.device_programs.program import Program, ProgramFault, sizes_of
 
 VERSIONS = 64  # of changing state that a worker keeps: of the newest steps
@@ -39,12 +39,13 @@ def types_of(
 ) -> tuple[dict[str, Type], dict[str, Any]]:
     """The types of what a program is given by name, and the values as `bind` takes them: a number,
     a bool, a list (of lists) of one kind, None for minus infinity; or `{"per_token": 0.0}`, a value
-    for each token of the vocabulary, in the stage `attend` of the context, which may be `by_head`.
+    for each token of the vocabulary, in the stage `attend` of the context, which may be `by_head`;
+    or an array of floats.
 
     Raises:
         ProgramFault: naming the value that is none of these.
     """
-    types, values = {}, {}
+    types, values = dict[str, Type](), dict[str, Any]()
     for name, value in given.items():
         match value:
             case {"per_token": one, **more} if not more.keys() - {"by_head"}:
@@ -52,6 +53,10 @@ def types_of(
                 shape = (HEADS, TOKENS) if by_head else (TOKENS if attends else VOCABULARY,)
                 types[name] = _type_of(name, one)._replace(shape=shape)
                 values[name] = [[one]] if by_head else [one]
+            case np.ndarray():
+                if value.ndim > MOST_AXES:
+                    raise ProgramFault(f"{name} has {value.ndim} axes; {MOST_AXES} at most")
+                types[name], values[name] = Type(Kind.FLOAT, value.shape), value
             case _:
                 types[name], values[name] = _type_of(name, value), value
     return types, values
@@ -136,6 +141,10 @@ def _finite(value: Any) -> Any:
 def _packed(name: str, of: Type, value: Any, known: Mapping[int, int]) -> bytes:
     if of.shape == (VOCABULARY,) and isinstance(value, list) and len(value) == 1:
         value = value * known[VOCABULARY]  # one for each token
+    if isinstance(value, np.ndarray):
+        if of.kind is not Kind.FLOAT or value.shape != of.shape:
+            raise ProgramFault(f"{name} is {of}: a tensor {list(value.shape)} was given")
+        return value.astype(ARRAYS[Kind.FLOAT]).tobytes()
     flat = [value]
     for size in sizes_of(of.shape, known):
         if any(not isinstance(one, list) or len(one) != size for one in flat):

@@ -40,8 +40,8 @@ def iota(r: Recording, size: int = VOCABULARY) -> Tensor:
 
 
 def lens(r: Recording, residual: Any) -> Tensor:
-    """The logits that the last norm and the head make of a residual stream, float `[n]`; of a
-    program in the layers.
+    """The logits that the last norm and the head make of a residual stream, float
+    `[vocabulary]`; of samplers and programs in the layers.
     """
     return r.add("lens", residual, attributes=(r.vocabulary,))
 

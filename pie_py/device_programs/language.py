@@ -194,12 +194,19 @@ ATTEND: dict[str, Operation] = {
     "shared": _own("f", "", 2, "Of numbers `[heads, n]` the largest of heads that share keys, for"
                    " each of these; NaN if there is one.", 1),
     "residual": _own("", "f", 0, "The residual stream before one of the layers `at`, `[size]`; with"
-                     " `prompt` also of the prompt's inputs.", 0, "size", "prompt", "at"),
+                     " `prompt` also of the prompt's inputs: 1 of all, 2 of the last.", 0,
+                     "size", "prompt", "at"),
     "lens": _own("f", "f", 0.25, "The logits, `[size]`, that the last norm and the head make of a"
-                 " residual stream.", 1, "size"),
+                 " residual stream; samplers have it, too.", 1, "size"),
+    "in_layers": _own("", "", 6, "Of a sampler: the value of a name, by `number`, of the program in"
+                      " the layers beside it, and the `type`: its kind and sizes.", 0, "number",
+                      "type"),
 }  # fmt: skip
-SAMPLE_ONLY = frozenset({"logits", "newest", "counts", "given", "random", "exponential"})
-SEVERAL = frozenset({"reshape", "residual"})  # of which the attribute is a list
+SAMPLE_ONLY = frozenset({
+    "logits", "newest", "counts", "given", "random", "exponential", "in_layers"
+})  # fmt: skip
+ATTEND_ONLY = ATTEND.keys() - {"lens", "in_layers"}
+SEVERAL = frozenset({"reshape", "residual", "in_layers"})  # of which the attribute is a list
 REMEMBERED = ("newest", "counts", "given")  # what needs to know the text's tokens
 
 
@@ -248,7 +255,7 @@ def check_stage(operation: str, of: Type, *, attends: bool) -> None:
         Mistake: naming it.
     """
     here = {HEADS, TOKENS, PAGES} if attends else {VOCABULARY}
-    foreign = operation in (SAMPLE_ONLY if attends else ATTEND)
+    foreign = operation in (SAMPLE_ONLY if attends else ATTEND_ONLY)
     if foreign or any(size in SIZES and size not in here for size in of.shape):
         raise Mistake(
             f"{operation} of {of}: the stage `{'attend' if attends else 'sample'}` has none"
@@ -308,13 +315,15 @@ def _own_type(name: str, kind: Kind, operands: Sequence[Type], attributes: tuple
                     f"weights of a prompt's last {window} inputs: 0 (all) to {MOST_WINDOW}"
                 )
             return Type(kind, (HEADS, TOKENS))
-        case "residual", _, [size, 0 | 1, *at]:
+        case "residual", _, [size, 0 | 1 | 2, *at]:
             if not 1 <= len(set(at)) == len(at) or min(at) < 0 or max(at) >= MOST_LAYERS:
                 raise Mistake(f"a program in the layers {at}: name each once, 0 to {MOST_LAYERS}")
             return Type(kind, _sized(name, size))
         case "lens", [value], [size]:
             _vector(name, value)
             return Type(kind, _sized(name, size))
+        case "in_layers", _, [_, of, *sizes] if len(sizes) <= MOST_AXES:
+            return Type(_kind(name, of), tuple(_sized(name, size)[0] for size in sizes))
         case "shared", [value], _:
             if len(value.shape) != MOST_AXES or value.shape[0] != HEADS:
                 raise Mistake(f"shared takes heads as its first axis, not {value}")

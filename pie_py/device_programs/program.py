@@ -49,6 +49,7 @@ MOST_WIDE = 1 << 16  # elements of a value, or four times the vocabulary
 PER_FOUND = 130  # additions, for each element that `top` finds, and sorts
 MOST_ATTEND_COST = 128  # additions in a layer for each token and head
 MOST_LAYER_COST = 1 << 28  # additions of a program in the layers, in all of them together
+MOST_OF_HIDDEN = 16  # elements of its state that change, for each of the hidden size
 MOST_COST = 1280  # additions for each token of the vocabulary; all rules of `Sampler` fit
 BYTES = {Kind.FLOAT: 4, Kind.INT: 8, Kind.BOOL: 1}  # of an element that was given
 _REMEMBERED = 256  # programs that are not read again
@@ -133,6 +134,11 @@ class Program:
         numbers = [node.attributes[0] for node in self.nodes if node.operation == "beside"]
         return max(numbers, default=-1) + 1
 
+    def lens_sizes(self) -> set[int]:
+        """Sizes of what it looks at through the last norm and the head."""
+        lenses = [node for node in self.nodes if node.operation == "lens"]
+        return {self.nodes[node.operands[0]].type.shape[0] for node in lenses}
+
     @property
     def keeps_pages(self) -> bool:
         """True for one of the stage `attend` that returns pages, not tokens."""
@@ -148,11 +154,11 @@ class Program:
     @cached_property
     def window(self) -> int | None:
         """How many of a prompt's last inputs it is told the weights of, together: 0 for all of
-        them, None if it takes no weights. In the layers: whether it runs for a prompt's inputs.
+        them, None if it takes no weights. In the layers: as many of a prompt's inputs it runs for.
         """
         for node in self.nodes:
             if node.operation == "residual":
-                return 0 if node.attributes[1] else None
+                return (None, 0, 1)[node.attributes[1]]
         windows = [node.attributes[0] for node in self.nodes if node.operation == "weights"]
         return windows[0] if windows else None
 
@@ -238,6 +244,8 @@ class Program:
             )
         per = MOST_ATTEND_COST if self.attends else MOST_COST
         cost, most = self.cost(vocabulary), LEAST_COST + per * vocabulary
+        if self.uses("lens"):
+            most += MOST_LAYER_COST
         if self.layers:
             cost, most = cost * len(self.layers), MOST_LAYER_COST
         if cost > most:
@@ -249,7 +257,7 @@ class Program:
             raise ProgramFault(f"{what} costs {cost:.3g} additions; {most:.3g} at most, with {of}")
         most = MOST_STATE if self.attends else MOST_STATE + 2 * vocabulary
         if self.layers:
-            most += 4 * elements(self.nodes[self.token].type.shape, sizes)
+            most += MOST_OF_HIDDEN * elements(self.nodes[self.token].type.shape, sizes)
         for changing, limit in ((True, most), (False, MOST_GIVEN)):
             counts = [
                 elements(name.type.shape, GIVEN if self.attends else sizes)

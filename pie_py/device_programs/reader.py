@@ -22,6 +22,7 @@ from pie_py.device_programs.program import MOST_TEXT, ProgramFault, kept_axes
 from pie_py.device_programs.recording import Recorded, Recording, Tensor
 from pie_py.device_programs.scope import (
     Function,
+    InLayers,
     Module,
     Scope,
     State,
@@ -57,6 +58,7 @@ _BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
 }
 
 
+LAYERS = "_layers"  # the constant that tells a sampler of the program in the layers
 _LAYER_INPUTS = {"weights", "scores", "residual"}  # of which a program has one at most
 
 
@@ -157,9 +159,12 @@ class _Reader:
         window = constants.get("window", 1)
         r, names = self.recording, [one.arg for one in program.node.args.args]
         if not r.attends:
-            if not 1 <= len(names) <= 2:
-                raise Mistake(f"{program.name} takes logits and, if it has any, state")
-            return [r.add("logits"), State()][: len(names)]
+            if not 1 <= len(names) <= 3:
+                raise Mistake(
+                    f"{program.name} takes logits and, if it has any, state; third, what a program"
+                    " in the layers keeps"
+                )
+            return [r.add("logits"), State(), InLayers(constants.get(LAYERS, {}))][: len(names)]
         if set(names) - {*_LAYER_INPUTS, "state"} or len(_LAYER_INPUTS & set(names)) > 1:
             raise Mistake(
                 f"{program.name} takes {', '.join(names)}: there are weights or scores,"
@@ -391,6 +396,12 @@ class _Reader:
         match of:
             case State():
                 return self.recording.read(name)
+            case InLayers(names):
+                if name not in names:
+                    there = ", ".join(names) or "nothing: the generation has none"
+                    raise Mistake(f"the program in the layers keeps no {name}, but {there}")
+                number, kind, sizes = names[name]
+                return self.recording.add("in_layers", attributes=(number, kind, *sizes))
             case Module():
                 return self._of_module(of, name, node, scope)
             case Tensor() if name == "shape":

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pie_py.device_programs.language import (
     SIZES,
+    VOCABULARY,
     Kind,
     Mistake,
     Type,
@@ -85,7 +86,7 @@ class Recording:
         self.names = {name: (i, names[name]) for i, name in enumerate(sorted(names))}
         self.changed: dict[str, Tensor] = {}  # state that was assigned
         self.place = self.expression = ""
-        self.vocabulary = 1  # of a program in the layers: tokens of the model
+        self.vocabulary = 1 if attends else VOCABULARY  # in the layers: tokens of the model
         self._nodes: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
         self._places: list[str] = []
         self._known: dict[tuple[str, tuple[int, ...], tuple[int, ...]], Tensor] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import textwrap
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -31,6 +31,12 @@ class Module(NamedTuple):
 
 class State:
     """What a program was given."""
+
+
+class InLayers(NamedTuple):
+    """What the program in the layers beside it was given: numbers, kinds and sizes by name."""
+
+    names: Mapping[str, tuple[int, int, list[int]]]
 
 
 class Function(NamedTuple):

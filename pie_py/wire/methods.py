@@ -209,7 +209,7 @@ class LoadAdapter(Method[None]):
     its name.
     """
 
-    model: str
+    model: str  # empty of tensors for device programs, which go the same way
     name: str
     folder: str = ""  # of the server's machine, absolute
     hash: str = ""  # instead of a file that was uploaded under this name

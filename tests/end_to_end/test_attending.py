@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ def test_ways_to_read_them_tell_the_same_tokens(server: Server, guests: Path) ->
         assert len(found["run"]) == 12
         for way in ("steps", "logprobs", "looks", "left"):
             assert found[way] == found["run"], way
+        assert found["chosen"] == found["likeliest"]
     assert len({tuple(found["run"]) for found in texts}) > 2
     looked, flushed = told["appended"]
     assert looked == flushed  # what a program appends reads all
@@ -65,9 +66,15 @@ def test_ways_to_read_them_tell_the_same_tokens(server: Server, guests: Path) ->
 
 @torch.inference_mode()
 def greedy(
-    checkpoint: Path, vector: torch.Tensor, seen: list[torch.Tensor], prompt: Sequence[int] = PROMPT
+    checkpoint: Path,
+    vector: torch.Tensor,
+    seen: list[torch.Tensor],
+    prompt: Sequence[int] = PROMPT,
+    place: int = 0,
 ) -> list[int]:
-    """Tokens of transformers' module, to whose second layer's input a vector is added."""
+    """Tokens of transformers' module, to whose second layer's input a vector is added: the
+    likeliest ones, or those at another place.
+    """
     model, tokens = reference.load(checkpoint), list(prompt)
     held = [
         model.model.layers[1].register_forward_pre_hook(
@@ -79,7 +86,7 @@ def greedy(
     ]
     try:
         for _ in range(40):
-            tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
+            tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].topk(2).indices[place]))
     finally:
         for each in held:
             each.remove()
@@ -107,6 +114,49 @@ def test_programs_in_the_layers(server: Server, guests: Path, checkpoint: Path) 
     assert found["lens"]["logprobs"][0] < 0
 
 
+def written(checkpoint: Path, rule: Callable[[torch.Tensor, list[torch.Tensor]], int]) -> list[int]:
+    """What a rule writes of transformers' logits behind the prompt, and of what each layer is
+    given there.
+    """
+    model, tokens = reference.load(checkpoint), list(PROMPT)
+    with torch.inference_mode():
+        for _ in range(40):
+            found = model(torch.tensor([tokens]), output_hidden_states=True)
+            tokens.append(rule(found.logits[0, -1], [x[0, -1] for x in found.hidden_states]))
+    return tokens[len(PROMPT) :]
+
+
+def test_samplers_that_look_at_layers(server: Server, guests: Path, checkpoint: Path) -> None:
+    found = run(server, guests, "contrasts")
+    model = reference.load(checkpoint)
+
+    def dola(logits: torch.Tensor, residuals: list[torch.Tensor]) -> int:
+        """Chuang et al. 2024, equations 1 to 4, with exits before layers 0 and 1."""
+        mature = logits.softmax(-1)
+        exits = [model.lm_head(model.model.norm(x)).softmax(-1) for x in residuals[:2]]
+
+        def distance(premature: torch.Tensor) -> float:
+            middle = (mature + premature) / 2
+            sides = [(p * (p / middle).log()).sum() for p in (mature, premature)]
+            return float(sum(sides)) / 2
+
+        premature = max(exits, key=distance)
+        scores = (mature / premature).log()
+        return int(scores.masked_fill(mature < 0.1 * mature.max(), -torch.inf).argmax())
+
+    wanted = written(checkpoint, dola)
+    assert wanted != written(checkpoint, lambda logits, _: int(logits.argmax()))
+    assert found["dola"] == [wanted, wanted, wanted]
+
+    def by_score(logits: torch.Tensor, residuals: list[torch.Tensor]) -> int:
+        return int((-logits if residuals[0].sum() > 0 else logits).argmax())
+
+    wanted = written(checkpoint, by_score)
+    assert found["scored"] == [wanted, wanted]
+    vector = torch.tensor([((7 * i) % 11 - 5) / 20 for i in range(64)])
+    assert found["chosen"] == [greedy(checkpoint, vector, [], place=1)] * 2
+
+
 def test_a_grammar_is_what_a_mask_by_hand_gives(server: Server, guests: Path) -> None:
     found = run(server, guests, "grammar")
     for tokens, by_hand, _ in found:
@@ -123,7 +173,10 @@ def test_what_is_refused(server: Server, guests: Path) -> None:
             "at most, with 32 heads and 4096 tokens",
             "sinks takes logits and, if it has any, state",
             "20 of them have run before, and they can't run again",
-            "not with `choose`: leave one out",
+            "lens of 3 numbers: a residual has 64",
+            "the program in the layers keeps no early, but bias, scores, sums, weights",
+            "the program in the layers keeps no early, but nothing: the generation has none",
+            "lens of 3 numbers: a residual has 64",
             "accept none, but `await step.execute()`",
             "begin a new generation",
         ),

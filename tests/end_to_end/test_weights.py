@@ -32,7 +32,7 @@ async def generate(prompt: list[int]) -> tuple[list[int], int, str]:
     context = Context(Model.load()).append(prompt)
     generation = context.generate(Sampler.argmax(), max_tokens=12, stop=[])
     tokens = await generation.collect_tokens()
-    return tokens, context.sequence.found, context.adapter_version
+    return tokens, context.sequence.found, context.weights_version
 
 
 async def save(text: str) -> None:
@@ -51,6 +51,17 @@ async def long(prompt: list[int], count: int) -> list[int]:
     session.send("runs")
     rest = context.generate(Sampler.argmax(), max_tokens=count, stop=[])
     return first + await rest.collect_tokens()
+
+
+async def scored(prompt: list[int], count: int) -> list[str]:
+    context = Context(Model.load()).append(prompt)
+    generation = context.generate(Sampler.argmax(), max_tokens=count, stop=[])
+    stream = generation.stream_tokens()
+    await anext(stream)
+    session.send("runs")
+    await session.receive()
+    await generation.collect_tokens(logprobs=True)
+    return generation.versions
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +105,17 @@ def test_nothing_of_the_former_weights_is_found(client: Client, checkpoints: lis
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]  # as a module's state has it
     assert client.update_weights(tensors) == "3"
     assert client.run(generate, PROMPT) == (new, 0, "3")
+
+
+def test_each_token_has_its_version(client: Client, checkpoints: list[Path]) -> None:
+    call = client.spawn(scored, PROMPT, 400)
+    assert call.instance.receive() == "runs"
+    client.update_weights(checkpoints[1] / "model.safetensors", version="b")
+    call.instance.send("go on")
+    found = call.result()
+    assert len(found) == 399
+    assert found == sorted(found)
+    assert set(found) == {"", "b"}
 
 
 def test_what_is_refused_changes_nothing(

@@ -158,6 +158,19 @@ def test_between_layers_of_one_call(checkpoint: Callable[[str], Path], name: str
     assert_close(logits(True), logits(False), few_bits=True)
 
 
+def test_the_last_of_a_prompt_is_in_its_last_part(checkpoint: Callable[[str], Path]) -> None:
+    folder = checkpoint("llama")
+    rig = Rig(folder)
+    v = vector(rig, 1)
+    put(rig, [Attend("steer", {"strength": 1.0}, {"vector": v.tolist()}, (1,), "last")])
+    text = rig.sequence(60)
+    for part in (TOKENS[:25], TOKENS[25:PROMPT]):
+        is_last = part[-1] == TOKENS[PROMPT - 1]
+        (found,) = rig.forward(Step(text, part, outputs=int(is_last), attends=0))
+    wanted = hooked(folder, {1: partial(torch.add, v)}, first=PROMPT - 1)
+    assert_close(found[0], wanted[PROMPT - 1])
+
+
 def residuals(folder: Path, layer: int) -> torch.Tensor:
     seen: list[torch.Tensor] = []
 

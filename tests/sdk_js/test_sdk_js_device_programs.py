@@ -22,7 +22,6 @@ MISTAKES = {
     "range": r"temperature is -1; it is a number, 0 to 10000",
     "kept": r"f returned <bool \[heads\]>: what is kept is bool \[tokens\]",
     "alone": r"reads the logits of 1 contexts beside this one",
-    "choose": r"so not with `choose`: leave one out",
     "accept": r"accept none, but `await step.execute\(\)`",
 }
 
@@ -97,6 +96,15 @@ def test_layers_read_a_part(found: dict[str, Any]) -> None:
         assert len(texts[name]) == len(texts["whole"])
         assert texts[name][0] == texts["whole"][0]
     assert len({tuple(tokens) for tokens in texts.values()}) > 3
+
+
+def test_programs_in_the_layers(found: dict[str, Any]) -> None:
+    told = found["inLayers"]
+    assert told["plain"] == told["probed"] == told["chosen"]
+    assert len(told["second"]) == len(told["dola"]) == len(told["plain"])
+    assert told["plain"] not in (told["second"], told["dola"])
+    assert abs(float(told["sums"])) > 0.1
+    assert "no program is called 'nothing'" in told["missing"]
 
 
 def test_ways_to_read_what_layers_read_in_parts(found: dict[str, Any]) -> None:

@@ -81,3 +81,8 @@ def test_layers_read_a_part(run: Run) -> None:
         assert len(run_ahead) == 10
         assert others == [run_ahead] * 4  # steps, grammar, sampled, looks
     assert "accept none" in found["refused"]
+    plain, probed, contrasted, sums, missing = found["layers"]
+    assert plain == probed != contrasted
+    assert len(contrasted) == len(plain)
+    assert abs(sums[0]) > 0.1
+    assert "no program is called 'nothing'" in missing

@@ -8,6 +8,7 @@ from pie_control.instances.instance import Instance
 from pie_control.models.adapters import Adapter
 from pie_control.models.model import OpenQueue
 from pie_control.models.served import ServedModels
+from pie_control.scheduler.commands.run import version_of
 
 
 class AdapterCalls:
@@ -22,17 +23,17 @@ class AdapterCalls:
         service.check_trait("adapter")
         return service.adapters.names(instance.user)
 
-    def adapter_version(self, instance: Instance, model: str, adapter: str) -> str:
-        """The version through which the instance goes from now on; without an adapter, that of the
+    def weights_version(self, instance: Instance, model: str, adapter: str) -> str:
+        """The version of the adapter through which the instance goes from now on, and of the
         model's weights now.
         """
         service = self._models.service(model)
         if not adapter:
-            return service.weights
+            return version_of(None, service.weights)
         service.check_trait("adapter")
         found = service.adapters.find(adapter, instance)
         found.users.add(instance)
-        return found.version
+        return version_of(found.version, service.weights)
 
 
 def forward_with_adapter(

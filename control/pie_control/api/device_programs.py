@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pie_control.device_programs.reading import OF_FIELDS, key_of
@@ -15,9 +17,11 @@ from pie_py.device_programs.bound import Bound, bind, bind_some, types_of
 from pie_py.device_programs.fields import checked_fields, highest_tokens, rule_of
 from pie_py.device_programs.language import MOST_LAYERS
 from pie_py.device_programs.program import Program, ProgramFault, program_for
+from pie_py.device_programs.reader import LAYERS
 from pie_py.device_programs.recording import Recorded
 from pie_py.wire.plan import ModelDescription
 
+Tensors: TypeAlias = Callable[[str], NDArray[np.float32]]
 MOST_TEXT = 1 << 21  # characters of the JSON
 MOST_TOP = 256
 _MOST_TEXTS = 64
@@ -39,7 +43,8 @@ class Wanted(BaseModel):
     constants: dict[str, Any] = {}
     given: dict[str, Any] = {}
     at: Annotated[tuple[int, ...], Field(max_length=MOST_LAYERS)] = ()  # of one in the layers
-    prompt: bool = False  # a prompt's inputs go through such a program, too
+    # A prompt's inputs go through such a program, too, or the last of them.
+    prompt: bool | Literal["last"] = False
 
 
 class Parameters(BaseModel):
@@ -56,6 +61,9 @@ class Parameters(BaseModel):
     attend: Wanted | None = None
 
 
+_Given = TypeVar("_Given", Wanted, Parameters)
+
+
 class Chosen(NamedTuple):
     """A program that is to be read, and what it is given.
 
@@ -63,13 +71,13 @@ class Chosen(NamedTuple):
         key: what it is read from.
         values: of its names, as `bind` takes them.
         at: layers before which it runs, if it is one in the layers.
-        prompt: whether such a one runs for a prompt's inputs.
+        prompt: whether such a one runs for a prompt's inputs, or the last of them.
     """
 
     key: str
     values: dict[str, Any]
     at: tuple[int, ...] = ()
-    prompt: bool = False
+    prompt: bool | str = False
 
 
 class SamplerWanted(NamedTuple):
@@ -95,16 +103,17 @@ class SamplerWanted(NamedTuple):
         return [self.program.key] + ([] if self.attend is None else [self.attend.key])
 
 
-def read_parameters(text: str) -> SamplerWanted:
-    """The parameters in a JSON object; an empty text is an empty object.
+def read_parameters(text: str, tensors: Tensors | None = None) -> SamplerWanted:
+    """The parameters in a JSON object; an empty text is an empty object. What was uploaded
+    `tensors` gives, by its place, `FILE/TENSOR`.
 
     Raises:
-        ApiError: `invalid-argument`, naming the parameter.
+        ApiError: `invalid-argument`, naming the parameter; or of `tensors`.
     """
-    return (_short if len(text) <= _SHORT else _read)(text)
+    return (_short if len(text) <= _SHORT and tensors is None else _read)(text, tensors)
 
 
-def _read(text: str) -> SamplerWanted:
+def _read(text: str, tensors: Tensors | None) -> SamplerWanted:
     if len(text) > MOST_TEXT:
         raise ApiError(
             "invalid-argument", f"sampler parameters: {len(text)} characters; {MOST_TEXT} at most"
@@ -112,6 +121,8 @@ def _read(text: str) -> SamplerWanted:
     try:
         given = Parameters.model_validate_json(text or "{}")
         fields = checked_fields(given.model_extra or {})
+        if tensors is not None:
+            given = _with_tensors(given, tensors)
         program = _program(given, fields)
         attend = None if given.attend is None else _chosen(given.attend, attends=True)
     except ValidationError as error:
@@ -126,6 +137,27 @@ _short = lru_cache(256)(
 )  # most generations have one of a few texts, which take longest to read
 
 
+def _kept(attend: Wanted | None) -> dict[str, Any]:
+    """What a sampler's program may read of one in the layers, as a constant of it."""
+    if attend is None or not attend.at:
+        return {}
+    types = sorted(types_of(attend.given, attends=True)[0].items())
+    return {LAYERS: {name: (i, of.kind, of.shape) for i, (name, of) in enumerate(types)}}
+
+
+def _with_tensors(wanted: _Given, tensors: Tensors) -> _Given:
+    """With uploaded tensors in the places of `{"tensor": "FILE/NAME"}`."""
+    given = dict(wanted.given)
+    for name, value in given.items():
+        match value:
+            case {"tensor": str(place)}:
+                given[name] = tensors(place)
+    update: dict[str, Any] = {"given": given}
+    if isinstance(wanted, Parameters) and wanted.attend is not None:
+        update["attend"] = _with_tensors(wanted.attend, tensors)
+    return wanted.model_copy(update=update)
+
+
 def _program(given: Parameters, fields: Mapping[str, Any]) -> Chosen:
     """The program that chooses: one that is given, or that of some fields."""
     if given.program is None:
@@ -137,7 +169,8 @@ def _program(given: Parameters, fields: Mapping[str, Any]) -> Chosen:
         raise ProgramFault("`sampler` is the program of the fields: give those")
     if fields:
         raise ProgramFault(f"{next(iter(fields))} beside a `program`, which chooses by itself")
-    return _chosen(Wanted(program=given.program, constants=given.constants, given=given.given))
+    constants = {**given.constants, **_kept(given.attend)}
+    return _chosen(Wanted(program=given.program, constants=constants, given=given.given))
 
 
 def _chosen(wanted: Wanted, *, attends: bool = False) -> Chosen:
@@ -146,14 +179,21 @@ def _chosen(wanted: Wanted, *, attends: bool = False) -> Chosen:
     return Chosen(key, values, wanted.at, wanted.prompt)
 
 
-def bound_program(recorded: Recorded, values: Mapping[str, Any], vocabulary: int) -> Bound:
-    """A program that was read, with the values of its names, for a model of so many tokens.
+def bound_program(recorded: Recorded, values: Mapping[str, Any], facts: ModelDescription) -> Bound:
+    """A program that was read, with the values of its names, for a model.
 
     Raises:
-        ApiError: `invalid-argument`, naming the limit that is exceeded, and the place.
+        ApiError: `invalid-argument`, naming the limit that is exceeded, and the place; or
+            `unsupported`.
     """
+    vocabulary = facts.vocab_size
     try:
-        return bind(program_for(recorded.text, vocabulary), values, vocabulary)
+        program = program_for(recorded.text, vocabulary)
+        if sizes := program.lens_sizes():
+            check_attends(facts, in_layers=True)
+        if wrong := sizes - {facts.hidden_size}:
+            raise ProgramFault(f"lens of {wrong.pop()} numbers: a residual has {facts.hidden_size}")
+        return bind(program, values, vocabulary)
     except ProgramFault as error:
         raise ApiError(
             "invalid-argument", f"device program: {recorded.explained(str(error))}"

@@ -67,6 +67,8 @@ def start_run(
         slot = through.slot
         through.users.add(instance)
     run = RunCommand(found, own, position, pages, most, frozenset(stops), slot)
+    run.own_version = None if through is None else through.version
+    run.note_version(target.model.weights)
     mask = None
     if instance.durable is not None and not found.has_state:
         run.know(instance.durable.tokens_of_next())
@@ -196,6 +198,11 @@ def run_logprobs(instance: Instance, queue: int, run: int, first: int, count: in
             f"tokens {first} to {first + count} of a run of which {found.taken} were taken",
         )
     return found.logprobs[first : first + count]
+
+
+def run_versions(instance: Instance, queue: int, run: int) -> list[tuple[str, int]]:
+    """Versions of the weights, and the first token that each has computed."""
+    return run_of(instance, queue, run)[1].versions
 
 
 def end_run(instance: Instance, queue: int, run: int, count: int) -> list[int]:

@@ -9,6 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+import trio
+from numpy.typing import NDArray
+
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import queue_of
 from pie_control.api.device_programs import (
@@ -31,6 +35,7 @@ from pie_control.instances.instance import Instance
 from pie_control.instances.slow_calls import SlowCalls
 from pie_control.models.adapters import Adapter
 from pie_control.models.model import OpenQueue
+from pie_control.programs.store import ProgramStore, tensor_of
 from pie_control.resources.samplers import NO_COUNTS, NODE_BYTES, LogitRow, Sampler
 from pie_control.scheduler.commands.forward import NO_ADAPTER
 from pie_control.scheduler.commands.sample import (
@@ -52,7 +57,6 @@ from pie_py.device_programs.compiled import is_compiled
 from pie_py.device_programs.language import HEADS, PAGES, REMEMBERED, TOKENS
 from pie_py.device_programs.program import Program
 from pie_py.device_programs.recording import Recorded
-from pie_py.device_programs.scope import Text
 from pie_py.device_programs.step_cost import FREE, StepCost, attend_cost, step_cost
 from pie_py.wire.plan import ModelDescription, Uint32
 
@@ -63,10 +67,8 @@ SHORT = 16 << 10  # characters of parameters that are read at once
 class SamplerCalls:
     """Samplers are made once their device programs were read."""
 
-    def __init__(
-        self, programs: KnownPrograms, answers: SlowCalls, uploaded: Callable[[str, str], Text]
-    ) -> None:
-        """`uploaded` gives the text of a user's own sampler, by its name and the user's."""
+    def __init__(self, programs: KnownPrograms, answers: SlowCalls, uploaded: ProgramStore) -> None:
+        """`uploaded` has users' own samplers and tensors."""
         self._programs = programs
         self._answers = answers
         self._uploaded = uploaded
@@ -77,7 +79,8 @@ class SamplerCalls:
         parameters that are long.
         """
         facts = queue_of(instance, queue, "sample").model.description
-        if not SHORT < len(parameters) <= MOST_TEXT:  # what is longer is refused
+        # What is longer is refused.
+        if not SHORT < len(parameters) <= MOST_TEXT and '"tensor"' not in parameters:
             wanted = self._with_text(read_parameters(parameters), instance.user, facts)
             if all(self._programs.find(key) is not None for key in wanted.keys):
                 return make_sampler(instance, queue, wanted, *self._bound(wanted, facts)())
@@ -87,7 +90,14 @@ class SamplerCalls:
     async def _read(self, instance: Instance, queue: int, parameters: str) -> int:
         """Makes a sampler; what grows with its parameters is done in a thread."""
         owner = Owner(instance.user, instance.id)
-        read = partial(read_parameters, parameters)
+        token = trio.lowlevel.current_trio_token()
+
+        def tensors(place: str) -> NDArray[np.float32]:
+            name, _, own = place.partition("/")
+            find = partial(self._uploaded.tensors, name, instance.user)
+            return tensor_of(trio.from_thread.run_sync(find, trio_token=token), own)
+
+        read = partial(read_parameters, parameters, tensors)
         facts = queue_of(instance, queue, "sample").model.description
         wanted = self._with_text(await self._threads.run(owner, read), instance.user, facts)
         for key in wanted.keys:
@@ -109,7 +119,7 @@ class SamplerCalls:
             wanted = wanted._replace(attend=attend._replace(key=key))
         if not (name := name_of(chosen.key)):
             return wanted
-        key = with_text(chosen.key, self._uploaded(name, user))
+        key = with_text(chosen.key, self._uploaded.sampler_text(name, user))
         return wanted._replace(program=chosen._replace(key=key))
 
     def _bound(
@@ -126,7 +136,7 @@ class SamplerCalls:
 
         def bound() -> tuple[Recorded, Bound, Bound | None]:
             both = [
-                bound_program(source, each.values, facts.vocab_size)
+                bound_program(source, each.values, facts)
                 for source, each in zip(found, chosen, strict=True)
                 if source is not None
             ]
@@ -210,6 +220,7 @@ def sampler_facts(instance: Instance, queue: int, sampler: int) -> str:
             "looks_back": found.counts != NO_COUNTS,
             "counts": program.uses("counts", "given"),
             "has_state": found.has_state,
+            "in_layers": found.stated is attend,
             "beside": found.mixes,
             "window": None if attend is None else attend.window,
         }

@@ -46,9 +46,12 @@ def with_text(key: str, text: Text) -> str:
     return json.dumps([[text], *json.loads(key)[1:]])
 
 
-def in_layers(key: str, at: Sequence[int], facts: ModelDescription, *, prompt: bool = False) -> str:
+def in_layers(
+    key: str, at: Sequence[int], facts: ModelDescription, *, prompt: bool | str = False
+) -> str:
     """The key of a program that runs before some layers of a model, with what it is told of that;
-    layers are counted from the end if they are negative, and a `prompt`'s inputs go through it too.
+    layers are counted from the end if they are negative, and a `prompt`'s inputs go through it too,
+    or its "last" one.
 
     Raises:
         ApiError: `invalid-argument`, there is no such layer.
@@ -59,7 +62,7 @@ def in_layers(key: str, at: Sequence[int], facts: ModelDescription, *, prompt: b
             raise ApiError(
                 "invalid-argument", f"at: there is no layer {each}, but 0 to {facts.layers - 1}"
             )
-    told = {"at": [each % facts.layers for each in at], "prompt": prompt}
+    told = {"at": [each % facts.layers for each in at], "prompt": 2 if prompt == "last" else prompt}
     sizes = {"hidden": facts.hidden_size, "vocabulary": facts.vocab_size}
     return json.dumps([program, {**constants, **told, **sizes}, *rest])
 

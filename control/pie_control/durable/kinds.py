@@ -18,9 +18,10 @@ ANSWERED = frozenset(
         "allocate.pool-stats",
         "allocate.list-exports",
         "adapter.available-adapters",
-        "adapter.adapter-version",
+        "adapter.weights-version",
         "offload.kv-costs",
         "offload.advise",
+        "sample.run-versions",
         "sample.run-logprobs",  # another batch may round them otherwise
         "tokenize.apply-chat-template",  # a template may tell the date
         "http.response-url",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -204,8 +204,11 @@ class ModelService:
         pools = self.pages, self.embeds, self.samplers.slots, self.host_pages
         if any(pool.free < pool.size for pool in pools):
             return True
+        return any(True for _ in self._queues())
+
+    def _queues(self) -> Iterator[OpenQueue]:
         queues = (queue for each in self.spaces for queue in each.queues.values())
-        return any(queue.model is self for queue in queues)
+        return (queue for queue in queues if queue.model is self)
 
     @property
     def running(self) -> int:
@@ -244,6 +247,9 @@ class ModelService:
         self.weights = version
         self.prefixes.clear()
         self.exports.clear()
+        for queue in self._queues():
+            for run in queue.runs.values():
+                run.note_version(version)
 
     def has_spare_page(self) -> bool:
         """True if a page is free that no instance waits for."""
@@ -284,7 +290,7 @@ class ModelService:
             "adapters": self.adapters.names(),
             "exports": len(self.exports),
             "exported_pages": self.exports.pages,
-            "queues": sum(q.model is self for i in self.spaces for q in i.queues.values()),
+            "queues": sum(1 for _ in self._queues()),
             "interception": {} if self.evictor is None else self.evictor.stats(),
             **self.prefixes.stats(),
             "prefix_room_waits": self.room.waits,

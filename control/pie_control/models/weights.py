@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -29,6 +33,15 @@ class _Coming:
     version: str
     done: trio.Event = field(default_factory=trio.Event)
     error: ApiError | None = None
+
+
+def _read(file: Path) -> None:
+    """Has a file in the system's memory: the worker, which maps it, waits for no disk then, and no
+    other model for the worker. What is wrong with it the worker says. Blocking.
+    """
+    with suppress(OSError):
+        if file.is_file():
+            shutil.copyfile(file, os.devnull)
 
 
 class Weights:
@@ -91,8 +104,11 @@ class Weights:
             raise ApiError("busy", f"model {model!r} is getting other weights; wait for that")
         self._count += 1
         coming = self._coming[model] = _Coming(version or str(self._count))
-        service.scheduler.holds.add(REPLACED)
-        self._send(ReplaceWeights(model, file))
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(_read, Path(file))
+        if coming.error is None:  # the worker is there
+            service.scheduler.holds.add(REPLACED)
+            self._send(ReplaceWeights(model, file))
         await coming.done.wait()
         if coming.error is not None:
             raise coming.error

@@ -204,6 +204,8 @@ class Guests:
             raise ProgramRejected(f"{program.name} is a sampler, which inferlets choose tokens by")
         if program.kind == "adapter":
             raise ProgramRejected(f"{program.name} is an adapter, which contexts go through")
+        if program.kind == "tensors":
+            raise ProgramRejected(f"{program.name} has tensors, which device programs are given")
         await self._components.load(program)
 
     def is_prepared(self, program: Program) -> bool:

@@ -15,21 +15,26 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
+import numpy as np
 import structlog
 from cachetools import LRUCache
+from numpy.typing import NDArray
 
 from pie_control.errors import ApiError
+from pie_control.programs.adapter_check import numbers
 from pie_control.programs.index import Index, Row
 from pie_py.config.keys import LOCAL_USER
 from pie_py.device_programs.library import programs as library
 from pie_py.device_programs.scope import Text
 from pie_py.wire import javascript
-from pie_py.wire.adapter_file import is_adapter
+from pie_py.wire.adapter_file import CONFIG, is_adapter, split
 from pie_py.wire.modules import LONGEST_NAME, NAME, SAMPLER
 
 log = structlog.get_logger("pie.programs")
 
-ProgramKind: TypeAlias = Literal["component", "python", "javascript", "sampler", "adapter"]
+ProgramKind: TypeAlias = Literal[
+    "component", "python", "javascript", "sampler", "adapter", "tensors"
+]
 # Of the sources' names in tracebacks.
 ENDINGS = {"python": ".py", "javascript": ".js", "sampler": ".py"}
 
@@ -206,6 +211,18 @@ class ProgramStore:
         file, text = self.source(found)
         return Text(file, 1, text.removeprefix(SAMPLER.decode()))
 
+    def tensors(self, name: str, user: str) -> Program:
+        """A file of tensors that a user has uploaded. Raises ApiError: as `find`, or
+        `invalid-argument`.
+        """
+        found = self.find(name, user)
+        if found.kind != "tensors":
+            raise ApiError(
+                "invalid-argument", f"{name}, of kind {found.kind}, is no file of tensors"
+            )
+        self.used(found)
+        return found
+
     def _text(self, program: Program) -> str:
         text: str | None = self._texts.get(program.hash)
         if text is None:
@@ -358,11 +375,11 @@ def is_hash(name: str) -> bool:
 
 
 def kind_of(head: bytes) -> ProgramKind:
-    """Kind of a program by its first bytes: Wasm's magic number, a mark, an adapter's length of
-    its header, else Python.
+    """Kind of a program by its first bytes: Wasm's magic number, a mark, a header of tensors, with
+    an adapter's configuration or without, else Python.
     """
     if is_adapter(head):
-        return "adapter"
+        return "adapter" if f'"{CONFIG}"'.encode() in head else "tensors"
     if head.startswith(b"\0asm"):
         return "component"
     if head.startswith(SAMPLER):
@@ -385,6 +402,19 @@ class DamagedProgram(Exception):
 
 
 DAMAGED = "is damaged on the server; upload it again"
+
+
+def tensor_of(file: Program, name: str) -> NDArray[np.float32]:
+    """A tensor of a file by its name. Blocking. Raises ApiError `not-found`."""
+    try:
+        header, data = split(read_blob(file.path, file.hash))
+    except (DamagedProgram, FileNotFoundError):
+        raise ApiError("not-found", f"{file.name} {DAMAGED}") from None
+    header.pop("__metadata__", None)
+    if name not in header:
+        there = ", ".join(sorted(header))
+        raise ApiError("not-found", f"{file.name} has no tensor {name!r:.100}, but {there:.300}")
+    return numbers(data, header[name])
 
 
 def read_blob(path: str, digest: str) -> bytes:

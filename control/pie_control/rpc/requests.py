@@ -236,19 +236,21 @@ class Requests:
         await self._deps.adapters.load(asked.model, asked.name, asked.folder)
 
     async def _load_uploaded(self, session: Session, asked: methods.LoadAdapter) -> None:
-        """Loads what the user has uploaded, and removes what it replaces. What cannot be loaded
-        does not stay.
+        """Loads what the user has uploaded, and removes what it replaces; what cannot be loaded
+        does not stay. Tensors without a model are only kept.
         """
         user, programs = session.user, self._deps.programs
-        mine = [each for each in programs.list(user) if each.kind == "adapter"]
+        kind = "adapter" if asked.model else "tensors"
+        mine = [each for each in programs.list(user) if each.kind == kind]
         of_name = [each for each in mine if each.name == asked.name]
         file = next((each for each in of_name if each.hash == asked.hash), None)
         if file is None:
-            raise ApiError("not-found", f"you have uploaded no adapter {quoted(asked.name)} so")
+            raise ApiError("not-found", f"you have uploaded no {kind} {quoted(asked.name)} so")
         try:
-            await self._deps.adapters.load(
-                asked.model, asked.name, file.path, user, file.hash, stays=not asked.session
-            )
+            if asked.model:
+                await self._deps.adapters.load(
+                    asked.model, asked.name, file.path, user, file.hash, stays=not asked.session
+                )
         except ApiError as error:
             if error.code != "busy" and file.hash not in self._deps.adapters.versions:
                 programs.remove([file])
@@ -263,7 +265,8 @@ class Requests:
 
     def _unload_adapter(self, session: Session, asked: methods.UnloadAdapter) -> Answer:
         user, name = session.user, asked.name
-        own = [each for each in self._deps.programs.list(user) if each.kind == "adapter"]
+        kinds = ("adapter", "tensors")
+        own = [each for each in self._deps.programs.list(user) if each.kind in kinds]
         version = next((each.hash for each in own if each.name == name), None)
         if version is not None:
             self._forget_adapter(user, name, version)

@@ -18,7 +18,8 @@ from pie_control.programs.source_check import check_file
 from pie_control.programs.store import Program, ProgramStore, kind_of
 from pie_control.rpc.session import Session
 from pie_control.shares import Share
-from pie_py.wire import javascript, methods
+from pie_py.wire import methods
+from pie_py.wire.adapter_file import MOST_HEADER
 from pie_py.wire.rpc import CHUNK_BYTES
 
 MAX_UPLOADS = 4  # of a session, at once
@@ -217,4 +218,4 @@ def _inspect(path: Path) -> tuple[Any, str]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         file.seek(0)
-        return kind_of(file.read(len(javascript.MARK))), digest
+        return kind_of(file.read(MOST_HEADER)), digest

@@ -26,7 +26,6 @@ from pie_inference.handlers.base import (
     require_offsets,
 )
 from pie_inference.handlers.pages import clear
-from pie_inference.models.decoder import Decoder
 from pie_inference.sampling.attend_programs import AttendStep
 from pie_inference.sampling.layer_programs import LayerChanges, LayerStep
 from pie_py.wire.plan import DETAILS, Attention, BatchResult, Clear, Forward
@@ -264,15 +263,20 @@ def _programs(
 
 def _changes(model: ServedModel, batch: Forward) -> LayerChanges | None:
     """What programs in the layers make of their sequences; of prompts those that ask for them."""
-    programs, network = model.samplers.attend_programs, model.network
+    programs = model.samplers.attend_programs
     found: list[tuple[slice, LayerStep]] = []
     for i in np.flatnonzero(batch.attends >= 0).tolist():
         sampler, step = int(batch.attends[i]), int(batch.attend_steps[i])
         if programs.in_layers(sampler) and (step or programs.is_told(sampler)):
-            if not isinstance(network, Decoder):
+            if programs.lens is None:
                 raise BadBatch("forward: no program runs in the layers of transformers' modules")
-            rows = slice(int(batch.input_starts[i]), int(batch.input_starts[i + 1]))
-            found.append((rows, LayerStep(programs.attender(sampler), step, network.lens)))
+            first, end = int(batch.input_starts[i]), int(batch.input_starts[i + 1])
+            own = programs.attender(sampler)
+            if not step and own.executable.program.window:  # of a prompt, its last input
+                if batch.output_starts[i] == batch.output_starts[i + 1]:
+                    continue  # it is in another part
+                first = end - 1
+            found.append((slice(first, end), LayerStep(own, step, programs.lens)))
     return LayerChanges(found) if found else None
 
 

@@ -19,6 +19,7 @@ from pie_inference.memory.host_memory import HostMemory
 from pie_inference.memory.key_bounds import KeyBounds
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.states import States
+from pie_inference.models.decoder import Decoder
 from pie_inference.models.fused_steps import fused_steps
 from pie_inference.sampling.pool import SamplerPool
 from pie_inference.sampling.remembered import SavedLogits
@@ -44,7 +45,8 @@ def with_pools(
         shape = network.shape
         rows = sizes.embeds + DRAFT_EMBEDS
         embeds = EmbedPool(rows, shape.hidden, loaded.dtype, device, shape.image_layers)
-        samplers = SamplerPool(network.shape.vocab_size, device)
+        lens = network.lens if isinstance(network, Decoder) else None
+        samplers = SamplerPool(network.shape.vocab_size, device, lens=lens)
         fused_sampling: FusedSampling | None = None
         # With other kernels prompts would have other last bits than steps.
         alike = loaded.config.deterministic

@@ -6,7 +6,7 @@ A program runs for each row by itself, for contexts differ in their sizes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -22,6 +22,7 @@ from pie_py.device_programs.bound import ATTEND_VERSIONS, Bound
 from pie_py.device_programs.language import HEADS, PAGES, SIZES, TOKENS, Kind
 from pie_py.device_programs.program import GIVEN, Node, Program, read_program, sizes_of
 
+Lens = Callable[[torch.Tensor], torch.Tensor]  # [n, hidden] to logits [n, vocabulary], float32
 _KNOWN = 64  # programs that are kept ready
 _OF_LAYER = frozenset({"weights", "scores", "layer", "state", "residual", "lens"})
 _FEW = 1024  # elements of which all are sorted for the largest
@@ -91,9 +92,6 @@ class AttendExecutable(Executable):
         match node.operation:
             case "weights" | "scores" | "tokens" | "layer" | "residual" as name:
                 return lambda rows, values: rows.of_layer(name)  # type: ignore[attr-defined]
-            case "lens":
-                operand = node.operands[0]
-                return lambda rows, values: rows.lens(values[operand])  # type: ignore[attr-defined]
             case "shared":
                 operand = node.operands[0]
                 return lambda rows, values: _shared(values[operand], rows.sharing)  # type: ignore[attr-defined]
@@ -308,9 +306,9 @@ def _of_size(found: torch.Tensor, given: torch.Tensor, sizes: dict[int, int]) ->
 class AttendPrograms:
     """Which samplers of a pool have programs of the stage `attend`, and what those keep."""
 
-    def __init__(self, device: torch.device) -> None:
-        """None has one yet."""
-        self._device = device
+    def __init__(self, device: torch.device, lens: Lens | None = None) -> None:
+        """None has one yet. Without a lens none is of those in the layers."""
+        self._device, self.lens = device, lens
         self._attenders: dict[int, Attender] = {}
 
     def set(self, samplers: Sequence[int], programs: Sequence[Bound | None]) -> None:
@@ -346,9 +344,16 @@ class AttendPrograms:
         found = self._attenders.get(sampler)
         if found is None or not found.executable.program.layers:
             return []
+        return [self.value(sampler, step, i)[0] for i in found.executable.program.next]
+
+    def value(self, sampler: int, step: int, number: int) -> torch.Tensor:
+        """The value `[1, *sizes]` of a name of a sampler's program in the layers, after so many
+        choices.
+        """
+        found = self._attenders[sampler]
         newest = next((each for each in reversed(found.versions) if each.step <= step), None)
         values = {} if newest is None else newest.values[0]
-        return [values.get(i, found.given[i])[0] for i in found.executable.program.next]
+        return values.get(number, found.given[number])
 
     def begin(
         self, sampler: int, step: int, heads: tuple[int, int], pages: int, tokens: int, last: int

@@ -33,6 +33,15 @@ class Others(Protocol):
         """Those of the context of this number, float32 `[m, vocabulary]`."""
 
 
+class InLayers(Protocol):
+    """Gives what programs in the layers keep."""
+
+    lens: Callable[[torch.Tensor], torch.Tensor] | None
+
+    def value(self, sampler: int, step: int, number: int) -> torch.Tensor:
+        """See `AttendPrograms.value`."""
+
+
 def nothing_beside(number: int, rows: Some) -> torch.Tensor:
     """There is no context beside."""
     raise ValueError(f"no program here reads the logits of context {number} beside")
@@ -148,9 +157,12 @@ class _Rows:
         remembered: RememberedTokens,
         memory: tuple[Int32, Int64],
         others: Callable[[int], torch.Tensor],
+        samplers: Int32,
+        layers: InLayers | None,
     ) -> None:
         self.logits = logits
         self.beside = others  # logits of a context beside, by its number
+        self._samplers, self._layers = samplers, layers
         self._values = values
         self._rows = rows
         self._seeds, self._steps = seeds, steps
@@ -186,6 +198,16 @@ class _Rows:
 
     def state(self, number: int) -> torch.Tensor:
         return self._values.read(number, self.own, self.steps)
+
+    def in_layers(self, number: int) -> torch.Tensor:
+        assert self._layers is not None
+        each = zip(self._samplers.tolist(), self._steps.tolist(), strict=True)
+        return torch.cat([self._layers.value(sampler, step, number) for sampler, step in each])
+
+    def lens(self, x: torch.Tensor) -> torch.Tensor:
+        assert self._layers is not None
+        assert self._layers.lens is not None
+        return self._layers.lens(x.expand(len(self.logits), -1))
 
 
 class DevicePrograms:
@@ -268,6 +290,7 @@ class DevicePrograms:
         remembered: RememberedTokens,
         memory: tuple[Int32, Int64],
         others: Others = nothing_beside,
+        layers: InLayers | None = None,
     ) -> torch.Tensor:
         """Tokens int64 `[n]` that the programs of samplers `[n]` choose, whatever they are.
 
@@ -280,6 +303,7 @@ class DevicePrograms:
             memory: rows of those `[n]`, and how many tokens each text has.
             others: gives the logits of contexts beside, float32 `[m, vocabulary]`, by their number
                 and which of the samplers are asked for.
+            layers: gives what samplers' programs in the layers keep.
         """
         tokens = torch.empty(len(logits), dtype=torch.int64, device=self._device)
         for values, places, own in self._alike(samplers):
@@ -300,6 +324,8 @@ class DevicePrograms:
                     remembered,
                     (memory[0][some], memory[1][some]),
                     partial(others, rows=some),
+                    samplers[some],
+                    layers,
                 )
                 chosen, following = values.executable.run(rows)
                 if self._device.type == "cpu":  # the host would wait for a GPU

@@ -59,6 +59,12 @@ class Rows(Protocol):
     def state(self, number: int) -> torch.Tensor:
         """The value of a name, `[n, *sizes]`."""
 
+    def in_layers(self, number: int) -> torch.Tensor:
+        """The value of a name of the program in the layers beside, `[n, *sizes]`."""
+
+    def lens(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits, float32 `[n, vocabulary]`, of residual streams `[n, hidden]`."""
+
 
 class Executable:
     """A program, ready to run for any number of rows on one device."""
@@ -145,6 +151,8 @@ class Executable:
             return partial(_aligned, ELEMENTWISE[name], operands, lacking)
         if name in ALONG:
             return _unary(ALONG[name], operands[0])
+        if name == "lens":
+            return lambda rows, values: rows.lens(values[operands[0]])
         if name in CHANCES:
             return partial(_by_chance, CHANCES[name], operands[0], node.attributes[0])
         function = self._own(node)
@@ -166,6 +174,8 @@ class Executable:
                 return lambda rows, values: rows.beside(number)
             case "state", [number]:
                 return lambda rows, values: rows.state(number)
+            case "in_layers", [number, *_]:
+                return lambda rows, values: rows.in_layers(number)
             case "constant", [kind, value]:
                 one = np.array([value], np.uint32 if kind == Kind.FLOAT else np.int64)
                 bits = one.view(np.float32) if kind == Kind.FLOAT else one

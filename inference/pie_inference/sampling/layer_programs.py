@@ -6,15 +6,14 @@ all its inputs at once unless the program has state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from pie_inference.sampling.attend_programs import Attender, Version
+from pie_inference.sampling.attend_programs import Attender, Lens, Version
 from pie_inference.sampling.executable import whole_numbers
-
-Lens = Callable[[torch.Tensor], torch.Tensor]  # [n, hidden] to logits [n, vocabulary], float32
 
 
 class LayerStep:
@@ -27,7 +26,9 @@ class LayerStep:
         self.executable, self.lens, self.step = attender.executable, lens, step
         self.at = attender.executable.program.layers
         self._attender = attender
-        self._values = dict(attender.before(step or 1).values.get(0, {}))
+        # Of a prompt whose last input counts none of its parts goes on from those before.
+        goes_on = attender.executable.program.window == 0
+        self._values = dict(attender.before(step or int(goes_on)).values.get(0, {}))
 
     def state(self, number: int) -> torch.Tensor:
         """The value of a name `[1, *sizes]`: as the layer before has left it."""
@@ -44,6 +45,8 @@ class _Rows:
     """What rows of several sequences have for their program in a layer: one of each, or all of the
     only one.
     """
+
+    sizes: Mapping[int, int] = MappingProxyType({})  # of the context it has none
 
     def __init__(self, steps: Sequence[LayerStep], layer: int, x: torch.Tensor) -> None:
         self.lens, self._steps, self._layer, self._residual = steps[0].lens, steps, layer, x

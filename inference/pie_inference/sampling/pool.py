@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from pie_inference.device import Bool, Int32, Int64, upload, upload_index
-from pie_inference.sampling.attend_programs import AttendPrograms
+from pie_inference.sampling.attend_programs import AttendPrograms, Lens
 from pie_inference.sampling.choose import Parameters
 from pie_inference.sampling.device_programs import DevicePrograms, Some
 from pie_inference.sampling.remembered import RememberedTokens, SavedLogits
@@ -51,7 +51,13 @@ class SamplerPool:
     one that it chose last, for `embed_sampled` to read, or -1.
     """
 
-    def __init__(self, vocabulary: int, device: torch.device, size: int = SAMPLERS) -> None:
+    def __init__(
+        self,
+        vocabulary: int,
+        device: torch.device,
+        size: int = SAMPLERS,
+        lens: Lens | None = None,
+    ) -> None:
         """Makes room for `size` samplers; memory for what they remember is allocated lazily."""
         self.size = size
         self.vocabulary = vocabulary
@@ -67,7 +73,7 @@ class SamplerPool:
         self._counting: Bool = np.zeros(size, np.bool_)
         self._looking_back: Bool = np.zeros(size, np.bool_)
         self.device_programs = DevicePrograms(vocabulary, device, size)
-        self.attend_programs = AttendPrograms(device)
+        self.attend_programs = AttendPrograms(device, lens)
 
     def set(
         self,
@@ -128,6 +134,7 @@ class SamplerPool:
             self.remembered,
             memory,
             lambda number, rows: choices.others(number, rows, self.vocabulary, self.device),
+            self.attend_programs,
         )
 
     def note(self, samplers: Int32, steps: NDArray[np.uint32], tokens: torch.Tensor) -> None:

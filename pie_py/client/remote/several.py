@@ -40,30 +40,44 @@ async def map_calls(
 ) -> list[Any]:
     """The results of a function for each input, in order; see `Client.map`."""
     results: list[Any] = [None] * len(inputs)
-    problem: Exception | None = None
-    with progress_bar(len(inputs), progress) as advance, anyio.CancelScope() as scope:
 
-        def done(number: int, result: Any) -> None:
-            nonlocal problem
-            results[number] = result
-            if isinstance(result, Exception) and not return_exceptions:
-                problem = problem or result
-                scope.cancel()
-            advance()
+    def done(number: int, result: Any) -> None:
+        results[number] = result
+        if isinstance(result, Exception) and not return_exceptions:
+            raise result
 
-        await call_each(sender, [(args, {}) for args in inputs], at_once, done)
-    if problem is not None:
-        raise problem
+    await call_each(sender, [(args, {}) for args in inputs], at_once, done, progress)
     return results
 
 
-async def call_each(sender: Sender, inputs: Sequence[Given], at_once: int, done: Done) -> None:
-    """Calls a function for each input, so many at once; `done` is told of each as it ends.
+async def call_each(
+    sender: Sender, inputs: Sequence[Given], at_once: int, done: Done, progress: bool
+) -> None:
+    """Calls a function for each input, so many at once; `done` is told of each as it ends. What it
+    raises first ends the others, and is raised.
 
     Raises:
         TypeError: it yields.
         ClientError: no server.
     """
+    problem: Exception | None = None
+    with progress_bar(len(inputs), progress) as advance, anyio.CancelScope() as scope:
+
+        def each(number: int, result: Any) -> None:
+            nonlocal problem
+            try:
+                done(number, result)
+            except Exception as error:  # noqa: BLE001  it goes to the caller
+                problem = problem or error
+                scope.cancel()
+            advance()
+
+        await _call_each(sender, inputs, at_once, each)
+    if problem is not None:
+        raise problem
+
+
+async def _call_each(sender: Sender, inputs: Sequence[Given], at_once: int, done: Done) -> None:
     reach, texts = sender.reach, dict[int, str]()
     if reach.streams:
         raise TypeError(f"{reach.name} yields: read it with `client.stream({reach.name}, ...)`")

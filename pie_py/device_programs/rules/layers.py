@@ -9,10 +9,11 @@ def steer(residual, state, *, strength=1.0):
 
 
 def ablate(residual, state):
-    """Takes a direction, of length 1, out of the residual stream (Arditi et al., Refusal in
+    """Takes a direction, of any length, out of the residual stream (Arditi et al., Refusal in
     Language Models Is Mediated by a Single Direction, 2024, section 2.4).
     """
-    return residual - (residual * state.direction).sum() * state.direction
+    unit = state.direction / (state.direction * state.direction).sum().sqrt()
+    return residual - (residual * unit).sum() * unit
 
 
 def probe(residual, state):
@@ -30,10 +31,15 @@ def logit_lens(residual, state, *, at):
     Tuned Lens, 2023, section 2).
     """
     logprobs = lens(residual).log_softmax()
-    place = 0
-    for i in range(len(at)):
-        place += (layer() == at[i]).to_int() * i
+    place = place_among(at)
     token = logprobs.argmax()
     state.tokens = state.tokens.with_at(place, token)
     state.logprobs = state.logprobs.with_at(place, logprobs[token])
+    return residual
+
+
+def early(residual, state, *, at):
+    """Keeps the residual stream before each of some layers, for a sampler that looks at them."""
+    here = (iota(len(at)) == place_among(at)).reshape(len(at), 1)
+    state.early = where(here, residual, state.early)
     return residual

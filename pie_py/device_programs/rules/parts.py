@@ -59,3 +59,11 @@ def largest(values, size, count):
 def at(place, kept):
     """True at some places."""
     return (place < 0).scatter_max(kept, True)
+
+
+def place_among(layers):
+    """Where this layer is among some."""
+    place = 0
+    for i in range(len(layers)):
+        place += (layer() == layers[i]).to_int() * i
+    return place

@@ -52,6 +52,26 @@ def synthid(logits, state):
     return draw(chances.log())
 
 
+def dola(logits, state, layers, *, alpha=0.1):
+    """What the last layer knows and an early one does not (Chuang et al., DoLa, 2024): of the
+    layers that `layers.early` keeps the one whose distribution is farthest (section 2.2), among
+    tokens `alpha` times as likely as the likeliest (2.3). Early exits have the last norm, too.
+    """
+    mature = logits.log_softmax()
+    farthest, premature = -1.0, mature
+    for residual in layers.early:
+        here = lens(residual).log_softmax()
+        middle = ((mature.exp() + here.exp()) * 0.5).log()
+        sides = [
+            each.exp() * (each - middle).where(each.exp() > 0.0, 0.0) for each in (mature, here)
+        ]
+        distance = 0.5 * (sides[0] + sides[1]).sum()
+        premature = where(distance > farthest, here, premature)
+        farthest = maximum(distance, farthest)
+    kept = mature >= mature.max() + log(alpha)
+    return draw(cooled((mature - premature).where(kept, -inf), state.temperature))
+
+
 def sampler(logits, state, *, fields, greedy, no_repeat_ngram_size_of=0, top_k_of=0):
     """A token, each step over what those before have left; -1 where nothing is left."""
     logits = by_text(logits, state, fields, no_repeat_ngram_size_of)

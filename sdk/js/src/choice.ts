@@ -1,4 +1,4 @@
-/** The two ways to choose a generation's tokens: by the server, or by a function of the program's own. */
+/** How a generation's tokens are chosen: by the server, or by a function of the program's own. */
 
 import { type Attend, ProgramSampler, readValues, type State, valuesJson } from "./device.ts";
 import type { Grammar, Matcher } from "./grammar.ts";
@@ -19,19 +19,12 @@ export interface Choice {
 /** The distribution where none is known. */
 export const NONE = new Distribution([], []);
 
-/** Chooses the tokens of one generation, each after all that is in the sequence by then. */
-export type Chooser = OwnChoice | DeviceChoice;
-
 /** A program's own rule: a token, of the most likely ones and their probabilities at temperature 1. */
 export type Rule = (tokens: number[], probabilities: number[]) => number;
 
 export const CHOOSE_AND_GRAMMAR =
   "`choose` and a grammar: within a grammar the server chooses. Leave one out, or walk through the" +
   " grammar yourself: `await grammar.matcher(model)`";
-
-export const ATTEND_AND_CHOOSE =
-  "`attend` follows the tokens that the server chooses, so not with `choose`: leave one out, or write the" +
-  " rule as a `device.program`";
 
 /** How the tokens of a generation are to be chosen. */
 export interface Choosing {
@@ -49,70 +42,19 @@ export interface Choosing {
   attend?: Attend;
 }
 
-/** Makes the chooser of a generation. */
-export async function makeChooser(choosing: Choosing, sequence: Sequence): Promise<Chooser> {
-  const { grammar, choose } = choosing;
-  if (choose !== undefined) return new OwnChoice(sequence, choose);
-  const matcher = grammar === null ? null : await grammar.matcher(sequence.model);
-  return new DeviceChoice(sequence, matcher, choosing);
-}
-
-/** The program's own choice, from the distributions that the server sends. */
-class OwnChoice {
-  readonly isComplete = true;
-  readonly tells = true;
-
-  constructor(
-    readonly sequence: Sequence,
-    readonly rule: Rule,
-  ) {}
-
-  async nextToken(): Promise<number> {
-    return (await this.choose()).token as number;
-  }
-
-  async nextTokens(): Promise<number[]> {
-    return [await this.nextToken()];
-  }
-
-  async wholeText(): Promise<null> {
-    return null;
-  }
-
-  async choose(): Promise<Choice> {
-    const seen = await this.sequence.nextDistribution(DISTRIBUTION_SIZE);
-    const token = this.rule(seen.tokens, seen.probabilities);
-    if (!Number.isInteger(token)) {
-      throw new TypeError(`\`choose\` returned ${token}: it must return a token, such as one of \`tokens\``);
-    }
-    return { token, distribution: seen };
-  }
-
-  look(k: number): Promise<Distribution> {
-    return this.sequence.nextDistribution(k);
-  }
-
-  logprobs(): number[] {
-    throw new RangeError("`choose` is the program's own: it sees the probabilities that it is given");
-  }
-
-  check(): void {}
-  note(): void {}
-  pause(): void {}
-  close(): void {}
-}
-
 /** The needs of a sampler's device programs, as the server tells them. */
 interface Facts {
   looks_back: boolean;
   counts: boolean;
   has_state: boolean;
+  /** Whether the state that is told is that of a program in the layers. */
+  in_layers: boolean;
   beside: number;
   /** How many of the prompt's last inputs have to run for `attend`: 0 for all, null for none. */
   window: number | null;
 }
 
-/** The server's choice, within a grammar if there is one. */
+/** The server's choice, within a grammar if there is one, or the program's own. */
 export class DeviceChoice {
   #sequence: Sequence;
   #sampler: Sampler | ProgramSampler;
@@ -178,7 +120,7 @@ export class DeviceChoice {
    * undone would have been counted, so that the draws that follow were others.
    */
   get tells(): boolean {
-    return this.#sampler.logprobs > 0 || this.#facts.counts;
+    return this.#choosing.choose !== undefined || this.#sampler.logprobs > 0 || this.#facts.counts;
   }
 
   /** The next token, null at the end of the grammar. `most` may be chosen ahead. */
@@ -212,20 +154,37 @@ export class DeviceChoice {
 
   /** Log-probabilities of the last tokens, all of them of one call; NaN for one that is forced. */
   logprobs(count: number): number[] {
+    if (this.#choosing.choose !== undefined) {
+      throw new RangeError("`choose` is the program's own: it sees the probabilities that it is given");
+    }
     return this.#run.logprobs(count) ?? [this.#logprob];
   }
 
   /** Starts a run after all that is pending; whether there is one now. */
   async #start(most: number, stops: Set<number>): Promise<boolean> {
     // Each token's mask depends on the one before; and a run goes on with one text alone.
-    if (this.#matcher !== null || this.#choosing.beside.length || most < 2) return false;
+    const { beside, choose } = this.#choosing;
+    if (this.#matcher !== null || beside.length || choose !== undefined || most < 2) return false;
     await this.#prepare();
     return this.#run.start(this.#handle, most, stops, this.#choosing.guessing);
   }
 
-  /** As `nextToken`, with what is known about the token. */
+  /**
+   * As `nextToken`, with what is known about the token. A program's own choice the server does not need
+   * to know, unless a program in the layers follows it: then it "chooses" the only token that it may.
+   */
   async choose(): Promise<Choice> {
     const matcher = this.#matcher;
+    const { choose, attend } = this.#choosing;
+    let own: number | undefined;
+    if (choose !== undefined) {
+      const distribution = await this.look(DISTRIBUTION_SIZE);
+      own = choose(distribution.tokens, distribution.probabilities);
+      if (!Number.isInteger(own)) {
+        throw new TypeError(`\`choose\` returned ${own}: it must return a token, such as one of \`tokens\``);
+      }
+      if (attend === undefined) return { token: own, distribution };
+    }
     if (matcher !== null) {
       if (this.#force(matcher)) {
         this.#logprob = NaN;
@@ -233,7 +192,7 @@ export class DeviceChoice {
       }
       if (matcher.isFinished) return { token: null, distribution: NONE };
     }
-    const future = await this.#queueChoice();
+    const future = await this.#queueChoice(own);
     const answer = this.#sequence.outcome(future, raw.takeSample);
     const [token, logprob, top, logprobs] = await answer.catch((error: unknown) => {
       for (const other of this.#choosing.beside) other.recover(error);
@@ -272,11 +231,18 @@ export class DeviceChoice {
   }
 
   /** The future of the next token, after all that is pending has been queued. */
-  async #queueChoice(): Promise<number> {
+  async #queueChoice(own?: number): Promise<number> {
     const { queue } = this.#sequence;
     const embed = await this.#prepare();
     for (const other of this.#choosing.beside) {
       raw.mixLogits(other.queue, await other.outputEmbed(), queue, this.#handle);
+    }
+    if (own !== undefined) {
+      const size = this.#sequence.model.vocabSize;
+      if (own < 0 || own >= size) throw new RangeError(`${own} is no token: there are 0 to ${size - 1}`);
+      const mask = new Uint32Array(Math.ceil(size / 32));
+      mask[own >> 5] = 1 << (own & 31);
+      return raw.sampleMasked(queue, embed, this.#handle, mask);
     }
     if (this.#matcher === null) return raw.sample(queue, embed, this.#handle);
     return raw.sampleConstrained(queue, embed, this.#handle, this.#matcher.handle);
@@ -299,8 +265,9 @@ export class DeviceChoice {
 
   /** The values given to the device program that chooses, with its state after the tokens so far. */
   async state(): Promise<State> {
-    const { given } = this.#program();
-    if (!this.#facts.has_state) return { ...given };
+    const { has_state, in_layers } = this.#facts;
+    const { given } = (in_layers && this.#choosing.attend) || this.#program();
+    if (!has_state && !in_layers) return { ...given };
     if (!this.#closed) this.#run.retract();
     this.#state ??= this.#closed ? null : raw.readState(this.#sequence.queue, this.#handle);
     if (this.#state === null) throw new Error("the state of this generation was read already");
@@ -380,7 +347,7 @@ export class DeviceChoice {
   /** The generation has ended. */
   close(): void {
     this.pause();
-    if (!this.#closed && this.#facts.has_state) {
+    if (!this.#closed && (this.#facts.has_state || this.#facts.in_layers)) {
       this.#state ??= raw.readState(this.#sequence.queue, this.#handle);
     }
     this.#closed = true;

@@ -1,7 +1,7 @@
 /** A context: a text whose keys and values stay in the server's KV pages; continue or fork it. */
 
 import { Conversation } from "./chat.ts";
-import { ATTEND_AND_CHOOSE, CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
+import { CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
 import { Attend, ProgramSampler } from "./device.ts";
 import { checkOptions, isPieError } from "./errors.ts";
 import { Generator, type Stops } from "./generation.ts";
@@ -68,8 +68,8 @@ export interface GenerateOptions {
    * pay. */
   drafter?: "jacobi";
   /** A program for what layers read of the context, of `device.attend` or of the library, beginning
-   * with the first generated token. It follows the tokens that the server chooses, so not with `choose`
-   * or `accept`; and no token is `forced`, for each one is read by itself. */
+   * with the first generated token. It follows the tokens that are chosen, so not with `accept`; and no
+   * token is `forced`, for each one is read by itself. */
   attend?: Attend;
 }
 
@@ -121,11 +121,12 @@ export class Context {
   #chat: Conversation;
 
   /**
-   * Which version of its adapter it goes through: the hash that `upload_adapter` has returned; empty of an
-   * operator's. Without one, of the model's weights at present: empty until the operator has replaced them.
+   * The version of the weights that compute its next token: of its adapter the hash that `upload_adapter`
+   * has returned, empty of an operator's; of the model, behind a `+` if there is an adapter, empty until
+   * the operator has replaced them.
    */
-  get adapterVersion(): string {
-    return raw.adapterVersion(this.model.name, this.sequence.adapter ?? "");
+  get weightsVersion(): string {
+    return raw.weightsVersion(this.model.name, this.sequence.adapter ?? "");
   }
 
   /** Makes an empty context. */
@@ -296,7 +297,6 @@ export class Context {
     if (attend !== undefined && !(attend instanceof Attend)) {
       throw new TypeError("`attend` is a program with its state, as `device.attend(text)()` gives it");
     }
-    if (attend && choose) throw new TypeError(ATTEND_AND_CHOOSE);
     if (!(Number.isInteger(speculate) && speculate >= 0 && speculate <= MOST_GUESSES)) {
       throw new RangeError(`speculate is ${speculate}: 1 to ${MOST_GUESSES} tokens can be guessed`);
     }

@@ -16,8 +16,10 @@
  * `docs/device-programs.md` has examples and the operations.
  */
 
+/** State from a file of tensors that the user has uploaded: its name, `/`, and the tensor's. */
+export type Uploaded = { readonly tensor: string };
 /** A value that a program is given by name: a number is a float there, a BigInt an int. */
-export type Given = number | boolean | bigint | PerToken | readonly Given[];
+export type Given = number | boolean | bigint | PerToken | Uploaded | readonly Given[];
 /** A value that a text names: whole numbers are ints. */
 export type Constant = number | boolean | bigint | string | null | readonly Constant[] | Constants;
 /** Values that a text names. */
@@ -102,13 +104,13 @@ export class Attend {
     readonly given: Readonly<State> = {},
     /** Of a program in the layers, those before which it runs. */
     readonly at: readonly number[] = [],
-    /** Whether such a one runs for the prompt's tokens, too. */
-    readonly prompt = false,
+    /** Whether such a one runs for the prompt's tokens, too, or the last of them. */
+    readonly prompt: boolean | "last" = false,
   ) {}
 
   /** The parameter `attend` of `raw.createSampler`. */
   toJSON(): string {
-    const layers = this.at.length ? { at: JSON.stringify(this.at), prompt: String(this.prompt) } : {};
+    const layers = this.at.length ? { at: JSON.stringify(this.at), prompt: JSON.stringify(this.prompt) } : {};
     return object({ ...sent(this.program, this.constants, this.given), ...layers });
   }
 }
@@ -156,14 +158,15 @@ export function attend(text: string, constants: Constants = {}): AttendProgram {
 /**
  * Makes a program in the layers of a text, which `generate` takes as `attend`: called before each of the
  * layers `at` (-1 is the last one), once for each generated token, and with `prompt` for each of the
- * prompt. All its layers have one state together, which `generation.state()` tells. Of the library:
+ * prompt, or its "last" one. All its layers have one state together, which `generation.state()` tells, and a
+ * sampler's program whose third parameter is `layers` has as `layers.NAME`. Of the library:
  * `new Attend("steer", { strength: 4 }, { vector }, [12], true)`, by the names of
  * `pie_py/device_programs/rules/layers.py`.
  *
  * Its last function takes `residual`, float `[hidden]`, and `state` if it has any, and returns what the
  * layer is given instead. `lens(residual)` are the logits that the last norm and the head would make of it.
  */
-export function layers(text: string, at: readonly number[], prompt = false, constants: Constants = {}): AttendProgram {
+export function layers(text: string, at: readonly number[], prompt: boolean | "last" = false, constants: Constants = {}): AttendProgram {
   return (given) => new Attend(new ProgramText(text, constants), {}, given, at, prompt);
 }
 
@@ -218,6 +221,7 @@ function sent(
 }
 
 function floats(value: Given): string {
+  if (typeof value === "object" && "tensor" in value) return JSON.stringify(value);
   if (value instanceof PerToken) return `{"per_token": ${floats(value.value)}, "by_head": ${value.byHead}}`;
   if (Array.isArray(value)) return `[${value.map(floats).join(", ")}]`;
   if (typeof value === "bigint" || typeof value === "boolean") return String(value);

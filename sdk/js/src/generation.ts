@@ -3,10 +3,8 @@
 import {
   CHOOSE_AND_GRAMMAR,
   type Choice,
-  type Chooser,
   type Choosing,
   DeviceChoice,
-  makeChooser,
   NONE,
 } from "./choice.ts";
 import type { State } from "./device.ts";
@@ -45,7 +43,7 @@ export class Generator {
   #sequence: Sequence;
   #begin: () => void;
   #choosing: Choosing;
-  #chooser: Chooser | null = null; // made for the first token
+  #chooser: DeviceChoice | null = null; // made for the first token
   #runAhead: boolean;
   #most: number | null = null;
   #number = 0; // among the generations of the sequence; 0 before it has begun
@@ -121,7 +119,7 @@ export class Generator {
    * later generation goes on with `program(await generation.state())`. It is read once.
    */
   async state(): Promise<State> {
-    if (!(this.#chooser instanceof DeviceChoice)) {
+    if (this.#chooser === null) {
       throw new Error("no device program has chosen a token of this generation");
     }
     return this.#chooser.state();
@@ -134,7 +132,7 @@ export class Generator {
    * @throws PieError `invalid-argument` for another name, or a value of another kind or size.
    */
   put(values: State): void {
-    if (!(this.#chooser instanceof DeviceChoice)) {
+    if (this.#chooser === null) {
       throw new Error("no device program has chosen a token of this generation");
     }
     this.#chooser.put(values);
@@ -335,9 +333,10 @@ export class Generator {
   }
 
   /** Makes the chooser, for the first token. */
-  async #decide(): Promise<Chooser> {
-    this.#chooser ??= await makeChooser(this.#choosing, this.#sequence);
-    return this.#chooser;
+  async #decide(): Promise<DeviceChoice> {
+    if (this.#chooser !== null) return this.#chooser;
+    const matcher = await this.#choosing.grammar?.matcher(this.#sequence.model);
+    return (this.#chooser = new DeviceChoice(this.#sequence, matcher ?? null, this.#choosing));
   }
 
   /** The next token and the text that it completes, if text is read; null at the end. */
@@ -399,7 +398,7 @@ export class Generator {
   async #execute(): Promise<Output> {
     this.#openStep = false;
     const choice = await this.#alone(async (): Promise<Choice> => {
-      const chooser = this.#chooser as Chooser;
+      const chooser = this.#chooser as DeviceChoice;
       if (this.#byHand || chooser.tells) return chooser.choose();
       // The server goes on by itself.
       return { token: await chooser.nextToken(this.#ahead(), this.#stopTokens), distribution: NONE };
@@ -415,7 +414,7 @@ export class Generator {
   #look(k: number): Promise<Distribution> {
     this.#byHand = true;
     this.#pause();
-    return (this.#chooser as Chooser).look(k);
+    return (this.#chooser as DeviceChoice).look(k);
   }
 
   /**

@@ -1,7 +1,5 @@
-"""The two ways to choose a generation's tokens: by the server, or by a function of the program's
-own, from distributions.
-
-A `Generator` has one chooser, made for the first token.
+"""How a generation's tokens are chosen: by the server, or by a function of the program's own, from
+distributions. A `Generator` has one `DeviceChoice`, made for the first token.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Sequence as Tokens
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import index
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from inferlet import raw
 from inferlet._drafts import Drafts
@@ -59,8 +57,7 @@ class Choosing:
         attend: a program that chooses what layers read.
 
     Raises:
-        ValueError: a rule of the program beside a grammar, which the server holds the text to, or
-            beside a program for layers, which counts the server's choices.
+        ValueError: a rule of the program beside a grammar, which the server holds the text to.
     """
 
     sampler: Sampler | ProgramSampler
@@ -79,12 +76,6 @@ class Choosing:
                 " walk through the grammar yourself: `matcher = await grammar.matcher(model)`"
             )
 
-        if self.attend is not None and self.choose is not None:
-            raise ValueError(
-                "`attend` follows the tokens that the server chooses, so not with `choose`: leave"
-                " one out, or write the rule as a `device.program`"
-            )
-
     @property
     def on_server(self) -> bool:
         """True if only the server can choose so: tokens may be accepted in its steps alone."""
@@ -94,85 +85,30 @@ class Choosing:
             or not isinstance(self.sampler, Sampler)
         )
 
-    async def chooser(self, sequence: Sequence) -> OwnChoice | DeviceChoice:
+    async def chooser(self, sequence: Sequence) -> DeviceChoice:
         """Makes the chooser of a generation that continues a text.
 
         Raises:
             PieError: `invalid-argument` for wrong parameters or a wrong grammar, `unsupported`,
                 `limit-exceeded`, `out-of-resources`.
         """
-        if self.choose is not None:
-            return OwnChoice(sequence, self.choose)
         matcher = None if self.grammar is None else await self.grammar.matcher(sequence.model)
         return DeviceChoice(sequence, self, matcher)
 
 
-class OwnChoice:
-    """The program's own choice, from the distributions that the server sends. The server does not
-    go on by itself: it does not know the choice.
-    """
-
-    __slots__ = ("_rule", "_sequence")
-
-    is_complete = True  # the text may end here
-    tells = True  # choices are taken one by one
-
-    def __init__(self, sequence: Sequence, rule: Rule) -> None:
-        """Nothing runs yet."""
-        self._sequence = sequence
-        self._rule = rule
-
-    async def next_token(self, most: int, stops: frozenset[int]) -> int | None:
-        """As `DeviceChoice.next_token`."""
-        return (await self.choose()).token
-
-    async def next_tokens(self, most: int, stops: frozenset[int]) -> list[int]:
-        """The next token, alone."""
-        token = (await self.choose()).token
-        return [] if token is None else [token]
-
-    async def whole_text(
-        self, most: int, stops: frozenset[int], ends: Tokens[str], *, to_client: bool
-    ) -> tuple[list[int], str] | None:
-        """None: each token is needed first."""
-        return None
-
-    async def choose(self) -> Choice:
-        """The next token, and the distribution that it was chosen from.
-
-        Raises:
-            TypeError: the program's rule returned no token.
-        """
-        seen = await self._sequence.next_distribution(DISTRIBUTION_SIZE)
-        token = self._rule(seen.tokens, seen.probabilities)
-        try:
-            return Choice(index(token), seen)
-        except TypeError:
-            raise TypeError(
-                f"`choose` returned {token!r}: it must return a token's id, such as one of `tokens`"
-            ) from None
-
-    async def look(self, k: int) -> Distribution:
-        """The `k` most likely next tokens, without a choice."""
-        return await self._sequence.next_distribution(k)
-
-    def logprobs(self, count: int) -> list[float]:
-        """Raises ValueError: the program chooses itself."""
-        raise ValueError(
-            "`choose` is the program's own: its `logprobs` are those of the distributions it gets"
-        )
-
-    def check(self, tokens: Tokens[int]) -> None:
-        """All tokens are allowed."""
-
-    note = check
-
-    def end(self) -> None:
-        """Nothing goes on."""
+def _chosen(rule: Rule, seen: Distribution) -> int:
+    """The token that a rule of the program returns. Raises TypeError if it is none."""
+    token = rule(seen.tokens, seen.probabilities)
+    try:
+        return index(token)
+    except TypeError:
+        raise TypeError(
+            f"`choose` returned {token!r}: it must return a token's id, such as one of `tokens`"
+        ) from None
 
 
 class DeviceChoice:
-    """The server's choice, within a grammar if there is one.
+    """The server's choice, within a grammar if there is one, or the program's own.
 
     Attributes:
         tells: True if choices are taken one by one: more than the token is to be known of each.
@@ -199,7 +135,8 @@ class DeviceChoice:
         self._facts: dict[str, Any] = json.loads(raw.sampler_facts(sequence.queue, self._handle))
         # Log-probabilities were asked for, or a step that is undone would have been counted: the
         # draws that follow were others.
-        self.tells = self._sampler.logprobs > 0 or bool(self._facts["counts"])
+        own = choosing.choose is not None
+        self.tells = own or self._sampler.logprobs > 0 or bool(self._facts["counts"])
         window = self._facts["window"]
         self._told = 0 if window is None else window or _ALL  # tokens that have to run for it
         beside = choosing.beside
@@ -255,18 +192,25 @@ class DeviceChoice:
             return None
         return await self._run.text(before, ends, to_client=to_client)
 
-    def logprobs(self, count: int) -> list[float]:
-        """Log-probabilities at temperature 1 of the last tokens, all of them of one call; not a
-        number for a token that a grammar has forced.
+    def scores(self, count: int) -> tuple[list[float], list[str]]:
+        """Log-probabilities at temperature 1 of the last tokens, all of them of one call, not a
+        number for a token that a grammar has forced; and the versions of the weights of each.
+
+        Raises:
+            ValueError: the program chooses itself.
         """
-        found = self._run.logprobs(count)
-        return [self._logprob] if found is None else found
+        if self._choosing.choose is not None:
+            raise ValueError("`choose` is the program's own: its `logprobs` are those that it gets")
+        if (found := self._run.logprobs(count)) is not None:
+            return found, self._run.versions(count)
+        name, adapter = self._sequence.model.name, self._sequence.adapter
+        return [self._logprob], [raw.weights_version(name, adapter or "")]
 
     async def _start(self, most: int, stops: frozenset[int]) -> bool:
         """Starts a run after all that is pending; whether there is one now."""
         # Each token's mask depends on the one before; and a run goes on with one text alone.
         choosing = self._choosing
-        if self._walk is not None or choosing.beside or most < 2:
+        if self._walk is not None or choosing.beside or choosing.choose or most < 2:
             return False
         drafts = choosing.drafts
         if drafts is not None:
@@ -279,8 +223,17 @@ class DeviceChoice:
         return started
 
     async def choose(self) -> Choice:
-        """The next token, and what the server reports about it. Raises as `next_token`."""
-        walk, beside = self._walk, self._choosing.beside
+        """The next token, and what the server reports about it. Raises as `next_token`.
+
+        A program's own choice the server does not need to know, unless a program in the layers
+        follows it: then it "chooses" the only token that it may.
+        """
+        walk, beside, own = self._walk, self._choosing.beside, None
+        if (rule := self._choosing.choose) is not None:
+            seen = await self.look(DISTRIBUTION_SIZE)
+            own = Choice(_chosen(rule, seen), seen)
+            if self._choosing.attend is None:
+                return own
         if walk is not None:
             self._feed(walk.ask())
             if walk.waiting:
@@ -288,7 +241,7 @@ class DeviceChoice:
                 return Choice(walk.waiting.popleft(), Distribution([], []))
             if walk.matcher.is_finished:
                 return Choice(None, Distribution([], []))
-        future = await self._queue_choice()
+        future = await self._queue_choice(own)
         try:
             answer = await self._sequence.outcome(future, raw.take_sample)
         except PieError as error:
@@ -329,13 +282,16 @@ class DeviceChoice:
         self._looked = True
         return await self._sequence.next_distribution(k)
 
-    async def _queue_choice(self) -> int:
+    async def _queue_choice(self, own: Choice | None) -> int:
         """The future of the next token, after all that is pending has been queued."""
         embed = await self._prepare()
         others = [(other.queue, await other.output_embed()) for other in self._choosing.beside]
         for queue, hidden in others:
             raw.mix_logits(queue, hidden, self._sequence.queue, self._handle)
         queue = self._sequence.queue
+        if own is not None and own.token is not None:
+            mask = self._sequence.mask_of(own.token)
+            return raw.sample_masked(queue, embed, self._handle, mask)
         if self._walk is None:
             return raw.sample(queue, embed, self._handle)
         return raw.sample_constrained(queue, embed, self._handle, self._walk.matcher.handle)
@@ -366,7 +322,7 @@ class DeviceChoice:
             ValueError: no device program chooses.
         """
         own, attend = self._sampler, self._choosing.attend
-        if attend is not None and attend.at and not self._facts["has_state"]:
+        if attend is not None and self._facts["in_layers"]:
             given = attend.given
         elif isinstance(own, ProgramSampler):
             given = own.given
@@ -438,6 +394,3 @@ class DeviceChoice:
         # Half made, or gone with its context or its worker.
         with suppress(AttributeError, PieError):
             self.close()
-
-
-Chooser: TypeAlias = OwnChoice | DeviceChoice

@@ -172,6 +172,13 @@ class Run:
         queue, first = self._sequence.queue, self._given - count
         return list(raw.run_logprobs(queue, self._handle, first, count))
 
+    def versions(self, count: int) -> list[str]:
+        """The versions of the weights that computed these tokens; there is a run."""
+        assert self._handle is not None
+        began = raw.run_versions(self._sequence.queue, self._handle)[::-1]
+        places = range(self._given - count, self._given)
+        return [next(name for name, first in began if first <= place) for place in places]
+
     def _give(self, tokens: list[int]) -> None:
         """The program is given tokens: all but the last are in the sequence then."""
         sequence = self._sequence

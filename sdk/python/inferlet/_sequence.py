@@ -6,6 +6,7 @@ of this SDK, and for programs that combine contexts with functions of `raw`.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
@@ -503,6 +504,14 @@ class Sequence:
         if sampler in self._samplers:
             self._samplers.remove(sampler)
             raw.destroy_sampler(self.queue, sampler)
+
+    def mask_of(self, token: int) -> array[int]:
+        """The mask that allows a token alone. Raises ValueError: the model has none of this id."""
+        if not 0 <= token < self.model.vocab_size:
+            raise ValueError(f"{token} is no token: there are 0 to {self.model.vocab_size - 1}")
+        mask = array("I", bytes(-(-self.model.vocab_size // 32) * 4))
+        mask[token // 32] = 1 << token % 32
+        return mask
 
     def known_tokens(self) -> list[int]:
         """All tokens that are known, pending ones included."""

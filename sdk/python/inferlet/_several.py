@@ -6,7 +6,6 @@ What verification of drafts, Jacobi decoding, trees of drafts and scoring have i
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections.abc import Callable
 from collections.abc import Sequence as List
 from dataclasses import dataclass
@@ -188,12 +187,11 @@ async def log_probabilities(sequence: Sequence, continuation: list[int]) -> list
     # chooses one token of a batch, so several take turns.
     queue, count = sequence.queue, min(len(continuation), CHOSEN_AT_ONCE)
     samplers = [raw.create_sampler(queue, '{"temperature": 0}') for _ in range(count)]
-    words, following = -(-sequence.model.vocab_size // 32), enumerate(continuation)
+    following = enumerate(continuation)
 
     def ask(embed: int) -> int:
         number, token = next(following)
-        mask = array("I", bytes(4 * words))
-        mask[token // 32] = 1 << token % 32
+        mask = sequence.mask_of(token)
         return raw.sample_masked(queue, embed, samplers[number % count], mask)
 
     try:

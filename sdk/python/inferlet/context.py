@@ -95,12 +95,13 @@ class Context:
         return self.sequence.model
 
     @property
-    def adapter_version(self) -> str:
-        """Which version of its adapter it goes through, as `raw.adapter_version` tells: the hash
-        that `upload_adapter` has returned; empty of an operator's. Without one, of the model's
-        weights at present: empty until the operator has replaced them.
+    def weights_version(self) -> str:
+        """The version of the weights that compute its next token, as `raw.weights_version` tells:
+        of its adapter the hash that `upload_adapter` has returned, empty of an operator's; of the
+        model, behind a `+` if there is an adapter, empty until the operator has replaced them.
+        `generation.versions` has that of each token.
         """
-        return raw.adapter_version(self.model.name, self.sequence.adapter or "")
+        return raw.weights_version(self.model.name, self.sequence.adapter or "")
 
     @property
     def page_size(self) -> int:
@@ -311,9 +312,9 @@ class Context:
                 first wrong guess of the step before, so that each step improves all guesses. That
                 is for models that were trained for it (CLLM), and leaves off where it does not pay.
             attend: what layers read of the context, as `inferlet.attention` and `device.attend`
-                give it, beginning with the first generated token. It follows the tokens that the
-                server chooses, so not with `choose` or `accept`; and no token is `forced`, for each
-                one is read by itself.
+                give it, beginning with the first generated token. It follows the tokens that are
+                chosen, so not with `accept`; and no token is `forced`, for each one is read by
+                itself.
             layers: a program in the layers, as `inferlet.layers` and `device.layers` give it, under
                 the same rules, and not with `attend`.
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as List
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, overload
 
 from inferlet._generated import device_words
 from inferlet._generated.device_words import *  # noqa: F403
@@ -44,6 +44,7 @@ __all__ = [
     "named",
     "per_token",
     "program",
+    "uploaded",
 ]
 __all__ += device_words.__all__
 
@@ -138,14 +139,14 @@ class Attend:
         constants: values that it names.
         given: state by name.
         at: of a program in the layers, those before which it runs.
-        prompt: whether such a one runs for the prompt's tokens, too.
+        prompt: whether such a one runs for the prompt's tokens, too, or "last": for the last one.
     """
 
     program: str | Said
     constants: dict[str, Any] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
     at: tuple[int, ...] = ()
-    prompt: bool = False
+    prompt: bool | Literal["last"] = False
 
     def to_dict(self) -> dict[str, Any]:
         """The parameter `attend` of `raw.create_sampler`."""
@@ -201,12 +202,13 @@ def _attend(function: Function | str, window: int | None) -> Callable[..., Atten
 
 
 def layers(
-    at: List[int], *, prompt: bool = False
+    at: List[int], *, prompt: bool | Literal["last"] = False
 ) -> Callable[[Function | str], Callable[..., Attend]]:
     """Makes a program in the layers: called before each of the layers `at` (-1 is the last one),
-    once for each generated token, and with `prompt` for each of the prompt. What it gives takes the
-    program's state, by name: a number, a bool, lists (of lists) of one kind; all its layers have
-    one state together, and `await generation.state()` tells it.
+    once for each generated token, and with `prompt` for each of the prompt, or its "last" one. What
+    it gives takes the program's state, by name: a number, a bool, lists (of lists) of one kind; all
+    its layers have one state together. `await generation.state()` tells it, and a `program` whose
+    third parameter is `layers` has `layers.NAME`.
 
     The function takes `residual`, float `[hidden]`, the residual stream there, and `state` if it
     has any; it returns what the layer is given instead. `device.lens(residual)` are the logits that
@@ -221,6 +223,11 @@ def layers(
         return lambda **given: Attend(own, {}, given, tuple(at), prompt)
 
     return made
+
+
+def uploaded(file: str, tensor: str) -> dict[str, Any]:
+    """State from a file of tensors that the user has uploaded (`client.upload_tensors`)."""
+    return {"tensor": f"{file}/{tensor}"}
 
 
 def _sent(program: str | Said) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal, overload
 
 from inferlet import session
-from inferlet._choice import Chooser, Choosing, DeviceChoice
+from inferlet._choice import Choosing, DeviceChoice
 from inferlet._sequence import Sequence
 from inferlet._stream import ROUND, StopStrings, TextDecoder, goes_round
 from inferlet.errors import PieError
@@ -69,7 +69,7 @@ class Generator:
         self._sequence = sequence
         self._begin = begin
         self._choosing = choosing
-        self._chooser: Chooser | None = None  # made for the first token
+        self._chooser: DeviceChoice | None = None  # made for the first token
         self._run_ahead = run_ahead
         if max_tokens is not None and max_tokens < 0:
             raise ValueError(f"max_tokens {max_tokens} is negative")
@@ -80,6 +80,7 @@ class Generator:
         self._open_step = False  # a step was handed out, and has not been used
         self._by_hand = False  # the program looks at steps, or chooses tokens itself
         self._scores: list[float] | None = None  # log-probabilities that are collected
+        self.versions: list[str] = []  # of the weights, of each token with a log-probability
         self._decoder: TextDecoder | None = None
         stops = sequence.model.stop_tokens if stop is None else stop
         stops = [stops] if isinstance(stops, str) else list(stops)
@@ -130,7 +131,8 @@ class Generator:
     ) -> list[int] | tuple[list[int], list[float]]:
         """All tokens; with `logprobs`, and the log-probability of each: of the model's own
         distribution, at temperature 1, before the sampler and masks. It is not a number for a
-        token that a grammar has forced.
+        token that a grammar has forced. `versions` has then the weights of each, as
+        `Context.weights_version` tells them.
 
         Raises:
             ValueError: log-probabilities of what a `choose` of the program's own chooses.
@@ -148,7 +150,7 @@ class Generator:
         Raises:
             ValueError: no token was chosen yet, or not by a device program.
         """
-        if not isinstance(self._chooser, DeviceChoice):
+        if self._chooser is None:
             raise ValueError("no device program has chosen a token of this generation")
         return await self._chooser.state()
 
@@ -160,7 +162,7 @@ class Generator:
             ValueError: no token was chosen yet, or not by a device program.
             PieError: `invalid-argument`: no such name, or a value of another kind or size.
         """
-        if not isinstance(self._chooser, DeviceChoice):
+        if self._chooser is None:
             raise ValueError("no device program has chosen a token of this generation")
         self._chooser.put(values)
 
@@ -374,7 +376,7 @@ class Generator:
                 " generate on `ctx.fork()` where both are wanted"
             )
 
-    async def _decide(self) -> Chooser:
+    async def _decide(self) -> DeviceChoice:
         """Makes the chooser, for the first token."""
         chooser = await self._choosing.chooser(self._sequence)
         self._chooser = chooser
@@ -397,7 +399,7 @@ class Generator:
             sequence.choosing = False
         text = self._take(token)
         if self._scores is not None and text is not None:
-            self._scores += chooser.logprobs(1)
+            self._note_scores(chooser, 1, 1)
         if self._done:
             chooser.end()
         return None if token is None or text is None else (token, text)
@@ -418,7 +420,7 @@ class Generator:
             sequence.choosing = False
         joined = self._join(tokens)
         if self._scores is not None and joined:
-            self._scores += chooser.logprobs(len(tokens))[: len(joined)]
+            self._note_scores(chooser, len(tokens), len(joined))
         if self._done:
             chooser.end()
         return joined
@@ -431,6 +433,13 @@ class Generator:
         if self._take(tokens[-1] if tokens else None) is None:
             return tokens[:-1]
         return tokens
+
+    def _note_scores(self, chooser: DeviceChoice, count: int, kept: int) -> None:
+        """Collects what is told of the first `kept` of the last tokens."""
+        assert self._scores is not None
+        logprobs, versions = chooser.scores(count)
+        self._scores += logprobs[:kept]
+        self.versions += versions[:kept]
 
     def _most(self) -> int:
         """Tokens that the server may go on to by itself."""

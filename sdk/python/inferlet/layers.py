@@ -4,36 +4,47 @@
 Each is a short program of `device.layers`, whose text the server has
 (`pie_py/device_programs/rules/layers.py`), to be read, changed, or put together with others in one.
 `at` are numbers of layers, before which it runs; -1 is the last one. With `prompt` it runs for the
-tokens of the prompt, too, which then go through the model again.
+tokens of the prompt, too, which then go through the model again. Vectors are lists, or
+`device.uploaded`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from inferlet.device import Attend
 
+Given: TypeAlias = Sequence[float] | Sequence[Sequence[float]] | dict[str, Any]
+
+
+def _floats(given: Any) -> Any:
+    """What was uploaded, or lists of floats."""
+    if isinstance(given, dict):
+        return given
+    return [_floats(one) for one in given] if isinstance(given, Sequence) else float(given)
+
 
 def steer(
-    vector: Sequence[float], at: Sequence[int], strength: float = 1.0, *, prompt: bool = True
+    vector: Given, at: Sequence[int], strength: float = 1.0, *, prompt: bool = True
 ) -> Attend:
     """Adds a vector `[hidden]` to the residual stream (Turner et al., Activation Addition, 2023;
     Rimsky et al., Contrastive Activation Addition, 2024).
     """
-    given = {"vector": [*map(float, vector)]}
-    return Attend("steer", {"strength": float(strength)}, given, tuple(at), prompt)
+    return Attend(
+        "steer", {"strength": float(strength)}, {"vector": _floats(vector)}, tuple(at), prompt
+    )
 
 
-def ablate(direction: Sequence[float], at: Sequence[int], *, prompt: bool = True) -> Attend:
+def ablate(direction: Given, at: Sequence[int], *, prompt: bool = True) -> Attend:
     """Takes a direction `[hidden]`, of any length, out of the residual stream (Arditi et al.,
     Refusal in Language Models Is Mediated by a Single Direction, 2024).
     """
-    length = sum(each * each for each in direction) ** 0.5
-    return Attend("ablate", {}, {"direction": [x / length for x in direction]}, tuple(at), prompt)
+    return Attend("ablate", {}, {"direction": _floats(direction)}, tuple(at), prompt)
 
 
 def probe(
-    weights: Sequence[Sequence[float]],
+    weights: Given,
     at: Sequence[int],
     bias: Sequence[float] | None = None,
     *,
@@ -41,12 +52,12 @@ def probe(
 ) -> Attend:
     """Keeps the scores of linear classifiers `[n, hidden]` (Alain and Bengio, 2016): `scores` of
     the newest token that has gone through the model, and the `sums` of all, in
-    `await generation.state()`.
+    `await generation.state()`. Beside uploaded weights the bias has to be given.
     """
-    zeros = [0.0] * len(weights)
+    zeros = [0.0] * len(weights if bias is None else bias)
     given = {
-        "weights": [[*map(float, row)] for row in weights],
-        "bias": zeros if bias is None else [*map(float, bias)],
+        "weights": _floats(weights),
+        "bias": zeros if bias is None else _floats(bias),
         "scores": zeros,
         "sums": zeros,
     }
@@ -60,3 +71,10 @@ def logit_lens(at: Sequence[int], *, prompt: bool = False) -> Attend:
     """
     given = {"tokens": [0] * len(at), "logprobs": [0.0] * len(at)}
     return Attend("logit_lens", {}, given, tuple(at), prompt)
+
+
+def early(at: Sequence[int], hidden: int) -> Attend:
+    """Keeps the residual stream before some layers, of a model of `hidden` numbers, for a sampler
+    such as `samplers.dola`.
+    """
+    return Attend("early", {}, {"early": [[0.0] * hidden] * len(at)}, tuple(at), "last")

@@ -25,6 +25,7 @@ from inferlet._generated.sampler_rules import *  # noqa: F403
 from inferlet.device import DeviceProgram
 
 __all__ = [
+    "dola",
     "entropy_temperature",
     "gumbel_watermark",
     "mirostat",
@@ -39,6 +40,7 @@ tempered = DeviceProgram("tempered")  # temperature=0.7, p=0.9
 mirostat = DeviceProgram("mirostat")  # mu=10.0, tau=5.0, rate=0.1
 entropy_temperature = DeviceProgram("entropy_temperature")  # temperature=1.0, theta=1.0
 gumbel_watermark = DeviceProgram("gumbel_watermark")  # temperature=1.0, key=42
+dola = DeviceProgram("dola")  # temperature=0.0, beside `layers=layers.early(at, hidden)`
 synthid = DeviceProgram("synthid")  # temperature=1.0, key=42
 
 

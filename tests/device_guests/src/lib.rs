@@ -278,7 +278,39 @@ async fn attending() -> Result<String> {
     let mut generation = context.generate(Sampler::greedy()).attend(&tova);
     generation.distribution(1).await?;
     let refused = told(generation.accept(5));
-    Ok(format!(r#"{{"tokens":{found:?},"ways":{ways:?},"refused":{refused}}}"#))
+    let layers = in_layers(&model).await?;
+    Ok(format!(r#"{{"tokens":{found:?},"ways":{ways:?},"refused":{refused},"layers":{layers}}}"#))
+}
+
+/// Tokens without a program in the layers, with one that keeps something, and with a sampler that
+/// looks at it; and what is kept.
+async fn in_layers(model: &Model) -> Result<String> {
+    let all = |value: f64| vec![value; 64];
+    let given = Values::from([("weights", vec![all(1.0)])]).and("bias", vec![0.0]);
+    let given = given.and("scores", vec![0.0]).and("sums", vec![0.0]);
+    let probe = device::named("probe").with(given).at(&[1], true);
+    let early = device::named("early").with([("early", vec![all(0.0); 2])]).at(&[0, 1], "last");
+    let vector = device::uploaded("nothing", "vector");
+    let steer = device::named("steer").constant("strength", 1.0).with([("vector", vector)]);
+    let (greedy, dola) = (Sampler::greedy(), device::named("dola").with([("temperature", 0.0)]));
+    let begin = || -> Result<Context> {
+        let mut context = Context::new(model)?;
+        context.fill("The quick brown fox")?;
+        Ok(context)
+    };
+    let mut context = begin()?;
+    let plain = context.generate(&greedy).max_tokens(8).stop_tokens([]).collect_tokens().await?;
+    let mut context = begin()?;
+    let mut generation = context.generate(&greedy).max_tokens(8).stop_tokens([]).attend(&probe);
+    let probed = generation.read_tokens().await?;
+    let sums = generation.state().await?.get("sums").map(|sums| sums.to_json());
+    let mut context = begin()?;
+    let contrasted = context.generate(dola).max_tokens(8).stop_tokens([]).attend(&early);
+    let contrasted = contrasted.collect_tokens().await?;
+    let mut context = begin()?;
+    let missing = context.generate(&greedy).attend(&steer.at(&[1], false)).collect_tokens().await;
+    let (sums, missing) = (sums.unwrap_or_default(), told(missing));
+    Ok(format!("[{plain:?},{probed:?},{contrasted:?},{sums},{missing}]"))
 }
 
 /// Tokens by a policy, read in ways between which the server can't go on by itself.

@@ -13,6 +13,7 @@ from inferlet import (
     gather,
     layers,
     raw,
+    samplers,
 )
 
 TOKENS = 40
@@ -74,6 +75,11 @@ async def ways(model, prompt, attend):
 
     found = {"run": await begin().collect_tokens()}
     found["steps"] = await begin(run_ahead=False).collect_tokens()
+    options = {"max_tokens": 12, "stop": [], "attend": attend}
+    for name, more in ("likeliest", {}), ("chosen", {"choose": lambda tokens, _: tokens[0]}):
+        ctx = Context(model)
+        ctx.append(prompt)
+        found[name] = await ctx.generate(**options, **more).collect_tokens()
     for name, sampler in ("logprobs", Sampler(temperature=0.8, logprobs=2)), ("looks", WARM):
         found[name] = []
         async for step in (generator := begin(sampler)):
@@ -194,11 +200,69 @@ async def refusals(model):
         await ctx.generate(attend=POLICIES["h2o"], max_tokens=3).collect_tokens()
     except ValueError as error:
         found.append(str(error))
-    try:
-        Context(model).generate(attend=POLICIES["sinks"], choose=lambda tokens, chances: tokens[0])
-    except ValueError as error:
-        found.append(str(error))
+    for rule, within in (
+        (None, blind(three=[0.0] * 3)),
+        (samplers.dola(temperature=0.0), layers.probe([[0.0] * 64], at=[0])),
+        (samplers.dola(temperature=0.0), None),
+        (narrow(x=[0.0] * 3), None),
+    ):
+        try:
+            await fresh(model).generate(rule, layers=within, max_tokens=2).collect_tokens()
+        except PieError as error:
+            found.append(str(error))
     return [*found, await accepted(model), await counted(model)]
+
+
+def fresh(model):
+    ctx = Context(model)
+    ctx.append([5, 6, 7])
+    return ctx
+
+
+@device.layers(at=[0])
+def blind(residual, state):
+    return residual * device.lens(state.three).max()
+
+
+@device.program
+def narrow(logits, state):
+    return (logits + device.lens(state.x)).argmax()
+
+
+@device.program
+def by_score(logits, state, layers):
+    """The likeliest token, or the least likely one where the sum of the residual is above 0."""
+    return device.where(layers.scores[0] > 0.0, (-logits).argmax(), logits.argmax())
+
+
+async def contrasts(model, prompt):
+    """DoLa alone, side by side and behind a flush; a sampler that looks at a probe; and a rule of
+    the program's own beside a program in the layers.
+    """
+
+    def begun():
+        ctx = Context(model)
+        ctx.append(prompt)
+        return ctx
+
+    early = layers.early(at=[0, 1], hidden=model.info["width"])
+    greedy = samplers.dola(temperature=0.0)
+
+    async def of(ctx, rule, within, **more):
+        return await ctx.generate(
+            rule, layers=within, max_tokens=TOKENS, stop=[], **more
+        ).collect_tokens()
+
+    flushed = begun()
+    await flushed.flush()
+    scored = [layers.probe([[1.0] * 64], at=[0], prompt=prompt) for prompt in (True, "last")]
+    steered = layers.steer([((7 * i) % 11 - 5) / 20 for i in range(64)], at=[1])
+    chosen = [of(begun(), None, steered, choose=lambda tokens, _: tokens[1]) for _ in range(2)]
+    return {
+        "dola": await gather(*[of(ctx, greedy, early) for ctx in (begun(), begun(), flushed)]),
+        "scored": await gather(*[of(begun(), by_score(), each) for each in scored]),
+        "chosen": await gather(*chosen),
+    }
 
 
 async def in_layers(model, prompt):
@@ -250,6 +314,8 @@ async def in_layers(model, prompt):
 async def main(args):
     mode, prompt = args[0], json.loads(args[1])
     model = Model.load()
+    if mode == "contrasts":
+        return json.dumps(await contrasts(model, prompt))
     if mode == "layers":
         return json.dumps(await in_layers(model, prompt))
     if mode == "refused":

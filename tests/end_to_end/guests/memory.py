@@ -70,11 +70,11 @@ async def stays(model: Model, tokens: list[int], adapter: str) -> list[Any]:
     """Goes through an adapter before and after its client has written."""
     context = Context(model, adapter=adapter).append(tokens)
     first = await generate(context, 6)
-    session.send(context.adapter_version)
+    session.send(context.weights_version)
     await session.receive()
     rest = await generate(context.fork(), 6)
     again = Context(model, adapter=adapter).append(tokens)
-    return [first + rest, await generate(again, 12), again.adapter_version]
+    return [first + rest, await generate(again, 12), again.weights_version]
 
 
 async def names(model: Model) -> list[str]:

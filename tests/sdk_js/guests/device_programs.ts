@@ -125,6 +125,28 @@ async function attending(): Promise<Record<string, number[]>> {
   return found;
 }
 
+/** Samplers and a rule of the program's own beside programs in the layers, and what these keep. */
+async function inLayers(): Promise<Record<string, unknown>> {
+  const begin = (rule?: device.ProgramSampler, more: object = {}) =>
+    new Context(Model.load()).fill("The quick brown fox").generate(rule, { maxTokens: 8, stop: [], ...more });
+  const all = (value: number): number[] => Array<number>(256).fill(value);
+  const early = new device.Attend("early", {}, { early: [all(0), all(0)] }, [0, 1], "last");
+  const given = { weights: [all(1)], bias: [0], scores: [0], sums: [0] };
+  const attend = new device.Attend("probe", {}, given, [1], true);
+  const scored = begin(undefined, { attend });
+  const vector = { tensor: "nothing/vector" };
+  const uploaded = new device.Attend("steer", { strength: 1 }, { vector }, [1]);
+  return {
+    plain: await begin().collectTokens(),
+    probed: await scored.collectTokens(),
+    chosen: await begin(undefined, { attend, choose: ([first]: number[]) => first }).collectTokens(),
+    second: await begin(undefined, { attend, choose: (tokens: number[]) => tokens[1] }).collectTokens(),
+    dola: await begin(device.named("dola")({ temperature: 0 }), { attend: early }).collectTokens(),
+    sums: String((await scored.state()).sums),
+    missing: await failure(() => begin(undefined, { attend: uploaded }).collectTokens()),
+  };
+}
+
 /** Tokens by a policy, read in ways between which the server can't go on by itself. */
 async function attendedWays(attend: device.Attend): Promise<Record<string, number[]>> {
   const begin = (sampler: Sampler, more: object = {}) =>
@@ -245,7 +267,6 @@ export async function main(): Promise<string> {
   found.kept = await refused(Sampler.argmax(), device.attend(wrong)());
   const reads = device.program("def f(logits): return beside(0).argmax()")();
   for (let i = 0; i < 70; i++) found.alone = await refused(reads); // more than may be open at once
-  found.choose = mistake(() => plain.generate(undefined, { attend, choose: ([first]) => first }));
   found.accept = await failure(async () => {
     const generation = plain.generate(undefined, { attend, maxTokens: 3 });
     for await (const step of generation) generation.accept((await step.distribution(1)).tokens);
@@ -263,6 +284,7 @@ export async function main(): Promise<string> {
     put: await put(),
     beside: await contextsBeside(),
     attended: await attending(),
+    inLayers: await inLayers(),
     attendedWays: [await attendedWays(h2o), await attendedWays(quest(2, 1))],
     mistakes: found,
   });

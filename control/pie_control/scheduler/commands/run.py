@@ -135,6 +135,8 @@ class RunCommand(Command):
         self.wanted = NEVER  # tokens that the first of `waiting` waits for
         self.waiting: list[tuple[int, Waiter]] = []
         self._crowd = CROWD  # of these: at so many the cancelled ones are forgotten
+        self.own_version: str | None = None  # of its adapter
+        self.versions: list[tuple[str, int]] = []  # of all weights, and their first tokens
         self.trail: Record | None = None  # of the text in its pages, as it began
         self.table: RunTable | None = None  # once it is queued
 
@@ -169,6 +171,10 @@ class RunCommand(Command):
         first = self.wanted if self.wanted < self.limit else self.limit
         room = len(self.received) + ROOM
         return first if first < room else room
+
+    def note_version(self, weights: str) -> None:
+        """The tokens that have yet to come are computed by this version of the model's weights."""
+        self.versions.append((version_of(self.own_version, weights), len(self.tokens)))
 
     def look(self) -> None:
         """Does what follows from the tokens that have come; the last alone may be a stop token."""
@@ -335,6 +341,13 @@ class RunCommand(Command):
 
     def scrub(self, scrub: Scrub) -> None:
         """Nothing: its slots count as filled only once they are."""
+
+
+def version_of(adapter: str | None, weights: str) -> str:
+    """The version of an adapter, if any, and of a model's weights, as one text."""
+    if adapter is None:
+        return weights
+    return f"{adapter}+{weights}" if weights else adapter
 
 
 class FirstToken:

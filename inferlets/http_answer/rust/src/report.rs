@@ -72,7 +72,7 @@ pub async fn prompt(request: &Request, context: &Context, tail: &str, logprobs: 
     };
     let tail = json::quote(tail);
     let through = context.adapter().unwrap_or_default();
-    let version = json::quote(&adapter::adapter_version(request.model.name(), through)?);
+    let version = json::quote(&adapter::weights_version(request.model.name(), through)?);
     let length = context.len();
     request.tell(&format!("[\"prompt\",{length},{ids:?},{tail},[{logprobs}],{version}]")).await
 }

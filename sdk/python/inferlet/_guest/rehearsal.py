@@ -67,7 +67,11 @@ _INFO: dict[str, Any] = {
     "has_chat_template": False,
 }
 
-_FACTS = {"looks_back": False, "counts": False, "has_state": False, "beside": 0, "window": None}
+_FACTS = {
+    **dict.fromkeys(("looks_back", "counts", "has_state", "in_layers"), False),
+    "beside": 0,
+    "window": None,
+}
 
 
 def _giving(answer: Any) -> Callable[..., Any]:

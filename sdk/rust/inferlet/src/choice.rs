@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::context::{Context, Guessing, RunHold};
-use crate::device::{ProgramSampler, Values};
+use crate::device::{Attend, ProgramSampler, Values};
 use crate::error::{invalid, Error, Result};
 use crate::grammar::{sample_constrained, Grammar, Matcher};
 use crate::json::{object, parse, Value};
@@ -46,7 +46,7 @@ pub(crate) struct Choice {
     pub grammar: Option<Grammar>,
     pub forced: bool,
     /// A program that chooses what layers read, as the contract wants it.
-    pub attend: Option<String>,
+    pub attend: Option<Attend>,
     /// Last tokens that have to run for that program, which is told what they attend to.
     told: usize,
     /// The last token has run, and no choice has followed.
@@ -191,7 +191,10 @@ impl Choice {
 
     /// The values given to the device program, with its state after the tokens so far.
     pub async fn state(&mut self, context: &mut Context) -> Result<Values> {
-        let (Some(program), Some(made)) = (&self.rule.program, &self.made) else {
+        let layers = self.attend.as_ref().filter(|attend| attend.is_in_layers());
+        let stateless = self.made.as_ref().is_some_and(|made| !made.has_state);
+        let program = layers.filter(|_| stateless).or(self.rule.program.as_ref());
+        let (Some(program), Some(made)) = (program, &self.made) else {
             return invalid("no device program has chosen a token of this generation");
         };
         context.retract()?;
@@ -246,7 +249,8 @@ impl Choice {
     }
 
     fn parameters(&self) -> String {
-        let attend = self.attend.as_ref().map(|attend| format!("\"attend\":{attend}"));
+        let attend =
+            self.attend.as_ref().map(|attend| format!("\"attend\":{}", attend.as_attend()));
         let members = self.rule.members.iter().cloned();
         object(members.chain(self.seed.map(seed_member)).chain(attend))
     }

@@ -30,6 +30,11 @@ pub fn per_token_by_head(value: impl Into<Value>) -> Value {
     Value::Object(vec![("per_token".into(), value.into()), ("by_head".into(), true.into())])
 }
 
+/// State from a file of tensors that the user has uploaded.
+pub fn uploaded(file: &str, tensor: &str) -> Value {
+    Value::Object(vec![("tensor".into(), format!("{file}/{tensor}").as_str().into())])
+}
+
 /// The values that a program is given, by name: `[("mu", 10.0), ("tau", 5.0)].into()`, or
 /// `Values::from([("mu", 10.0)]).and("key", 42)`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -114,7 +119,8 @@ impl DeviceProgram {
 
     /// A sampler of the program, with what it is given: `()` is nothing.
     pub fn with(&self, values: impl Into<Values>) -> ProgramSampler {
-        ProgramSampler { program: self.clone(), values: values.into(), seed: None, logprobs: 0 }
+        let (program, layers) = (self.clone(), String::new());
+        ProgramSampler { program, values: values.into(), layers, seed: None, logprobs: 0 }
     }
 
     /// Members of an object, as the contract wants it, with what it is given.
@@ -132,6 +138,7 @@ impl DeviceProgram {
 pub struct ProgramSampler {
     program: DeviceProgram,
     values: Values,
+    layers: String, // members of a program in the layers
     pub(crate) seed: Option<u64>,
     logprobs: u32,
 }
@@ -154,14 +161,29 @@ impl ProgramSampler {
         ProgramSampler { logprobs: count, ..self }
     }
 
+    /// The same as a program in the layers: before each of them (-1 is the last one) it changes
+    /// the residual stream, or keeps something of it. It runs for each generated token, and by
+    /// `prompt`, `true` or `"last"`, for the tokens of the prompt or the last one. Of the library:
+    /// `named("steer").constant("strength", 4.0).with([("vector", vector)]).at(&[12], true)`, by the
+    /// names of `pie_py/device_programs/rules/layers.py`.
+    pub fn at(self, layers: &[i32], prompt: impl Into<Value>) -> Attend {
+        let layers = format!("\"at\":{layers:?},\"prompt\":{}", prompt.into().to_json());
+        ProgramSampler { layers, ..self }
+    }
+
     /// The values that it was given.
     pub fn values(&self) -> &Values {
         &self.values
     }
 
+    pub(crate) fn is_in_layers(&self) -> bool {
+        !self.layers.is_empty()
+    }
+
     /// The parameter `attend` as the contract wants it.
     pub(crate) fn as_attend(&self) -> String {
-        object(self.program.members(&self.values))
+        let layers = Some(self.layers.clone()).filter(|layers| !layers.is_empty());
+        object(self.program.members(&self.values).into_iter().chain(layers))
     }
 
     /// The parameters as the contract wants them, as members of an object without the seed.

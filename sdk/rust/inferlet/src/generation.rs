@@ -117,7 +117,7 @@ impl<'a> Generator<'a> {
     /// follows the tokens that the server chooses, so not with [`accept`](Generator::accept); and no
     /// token is [`forced`](Generator::forced), for each one is read by itself.
     pub fn attend(mut self, attend: &Attend) -> Generator<'a> {
-        self.device.attend = Some(attend.as_attend());
+        self.device.attend = Some(attend.clone());
         self
     }
 
