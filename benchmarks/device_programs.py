@@ -22,14 +22,14 @@ from benchmarks import options
 from benchmarks.benchmark import Benchmark, Progress
 from inferlet import Sampler, device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
-from pie_control.api.device_programs import bound_program, read_parameters
+from pie_control.api.device_programs import read_parameters
 from pie_control.device_programs.reading import read
 from pie_inference.handlers.base import ServedModel
 from pie_inference.serving.engine import Engine
 from pie_py.bench.report import Goal, Report
 from pie_py.config.model import ModelConfig
-from pie_py.device_programs.bound import Bound
-from pie_py.device_programs.recording import Recorded
+from pie_py.device_programs.bound import Bound, bind
+from pie_py.device_programs.program import program_for
 from pie_py.wire.device_programs import packed
 from pie_py.wire.plan import Batch, EmbedSampled, EmbedText, Forward, Plan, Sample, SetSampler
 
@@ -300,8 +300,8 @@ def _engine(shape: str, folder: Path) -> Engine:
 def bound(sampler: Sampler | ProgramSampler, vocabulary: int) -> Bound:
     """A program with its values as the server reads it, for a model of so many tokens."""
     found = read_parameters(sampler.to_json()).program
-    text, places = read(found.key)
-    return bound_program(Recorded(text, tuple(places)), found.values, vocabulary)
+    text, _ = read(found.key)
+    return bind(program_for(text, vocabulary), found.values, vocabulary)
 
 
 BENCHMARK = Benchmark(Settings, device_programs)

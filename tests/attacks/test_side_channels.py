@@ -97,7 +97,7 @@ def compute(server: Server, user: str, tokens: list[int]) -> int:
     guest = Guest(server, server.launch(user))
     one, queue = guest.instance, guest.queue
     pages, _ = prefix.match_prefix(one, queue, "", u32(*tokens))
-    count = 8 * sum(pages[1::2])
+    count: int = 8 * sum(pages[1::2])
     rest = tokens[count:]
     own, embeds = guest.pages(-(-len(rest) // 8)), guest.embeds(len(rest))
     guest.embed(rest, count, embeds)

@@ -11,7 +11,7 @@ tokens of the prompt, too, which then go through the model again. Vectors are li
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from inferlet.device import Attend
 
@@ -48,7 +48,7 @@ def probe(
     at: Sequence[int],
     bias: Sequence[float] | None = None,
     *,
-    prompt: bool = False,
+    prompt: bool | Literal["last"] = False,
 ) -> Attend:
     """Keeps the scores of linear classifiers `[n, hidden]` (Alain and Bengio, 2016): `scores` of
     the newest token that has gone through the model, and the `sums` of all, in

@@ -1,6 +1,7 @@
 """Generations that read a part of their context, alone and beside others; and what is refused."""
 
 import json
+from typing import Any
 
 from inferlet import (
     Context,
@@ -76,6 +77,7 @@ async def ways(model, prompt, attend):
     found = {"run": await begin().collect_tokens()}
     found["steps"] = await begin(run_ahead=False).collect_tokens()
     options = {"max_tokens": 12, "stop": [], "attend": attend}
+    more: Any
     for name, more in ("likeliest", {}), ("chosen", {"choose": lambda tokens, _: tokens[0]}):
         ctx = Context(model)
         ctx.append(prompt)
@@ -255,7 +257,8 @@ async def contrasts(model, prompt):
 
     flushed = begun()
     await flushed.flush()
-    scored = [layers.probe([[1.0] * 64], at=[0], prompt=prompt) for prompt in (True, "last")]
+    lines = [[1.0] * 64]
+    scored = [layers.probe(lines, at=[0], prompt=each) for each in (True, "last")]
     steered = layers.steer([((7 * i) % 11 - 5) / 20 for i in range(64)], at=[1])
     chosen = [of(begun(), None, steered, choose=lambda tokens, _: tokens[1]) for _ in range(2)]
     return {
