@@ -19,7 +19,6 @@ MODULES = {
     "inferlets": "benchmarks.inferlets.compare",
     "simulate": "benchmarks.simulated_cluster.run",
     "device-programs": "benchmarks.device_programs",
-    "prices": "benchmarks.prices",
     "encoders": "benchmarks.encoders",
     "kernels": "benchmarks.kernels",
     "gpu": "benchmarks.gpu.run",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 
@@ -83,7 +83,10 @@ class Away:
     def _take(self, nodes: list[Node]) -> Int32:
         hosts = np.array([node.host for node in nodes], np.int32)
         for node in nodes:
-            del self._nodes[node.owner][node.host]
+            own = self._nodes[node.owner]
+            del own[node.host]
+            if not own:
+                del self._nodes[node.owner]
             node.host = -1
         self._host.cached -= len(nodes)
         return hosts
@@ -96,9 +99,10 @@ class Away:
 
     def _make_room(self, coming: defaultdict[int, deque[Node]]) -> None:
         """Has the oldest go of the user with the most nodes, with those that are coming."""
-        owners = {*self._nodes, *coming}
-        most = max(owners, key=lambda owner: len(self._nodes[owner]) + len(coming[owner]))
-        if self._nodes[most]:
+        sizes = Counter({owner: len(own) for owner, own in self._nodes.items()})
+        sizes.update({owner: len(own) for owner, own in coming.items()})
+        most = max(sizes, key=sizes.__getitem__)
+        if most in self._nodes:
             self._drop([next(iter(self._nodes[most].values()))])
         else:
             coming[most].popleft()
