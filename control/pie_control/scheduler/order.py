@@ -13,8 +13,7 @@ from pie_control.scheduler.commands.command import QueueOwner
 from pie_control.scheduler.run_table import Rows, RunTable
 
 # One in so many places is of the instance that has waited longest, so none has less than this part
-# of what equal turns would give it; and as many are of the one that came first, so that none with
-# much to do ends long after those that came with it.
+# of what equal turns would give it.
 EQUAL = 4
 
 # Takes owners, the one that has waited longest first, and the number of a plan; returns their
@@ -23,15 +22,13 @@ Order: TypeAlias = Callable[[Sequence[QueueOwner], int], Sequence[int]]
 
 
 def by_goals(owners: Sequence[QueueOwner], plan: int) -> list[int]:
-    """The order by `QueueOwner.precedence`, but for two of four places, each time others."""
+    """The order by `QueueOwner.precedence`, but for every fourth place, each time another one."""
     known = {owner: owner.precedence for owner in dict.fromkeys(owners)}
     best = iter(sorted(range(len(owners)), key=lambda at: known[owners[at]]))
-    waited = iter(range(len(owners)))
-    first = iter(sorted(range(len(owners)), key=lambda at: owners[at].number))
-    lines = [waited, best, first, best]
+    oldest = iter(range(len(owners)))
     found: dict[int, None] = {}
     for place in range(len(owners)):
-        line = lines[(place + plan) % EQUAL]
+        line = oldest if (place + plan) % EQUAL == 0 else best
         found[next(at for at in line if at not in found)] = None
     return list(found)
 

@@ -223,7 +223,6 @@ class QueueOwner(Protocol):
     """An instance, as the scheduler sees it."""
 
     id: str
-    number: int  # grows with every launch
     user: str
     limits: Limits
     queued_commands: int
