@@ -65,7 +65,7 @@ def test_the_command_holds_a_policy_against_two_choices(tmp_path: Path) -> None:
         [arrivals, policy] for arrivals in ARRIVALS for policy in ("two-choices", "cached")
     ]
     assert len(found["goals"]) == 6
-    chats = json.loads(simulate("--nodes", 20, "--seconds", 10, "--json", "--chats").stdout)
+    chats = json.loads(simulate("--nodes", 40, "--seconds", 20, "--json", "--chats").stdout)
     by_program, by_prompt = (row[3] for row in chats["rows"][1:3])
     assert by_prompt > by_program
     assert [goal["met"] for goal in chats["goals"][::4]] == [True, True]

@@ -35,6 +35,7 @@ OTHERWISE = {
     # Words of texts.
     **dict.fromkeys(f"device.{size}" for size in ("HEADS", "PAGES", "TOKENS", "VOCABULARY")),
     "device.Attend.to_dict": "device.Attend.toJSON",
+    "device.uploaded": None,  # `{ tensor: "file/name" }` as it is
     "http.Response.read": "http.Response.bytes",  # as fetch has it
     "runtime.arguments": "runtime.args",  # a reserved word
 }

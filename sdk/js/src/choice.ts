@@ -67,7 +67,14 @@ export class DeviceChoice {
   #run: Run;
   #given: number; // tokens before the first choice
   #handle = -1;
-  #facts: Facts;
+  #facts: Facts = {
+    looks_back: false,
+    counts: false,
+    has_state: false,
+    in_layers: false,
+    beside: 0,
+    window: null,
+  };
   #state: number | null = null; // a future of a device program's, once the sampler is closed
   #closed = false;
   #ended = true; // whether the text might end where the matcher was closed
@@ -85,8 +92,10 @@ export class DeviceChoice {
     this.#run = new Run(sequence);
     this.#given = sequence.knownTokens().length;
     try {
-      this.#handle = sequence.openSampler(this.#parameters());
-      this.#facts = JSON.parse(raw.samplerFacts(sequence.queue, this.#handle));
+      if (choosing.choose === undefined || choosing.attend !== undefined) {
+        this.#handle = sequence.openSampler(this.#parameters()); // not every model has samplers
+        this.#facts = JSON.parse(raw.samplerFacts(sequence.queue, this.#handle));
+      }
       const { window, beside: wanted } = this.#facts;
       this.#told = window === null ? 0 : window || Infinity;
       if (wanted !== beside.length) {

@@ -107,6 +107,14 @@ def _chosen(rule: Rule, seen: Distribution) -> int:
         ) from None
 
 
+# The facts of a sampler that nothing needs.
+_NONE: dict[str, Any] = {
+    **dict.fromkeys(("looks_back", "counts", "has_state", "in_layers"), False),
+    "beside": 0,
+    "window": None,
+}
+
+
 class DeviceChoice:
     """The server's choice, within a grammar if there is one, or the program's own.
 
@@ -131,11 +139,13 @@ class DeviceChoice:
         self._logprob = math.nan  # of the last choice by itself
         self._run = Run(sequence)
         self._given = len(sequence.known_tokens())  # before the first choice
-        self._handle = sequence.open_sampler(self._parameters())
-        self._facts: dict[str, Any] = json.loads(raw.sampler_facts(sequence.queue, self._handle))
+        own = choosing.choose is not None
+        self._handle, self._facts = -1, _NONE
+        if not own or choosing.attend is not None:  # not every model has samplers
+            self._handle = sequence.open_sampler(self._parameters())
+            self._facts = json.loads(raw.sampler_facts(sequence.queue, self._handle))
         # Log-probabilities were asked for, or a step that is undone would have been counted: the
         # draws that follow were others.
-        own = choosing.choose is not None
         self.tells = own or self._sampler.logprobs > 0 or bool(self._facts["counts"])
         window = self._facts["window"]
         self._told = 0 if window is None else window or _ALL  # tokens that have to run for it
