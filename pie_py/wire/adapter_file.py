@@ -24,6 +24,12 @@ def is_adapter(head: bytes) -> bool:
     return head[4:_START] == bytes(4) and head[_START : _START + 1] == b"{"
 
 
+def names_config(head: bytes) -> bool:
+    """Whether the header of a safetensors file, or its first `MOST_HEADER` bytes, names one."""
+    end = _START + int.from_bytes(head[:_START], "little")
+    return f'"{CONFIG}"'.encode() in head[_START : min(end, MOST_HEADER)]
+
+
 def pack(config: bytes, tensors: bytes) -> bytes:
     """The one file, of the bytes of PEFT's two.
 

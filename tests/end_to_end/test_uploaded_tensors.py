@@ -86,6 +86,7 @@ def test_matrices_and_those_of_a_session(server: Server) -> None:
     ("tensors", "told"),
     [
         ({"a": np.array([1.0, np.nan], np.float32)}, "program-rejected: .*tensor a .*finite"),
+        ({"adapter_config": np.zeros(2, np.float32)}, "program-rejected: .*adapter_config"),
         ({"a": np.zeros((2, 2, 2), np.float32)}, "program-rejected: .*tensor a .*two at most"),
         ({"a": np.zeros(2, np.int64)}, "program-rejected: .*tensor a holds 'I64'"),
         ({"a": np.zeros(MOST_VECTOR_BYTES // 4 + 1, np.float32)}, "program-rejected: .*at most"),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pie_control.errors import ProgramRejected
 from pie_py.device_programs.language import MOST_AXES
-from pie_py.wire.adapter_file import CONFIG, CONFIG_FILE, BadAdapter, split
+from pie_py.wire.adapter_file import CONFIG, CONFIG_FILE, BadAdapter, names_config, split
 
 MOST_RANK = 256  # of which a step takes as long as of a layer itself in a small model
 MOST_TENSORS = 8192
@@ -39,13 +39,13 @@ def check_adapter(data: bytes) -> None:
         header, tensors = split(data)
         metadata = header.pop("__metadata__", {})
         _check_tensors(header, len(tensors))
-        if CONFIG in metadata:
+        if names_config(data):  # as the kind of a program is told
             _check_config(json.loads(metadata[CONFIG]))
         else:
             _check_vectors(header, tensors)
     except BadAdapter as error:
         raise ProgramRejected(str(error)) from None
-    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ProgramRejected(f"the tensors cannot be read: {error!r:.200}") from None
 
 

@@ -27,7 +27,7 @@ from pie_py.config.keys import LOCAL_USER
 from pie_py.device_programs.library import programs as library
 from pie_py.device_programs.scope import Text
 from pie_py.wire import javascript
-from pie_py.wire.adapter_file import CONFIG, is_adapter, split
+from pie_py.wire.adapter_file import is_adapter, names_config, split
 from pie_py.wire.modules import LONGEST_NAME, NAME, SAMPLER
 
 log = structlog.get_logger("pie.programs")
@@ -379,7 +379,7 @@ def kind_of(head: bytes) -> ProgramKind:
     an adapter's configuration or without, else Python.
     """
     if is_adapter(head):
-        return "adapter" if f'"{CONFIG}"'.encode() in head else "tensors"
+        return "adapter" if names_config(head) else "tensors"
     if head.startswith(b"\0asm"):
         return "component"
     if head.startswith(SAMPLER):
