@@ -5,6 +5,7 @@ up.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import tempfile
 import threading
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from support.checkpoints import small_tokenizer
 from support.instances import failure
 
+from pie_control.errors import MOST_VALUES, check_values
 from pie_control.models.tokenizer import TextCodec
 
 
@@ -85,3 +87,18 @@ def test_messages_with_half_a_character() -> None:
     assert "\U0001f600" in codec().apply_chat_template(messages % r"\ud83d\ude00", True)
     with failure("invalid-argument", "surrogates not allowed"):
         codec().apply_chat_template(messages % r"\ud83d", True)
+
+
+@pytest.mark.parametrize("code", ["f(a, [b], {c: 1})", r'a = "\"", [\\', "\\"])
+def test_what_stands_in_strings_is_no_value(code: str) -> None:
+    """A session of a coding agent has some ten thousand commas in its sources."""
+    check_values(json.dumps([{"role": "user", "content": code * MOST_VALUES}]), "messages")
+
+
+@pytest.mark.parametrize("value", [1, "x", "\\", "],"])
+def test_very_many_values_are_refused(value: Any) -> None:
+    check_values(json.dumps([value] * (MOST_VALUES // 2 - 1)), "inputs")
+    with failure("limit-exceeded", "inputs with", "in fewer values"):
+        check_values(json.dumps([value] * (MOST_VALUES + 1)), "inputs")
+    with failure("limit-exceeded", "inputs with"):
+        check_values(json.dumps(['"'] * (4 * MOST_VALUES)), "inputs")
