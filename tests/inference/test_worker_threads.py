@@ -16,7 +16,7 @@ from support.checkpoints import make_llama
 from support.model_rig import Rig, Step, expected_logits, forward_of, tokens_of
 
 from pie_inference.calibration import costs, threads
-from pie_inference.calibration.threads import SharedCores, Threads
+from pie_inference.calibration.threads import MOST_ALONE, SharedCores, Threads
 from pie_inference.serving import engine as engine_module
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.worker import WorkerConfig
@@ -37,23 +37,37 @@ def used(found: Threads, inputs: int, sequences: int | None = None) -> int:
     return torch.get_num_threads()
 
 
-def test_by_the_number_of_inputs() -> None:
-    found = Threads(2, {1: 2, 8: 1, 32: 1})
-    assert [used(found, n) for n in (1, 2, 8, 9, 32, 33, 1000)] == [2, 1, 1, 1, 1, 2, 2]
-
-
-def test_prompts_get_them_all() -> None:
-    found = Threads(2, {1: 1, 8: 1, 32: 1})
-    assert [used(found, n, s) for n, s in ((4, 1), (5, 1), (32, 8), (32, 7))] == [1, 2, 1, 2]
-
-
 def found_by(times: Callable[[int, int], float], most: int, sizes: Sequence[int]) -> Threads:
     """Threads that were told what forwards of these sizes take, by inputs and threads."""
     torch.set_num_threads(most)
-    found = Threads(most, {}, SharedCores(lambda _: 0.0))
+    found = Threads(most, SharedCores(lambda _: 0.0))
     for inputs in sizes:
         found.took(times(inputs, used(found, inputs)))
     return found
+
+
+@pytest.fixture
+def found() -> Threads:
+    """Two threads for steps of one input, one for others of up to 32."""
+    return found_by(lambda inputs, count: count ** (1 if inputs > 1 else -1), 2, [1, 8, 32] * 40)
+
+
+def test_by_the_number_of_inputs(found: Threads) -> None:
+    assert [used(found, n) for n in (1, 2, 8, 9, 32, 33, 1000)] == [2, 1, 1, 1, 1, 2, 2]
+
+
+def test_prompts_get_them_all(found: Threads) -> None:
+    assert [used(found, n, s) for n, s in ((8, 2), (9, 2), (32, 8), (32, 7))] == [1, 2, 1, 2]
+
+
+def test_what_was_found_beside_others_does_not_stay() -> None:
+    now = 0.0
+    found = Threads(2, SharedCores(lambda _: 0.0), lambda: now)
+    for faster in (1, 2, 1):
+        for _ in range(40):
+            found.took(1.0 if used(found, 1) == faster else 2.0)
+        assert [used(found, 1) for _ in range(10)] == [faster] * 10
+        now += threads.AGAIN_SECONDS
 
 
 @pytest.mark.parametrize(("gain", "wanted"), [(1.9, 2), (1.01, 1)])
@@ -91,14 +105,14 @@ def test_the_first_steps_and_disturbed_ones_do_not_count() -> None:
     torch.set_num_threads(2)
     waited, now = 0.0, 0.0
     cores = SharedCores(lambda _: waited, lambda: now)
-    found: dict[int, int] = {}
-    threads = Threads(2, found, cores)
+    found = Threads(2, cores)
     for _ in range(100):
-        threads.use(1, 1)
+        found.use(1, 1)
         waited, now = waited + 1.0, now + 1.0
-        threads.between_layers()
-        threads.took(0.001 if torch.get_num_threads() == 1 else 1.0)
-    assert found == {}
+        found.between_layers()
+        found.took(0.001 if torch.get_num_threads() == 1 else 1.0)
+    waited, now = 0.0, now + MOST_ALONE
+    assert {used(found, 1) for _ in range(10)} == {2}
 
 
 @pytest.fixture
@@ -121,7 +135,7 @@ def run_forward(engine: Engine, count: int) -> None:
     assert [part.error for part in result.results] == [None, None]
 
 
-def test_plans_run_with_them_and_the_next_start_knows_them(
+def test_plans_run_with_them_and_the_next_start_knows_the_costs(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threads, "STEP_SECONDS", 1e9)
@@ -140,8 +154,6 @@ def test_plans_run_with_them_and_the_next_start_knows_them(
     monkeypatch.setattr(engine_module, "measure", lambda *_: pytest.fail("measured again"))
     again = served(folder)
     assert again.descriptions[0].kv_costs == measured
-    run_forward(again, 4)
-    assert torch.get_num_threads() == 1
 
 
 @pytest.mark.parametrize("damage", ["cut off", "other content", "empty", "old", "a folder"])

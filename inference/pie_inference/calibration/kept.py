@@ -30,8 +30,7 @@ class Calibration:
 
     def __init__(self, model: ServedModel) -> None:
         """Reads what an earlier start has found; a damaged or old file counts as none."""
-        self.costs: dict[str, Any] | None = None  # see `pie_inference.calibration.costs.measure`
-        self.threads: dict[int, int] = {}  # of decoding steps, by their largest number of inputs
+        self.costs: dict[str, Any] | None = None  # see `costs.measure`
         # Ranks measure together, so that all or none of them may find a file.
         self._file = None if model.ranks.size > 1 else _file(model)
         if self._file is not None:
@@ -41,8 +40,7 @@ class Calibration:
         """Writes what is found by now."""
         if self._file is None:
             return
-        found = {"costs": self.costs, "threads": list(self.threads.items())}
-        content = json.dumps(found).encode()
+        content = json.dumps(self.costs).encode()
         try:
             write_whole(self._file, f"{_digest(content)}\n".encode() + content)
             used(self._file, "*.json")
@@ -59,8 +57,7 @@ class Calibration:
         if digest != _digest(content).encode():
             log.warning("a damaged file: it is measured again", file=str(file))
             return
-        found = json.loads(content)
-        self.costs, self.threads = found["costs"], dict(found["threads"])
+        self.costs = json.loads(content)
 
 
 def _digest(content: bytes) -> str:

@@ -13,7 +13,8 @@ control has little to do for each of their tokens.
 
 Steps that programs want are measured, not such as are made for it: those take seconds of the start
 and lack contexts. On a machine where one thread takes long to attend, a step of 32 without them was
-1.25 times as fast with two threads, one in service 2 times.
+1.25 times as fast with two threads, one in service 2 times. They are measured again now and then,
+some twenty steps a minute: what is found beside a build, or another server, is wrong without it.
 
 PyTorch's threads meet at the end of every kernel. If another process runs on the core of one of
 them, all wait for it there, for the 3 ms of a turn of the system's scheduler, though a kernel takes
@@ -54,6 +55,8 @@ TOKEN_SECONDS = 120e-6
 
 TASKS = f"{PROC}/self/task"
 
+AGAIN_SECONDS = 60.0  # from one choice to the next
+
 LOOK_SECONDS = 2e-3  # between two looks, which cost some 20 µs each
 WINDOW_SECONDS = 0.05  # of computing together, after which it is judged
 MOST_WAITED = 0.4  # of a window, by all threads together
@@ -82,20 +85,17 @@ class Threads:
     def __init__(
         self,
         most: int,
-        found: dict[int, int] | None = None,
         cores: SharedCores | None = None,
-        on_found: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes the number for prompts, and those for steps of up to so many inputs of `SIZES`, as
-        far as they are known.
-
-        With `cores`, others are found and added, `on_found` being called; and one computes alone
-        while others are busy. Without, other steps get as many as prompts.
+        """Takes the number for prompts. With `cores`, steps may get fewer, and one thread computes
+        alone while other processes are busy; without, they get as many as prompts.
         """
         self._most = most
-        self._found = {} if found is None else found
         self._cores = cores
-        self._on_found = on_found
+        self._clock = clock
+        self._found: dict[int, int] = {}  # by the size of steps
+        self._old_at: dict[int, float] = {}  # likewise: when it is to be found again
         self._trials: dict[int, Trial] = {}  # by size
         self._used = most
         self._tried: tuple[int, int] | None = None  # size and threads, if this forward counts
@@ -105,8 +105,9 @@ class Threads:
         wanted, self._tried = self._most, None
         if inputs <= STEP * sequences:
             size = next(size for size in SIZES if inputs <= size)
-            wanted = min(self._found.get(size, wanted), wanted)
-            if self._cores is not None and size not in self._found and self._most > 1:
+            wanted = self._found.get(size, wanted)
+            is_old = self._clock() >= self._old_at.get(size, 0.0)
+            if self._cores is not None and is_old and self._most > 1:
                 wanted = self._trial(size, inputs).next
                 self._tried = size, wanted
         self._used = wanted if self._cores is None else self._cores.allowed(wanted)
@@ -126,10 +127,11 @@ class Threads:
         trial = self._trials[size]
         trial.took(seconds)
         if trial.chosen is not None:
+            if trial.chosen != self._found.get(size):
+                log.info("threads of decoding steps", up_to=size, threads=trial.chosen)
             self._found[size] = trial.chosen
+            self._old_at[size] = self._clock() + AGAIN_SECONDS
             del self._trials[size]
-            log.info("threads of decoding steps", up_to=size, threads=trial.chosen)
-            self._on_found()
 
     def _trial(self, size: int, inputs: int) -> Trial:
         trial = self._trials.get(size)

@@ -87,7 +87,7 @@ class Engine:
         kept, most = Calibration(model), torch.get_num_threads()
         threads = Threads(most)
         if not fixed_threads and model.device.type == "cpu":
-            threads = Threads(most, kept.threads, SharedCores(), kept.write)
+            threads = Threads(most, SharedCores())
             model.network.between_layers = threads.between_layers
         self._threads[model.description.name] = threads
         if kept.costs is None:
@@ -290,7 +290,7 @@ def encoder_threads(model: ServedEncoder, fixed: bool) -> Threads:
     """All threads for each batch, fewer while other processes have the cores."""
     if fixed or model.device.type != "cpu":
         return Threads(torch.get_num_threads())
-    threads = Threads(torch.get_num_threads(), cores=SharedCores())
+    threads = Threads(torch.get_num_threads(), SharedCores())
     model.encoder.between_layers = threads.between_layers
     return threads
 
