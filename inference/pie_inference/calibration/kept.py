@@ -40,7 +40,7 @@ class Calibration:
         """Writes what is found by now."""
         if self._file is None:
             return
-        content = json.dumps(self.costs).encode()
+        content = json.dumps({"costs": self.costs}).encode()
         try:
             write_whole(self._file, f"{_digest(content)}\n".encode() + content)
             used(self._file, "*.json")
@@ -57,7 +57,7 @@ class Calibration:
         if digest != _digest(content).encode():
             log.warning("a damaged file: it is measured again", file=str(file))
             return
-        self.costs = json.loads(content)
+        self.costs = json.loads(content)["costs"]
 
 
 def _digest(content: bytes) -> str:
