@@ -337,7 +337,7 @@ def prepare(name: str, reader: Reader, request: pytest.FixtureRequest) -> None:
         case "device-programs":
             require_javascript()
             use_toolchain()
-            manifest = ROOT / "inferlets/react/rust/Cargo.toml"
+            manifest = ROOT / "inferlets/text_completion/rust/Cargo.toml"
             reader.writes("surprised/Cargo.toml", manifest.read_text())
         case "javascript-sdk":
             require_javascript()
