@@ -337,7 +337,7 @@ def prepare(name: str, reader: Reader, request: pytest.FixtureRequest) -> None:
         case "device-programs":
             require_javascript()
             use_toolchain()
-            manifest = ROOT / "inferlets/react/rust/Cargo.toml"
+            manifest = ROOT / "inferlets/text_completion/rust/Cargo.toml"
             reader.writes("surprised/Cargo.toml", manifest.read_text())
         case "javascript-sdk":
             require_javascript()
@@ -380,7 +380,7 @@ def in_the_crate(source: Path) -> None:
     """
     text = (ROOT / "docs/rust-sdk.md").read_text(encoding="utf-8")
     calls = re.findall(r"^\| `([cC]ontext(?:\.|::)[^`]+)`", text, re.MULTILINE)
-    assert len(calls) > 10
+    assert len(calls) >= 5
     [fragment] = [b.code for b in blocks("docs/rust-sdk.md") if "join_all(" in b.code]
     functions = [("", f"use inferlet::join_all;\n{fragment}let _ = texts;")]
     for call in calls:

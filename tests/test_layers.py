@@ -143,12 +143,9 @@ FOLDERS: dict[str, dict[str, str]] = {
         "command": "config machines",
     },
     "asynclm": {
-        "values": "",
-        "choices": "",
-        "command": "choices",
-        "cml": "values choices",
-        "tools": "values choices cml",
-        "calling": "values choices cml tools",
+        "cml": "",
+        "tools": "cml",
+        "calling": "cml tools",
     },
 }
 

@@ -7,13 +7,9 @@ has what the paper compares it with (sections 5.5 and 6).
 
 from __future__ import annotations
 
-from asynclm.command import parse
+from asynclm.calling.answering import answer, parse
 
 
 async def main(args: list[str]) -> str:
     """Answers a request; returns nothing, or all about it as JSON. What it shows, it sends."""
-    options, parser = parse(args)
-    # Here, so that `--help` and wrong options do not wait for the import of all modules.
-    from asynclm.calling.answering import answer
-
-    return await answer(options, parser)
+    return await answer(*parse(args))

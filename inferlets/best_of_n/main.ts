@@ -18,15 +18,14 @@ export async function main(args: string[]): Promise<{ text: string; score: numbe
   const { prompt, answers, temperature, maxTokens, seed } = parseArgs(args, OPTIONS);
   const context = new Context(Model.load()).fill(prompt);
   await context.flush();
-  const sample = (_: unknown, i: number): Promise<number[]> => {
+  const sample = (_: unknown, i: number) => {
     const sampler = Sampler.multinomial(temperature, seed + i);
-    return context.fork().generate(sampler, { maxTokens }).collectTokens();
+    return context.fork().generate(sampler, { maxTokens }).collectScored();
   };
   const sampled = await Promise.all(Array.from({ length: answers }, sample));
-  const texts = sampled.filter((tokens) => tokens.length > 0);
-  const scores = await context.score(texts);
   const mean = (logs: number[]) => logs.reduce((sum, log) => sum + log, 0) / logs.length;
-  return texts
-    .map((tokens, i) => ({ text: context.model.tokenizer.decode(tokens), score: mean(scores[i]) }))
+  return sampled
+    .filter(({ tokens }) => tokens.length > 0)
+    .map(({ tokens, logprobs }) => ({ text: context.model.tokenizer.decode(tokens), score: mean(logprobs) }))
     .sort((one, other) => other.score - one.score);
 }

@@ -16,19 +16,15 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pie_py.build import BuildError, run_tool, sdk_folder
-from pie_py.build.device_texts import check_javascript
-from pie_py.build.javascript_modules import read_javascript
 from pie_py.config.shipped_files import shipped_folder
 from pie_py.config.temporary import TemporaryFolder
 from pie_py.config.whole_files import locked, put_in_place
-from pie_py.wire.modules import BadProgram
 
 OLDEST_NODE = 20
 HOW_TO_MEND = f"""\
@@ -118,11 +114,8 @@ def build_program(source: Path, output: Path, cache_folder: Path) -> Path:
     npm packages that build it are kept in the cache folder.
 
     Raises:
-        BuildError: as `runtime_component`; a module that is not there, or is no JavaScript; a
-            device program whose text is wrong.
+        BuildError: as `runtime_component`; a module that is not there, or is no JavaScript.
     """
-    with suppress(BadProgram):  # the bundler tells what is missing, with its place
-        check_javascript(read_javascript(source))
     output.parent.mkdir(parents=True, exist_ok=True)
     job = {"program": str(source.resolve()), "name": f"{source.stem}.js", "world": "inferlet"}
     cache_folder.mkdir(parents=True, exist_ok=True)

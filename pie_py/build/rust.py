@@ -17,7 +17,6 @@ from typing import Any
 
 from pie_py.build import BuildError, sdk_folder
 from pie_py.build.component import ComponentError, make_component, without_lines
-from pie_py.build.device_texts import check_rust
 from pie_py.config.kept_files import cache_folder
 from pie_py.config.shipped_files import shipped_folder
 
@@ -59,8 +58,8 @@ def build_crate(
         `output`.
 
     Raises:
-        BuildError: no Cargo, no compiler for Wasm, an error in the crate or in the text of a device
-            program, or a module that is no inferlet.
+        BuildError: no Cargo, no compiler for Wasm, an error in the crate, or a module that is no
+            inferlet.
     """
     folder = folder.resolve()
     if not (folder / "Cargo.toml").is_file():
@@ -69,7 +68,6 @@ def build_crate(
     if cargo is None:
         raise BuildError(f"Cargo is not installed, so {folder} can't be built.\n{HOW_TO_MEND}")
     check_compiler(folder)
-    check_rust(sorted(folder.glob("src/**/*.rs")))
     module = _compile(cargo, folder, sdk or sdk_folder("rust") / "inferlet")
     core = module.read_bytes()
     try:

@@ -43,7 +43,7 @@ class Function:
     Attributes:
         run: asynchronous, or a plain one, which runs in a thread. Its parameters' types and its
             docstring describe it to the model.
-        seconds: how long a call is expected to take, until calls have been measured.
+        seconds: how long a call is expected to take.
         timeout: seconds after which a call is given up.
         name: the function's own if None.
     """

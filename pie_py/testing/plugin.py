@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,10 +26,15 @@ from pie_py.config.temporary import TemporaryFolder
 if TYPE_CHECKING:
     from pie_py.client import sync
     from pie_py.testing.script import Line, ScriptFile
+    from pie_py.wire.record import Call
 
 KEEPS_PAGES = "keeps_pages"
-UPDATE = "--update-calls"
 RECORDS = "records"  # in the server's folder
+# Calls that differ from run to run, or say nothing of what a program does: clocks, chance, names,
+# how often it slept, its own source.
+_OF_RUNTIME = ("now", "monotonic-now", "random-bytes", "instance-id", "wait", "log")
+_OF_SOURCE = ("is-early", "read", "keep")
+LEFT_OUT = {f"runtime.{one}" for one in _OF_RUNTIME} | {f"source.{one}" for one in _OF_SOURCE}
 
 
 @dataclass(frozen=True)
@@ -121,26 +127,18 @@ class Pie:
         log = [line["text"] for line in instance.logs()["lines"]]
         return Done(text, list(instance), log, self._calls(instance.id))
 
-    def same_calls(self, done: Done, name: str = "") -> None:
-        """Fails the test if a program's API calls are not those of the test's snapshot.
-
-        `pytest --update-calls` writes the snapshot, a text file beside the test, a line per call.
-
-        Args:
-            done: what `run` returned.
-            name: tells several snapshots of a test apart.
-        """
-        from pie_py.testing.snapshots import difference, snapshot_path
-
-        path = snapshot_path(self._test.path, self._test.node.name, name)
-        update = bool(self._test.config.getoption(UPDATE))
-        if problem := difference(path, done.calls, update=update):
-            pytest.fail(problem, pytrace=False)
-
     def _calls(self, instance: str) -> list[str]:
-        from pie_py.testing.snapshots import calls_of
+        from pie_py.wire.record import read_record
 
-        return calls_of(self._records / f"{instance}.jsonl")
+        calls = read_record(self._records / f"{instance}.jsonl").calls
+        return [_shown(call) for call in calls if call.name not in LEFT_OUT]
+
+
+def _shown(call: Call) -> str:
+    """A call as a line: `session.send("Paris.")`."""
+    args = ", ".join(json.dumps(one, ensure_ascii=False) for one in call.args)
+    failed = "" if call.fails is None else f" fails: {call.fails.partition(':')[0]}"
+    return f"{call.name}({args}){failed}"
 
 
 def _built(crate: Path) -> Path:
@@ -231,13 +229,6 @@ def _no_leak(client: sync.Client, request: pytest.FixtureRequest) -> Iterator[No
 
 def _exported(client: sync.Client) -> int:
     return sum(model["exported_pages"] for model in client.stats().values())
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds what writes snapshots of API calls."""
-    parser.addoption(
-        UPDATE, action="store_true", help="Write the API calls that `pie.same_calls` compares."
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

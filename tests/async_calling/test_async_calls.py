@@ -123,7 +123,7 @@ def test_calls_that_expect_no_answer(client: Client, mode: Mode, model: tuple[st
             [tell],
             tools=[QUICK],
             mode=mode,
-            options=["--script", json.dumps({"calls": calls}), "--declared-times", *model],
+            options=["--script", json.dumps({"calls": calls}), *model],
             on_event=on_event,
         )
     assert (record["text"], record["ended"]) == ("Done.", "done")
@@ -153,7 +153,7 @@ def test_a_call_that_expects_no_answer_wakes_nobody(client: Client) -> None:
         elif event["type"] == "result" and "id" not in event:
             told.set()
 
-    given = ["--script", script("a: asked()", ": tell()"), "--declared-times"]
+    given = ["--script", script("a: asked()", ": tell()")]
     record = answer(client, "do it", [asked, tell], options=given, on_event=on_event)
     assert events(record, "trap", "result", "wake", "interrupt") == [
         *("trap", "result", "result a", "wake", "interrupt a")
@@ -177,7 +177,7 @@ def test_a_chain_goes_on_while_a_slow_call_runs(client: Client) -> None:
         "do it",
         [slow],
         tools=[QUICK],
-        options=["--script", calls, "--declared-times"],
+        options=["--script", calls],
         on_event=on_event,
     )
     assert results(record) == {"a": '"s"', "b1": '"1"', "b2": '"2"', "c": '"3"'}
@@ -217,7 +217,7 @@ def test_calls_start_when_their_block_closes_and_no_more_than_the_limit(client: 
             all_written.set()
 
     calls = script(*(f"a{n}: slow()" for n in range(6)))
-    options = ["--script", calls, "--limit", "2", "--declared-times"]
+    options = ["--script", calls, "--limit", "2"]
     record = answer(client, "do it", [slow], options=options, on_event=on_event)
     assert results(record) == {f"a{n}": "null" for n in range(6)}
     assert most == 2
@@ -283,7 +283,7 @@ def test_functions_of_the_client(client: Client) -> None:
         client,
         "do it",
         [add, blocking, fails, large, hangs],
-        options=["--script", calls, "--timeout", "2", "--declared-times"],
+        options=["--script", calls, "--timeout", "2"],
     )
     found = results(record)
     assert (found["a"], found["f"]) == ("5", "2")
@@ -350,7 +350,7 @@ def test_whatever_a_function_of_the_client_gives_becomes_a_value(
 
     calls = [f"a{n}: give(n={n})" for n in range(len(given))]
     calls += [f"t{n}: give_in_a_thread(n={n})" for n in range(len(given)) if given[n][0] != leaks]
-    options = ["--script", script(*calls), "--declared-times", "--most-value-tokens", "24"]
+    options = ["--script", script(*calls), "--most-value-tokens", "24"]
     record = answer(client, "do it", [give, give_in_a_thread], mode=mode, options=options)
     assert (record["text"], record["ended"], record["warnings"]) == ("Done.", "done", [])
     assert len(record["calls"]) == len(calls)
@@ -451,7 +451,7 @@ def test_what_becomes_of_the_pages_in_a_wait(client: Client, policy: str) -> Non
             trapped.release()
 
     calls = script("a: slow()", ("b: slow()", "a"))
-    given = ["--script", calls, "--declared-times", "--policy", policy]
+    given = ["--script", calls, "--policy", policy]
     record = answer(client, "do it", [slow], options=given, on_event=on_event)
     assert results(record) == {"a": '"s"', "b": '"s"'}
     assert sum(record["pauses"].values()) == record["traps"] == 2
@@ -522,20 +522,6 @@ def test_what_does_not_fit_is_cut_or_ends_it(client: Client) -> None:
         run(client, [SLOW], None, request="word " * 5000)
 
 
-def test_times_of_calls_are_learned(client: Client) -> None:
-    lesson = simulated("lesson", 0.3, "x")
-    lesson["seconds"] = 5.0
-    calls = ["--script", script("a: lesson()", ("b: lesson()", "a"))]
-    answer(client, "do it", tools=[lesson], options=calls)
-    # The prompt says what was measured, not what the tools file says.
-    instance = client.launch(
-        upload_with_asynclm(client, GUESTS / "learned_times.py"), ["lesson", "unknown"]
-    )
-    lesson_seconds, unknown_seconds = json.loads(instance.result())
-    assert 0.3 <= lesson_seconds < 5.0
-    assert unknown_seconds == 7.0
-
-
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -592,7 +578,7 @@ def test_many_at_once(calling_server: Server) -> None:
     tools = json.dumps([SLOW, QUICK])
     with calling_server.client() as client:
         program = client.upload(forced_program(), name="forced")
-        given = ["--tools", tools, "--script", calls, "--events", "--declared-times"]
+        given = ["--tools", tools, "--script", calls, "--events"]
         instances = [client.launch(program, given) for _ in range(24)]
         for instance in instances:
             record = json.loads(instance.result())

@@ -16,8 +16,8 @@ from llguidance import LLMatcher
 from support.forced_calls import Script, ScriptedCall
 from support.tokenizers_of_tests import FOLDER, codec, dialect, stop_token
 
+from asynclm.calling.options import Mode, Style
 from asynclm.calling.prompts import system_prompt, task_text
-from asynclm.choices import Mode, Style
 from asynclm.cml.calls import Call, CallError, parse_call, write_call, write_value
 from asynclm.cml.dialect import Marker
 from asynclm.cml.grammars import Signature, block_grammar

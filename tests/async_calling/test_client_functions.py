@@ -70,7 +70,6 @@ def test_the_command_line_runs_it_with_a_tools_file(calling_server: Server, tmp_
         f"@{tools}",
         "--script",
         script("a: look()"),
-        "--declared-times",
     ]
     shown = CliRunner().invoke(main, [*given, *options])
     assert shown.exit_code == 0, shown.output

@@ -7,7 +7,6 @@ import uuid
 
 import pytest
 from support.library import LIBRARY, Library
-from support.rust_components import rust_component
 
 from benchmarks.inferlets.pairs import TOOL_SECONDS, TOOLBOX
 from pie_py.client.errors import InferletFailed
@@ -25,14 +24,6 @@ def test_react_calls_tools_and_computes_no_token_twice(library: Library, url: st
     # A step ahead is lost after each of nine lines; the conversation again at each action would be
     # 400 tokens more.
     assert library.rows() - before <= 3 * (found["tokens"] + 9)
-
-
-def test_react_in_rust_finds_the_same(library: Library, url: str) -> None:
-    question = "Where does the neighbour of the brother of Edgar live?"
-    program = library.client.upload(rust_component("react"), name="react-rust")
-    found = library.launch_uploaded(program, (), question=question, url=url).result()
-    assert json.loads(found)["answer"] == "Dublin"
-    assert len(json.loads(found)["calls"]) == 3
 
 
 def test_code_act_runs_the_models_code_in_its_own_sandbox(library: Library) -> None:

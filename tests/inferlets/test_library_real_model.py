@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 from support.library import LIBRARY
-from support.rust_components import rust_component
 from support.servers import Server
 
 from pie_py.build.modules import read_program
@@ -205,14 +204,6 @@ def test_a_conversation_goes_on_in_its_pages(client: Client) -> None:
     assert 0 < int(of) - int(kept) < 24
     chat.send("")
     chat.result()
-
-
-def test_a_program_in_rust_does_as_the_one_in_python(client: Client, url: str) -> None:
-    args, check = next((args, check) for of, args, check in PROGRAMS if of == "react")
-    program = client.upload(rust_component("react"), name="react-rust")
-    found = json.loads(client.launch(program, [a.replace("{url}", url) for a in args]).result())
-    assert callable(check)
-    assert check(found), found
 
 
 @pytest.mark.usefixtures("smollm2")

@@ -73,18 +73,13 @@ def test_grammars(feature: Feature) -> None:
 
 def test_a_rule_of_the_program(feature: Feature) -> None:
     told = feature("choose")
-    assert (told["tokens"], told["first"], told["seen"]) == (4, True, [256] * 4)
-    assert "returned NaN: it must return a token" in told["none"]
-    assert "{ choose: rule }" in told["subclass"]
-    assert "within a grammar the server chooses" in told["grammar"]
+    assert (told["tokens"], told["seen"]) == (4, [256] * 4)
+    assert "`step.distribution` and `accept`" in told["subclass"]
 
 
 def test_several_tokens_at_once(feature: Feature) -> None:
-    told = feature("verify")
-    assert told["kept"] == told["greedy"][:4]
+    told = feature("several")
     assert told["next"] == told["greedy"][1:3]
-    likely, unlikely = map(sum, told["scores"])
-    assert unlikely < likely < 0
 
 
 def test_log_probabilities_are_those_of_steps(feature: Feature) -> None:
@@ -153,8 +148,8 @@ def test_the_console_is_the_log(client: Client) -> None:
         ("error", "RangeError: far"),
     ]
     assert [text.strip() for _, text in lines[4:]] == [
-        "at log, features.ts:254",
-        "at main, features.ts:280",
+        "at log, features.ts:243",
+        "at main, features.ts:269",
     ]
 
 

@@ -19,9 +19,13 @@ MEMBER = r"^  (?:static |async |override |get |readonly |\*)*(\w+)[(<:;?! ]"
 # its name in the library: of Python alone.
 PYTHONS = re.compile(
     r"(attention|chat|interception|introspect|layers|offload|samplers|watermark)\."
-    r"|Context\.(drop|evict|hide|show|keep)$"
+    r"|Context\.(drop|evict|hide|show|keep|join|score|verify)$|Generator\.(put|state)$"
+    r"|device\.(Attend|attend|layers|per_token|ProgramSampler\.given_again|values_json)\b"
 )
-TREES = ("parents", "mask", "positions")  # of `Context.forward`, with `keep`
+# Keywords of Python alone: trees, with `keep`; and what guesses or reads otherwise.
+TREES = [("Context.forward", one) for one in ("parents", "mask", "positions")]
+GENERATE = ("like", "drafter", "attend", "layers", "beside", "choose")
+RULES = [("Context.generate", one) for one in GENERATE]
 # What JavaScript calls otherwise, or has no use for.
 OTHERWISE = {
     "TextDecoder.waiting": None,
@@ -34,7 +38,6 @@ OTHERWISE = {
     "Generator.went_round": None,
     # Words of texts.
     **dict.fromkeys(f"device.{size}" for size in ("HEADS", "PAGES", "TOKENS", "VOCABULARY")),
-    "device.Attend.to_dict": "device.Attend.toJSON",
     "device.uploaded": None,  # `{ tensor: "file/name" }` as it is
     "http.Response.read": "http.Response.bytes",  # as fetch has it
     "runtime.arguments": "runtime.args",  # a reserved word
@@ -63,7 +66,7 @@ def test_every_keyword_of_python_has_its_own() -> None:
     }
     assert len(keywords) > 30
     missing = {pair for pair in keywords if _camel(pair[1]) not in words}
-    assert missing <= {("Context.forward", keyword) for keyword in TREES}
+    assert missing <= {*TREES, *RULES}
 
 
 def _names_of_python() -> Iterator[str]:

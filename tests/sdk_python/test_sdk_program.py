@@ -373,13 +373,13 @@ def test_modules_of_the_library_are_there_before_they_are_imported(rig: Rig, cha
     _, *others = read_modules(folder / "main.py").items()
     modules = dict(others)
     if changed:
-        modules["asynclm/choices.py"] += b"\nMARK = 1\n"
+        modules["asynclm/cml/dialect.py"] += b"\nMARK = 1\n"
     main = b"""
 import sys
 def main():
     before = sorted(name for name in sys.modules if name.startswith("asynclm"))
-    import asynclm.choices
-    return [len(before), hasattr(asynclm.choices, "MARK"), asynclm.choices.__file__]
+    import asynclm.cml.dialect as one
+    return [len(before), hasattr(one, "MARK"), one.__file__]
 """
     program = pack({"main.py": main, **modules}).decode()
     for _ in range(2):  # compiled, then restored
@@ -388,4 +388,4 @@ def main():
         there, marked, file = json.loads(outcome.text)
         assert bool(there) is not changed
         assert marked is changed
-        assert file == "async_function_calling/asynclm/choices.py"
+        assert file == "async_function_calling/asynclm/cml/dialect.py"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asynclm.cml.parser import TextParser, TokenParser
+from asynclm.cml.monitor import Monitor
 from inferlet import Context, NotInServerError, Sampler, runtime
 from inferlet._pages import addresses, drop, share, spans
 from inferlet._stream import BROKEN, ROUND, TIMES, StopStrings, TextDecoder, goes_round
@@ -102,12 +102,15 @@ def test_nothing_is_put_in_within_a_character_that_follows_text() -> None:
     codec = SimpleNamespace(
         decode=lambda some: b"".join(tokens[i] for i in some).decode("utf-8", "replace")
     )
-    dialect: Any = SimpleNamespace(by_token={}, codec=codec)
-    for parser in (TokenParser(dialect), TextParser(dialect)):
-        parser.feed(0)
-        assert parser.critical
-        parser.feed(1)
-        assert not parser.critical
+    for is_text in (False, True):
+        dialect: Any = SimpleNamespace(
+            by_token={}, markers={}, special={}, is_text=is_text, codec=codec
+        )
+        monitor = Monitor(dialect, [])
+        monitor.feed(0)
+        assert monitor.critical
+        monitor.feed(1)
+        assert not monitor.critical
 
 
 def test_a_leading_space_depends_on_what_is_before() -> None:

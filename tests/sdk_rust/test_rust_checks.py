@@ -16,7 +16,7 @@ from pie_py.client.sync import Client
 AREAS = (
     *("json", "args", "sampler", "stop-strings", "decoder"),
     *("tasks", "exports", "context", "chat"),
-    *("several", "pages", "branches"),
+    *("several", "branches"),
     *("grammar", "text", "lone", "begun", "full"),
 )
 

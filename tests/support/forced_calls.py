@@ -17,13 +17,12 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from asynclm.calling.answering import answer
-from asynclm.choices import Mode
+from asynclm.calling.answering import answer, parse
+from asynclm.calling.options import Mode
 from asynclm.cml.dialect import TRAP_BLOCK, Dialect, call_block
-from asynclm.command import parse
-from asynclm.values import Value
 
 
 async def main(args: list[str]) -> str:
@@ -49,7 +48,8 @@ def _script(options: Namespace) -> Script | None:
     )
 
 
-class ScriptedCall(Value):
+@dataclass(frozen=True, slots=True)
+class ScriptedCall:
     """A call to be written.
 
     Attributes:

@@ -26,7 +26,6 @@ CRATES = {
     "memory_guests": REPOSITORY / "tests" / "memory_guests",
     "sample_guests": REPOSITORY / "tests" / "sample_guests",
     "text_completion": REPOSITORY / "inferlets" / "text_completion" / "rust",
-    "react": REPOSITORY / "inferlets" / "react" / "rust",
 }
 # A fixture that runs a component by its name here: its messages joined, and its result.
 Run = Callable[..., tuple[str, str]]

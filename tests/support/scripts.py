@@ -73,7 +73,7 @@ def run(
     **more: Any,
 ) -> dict[str, Any]:
     """Runs a request to its end and returns the record."""
-    given = ["--declared-times", *options, *(() if calls is None else ("--script", calls))]
+    given = [*options, *(() if calls is None else ("--script", calls))]
     return answer(client, request, tools=tools, mode=mode, options=given, **more)
 
 

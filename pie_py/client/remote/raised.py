@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import linecache
 import sys
@@ -106,30 +107,13 @@ def _exception(name: str, types: Mapping[str, type]) -> type:
 def _frame(file: str, line: int, name: str) -> FrameType:
     """A frame that looks as if it ran a line of a file."""
     linecache.getlines(file)
-    code: CodeType = compile("frame = sys._getframe()", file, "exec")
+    tree = ast.parse("frame = sys._getframe()")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr | ast.stmt):  # without columns, which would be underlined
+            node.lineno = node.end_lineno = line
+            node.col_offset = node.end_col_offset = -1
+    code: CodeType = compile(tree, file, "exec").replace(co_name=name, co_qualname=name)
     space: dict[str, Any] = {"sys": sys, "__name__": name, "__file__": file, _MARK: True}
-    exec(
-        code.replace(
-            co_name=name,
-            co_qualname=name,
-            co_firstlineno=line,
-            co_linetable=_line_table(len(code.co_code)),
-        ),
-        space,
-    )
+    exec(code, space)
     found: FrameType = space.pop("frame")
     return found
-
-
-def _line_table(code_bytes: int) -> bytes:
-    """All instructions are of the first line, and none has columns, which would be underlined.
-
-    CPython's location table: entries of up to eight instructions of two bytes; kind 13 is a line
-    without columns, here 0 lines further.
-    """
-    left, table = code_bytes // 2, b""
-    while left > 0:
-        some = min(left, 8)
-        table += bytes([0x80 | 13 << 3 | some - 1, 0])
-        left -= some
-    return table

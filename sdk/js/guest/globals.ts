@@ -60,28 +60,16 @@ function clearTimer(number: number): void {
 
 // Randomness
 
-/** Numbers of xoshiro128**, seeded by the server for each instance. */
-const state = new Uint32Array(4);
-
-function seed(): void {
-  const bytes = raw.randomBytes(16);
-  for (let i = 0; i < 4; i++) {
-    state[i] = bytes[4 * i] | (bytes[4 * i + 1] << 8) | (bytes[4 * i + 2] << 16) | (bytes[4 * i + 3] << 24);
-  }
-  state[0] |= 1; // not all of them 0
-}
+const LOT = 1024; // numbers of 32 bits that are asked for at once
+let lot: DataView | null = null;
+let used = LOT;
 
 function next(): number {
-  const [s0, s1, s2, s3] = state;
-  const times5 = Math.imul(s1, 5);
-  const result = Math.imul((times5 << 7) | (times5 >>> 25), 9) >>> 0;
-  state[2] = s2 ^ s0;
-  state[3] = s3 ^ s1;
-  state[1] = s1 ^ state[2];
-  state[0] = s0 ^ state[3];
-  state[2] ^= s1 << 9;
-  state[3] = (state[3] << 11) | (state[3] >>> 21);
-  return result;
+  if (lot === null || used === LOT) {
+    lot = new DataView(raw.randomBytes(4 * LOT).slice().buffer);
+    used = 0;
+  }
+  return lot.getUint32(4 * used++);
 }
 
 /** A number of 53 random bits, at least 0 and less than 1. */
@@ -169,9 +157,8 @@ const LEVELS: [string, raw.LogLevel][] = [
   ["trace", "debug"],
 ];
 
-/** Seeds and clocks of an instance. */
+/** The clock of an instance. */
 export function begin(): void {
-  seed();
   started.at = raw.monotonicNow();
 }
 

@@ -1,8 +1,7 @@
 /** A context: a text whose keys and values stay in the server's KV pages; continue or fork it. */
 
 import { Conversation } from "./chat.ts";
-import { CHOOSE_AND_GRAMMAR, type Choosing, type Rule } from "./choice.ts";
-import { Attend, ProgramSampler } from "./device.ts";
+import { ProgramSampler } from "./device.ts";
 import { checkOptions, isPieError } from "./errors.ts";
 import { Generator, type Stops } from "./generation.ts";
 import type { Grammar } from "./grammar.ts";
@@ -11,7 +10,7 @@ import type { Message, Model } from "./model.ts";
 import * as raw from "./raw.ts";
 import { DISTRIBUTION_SIZE, type Distribution, Sampler } from "./sample.ts";
 import { Sequence } from "./sequence.ts";
-import { distributions, logProbabilities, SCORED_AT_ONCE } from "./several.ts";
+import { distributions } from "./several.ts";
 
 /** Options of a context. */
 export interface ContextOptions {
@@ -51,26 +50,9 @@ export interface GenerateOptions {
   forced?: boolean;
   /** True if the server may go on before a token has arrived here; the output is the same. */
   runAhead?: boolean;
-  /** Other contexts, which get the same tokens; a device program reads
-   * their logits (`device.beside`). */
-  beside?: Context[];
-  /** A rule of your own instead of a sampler: called for each token with the 256 most likely tokens,
-   * most likely first, and their probabilities at temperature 1, it returns the token. */
-  choose?: Rule;
   /** How many tokens the server may guess at a time, 1 to 16: what came after the last ones where they
    * came before (prompt lookup). The output is the same, and comes sooner where it repeats. */
   speculate?: number;
-  /** Tokens of other texts that this one may repeat, among which `speculate` looks, too: the last of
-   * them, as many as the model's context holds beside this one's. */
-  like?: Iterable<number>;
-  /** Another guess than prompt lookup: "jacobi", what the model said behind its first wrong guess of
-   * the step before. That is for models that were trained for it, and leaves off where it does not
-   * pay. */
-  drafter?: "jacobi";
-  /** A program for what layers read of the context, of `device.attend` or of the library, beginning
-   * with the first generated token. It follows the tokens that are chosen, so not with `accept`; and no
-   * token is `forced`, for each one is read by itself. */
-  attend?: Attend;
 }
 
 const MOST_GUESSES = 16; // tokens at a time
@@ -81,12 +63,7 @@ const GENERATE_OPTIONS: (keyof GenerateOptions)[] = [
   "grammar",
   "forced",
   "runAhead",
-  "beside",
-  "choose",
   "speculate",
-  "like",
-  "drafter",
-  "attend",
 ];
 
 /** Options of `Context.open`. */
@@ -286,38 +263,13 @@ export class Context {
     if (sampler !== undefined && !isOne) {
       throw new TypeError("generate takes a sampler first, as Sampler.argmax(), and options second");
     }
-    const { seed, grammar = null, forced = true, runAhead = true, beside = [] } = options;
-    const { choose, speculate = 0, like = [], drafter, attend } = options;
-    if (choose !== undefined && (sampler !== undefined || seed !== undefined || beside.length)) {
-      throw new TypeError("`choose` takes the place of a sampler, its seed and contexts beside");
-    }
-    if (choose !== undefined && grammar !== null) throw new TypeError(CHOOSE_AND_GRAMMAR);
+    const { seed, grammar = null, forced = true, runAhead = true, speculate = 0 } = options;
     let chosen = sampler ?? Sampler.argmax();
     if (seed !== undefined) chosen = chosen.seeded(seed);
-    if (attend !== undefined && !(attend instanceof Attend)) {
-      throw new TypeError("`attend` is a program with its state, as `device.attend(text)()` gives it");
-    }
     if (!(Number.isInteger(speculate) && speculate >= 0 && speculate <= MOST_GUESSES)) {
       throw new RangeError(`speculate is ${speculate}: 1 to ${MOST_GUESSES} tokens can be guessed`);
     }
-    const guessing = { most: speculate, like: [...like], jacobi: drafter === "jacobi" };
-    if (drafter !== undefined && !guessing.jacobi) {
-      throw new TypeError(`drafter is ${drafter}: it is "jacobi"`);
-    }
-    if (drafter && (!speculate || guessing.like.length)) {
-      throw new TypeError("a drafter goes with `speculate`, and takes the place of `like`");
-    }
-    for (const other of beside) other.#startTurn();
-    const others = beside.map((other) => other.sequence);
-    const choosing: Choosing = {
-      sampler: chosen,
-      grammar,
-      forced,
-      beside: others,
-      choose,
-      guessing,
-      attend,
-    };
+    const choosing = { sampler: chosen, grammar, forced, speculate };
     // Within a grammar the server needs each token before it can say what may follow.
     return new Generator(this.sequence, () => this.#startTurn(), choosing, {
       maxTokens: options.maxTokens,
@@ -334,7 +286,8 @@ export class Context {
 
   /**
    * Runs tokens at once, and returns what may follow each: the `k` most likely tokens. They join the
-   * context, behind what is filled in; `truncate` takes back those that turn out wrong.
+   * context, behind what is filled in; `truncate` takes back those that turn out wrong. On a fork, it
+   * scores a text: `logprob` of each distribution.
    *
    * @param tokens what follows.
    */
@@ -343,62 +296,6 @@ export class Context {
     const list = [...tokens];
     this.#chat.unanswered = false;
     return list.length ? distributions(this.sequence, list, k) : [];
-  }
-
-  /**
-   * Runs a draft at once, and keeps as much of it as greedy decoding would have written.
-   *
-   * @param draft tokens that may follow; what does not fit into the model's context is left out.
-   * @returns the tokens kept, and the one that follows them, which waits in the buffer.
-   */
-  async verify(draft: Iterable<number>): Promise<number[]> {
-    this.#render();
-    const sequence = this.sequence;
-    sequence.retract();
-    const tokens = [...draft].slice(0, Math.max(0, this.model.maxPosition - this.nextPosition));
-    if (!sequence.pending.length) sequence.rerunLast(sequence.tokens.length);
-    const last = sequence.pending.pop();
-    if (last === undefined) {
-      throw new RangeError("nothing to continue from: fill something into the context first");
-    }
-    let found: Distribution[];
-    try {
-      found = await this.forward([last, ...tokens], 1);
-    } catch (error) {
-      sequence.pending.push(last);
-      throw error;
-    }
-    const likely = found.map((each) => each.tokens[0]);
-    const wrong = tokens.findIndex((token, i) => token !== likely[i]);
-    const good = wrong < 0 ? tokens.length : wrong;
-    sequence.truncate(sequence.length - tokens.length + good);
-    sequence.pending.push(likely[good]);
-    return [...tokens.slice(0, good), likely[good]];
-  }
-
-  /**
-   * Log-probabilities of texts that might follow, a number for each token of each text. They run on
-   * forks, 32 at once; the context stays as it is.
-   */
-  async score(continuations: Iterable<string | Iterable<number>>): Promise<number[][]> {
-    this.#render();
-    const { tokenizer } = this.model;
-    const texts = [...continuations].map((c) => (typeof c === "string" ? tokenizer.encode(c) : [...c]));
-    if (texts.some((text) => !text.length)) {
-      throw new RangeError("an empty continuation has no log-probability");
-    }
-    if (this.sequence.pending.length > 1) await this.sequence.submit(); // once, for all of them
-    const found: number[][] = [];
-    for (let start = 0; start < texts.length; start += SCORED_AT_ONCE) {
-      const some = texts.slice(start, start + SCORED_AT_ONCE);
-      const forks = some.map(() => this.sequence.fork());
-      try {
-        found.push(...(await Promise.all(some.map((text, i) => logProbabilities(forks[i], text)))));
-      } finally {
-        for (const fork of forks) fork.release();
-      }
-    }
-    return found;
   }
 
   // Branching and keeping
@@ -410,26 +307,6 @@ export class Context {
   fork(): Context {
     const forked = { sequence: this.sequence.fork(), chat: this.#chat.copy() };
     return new Context(this.model, { addBos: this.#addBos }, forked);
-  }
-
-  /**
-   * Goes on with what forks of this context have added, one behind the other.
-   *
-   * The pages of the first are taken over; the tokens of the others run with the next flush or
-   * generation. The branches are released, and the conversation is forgotten, as by `truncate`.
-   *
-   * @throws RangeError if there is no branch, or one does not begin with the tokens of this context.
-   */
-  join(...branches: Context[]): this {
-    const mine = this.tokens;
-    const all = branches.map((branch) => branch.tokens);
-    if (!branches.length || all.some((tokens) => mine.some((token, i) => tokens[i] !== token))) {
-      throw new RangeError("branches to join are forks of the context, and go on where it ends");
-    }
-    this.#chat = new Conversation(this.model, this.#chat.more);
-    [this.sequence, branches[0].sequence] = [branches[0].sequence, this.sequence];
-    for (const branch of branches) branch.release();
-    return this.append(all.slice(1).flatMap((tokens) => tokens.slice(mine.length)));
   }
 
   /**

@@ -1,13 +1,6 @@
 /** Generating tokens one after the other. */
 
-import {
-  CHOOSE_AND_GRAMMAR,
-  type Choice,
-  type Choosing,
-  DeviceChoice,
-  NONE,
-} from "./choice.ts";
-import type { State } from "./device.ts";
+import { type Choice, type Choosing, DeviceChoice, NONE } from "./choice.ts";
 import { PieError } from "./errors.ts";
 import { Grammar } from "./grammar.ts";
 import { DISTRIBUTION_SIZE, type Distribution } from "./sample.ts";
@@ -114,30 +107,6 @@ export class Generator {
     return { tokens: await this.collectTokens(), logprobs };
   }
 
-  /**
-   * The values given to the device program that chose, by name, with its state after the last token: a
-   * later generation goes on with `program(await generation.state())`. It is read once.
-   */
-  async state(): Promise<State> {
-    if (this.#chooser === null) {
-      throw new Error("no device program has chosen a token of this generation");
-    }
-    return this.#chooser.state();
-  }
-
-  /**
-   * Gives the device program that chooses other values of some names, from the next token on: what
-   * changes goes on from there, what does not keeps the value.
-   *
-   * @throws PieError `invalid-argument` for another name, or a value of another kind or size.
-   */
-  put(values: State): void {
-    if (this.#chooser === null) {
-      throw new Error("no device program has chosen a token of this generation");
-    }
-    this.#chooser.put(values);
-  }
-
   /** All text. */
   async collectText(): Promise<string> {
     const whole = await this.#wholeText(false);
@@ -170,7 +139,6 @@ export class Generator {
     if (this.#choosing.grammar !== null) {
       throw new Error("the generation has a grammar: call `collectJson()` without a schema");
     }
-    if (this.#choosing.choose !== undefined) throw new Error(CHOOSE_AND_GRAMMAR);
     this.#choosing = { ...this.#choosing, grammar };
     this.#runAhead = false; // the server needs each token before it can say what may follow
   }
@@ -428,7 +396,7 @@ export class Generator {
       this.#done = true;
       return null;
     }
-    for (const sequence of [this.#sequence, ...this.#choosing.beside]) sequence.pending.push(token);
+    this.#sequence.pending.push(token);
     this.#count += 1;
     if (this.#count === this.#most) this.#done = true;
     if (this.#decoder === null) return "";
@@ -467,8 +435,7 @@ export class Output {
     readonly text: string,
     /** The token's log-probability at temperature 1, if the sampler's `logprobs` asked for any. */
     readonly logprob: number | undefined,
-    /** The most likely tokens, as many as the sampler's `logprobs` asked for; the 256 that a `choose`
-     * of your own looked at. */
+    /** The most likely tokens, as many as the sampler's `logprobs` asked for. */
     readonly distribution: () => Distribution,
   ) {}
 }

@@ -16,10 +16,6 @@ import type { Sequence } from "./sequence.ts";
 /** No room. A program that goes step by step would not have asked for it, so it is no error. */
 const SCARCE = ["out-of-resources", "limit-exceeded"];
 
-/** How a run guesses its next tokens: how many at a time, tokens that the text may repeat, and whether
- * what steps chose is guessed and nothing looked up. */
-export type Guessing = { most: number; like: number[]; jacobi: boolean };
-
 /** The tokens of a run with their text. */
 export type WholeText = { tokens: number[]; text: string };
 
@@ -50,11 +46,12 @@ export class Run {
   }
 
   /**
-   * Starts a run after the hidden state in the sequence's embed; nothing is pending.
+   * Starts a run after the hidden state in the sequence's embed, which guesses so many tokens at a
+   * time; nothing is pending.
    *
    * @returns whether there was room for it.
    */
-  start(sampler: number, most: number, stops: Iterable<number>, guessing: Guessing): boolean {
+  start(sampler: number, most: number, stops: Iterable<number>, guesses: number): boolean {
     const sequence = this.#sequence;
     const { pages } = sequence;
     const start = sequence.tokens.length;
@@ -78,11 +75,7 @@ export class Run {
       if (isPieError(error, ...SCARCE)) return false;
       throw error;
     }
-    if (guessing.most) {
-      const known = guessing.jacobi ? [] : sequence.knownTokens();
-      const text = [...guessing.like, ...known].slice(-sequence.model.maxPosition);
-      raw.speculate(sequence.queue, this.#handle, text, guessing.most);
-    }
+    if (guesses) raw.speculate(sequence.queue, this.#handle, sequence.knownTokens(), guesses);
     this.#most = most;
     this.#given = 0;
     sequence.tentative = this;

@@ -14,15 +14,15 @@ type Seed = number | bigint;
  *
  * A temperature of 0 takes the most likely token. The same seed gives the same text, however it is read.
  * `SamplerParameters` has the parameters, in the order in which they act; the server checks names and
- * values, when the first token is asked for. A rule of your own is a device program, or a function: the
- * option `choose` of `Context.generate`.
+ * values, when the first token is asked for. A rule of your own is a device program, or
+ * chooses of `step.distribution()`, for `accept`.
  */
 export class Sampler {
   /** Of the parameters that are not given each does nothing, but that the temperature is 1. */
   constructor(readonly parameters: SamplerParameters = {}) {
     if (new.target !== Sampler) {
       throw new TypeError(
-        "Sampler has no subclasses: give your rule to `context.generate(undefined, { choose: rule })`",
+        "Sampler has no subclasses: choose by `step.distribution` and `accept`, or write a `device.program`",
       );
     }
   }

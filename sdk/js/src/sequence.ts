@@ -64,20 +64,15 @@ export class Sequence {
     return this.tokens.length + this.pending.length;
   }
 
-  /**
-   * Runs what is pending; the embed of the hidden state after it. As many of the last tokens as `told`
-   * are among that, for a program is told what they attend to. If one token is pending, the program of
-   * layers of the sampler `reader`, which chose it, chooses what it reads.
-   */
-  async outputEmbed(told = 0, reader?: number): Promise<number> {
+  /** Runs what is pending; the embed of the hidden state after it. */
+  async outputEmbed(): Promise<number> {
     this.retract();
-    if (told > this.pending.length) this.#runAgain(Math.max(0, this.length - told));
     if (!this.pending.length && !this.hasHidden) this.rerunLast(this.tokens.length);
     if (this.pending.length === 1) {
-      this.forward(this.pending, true, undefined, [], reader);
+      this.forward(this.pending, true);
       this.pending = []; // only now: if that fails, the token still waits
     } else {
-      await this.submit(told);
+      await this.submit();
     }
     if (!this.hasHidden) {
       throw new RangeError("nothing to continue from: fill something into the context first");
@@ -91,14 +86,11 @@ export class Sequence {
     return new Distribution(...(await this.outcome(future, raw.takeDist)));
   }
 
-  /**
-   * Queues what is pending, in chunks that the model and the embed pool can take. As many of the last
-   * tokens as `told` are not looked for in the prefix cache.
-   */
-  async submit(told = 0): Promise<void> {
+  /** Queues what is pending, in chunks that the model and the embed pool can take. */
+  async submit(): Promise<void> {
     if (this.prefixCache && !this.shift && !this.pages.addresses.length && this.pending.length) {
       // The last token has to run in any case: that gives its hidden state.
-      await this.#findPrefix(Math.max(0, this.pending.length - Math.max(told, 1)));
+      await this.#findPrefix(this.pending.length - 1);
     }
     let most = this.model.maxBatchTokens;
     while (this.pending.length) {
@@ -136,16 +128,8 @@ export class Sequence {
    * @param output whether the last one's hidden state is wanted.
    * @param given span of embeds that hold them already.
    * @param others spans of embeds for the hidden states after tokens before the last.
-   * @param reader the sampler whose program of layers chooses what the only token reads, of which the
-   *   hidden state is wanted and nothing else.
    */
-  forward(
-    tokens: number[],
-    output: boolean,
-    given?: number[],
-    others: number[] = [],
-    reader?: number,
-  ): void {
+  forward(tokens: number[], output: boolean, given?: number[], others: number[] = []): void {
     if (this.#released) throw new Error("the context is released");
     this.tentative?.retract();
     const { queue, pages } = this;
@@ -163,9 +147,7 @@ export class Sequence {
       const inputs = spans(pages.addresses.slice(0, Math.ceil(start / pages.size)));
       const targets = spans(pages.addresses.slice(first, need));
       const outputs = output ? [...others, ...this.embed] : [];
-      if (reader !== undefined) {
-        raw.attend(queue, reader, embeds[0], inputs, pages.addresses[first], this.adapter ?? "");
-      } else if (this.adapter === null) {
+      if (this.adapter === null) {
         raw.forward(queue, inputs, embeds, targets, outputs, []);
       } else {
         raw.forwardWithAdapter(queue, this.adapter, inputs, embeds, targets, outputs, []);
@@ -355,21 +337,6 @@ export class Sequence {
     if (!length || this.tokens[length - 1] === UNKNOWN) return;
     this.pending = [this.tokens[length - 1]];
     this.setLength(length - 1);
-  }
-
-  /** Has the tokens in the pages from place `first` on run again. */
-  #runAgain(first: number): void {
-    const again = this.tokens.slice(first);
-    if (again.includes(UNKNOWN) || (again.length > 1 && this.shift !== 0)) {
-      throw new RangeError(
-        `\`attend\` is told what the last tokens of the context attend to, ${again.length} of them` +
-          " have run before, and they can't run again: there is an image among them, or a part that was" +
-          " opened; generate before that",
-      );
-    }
-    if (!again.length) return;
-    this.setLength(first);
-    this.pending.unshift(...again);
   }
 
   /** Forgets the tokens in the pages from `length` on. */

@@ -60,21 +60,12 @@ async fn edit(before: &str, after: &str, count: &str) -> Result<String> {
         context.image(&image).await?;
         found.push(context.next_position());
     }
-    let end = context.len();
     context.append(&after)?;
     context.flush().await?;
-    let size = context.model().page_size() as usize;
-    let pages = end.div_ceil(size) * size;
-    let mut all = Vec::new();
-    for _ in 0..4 {
-        all.push(context.fork()?);
-    }
-    all[0].drop(0..pages, false)?;
-    all[0].image(&image).await?;
-    all[1].evict(&(start..end).collect::<Vec<_>>())?;
-    all[2].truncate(start + 2)?;
-    all[3].truncate(start)?;
-    for fork in &mut all[2..] {
+    let mut all = vec![context.fork()?, context.fork()?];
+    all[0].truncate(start + 2)?;
+    all[1].truncate(start)?;
+    for fork in &mut all {
         fork.append(&after)?;
     }
     all.insert(0, context);

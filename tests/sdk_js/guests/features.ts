@@ -141,34 +141,23 @@ const features: Record<string, () => unknown> = {
 
   async choose() {
     const seen: number[] = [];
-    const choose = (tokens: number[], probabilities: number[]) => {
-      seen.push(probabilities.length);
-      return tokens[1];
-    };
-    const tokens = await filled().generate(undefined, { choose, maxTokens: 4 }).collectTokens();
-    const seconds: number[] = [];
-    for await (const step of filled().generate(undefined, { maxTokens: 4 })) {
-      seconds.push((await step.distribution(2)).tokens[1]);
-      break;
+    const generator = filled().generate(undefined, { maxTokens: 4 });
+    for await (const step of generator) {
+      const { tokens } = await step.distribution();
+      seen.push(tokens.length);
+      generator.accept([tokens[1]]);
     }
     return {
-      tokens: tokens.length,
-      first: tokens[0] === seconds[0],
+      tokens: generator.tokensGenerated,
       seen,
-      none: await refused(() => filled().generate(undefined, { choose: () => NaN }).collectText()),
       subclass: await refused(() => new (class extends Sampler {})()),
-      grammar: await refused(() => filled().generate(undefined, { choose, grammar: Grammar.json() })),
     };
   },
 
-  async verify() {
-    const context = filled();
+  async several() {
     const greedy = await filled().generate(undefined, { maxTokens: 6 }).collectTokens();
-    const kept = await context.verify([...greedy.slice(0, 3), 5, 6]);
-    const texts = [" Draven is Holt", " xq zz"];
-    const scores = await filled().score(texts);
     const next: Distribution[] = await filled().forward(greedy.slice(0, 2), 1);
-    return { greedy, kept, scores, next: next.map((each) => each.tokens[0]) };
+    return { greedy, next: next.map((each) => each.tokens[0]) };
   },
 
   async scored() {

@@ -1,4 +1,4 @@
-// What the SDK has beside generations: contexts that are joined and saved, tools.
+// What the SDK has beside generations: contexts that are saved, tools.
 
 import { Context, http, images, Model, PieError, tools } from "inferlet";
 
@@ -20,24 +20,14 @@ async function refused(call: () => unknown): Promise<string> {
 }
 
 const wrappers: Record<string, (given: any) => Promise<unknown>> = {
-  async joined() {
+  async saved() {
     const context = await flushed();
     context.retain(5, 60, { first: 0, last: 3 });
-    const forks = [context.fork(), context.fork()];
-    forks[0].fill(" Holt.");
-    await forks[0].flush();
-    forks[1].fill(" It is old.");
-    context.join(...forks);
-    await context.flush();
-    context.save("joined");
+    context.save("kept");
     const { length, nextPosition } = context;
-    const opened = Context.open(Model.load(), "joined", { nextPosition: nextPosition + 4 }) as Context;
-    Context.delete(Model.load(), "joined");
-    return {
-      text: Model.load().tokenizer.decode(context.tokens),
-      opened: [opened.length - length, opened.nextPosition - nextPosition],
-      wrong: await refused(() => context.join()),
-    };
+    const opened = Context.open(Model.load(), "kept", { nextPosition: nextPosition + 4 }) as Context;
+    Context.delete(Model.load(), "kept");
+    return [opened.length - length, opened.nextPosition - nextPosition];
   },
 
   async tools(texts: string[]) {

@@ -1,4 +1,4 @@
-// An instance over time: its waits and its batches, as `pie-py trace` writes them.
+// An instance over time: its waits and its batches.
 
 import { make, seconds, svg } from "./dom.js";
 

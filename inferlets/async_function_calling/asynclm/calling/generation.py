@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from asynclm.calling.options import USER, Inbox, Options
+from asynclm.calling.options import USER, Inbox, Mode, Options, Style
 from asynclm.calling.prompts import (
     add_tool_turn,
     request_text,
@@ -21,7 +22,6 @@ from asynclm.calling.prompts import (
     too_much,
 )
 from asynclm.calling.record import CallRecord, Record, Recorder
-from asynclm.choices import Mode, Style
 from asynclm.cml.dialect import Dialect, Marker, whole
 from asynclm.cml.grammars import block_grammar
 from asynclm.cml.interrupts import Interrupt, InterruptManager, NoRoom
@@ -107,7 +107,6 @@ class Generation:
         )
         self._inbox = inbox or Inbox()
         self._inbox.connect(self._told, self._interrupts.wake)
-        self._measured: dict[str, list[float]] = {}
         self._traps = TrapHandler(options.policy)
         self._written: list[CallRecord] = []  # of a synchronous turn
         self._calls: dict[int, CallRecord] = {}  # those that run, by the executor's numbers
@@ -126,11 +125,6 @@ class Generation:
             options.sampler,
             None if script is None else lambda: script.next(self._dialect, model.stop_tokens[0]),
         )
-
-    @property
-    def measured(self) -> dict[str, list[float]]:
-        """Seconds that successful calls took, by the tools' names."""
-        return self._measured
 
     @property
     def record(self) -> Record:
@@ -173,8 +167,12 @@ class Generation:
 
     async def _run_asynchronously(self) -> None:
         while self._has_room():
-            if self._interrupts.pending and not self._monitor.critical and not self._put_in():
-                return
+            if self._interrupts.pending and not self._monitor.critical:
+                self._read_rest()
+                interrupts = self._interrupts.take()
+                if not self._put_in(interrupts, self._ctx.append):
+                    return
+                self._recorder.record.interrupts += len(interrupts)
             tokens = await self._stream.next(trap=self._can_wait)
             if tokens[0] not in self._monitor.stop_tokens:
                 if self._read(tokens):
@@ -195,23 +193,6 @@ class Generation:
         started = self._recorder.event("trap")
         await self._pause(self._interrupts, *self._executor.next_expected())
         self._recorder.record.waited_seconds += self._recorder.event("wake") - started
-
-    def _put_in(self) -> bool:
-        """Puts all pending interrupts into the context; whether there was room."""
-        self._read_rest()
-        interrupts = self._interrupts.take()
-        try:
-            tokens = self._interrupts.tokens(interrupts, room=self._room())
-        except NoRoom as error:
-            self._end("context", str(error))
-            return False
-        self._ctx.append(tokens)
-        self._recorder.record.text = ""
-        self._recorder.record.injected_tokens += len(tokens)
-        for interrupt in interrupts:
-            self._recorder.record.interrupts += 1
-            self._delivered(interrupt)
-        return True
 
     # The synchronous way
 
@@ -249,22 +230,25 @@ class Generation:
         interrupts = sorted(
             self._interrupts.take(), key=lambda one: order.get(one.identifier, len(order))
         )
-        if not interrupts:
-            return False
+        add = partial(add_tool_turn, self._ctx, self._style, self._dialect)
+        return bool(interrupts) and self._put_in(interrupts, add)
+
+    # Both
+
+    def _put_in(self, interrupts: Sequence[Interrupt], add: Callable[[list[int]], object]) -> bool:
+        """Adds interrupts to the context; whether there was room."""
         try:
             tokens = self._interrupts.tokens(interrupts, room=self._room())
         except NoRoom as error:
             self._end("context", str(error))
             return False
         before = len(self._ctx)
-        add_tool_turn(self._ctx, self._style, self._dialect, tokens)
-        recorder.record.text = ""
-        recorder.record.injected_tokens += len(self._ctx) - before
+        add(tokens)
+        self._recorder.record.text = ""
+        self._recorder.record.injected_tokens += len(self._ctx) - before
         for interrupt in interrupts:
             self._delivered(interrupt)
         return True
-
-    # Both
 
     def _fill(self, request: str, before: Sequence[Mapping[str, str]]) -> None:
         """Fills the prompt in.
@@ -347,8 +331,6 @@ class Generation:
         call.result = outcome.text[:RECORDED_CHARACTERS]
         call.failed = outcome.failed
         call.started, call.ended = recorder.since(outcome.started), at
-        if not outcome.failed:
-            self._measured.setdefault(outcome.name, []).append(outcome.seconds)
         if outcome.identifier:
             self._interrupts.push(Interrupt(outcome.identifier, outcome.text, outcome.length))
         elif outcome.failed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -10,7 +9,6 @@ from asynclm.calling.generation import Generation
 from asynclm.calling.options import Inbox, Options
 from asynclm.calling.prompts import adapter_for
 from asynclm.tools.client import ClientLink
-from asynclm.tools.estimates import learn, learned
 from asynclm.tools.kinds import BadTools, load_tools
 from inferlet import session
 from inferlet.errors import PieError
@@ -30,7 +28,7 @@ async def serve(text: str) -> None:
     inbox = Inbox()
     try:
         link = ClientLink(inbox.put)
-        tools = await learned(await load_tools(job["tools"], link))
+        tools = await load_tools(job["tools"], link)
         if link.used:
             raise BadTools("a tool without `run` is the client's, which is not reached meanwhile")
         report = Report(stream=job.get("stream", False))
@@ -48,7 +46,6 @@ async def serve(text: str) -> None:
     except PieError as error:
         raise SystemExit(str(error)) from None
     report.end("stop" if record.ended == "done" else "length")
-    await asyncio.gather(*(learn(*pair) for pair in generation.measured.items()))
 
 
 class Report:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
-from asynclm.choices import Mode, Style
 from asynclm.cml.dialect import Dialect
-from asynclm.values import Value
 from inferlet.sample import Sampler
 
 GREEDY = Sampler(temperature=0.0)
 USER = "user"
+POLICIES = ("cheapest", "min-waste", "preserve", "swap", "discard")
+
+
+class Mode(StrEnum):
+    """How calls are made: asynchronously, or the ways it is compared with (AsyncLM, section 6)."""
+
+    SYNC = "sync"  # one call, its result, the next call
+    SYNC_PARALLEL = "sync_parallel"  # all calls that are ready in one turn, run concurrently
+    ASYNC = "async"  # calls run while the model writes on, interrupts in mid-generation
+
+
+class Style(StrEnum):
+    """The form of the prompt."""
+
+    COMPACT = "compact"
+    JSON = "json"
 
 
 class Script(Protocol):
@@ -29,7 +45,8 @@ class Script(Protocol):
         """Notes a further task of the user."""
 
 
-class Options(Value):
+@dataclass(frozen=True, slots=True)
+class Options:
     """How a generation runs.
 
     Attributes:

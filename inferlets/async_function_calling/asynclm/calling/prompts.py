@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from asynclm.choices import Mode, Style
+from asynclm.calling.options import Mode, Style
 from asynclm.cml.calls import Call, write_call
 from asynclm.cml.dialect import Dialect, call_block
 from asynclm.tools.tool import Tool

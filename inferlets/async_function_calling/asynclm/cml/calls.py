@@ -6,11 +6,11 @@ import ast
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from asynclm.cml.dialect import whole
 from asynclm.cml.nesting import is_too_deep
-from asynclm.values import Value
 
 LONGEST_CALL = 1 << 16  # characters
 
@@ -19,7 +19,8 @@ class CallError(ValueError):
     """A text that is no call; the message says why, for the model to read."""
 
 
-class Call(Value):
+@dataclass(frozen=True, slots=True)
+class Call:
     """A function's name and the arguments given to it.
 
     Attributes:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from asynclm.cml.dialect import Dialect, Marker
-from asynclm.values import Value
 from inferlet.grammar import Grammar
 
 LONGEST_IDENTIFIER = 32  # characters
 
 
-class Signature(Value):
+@dataclass(frozen=True, slots=True)
+class Signature:
     """A function in a grammar: its name, and its parameters' JSON schemas by name."""
 
     name: str

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from asynclm.cml.dialect import Dialect, Marker
-from asynclm.values import Value
 
 CHARACTERS_PER_TOKEN = 8  # of a value that is tokenized before it is cut: more than any text has
 NOTE_TOKENS = 48  # room for the note that a value is cut
@@ -21,7 +21,8 @@ class NoRoom(ValueError):
     """There is no room for an interrupt in the model's context."""
 
 
-class Interrupt(Value):
+@dataclass(frozen=True, slots=True)
+class Interrupt:
     """Something the model is told.
 
     Attributes:

@@ -7,13 +7,15 @@ and tells when an interrupt may be put in.
 from __future__ import annotations
 
 from asynclm.cml.dialect import Dialect, Marker
-from asynclm.cml.parser import Block, State, TextParser, parser_for
+from asynclm.cml.parser import Block, Parser, State
+from inferlet import TextDecoder
 
 RESERVED = frozenset({"user", "agent"})  # identifiers of interrupts that answer no call
 
 
 class Monitor:
-    """Follows one generation.
+    """Follows one generation. Its markers are special tokens, or plain text: then one may be spread
+    over tokens, and share its first token with what precedes it.
 
     Attributes:
         dialect: how the model writes CML.
@@ -31,21 +33,24 @@ class Monitor:
         """
         self.dialect = dialect
         self.stop_tokens = frozenset(stop_tokens)
-        self._parser = parser_for(dialect, reserved)
+        self._machine = Parser(reserved)
+        self._decoder = TextDecoder(dialect.codec.decode)
+        self._held = False  # a character is incomplete
+        self._tail = ""  # text that may be the beginning of a marker
         # Outside of blocks the model writes text, [CALL], [TRAP] and the end of its turn.
-        allowed = {dialect.markers.get(Marker.CALL), dialect.markers.get(Marker.TRAP)}
-        self._never = frozenset(dialect.special.values()) - self.stop_tokens - allowed
         self._trap = dialect.markers.get(Marker.TRAP)
+        allowed = {dialect.markers.get(Marker.CALL), self._trap}
+        self._never = frozenset(dialect.special.values()) - self.stop_tokens - allowed
 
     @property
     def state(self) -> State:
         """Where the generation is."""
-        return self._parser.machine.state
+        return self._machine.state
 
     @property
     def critical(self) -> bool:
         """True if interrupts have to wait: within a block, a marker or a character."""
-        return self._parser.critical
+        return self.state is not State.BETWEEN or bool(self._tail) or self._held
 
     def feed(self, token: int) -> list[Block]:
         """Reads a generated token; the blocks, or the text, that it completes.
@@ -53,15 +58,32 @@ class Monitor:
         Raises:
             CmlError: the token is not valid here; `banned` and `rejects` tell beforehand.
         """
-        return self._parser.feed(token)
+        marker = self.dialect.by_token.get(token)
+        if marker is not None:
+            return self.end_turn() + self._machine.marker(marker)
+        text = self._decoder.feed(token)
+        self._held = not text or self._decoder.waiting
+        return self._read(text) if self.dialect.is_text else self._machine.text(text)
 
     def end_turn(self) -> list[Block]:
-        """Text that was held back; the next turn goes on with the same identifiers.
-
-        Raises:
-            CmlError: within a block.
+        """Text that was held back: a character or a marker that was never completed. The next turn
+        goes on with the same identifiers.
         """
-        return self._parser.finish_text()
+        text = self._tail + self._decoder.finish()
+        self._tail, self._held = "", False
+        self._decoder = TextDecoder(self.dialect.codec.decode)
+        return self._machine.text(text)
+
+    def _read(self, new: str) -> list[Block]:
+        """Reads text in which there may be markers."""
+        blocks: list[Block] = []
+        before, marker, text = _split(self._tail + new)
+        while marker is not None:
+            blocks += self._machine.text(before) + self._machine.marker(marker)
+            before, marker, text = _split(text)
+        keep = max(_overlap(text, marker) for marker in Marker)
+        self._tail = text[len(text) - keep :]
+        return blocks + self._machine.text(text[: len(text) - keep])
 
     def banned(self, *, trap: bool) -> frozenset[int]:
         """Tokens that may not come next, outside of a block, whatever came before.
@@ -75,10 +97,25 @@ class Monitor:
 
     def rejects(self, token: int, *, trap: bool) -> bool:
         """True if a token outside of blocks would make the text invalid, where markers are text."""
-        if not isinstance(self._parser, TextParser) or token in self.stop_tokens:
+        if not self.dialect.is_text or token in self.stop_tokens:
             return False
-        marker, rest = self._parser.preview(token)
+        _, marker, rest = _split(self._tail + self.dialect.codec.decode([token]))
         if marker is None:
             return False
         # A block begins where a token ends, so that its grammar begins there, too.
         return bool(rest) or not (marker is Marker.CALL or (marker is Marker.TRAP and trap))
+
+
+def _split(text: str) -> tuple[str, Marker | None, str]:
+    """A text at its first marker: what is before it, and behind it, or all where there is none."""
+    places = [(text.find(marker), marker) for marker in Marker if marker in text]
+    if not places:
+        return "", None, text
+    place, marker = min(places)
+    return text[:place], marker, text[place + len(marker) :]
+
+
+def _overlap(text: str, marker: str) -> int:
+    """Length of the longest end of the text that begins the marker."""
+    most = min(len(text), len(marker) - 1)
+    return next((n for n in range(most, 0, -1) if text.endswith(marker[:n])), 0)

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from asynclm.cml.calls import Call, CallError, parse_call, write_value
 from asynclm.cml.dialect import whole
 from asynclm.tools.tool import Cut, Tool, ToolError
-from asynclm.values import Value
 from inferlet.errors import PieError
 from inferlet.raw import monotonic_now
 
 LONGEST_ERROR = 500  # characters of an exception's text that the model gets to see
 
 
-class Outcome(Value):
+@dataclass(frozen=True, slots=True)
+class Outcome:
     """A call's outcome.
 
     Attributes:
@@ -30,7 +31,6 @@ class Outcome(Value):
         text: the value as it stands in an interrupt: JSON, or `error: ...`.
         failed: whether it is an error.
         started: seconds of the monotonic clock when it began to run.
-        seconds: that it ran.
         length: characters of the whole result if `text` is only its start, else 0.
     """
 
@@ -40,7 +40,6 @@ class Outcome(Value):
     text: str
     failed: bool
     started: float
-    seconds: float
     length: int = 0
 
 
@@ -151,10 +150,9 @@ class Executor:
                 length = value.length if isinstance(value, Cut) else 0
             except Exception as error:
                 failed, text = True, whole(f"error: {_message(error)}")
-            seconds = monotonic_now() / 1e9 - started
         if self._running.pop(number, None) is not None:
             name = "" if call is None else call.name
-            self._on_done(Outcome(number, identifier, name, text, failed, started, seconds, length))
+            self._on_done(Outcome(number, identifier, name, text, failed, started, length))
 
     async def _value(self, call: Call | None, tool: Tool | None, problem: str) -> Any:
         if call is None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from asynclm.cml.calls import Call, CallError
 from asynclm.cml.grammars import Signature
-from asynclm.values import Value
 
 Run: TypeAlias = Callable[[dict[str, Any]], Awaitable[Any]]
 DEFAULT_SECONDS = 0.1  # of a call of which nothing is known
@@ -18,14 +17,16 @@ class ToolError(Exception):
     """A call failed; the message is for the model."""
 
 
-class Cut(Value):
+@dataclass(frozen=True, slots=True)
+class Cut:
     """The beginning of a result that is too large, and how large it is in all."""
 
     text: str
     length: int
 
 
-class Tool(Value):
+@dataclass(frozen=True, slots=True)
+class Tool:
     """A function that a model may call.
 
     Attributes:
@@ -42,7 +43,7 @@ class Tool(Value):
     name: str
     run: Run
     description: str = ""
-    parameters: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     required: Sequence[str] = ()
     seconds: float = DEFAULT_SECONDS
     timeout: float | None = None

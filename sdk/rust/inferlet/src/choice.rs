@@ -2,32 +2,31 @@
 
 use std::collections::VecDeque;
 
-use crate::context::{Context, Guessing, RunHold};
-use crate::device::{Attend, ProgramSampler, Values};
+use crate::context::{Context, RunHold};
+use crate::device::ProgramSampler;
 use crate::error::{invalid, Error, Result};
 use crate::grammar::{sample_constrained, Grammar, Matcher};
 use crate::json::{object, parse, Value};
 use crate::sample::{self, Sampled};
 use crate::sampler::{seed_member, Sampler};
-use crate::text::Distribution;
 
 /// A rule for the tokens of a generation: a [`Sampler`], or a device program with what it was given.
 pub struct Rule {
     /// Parameters as members of an object. What formats floats is needed only where one is made.
     members: Vec<String>,
     seed: Option<u64>,
-    program: Option<ProgramSampler>,
+    is_program: bool,
 }
 
 impl From<Sampler> for Rule {
     fn from(sampler: Sampler) -> Rule {
-        Rule { members: sampler.members(), seed: sampler.seed, program: None }
+        Rule { members: sampler.members(), seed: sampler.seed, is_program: false }
     }
 }
 
 impl From<ProgramSampler> for Rule {
     fn from(sampler: ProgramSampler) -> Rule {
-        Rule { members: sampler.members(), seed: sampler.seed, program: Some(sampler) }
+        Rule { members: sampler.members(), seed: sampler.seed, is_program: true }
     }
 }
 
@@ -41,16 +40,8 @@ impl<T: Clone + Into<Rule>> From<&T> for Rule {
 pub(crate) struct Choice {
     rule: Rule,
     pub seed: Option<u64>,
-    /// Contexts beside this one.
-    pub beside: usize,
     pub grammar: Option<Grammar>,
     pub forced: bool,
-    /// A program that chooses what layers read, as the contract wants it.
-    pub attend: Option<Attend>,
-    /// Last tokens that have to run for that program, which is told what they attend to.
-    told: usize,
-    /// The last token has run, and no choice has followed.
-    looked: bool,
     /// The run under way, or the last one.
     run: Option<RunHold>,
     made: Option<Made>,
@@ -58,18 +49,7 @@ pub(crate) struct Choice {
 
 impl Choice {
     pub fn new(rule: Rule) -> Choice {
-        Choice {
-            seed: rule.seed,
-            rule,
-            beside: 0,
-            grammar: None,
-            forced: true,
-            attend: None,
-            told: 0,
-            looked: false,
-            run: None,
-            made: None,
-        }
+        Choice { seed: rule.seed, rule, grammar: None, forced: true, run: None, made: None }
     }
 
     /// True if the next token is a run's; starts one where it can.
@@ -78,35 +58,30 @@ impl Choice {
         context: &mut Context,
         most: usize,
         stops: &[u32],
-        guessing: &Guessing,
+        guesses: u32,
     ) -> Result<bool> {
         if let Some(run) = &self.run {
             if context.goes_on(run)? {
                 return Ok(true);
             }
         }
-        if most < 2 || self.grammar.is_some() || self.beside > 0 {
-            // Each token's mask depends on the one before; and a run goes on with one text alone.
+        if most < 2 || self.grammar.is_some() {
+            // Each token's mask depends on the one before.
             return Ok(false);
         }
         let (sampler, embed) = self.queue_input(context).await?;
-        self.run = context.start_run(sampler, embed, most, stops, guessing)?;
+        self.run = context.start_run(sampler, embed, most, stops, guesses)?;
         Ok(self.run.is_some())
     }
 
     /// The next token with what the server reports of it, or `None` at the grammar's end.
-    pub async fn choose(
-        &mut self,
-        context: &mut Context,
-        beside: &mut [&mut Context],
-    ) -> Result<Option<Sampled>> {
+    pub async fn choose(&mut self, context: &mut Context) -> Result<Option<Sampled>> {
         self.prepare(context).await?;
         let Some(made) = &mut self.made else {
             return Ok(None);
         };
         if let Some(matcher) = &mut made.matcher {
-            // With `attend` each token is to go through the model by itself.
-            if self.forced && self.attend.is_none() && made.waiting.is_empty() {
+            if self.forced && made.waiting.is_empty() {
                 let tokens = matcher.forced()?;
                 if !tokens.is_empty() {
                     matcher.advance(&tokens)?;
@@ -124,11 +99,6 @@ impl Choice {
             }
         }
         let (sampler, embed) = self.queue_input(context).await?;
-        for other in beside.iter_mut() {
-            other.retract()?;
-            let hidden = other.output_embed(0, None).await?;
-            sample::mix_logits(other.queue(), hidden, context.queue(), sampler)?;
-        }
         let Some(made) = &self.made else {
             return Ok(None);
         };
@@ -136,14 +106,7 @@ impl Choice {
             None => sample::sample(made.queue, embed, sampler),
             Some(matcher) => sample_constrained(made.queue, embed, sampler, matcher.handle()),
         };
-        let sampled = context.outcome(sampled).await;
-        for other in beside {
-            match &sampled {
-                Ok(_) => other.all_ran(),
-                Err(error) => other.recover(error),
-            }
-        }
-        sampled.map(Some)
+        context.outcome(sampled).await.map(Some)
     }
 
     /// The sampler, and the embed after which it chooses: all that is pending is queued.
@@ -151,8 +114,7 @@ impl Choice {
         self.prepare(context).await?;
         context.retract()?;
         let undone = self.run.take().is_some_and(|run| run.undone());
-        let attends = self.attend.is_some();
-        let made = self.made.take_if(|made| undone && made.counts && !made.has_state && !attends);
+        let made = self.made.take_if(|made| undone && made.counts && !made.has_state);
         if let Some(made) = made {
             // A choice that the program has not seen must not count for penalties.
             self.seed = self.seed.map(|seed| seed.wrapping_add(1)); // not the same draws again
@@ -163,65 +125,14 @@ impl Choice {
                  and has state: begin a new generation",
             ));
         }
-        let found = self.read(context).await?;
-        self.looked = false;
-        Ok(found)
-    }
-
-    /// The sampler, and the embed after all that is pending, of which `attend` has the last choice
-    /// alone.
-    async fn read(&mut self, context: &mut Context) -> Result<(u32, u32)> {
         let sampler = self.made.as_ref().map_or(0, |made| made.sampler);
-        let reads = self.attend.is_some() && self.made.is_some() && !self.looked;
-        let embed = context.output_embed(self.told, reads.then_some(sampler)).await?;
-        self.told = 0;
-        Ok((sampler, embed))
-    }
-
-    /// The `k` most likely next tokens, without a choice.
-    pub async fn look(&mut self, context: &mut Context, k: u32) -> Result<Distribution> {
-        if self.attend.is_some() {
-            self.prepare(context).await?;
-            context.retract()?;
-            self.read(context).await?;
-            self.looked = true;
-        }
-        context.next_distribution(k).await
-    }
-
-    /// The values given to the device program, with its state after the tokens so far.
-    pub async fn state(&mut self, context: &mut Context) -> Result<Values> {
-        let layers = self.attend.as_ref().filter(|attend| attend.is_in_layers());
-        let stateless = self.made.as_ref().is_some_and(|made| !made.has_state);
-        let program = layers.filter(|_| stateless).or(self.rule.program.as_ref());
-        let (Some(program), Some(made)) = (program, &self.made) else {
-            return invalid("no device program has chosen a token of this generation");
-        };
-        context.retract()?;
-        program.values().after(&sample::read_state(made.queue, made.sampler).await?)
-    }
-
-    /// Gives the device program other values of some names, from the next token on.
-    pub fn put(&mut self, context: &mut Context, values: Values) -> Result {
-        let (Some(program), Some(made)) = (&self.rule.program, &self.made) else {
-            return invalid("no device program has chosen a token of this generation");
-        };
-        context.retract()?;
-        sample::write_state(made.queue, made.sampler, &values.to_json())?;
-        self.rule = program.given_again(values).into();
-        Ok(())
+        Ok((sampler, context.output_embed().await?))
     }
 
     /// Takes in a token of the program's own choice.
     pub fn accept(&mut self, token: u32) -> Result {
-        if self.attend.is_some() {
-            return invalid(
-                "`attend` follows the tokens that the server chooses: accept none, but read tokens, \
-                 or write the rule as a device program",
-            );
-        }
         let Some(made) = &mut self.made else {
-            return match self.grammar.is_some() || self.rule.program.is_some() {
+            return match self.grammar.is_some() || self.rule.is_program {
                 true => invalid("accept a token only after the first step"),
                 false => Ok(()),
             };
@@ -244,20 +155,16 @@ impl Choice {
             Some(grammar) => Some(grammar.matcher(context.model()).await?),
             None => None,
         };
-        self.told = self.make(context, matcher, usize::MAX)?;
-        Ok(())
+        self.make(context, matcher, usize::MAX)
     }
 
     fn parameters(&self) -> String {
-        let attend =
-            self.attend.as_ref().map(|attend| format!("\"attend\":{}", attend.as_attend()));
         let members = self.rule.members.iter().cloned();
-        object(members.chain(self.seed.map(seed_member)).chain(attend))
+        object(members.chain(self.seed.map(seed_member)))
     }
 
-    /// Makes the sampler, and feeds it the context's tokens; of these, the first were given. How many
-    /// of the last tokens have to run for `attend`.
-    fn make(&mut self, context: &Context, matcher: Option<Matcher>, given: usize) -> Result<usize> {
+    /// Makes the sampler, and feeds it the context's tokens; of these, the first were given.
+    fn make(&mut self, context: &Context, matcher: Option<Matcher>, given: usize) -> Result {
         let queue = context.queue();
         let sampler = sample::create_sampler(queue, &self.parameters())?;
         let known = context.known_tokens();
@@ -277,24 +184,13 @@ impl Choice {
         made.looks_back = is("looks_back");
         made.counts = is("counts");
         made.has_state = is("has_state");
-        let wanted = facts.get("beside").and_then(Value::as_u32).unwrap_or_default();
-        if wanted as usize != self.beside {
-            return invalid(format!(
-                "the sampler reads the logits of {wanted} contexts beside this one (by \
-                 `device::beside`), and there are {}",
-                self.beside
-            ));
-        }
         for (tokens, generated) in [(given, false), (generated, true)] {
             if made.looks_back && !tokens.is_empty() {
                 sample::feed_sampler(queue, sampler, tokens, generated)?;
             }
         }
         self.made = Some(made);
-        Ok(match facts.get("window").and_then(Value::as_u32) {
-            Some(0) => usize::MAX,
-            window => window.unwrap_or_default() as usize,
-        })
+        Ok(())
     }
 
     /// True if the text may end here: always, without a grammar.

@@ -2,7 +2,6 @@
 //! forked.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 
 use crate::chat::Conversation;
@@ -15,18 +14,15 @@ use crate::stream::MOST_BEFORE;
 use crate::text::Distribution;
 use crate::{allocate, runtime};
 
-mod edit;
 mod exports;
 mod messages;
 mod pages;
-mod positions;
 mod run;
 mod several;
 mod submit;
 
 pub(crate) use pages::spans;
-pub(crate) use run::{Guessing, RunHold};
-pub use several::Forward;
+pub(crate) use run::RunHold;
 
 /// Stands in a context's tokens for each place of an image.
 pub const UNKNOWN_TOKEN: u32 = u32::MAX;
@@ -61,15 +57,11 @@ pub struct Context {
     /// Tokens that it began with from the prefix cache.
     found: usize,
     /// How far the next token's position lies behind its place among the tokens.
-    shift: isize,
+    pub(crate) shift: isize,
     /// Images that take fewer positions than places.
-    images: Vec<Extent>,
+    pub(crate) images: Vec<Extent>,
     /// How many of the first pages must be copied before they are written: others may read them.
     read_only: usize,
-    /// Addresses of pages among those that are copies of this context's own.
-    copied: HashSet<u32>,
-    /// Places of tokens that later ones do not attend to.
-    hidden: BTreeSet<usize>,
     /// The embed holds the last token's hidden state.
     has_hidden: bool,
     /// How many of the first tokens have run for certain. If commands fail, the others are pending
@@ -102,8 +94,6 @@ impl Context {
             shift: 0,
             images: Vec::new(),
             read_only: 0,
-            copied: HashSet::new(),
-            hidden: BTreeSet::new(),
             has_hidden: false,
             confirmed: 0,
             run: None,
@@ -187,7 +177,7 @@ impl Context {
     pub async fn flush(&mut self) -> Result {
         self.retract()?;
         self.render()?;
-        self.submit(0).await?;
+        self.submit().await?;
         self.synchronize().await
     }
 
@@ -223,8 +213,6 @@ impl Context {
         other.chat = self.chat.clone();
         other.read_only = other.pages.len();
         self.read_only = self.pages.len();
-        self.copied.clear();
-        other.hidden.clone_from(&self.hidden);
         other.shift = self.shift;
         other.images.clone_from(&self.images);
         Ok(other)

@@ -17,18 +17,7 @@
 //! others, and the rules of the library. A mistake is an error with line and column, when the first
 //! token is asked for. `docs/device-programs.md` has examples and the operations.
 
-use crate::error::Result;
-use crate::json::{self, object, quote, Value};
-
-/// State of the stage `attend` that has a value for each token: at first, and of new ones.
-pub fn per_token(value: impl Into<Value>) -> Value {
-    Value::Object(vec![("per_token".into(), value.into())])
-}
-
-/// As [`per_token`], of each head.
-pub fn per_token_by_head(value: impl Into<Value>) -> Value {
-    Value::Object(vec![("per_token".into(), value.into()), ("by_head".into(), true.into())])
-}
+use crate::json::{object, quote, Value};
 
 /// State from a file of tensors that the user has uploaded.
 pub fn uploaded(file: &str, tensor: &str) -> Value {
@@ -48,30 +37,8 @@ impl Values {
         self
     }
 
-    /// A value by its name.
-    pub fn get(&self, name: &str) -> Option<&Value> {
-        self.0.iter().find(|(one, _)| one == name).map(|(_, value)| value)
-    }
-
-    /// The number of this name, if it has one.
-    pub fn number(&self, name: &str) -> Option<f64> {
-        match self.get(name)? {
-            Value::Null => Some(f64::NEG_INFINITY),
-            value => value.as_f64(),
-        }
-    }
-
     pub(crate) fn to_json(&self) -> String {
         object(self.0.iter().map(|(name, value)| format!("{}:{}", quote(name), value.to_json())))
-    }
-
-    /// The same with the state that the server tells.
-    pub(crate) fn after(&self, state: &str) -> Result<Values> {
-        let found = json::parse(state)?;
-        let now = |(name, value): &(String, Value)| {
-            (name.clone(), found.get(name).unwrap_or(value).clone())
-        };
-        Ok(Values(self.0.iter().map(now).collect()))
     }
 }
 
@@ -88,7 +55,7 @@ impl<T: Into<Value>, const N: usize> From<[(&str, T); N]> for Values {
 }
 
 /// A program that runs where the model does: its text, or its name in the server's library, and values
-/// that it names. Made by [`program`], or by [`attend`] one that chooses what layers read.
+/// that it names.
 #[derive(Clone, Debug)]
 pub struct DeviceProgram {
     /// As JSON.
@@ -119,8 +86,7 @@ impl DeviceProgram {
 
     /// A sampler of the program, with what it is given: `()` is nothing.
     pub fn with(&self, values: impl Into<Values>) -> ProgramSampler {
-        let (program, layers) = (self.clone(), String::new());
-        ProgramSampler { program, values: values.into(), layers, seed: None, logprobs: 0 }
+        ProgramSampler { program: self.clone(), values: values.into(), seed: None, logprobs: 0 }
     }
 
     /// Members of an object, as the contract wants it, with what it is given.
@@ -133,24 +99,16 @@ impl DeviceProgram {
 }
 
 /// A device program with what it was given: [`Context::generate`](crate::Context::generate) takes
-/// it as a sampler, and [`Generator::attend`](crate::Generator::attend) one of the stage `attend`.
+/// it as a sampler.
 #[derive(Clone, Debug)]
 pub struct ProgramSampler {
     program: DeviceProgram,
     values: Values,
-    layers: String, // members of a program in the layers
     pub(crate) seed: Option<u64>,
     logprobs: u32,
 }
 
 impl ProgramSampler {
-    /// The same sampler with other values of some names.
-    pub fn given_again(&self, values: impl Into<Values>) -> ProgramSampler {
-        let others = values.into().0.into_iter();
-        let values = others.fold(self.values.clone(), |all, (name, value)| all.and(&name, value));
-        ProgramSampler { values, ..self.clone() }
-    }
-
     /// With a seed: same seed, same tokens. Without one the server draws it.
     pub fn seed(self, seed: u64) -> ProgramSampler {
         ProgramSampler { seed: Some(seed), ..self }
@@ -161,31 +119,6 @@ impl ProgramSampler {
         ProgramSampler { logprobs: count, ..self }
     }
 
-    /// The same as a program in the layers: before each of them (-1 is the last one) it changes
-    /// the residual stream, or keeps something of it. It runs for each generated token, and by
-    /// `prompt`, `true` or `"last"`, for the tokens of the prompt or the last one. Of the library:
-    /// `named("steer").constant("strength", 4.0).with([("vector", vector)]).at(&[12], true)`, by the
-    /// names of `pie_py/device_programs/rules/layers.py`.
-    pub fn at(self, layers: &[i32], prompt: impl Into<Value>) -> Attend {
-        let layers = format!("\"at\":{layers:?},\"prompt\":{}", prompt.into().to_json());
-        ProgramSampler { layers, ..self }
-    }
-
-    /// The values that it was given.
-    pub fn values(&self) -> &Values {
-        &self.values
-    }
-
-    pub(crate) fn is_in_layers(&self) -> bool {
-        !self.layers.is_empty()
-    }
-
-    /// The parameter `attend` as the contract wants it.
-    pub(crate) fn as_attend(&self) -> String {
-        let layers = Some(self.layers.clone()).filter(|layers| !layers.is_empty());
-        object(self.program.members(&self.values).into_iter().chain(layers))
-    }
-
     /// The parameters as the contract wants them, as members of an object without the seed.
     pub(crate) fn members(&self) -> Vec<String> {
         let mut found = self.program.members(&self.values);
@@ -193,28 +126,3 @@ impl ProgramSampler {
         found
     }
 }
-
-/// Makes a program of the stage `attend` of a text: called once for each layer and generated token.
-///
-/// The parameters of its last function say what it is given. With `scores`, float `[heads, pages]`,
-/// it returns which pages the layer reads, bool `[pages]`. With `weights`, float `[heads, tokens]`, it
-/// returns which tokens the layer still reads in the steps that follow, bool `[tokens]`, and what it
-/// drops does not come back. With neither it returns which tokens a layer reads. The newest token is
-/// always read. Beside them, `state`.
-///
-/// A prompt reads all. With `weights` the program is called for it, too, once in each layer, as
-/// `step()` is 0: they are then those of the prompt's last inputs, as many as the constant `window`
-/// says (1), added up; with 0, of all.
-pub fn attend(text: &str) -> DeviceProgram {
-    program(text)
-}
-
-/// The policy of a name in the server's library, as `sinks`, with its constants, as `first` and
-/// `window`: `pie_py/device_programs/rules/attention.py` has their texts.
-pub fn named_attend(name: &str) -> DeviceProgram {
-    named(name)
-}
-
-/// A program of the stage `attend` with what it was given: see
-/// [`Generator::attend`](crate::Generator::attend).
-pub type Attend = ProgramSampler;

@@ -1,8 +1,7 @@
 //! Generating tokens one after the other.
 
 use crate::choice::{Choice, Rule};
-use crate::context::{Context, Guessing};
-use crate::device::{Attend, Values};
+use crate::context::Context;
 use crate::error::{invalid, Result};
 use crate::grammar::Grammar;
 use crate::sample::Sampled;
@@ -35,12 +34,11 @@ const MOST_GUESSES: u32 = 16;
 /// tokens of its own.
 pub struct Generator<'a> {
     context: &'a mut Context,
-    /// Contexts that get the same tokens, and whose logits are mixed in.
-    beside: Vec<&'a mut Context>,
     device: Choice,
     max_tokens: Option<usize>,
     run_ahead: bool,
-    guessing: Guessing,
+    /// Tokens that the server may guess at a time.
+    guesses: u32,
     stop_tokens: Vec<u32>,
     stop_strings: StopStrings,
     decoder: Option<TextDecoder>,
@@ -58,11 +56,10 @@ impl<'a> Generator<'a> {
         let stop_tokens = context.model().stop_tokens().to_vec();
         Generator {
             context,
-            beside: Vec::new(),
             device: Choice::new(rule),
             max_tokens: None,
             run_ahead: true,
-            guessing: Guessing::default(),
+            guesses: 0,
             stop_tokens,
             stop_strings: StopStrings::new([""; 0]),
             decoder: None,
@@ -92,32 +89,7 @@ impl<'a> Generator<'a> {
     /// where they came before (prompt lookup). The output is the same, and comes sooner where a text
     /// repeats; only where the server may go on by itself.
     pub fn speculate(mut self, most: u32) -> Generator<'a> {
-        self.guessing.most = most;
-        self
-    }
-
-    /// Sets tokens of other texts that this one may repeat, among which
-    /// [`speculate`](Generator::speculate) looks, too: the last of them, as many as the model's
-    /// context holds beside this one's.
-    pub fn like(mut self, tokens: impl IntoIterator<Item = u32>) -> Generator<'a> {
-        self.guessing.like = tokens.into_iter().collect();
-        self
-    }
-
-    /// Has [`speculate`](Generator::speculate) look up nothing, but guess what the model said behind
-    /// its first wrong guess of the step before, so that each step improves all guesses: for models
-    /// that were trained for that (CLLM). It leaves off where it does not pay.
-    pub fn jacobi(mut self) -> Generator<'a> {
-        self.guessing.jacobi = true;
-        self
-    }
-
-    /// Sets what layers read of the context, as [`device::named_attend`](crate::device::named_attend) and
-    /// [`device::attend`](crate::device::attend) give it, beginning with the first generated token. It
-    /// follows the tokens that the server chooses, so not with [`accept`](Generator::accept); and no
-    /// token is [`forced`](Generator::forced), for each one is read by itself.
-    pub fn attend(mut self, attend: &Attend) -> Generator<'a> {
-        self.device.attend = Some(attend.clone());
+        self.guesses = most;
         self
     }
 
@@ -140,13 +112,6 @@ impl<'a> Generator<'a> {
     /// Makes the choices repeatable; the sampler's seed holds if this is `None`.
     pub fn seed(mut self, seed: impl Into<Option<u64>>) -> Generator<'a> {
         self.device.seed = seed.into().or(self.device.seed);
-        self
-    }
-
-    /// Sets other contexts, of this model or one with the same tokens, that get the same tokens. A
-    /// device program reads the logits of each (`beside(0)`).
-    pub fn beside(mut self, others: impl IntoIterator<Item = &'a mut Context>) -> Generator<'a> {
-        self.beside = others.into_iter().collect();
         self
     }
 
@@ -325,29 +290,12 @@ impl<'a> Generator<'a> {
         Ok(Some(text))
     }
 
-    /// The values given to the device program that chooses, with its state after the last token: a later
-    /// generation goes on with `program.with(values)`.
-    ///
-    /// Errors: `invalid-argument` if no device program has chosen a token.
-    pub async fn state(&mut self) -> Result<Values> {
-        self.device.state(self.context).await
-    }
-
-    /// Gives the device program that chooses other values of some names, from the next token on: what
-    /// changes goes on from there, what does not keeps the value.
-    ///
-    /// Errors: `invalid-argument` if no device program has chosen a token, for another name, or a
-    /// value of another kind or size.
-    pub fn put(&mut self, values: impl Into<Values>) -> Result {
-        self.device.put(self.context, values.into())
-    }
-
     /// Runs the model and returns the `k` most likely next tokens, without choosing. Follow it with
     /// [`accept`](Generator::accept) to continue with a token of your own choice.
     pub async fn distribution(&mut self, k: u32) -> Result<Distribution> {
         self.start()?;
         self.by_hand = true;
-        self.device.look(self.context, k).await
+        self.context.next_distribution(k).await
     }
 
     /// Continues with a token chosen by the program, as if it had been sampled. False if it ends
@@ -373,15 +321,8 @@ impl<'a> Generator<'a> {
             return Ok(());
         }
         self.context.start_turn()?;
-        self.device.beside = self.beside.len();
-        if self.guessing.most > MOST_GUESSES {
+        if self.guesses > MOST_GUESSES {
             return invalid(format!("1 to {MOST_GUESSES} tokens can be guessed at a time"));
-        }
-        if self.guessing.jacobi && (self.guessing.most == 0 || !self.guessing.like.is_empty()) {
-            return invalid("`jacobi` goes with `speculate`, and takes the place of `like`");
-        }
-        for other in &mut self.beside {
-            other.start_turn()?;
         }
         let (length, longest) =
             (self.context.next_position(), self.context.model().max_position() as usize);
@@ -476,12 +417,12 @@ impl<'a> Generator<'a> {
         if !self.run_ahead {
             return Ok(false);
         }
-        self.device.runs(self.context, most, &self.stop_tokens, &self.guessing).await
+        self.device.runs(self.context, most, &self.stop_tokens, self.guesses).await
     }
 
     /// The next token, chosen step by step; `None` at the end of the grammar.
     async fn choose(&mut self) -> Result<Option<Sampled>> {
-        self.device.choose(self.context, &mut self.beside).await
+        self.device.choose(self.context).await
     }
 
     /// Appends a token to the context, unless it ends the generation.
@@ -494,9 +435,6 @@ impl<'a> Generator<'a> {
             return false;
         }
         self.context.push(token);
-        for other in &mut self.beside {
-            other.push(token);
-        }
         self.count += 1;
         self.done = Some(self.count) == self.max_tokens;
         true

@@ -48,7 +48,7 @@ pub mod task;
 
 pub use args::{Args, Keys};
 pub use choice::Rule;
-pub use context::{Context, Forward, UNKNOWN_TOKEN};
+pub use context::{Context, UNKNOWN_TOKEN};
 pub use error::{Error, ErrorCode, Result};
 pub use future::HostFuture;
 pub use generation::Generator;

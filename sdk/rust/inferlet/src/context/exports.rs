@@ -26,7 +26,6 @@ impl Context {
         let used = self.tokens.len().div_ceil(self.page_size());
         allocate::export_kvpage(self.queue, &spans(&self.pages[..used]), name, shared)?;
         self.read_only = self.read_only.max(used);
-        self.copied.clear();
         let Some(time) = unused_for else {
             return Ok(());
         };

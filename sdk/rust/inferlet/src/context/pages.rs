@@ -46,19 +46,19 @@ impl Context {
 
     /// Forgets the tokens from `length` on.
     pub(crate) fn set_length(&mut self, length: usize) -> Result {
-        self.truncate_pages(length, length.div_ceil(self.page_size()))?;
+        self.truncate_pages(length)?;
         self.tokens.truncate(length);
         self.confirmed = self.confirmed.min(length);
-        self.hidden.split_off(&length);
         self.cut_images(length);
         self.offered = self.offered.min(length / self.page_size());
         self.has_hidden = false;
         Ok(())
     }
 
-    /// Empties all slots after `length` tokens, and gives the pages back from number `keep` on.
-    pub(super) fn truncate_pages(&mut self, length: usize, keep: usize) -> Result {
+    /// Empties all slots after `length` tokens, and gives back the pages after these.
+    fn truncate_pages(&mut self, length: usize) -> Result {
         let (first, used) = (length / self.page_size(), length % self.page_size());
+        let keep = length.div_ceil(self.page_size());
         if first < keep.min(self.pages.len()) {
             let page = &self.pages[first];
             if first < self.read_only || Rc::strong_count(page) > 1 {
@@ -85,28 +85,6 @@ impl Context {
             }
             self.set_length(self.tokens.len() - 1)?;
             self.pending.push(last);
-        }
-        Ok(())
-    }
-
-    /// Has the tokens in the pages from place `first` on run again.
-    pub(super) fn run_again(&mut self, first: usize) -> Result {
-        let again = self.tokens[first..].to_vec();
-        let moved = self.shift != 0 || self.hidden.range(first..).next().is_some();
-        if again.contains(&UNKNOWN_TOKEN) || (again.len() > 1 && moved) {
-            return Err(Error::new(
-                ErrorCode::InvalidArgument,
-                format!(
-                    "`attend` is told what the last tokens of the context attend to, {} of them \
-                     have run before, and they can't run again: there is an image among them, or \
-                     a part that was opened, hidden or given up; generate before that",
-                    again.len()
-                ),
-            ));
-        }
-        if !again.is_empty() {
-            self.set_length(first)?;
-            self.pending.splice(0..0, again);
         }
         Ok(())
     }

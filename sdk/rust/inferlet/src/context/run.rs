@@ -14,17 +14,6 @@ use crate::error::{Error, Result};
 use crate::future::{idle, Lone};
 use crate::{allocate, sample};
 
-/// How a run guesses its next tokens.
-#[derive(Default)]
-pub(crate) struct Guessing {
-    /// So many at a time at most.
-    pub(crate) most: u32,
-    /// Tokens of other texts that this one may repeat.
-    pub(crate) like: Vec<u32>,
-    /// Tokens that steps chose are guessed; nothing is looked up.
-    pub(crate) jacobi: bool,
-}
-
 pub(super) struct Run {
     queue: u32,
     handle: u32,
@@ -92,15 +81,15 @@ impl Context {
         Ok(false)
     }
 
-    /// Starts a run after the hidden state in `embed`, unless there is no room for it. Nothing is
-    /// pending.
+    /// Starts a run after the hidden state in `embed`, which guesses so many tokens at a time, unless
+    /// there is no room for it. Nothing is pending.
     pub(crate) fn start_run(
         &mut self,
         sampler: u32,
         embed: u32,
         most: usize,
         stops: &[u32],
-        guessing: &Guessing,
+        guesses: u32,
     ) -> Result<Option<RunHold>> {
         let (queue, start) = (self.queue, self.tokens.len());
         let first = start / self.page_size();
@@ -131,12 +120,8 @@ impl Context {
             Err(error) if error.is_scarcity() => return Ok(None),
             Err(error) => return Err(error),
         };
-        if guessing.most > 0 {
-            let known = if guessing.jacobi { Vec::new() } else { self.known_tokens() };
-            let text = [&guessing.like[..], &known].concat();
-            let most = self.model().max_position() as usize;
-            let text = &text[text.len().saturating_sub(most)..];
-            sample::speculate(queue, handle, text, guessing.most)?;
+        if guesses > 0 {
+            sample::speculate(queue, handle, &self.known_tokens(), guesses)?;
         }
         let run = Rc::new(RefCell::new(Run {
             queue,

@@ -5,23 +5,22 @@ use std::rc::Rc;
 use super::{spans, Context, UNKNOWN_TOKEN};
 use crate::error::{Error, ErrorCode, Result};
 use crate::text::Distribution;
-use crate::{adapter, allocate, forward, images, prefix_cache, runtime, sample, text, HostFuture};
+use crate::{adapter, allocate, forward, images, prefix_cache, runtime, text, HostFuture};
 
 impl Context {
-    /// Queues the pending tokens, in chunks that the model and the embed pool can take. As many of
-    /// the last tokens as `told` are not looked for in the prefix cache.
-    pub(super) async fn submit(&mut self, told: usize) -> Result {
+    /// Queues the pending tokens, in chunks that the model and the embed pool can take.
+    pub(super) async fn submit(&mut self) -> Result {
         if self.prefix_cache && self.shift == 0 && self.pages.is_empty() && !self.pending.is_empty()
         {
             // The last token has to run in any case: that gives its hidden state.
-            self.find_prefix(self.pending.len().saturating_sub(told.max(1))).await?;
+            self.find_prefix(self.pending.len() - 1).await?;
         }
         let mut most = self.model.max_batch_tokens() as usize;
         while !self.pending.is_empty() {
             let count = most.min(self.pending.len());
             let last = count == self.pending.len();
             let pending = std::mem::take(&mut self.pending);
-            let queued = self.run(&pending[..count], last, None);
+            let queued = self.run(&pending[..count], last, None, &[]);
             self.pending = pending;
             match queued {
                 Ok(()) => {
@@ -110,28 +109,20 @@ impl Context {
         for done in (0..count).step_by(most as usize) {
             let part = most.min(count - done);
             let tokens = vec![UNKNOWN_TOKEN; part as usize];
-            self.run(&tokens, done + part == count, Some([start + done, part]))?;
+            self.run(&tokens, done + part == count, Some([start + done, part]), &[])?;
         }
         Ok(())
     }
 
     /// Queues tokens: embed them, run them, keep their keys and values. `output` is whether the
-    /// last one's hidden state is wanted; the tokens may be in embeds already, a span of them.
-    pub(super) fn run(&mut self, tokens: &[u32], output: bool, given: Option<[u32; 2]>) -> Result {
-        self.run_masked(tokens, output, given, &[], &[], None)
-    }
-
-    /// As `run`, under a mask, and with the hidden states after other tokens before the last into
-    /// a span of embeds; or of one token, which reads what the program of layers of the sampler
-    /// `reader` chooses.
-    pub(super) fn run_masked(
+    /// last one's hidden state is wanted; those after `others` before it go into a span of embeds.
+    /// The tokens may be in embeds already, a span of them.
+    pub(super) fn run(
         &mut self,
         tokens: &[u32],
         output: bool,
         given: Option<[u32; 2]>,
-        mask: &[u32],
         others: &[u32],
-        reader: Option<u32>,
     ) -> Result {
         self.retract()?;
         let (queue, size) = (self.queue, self.page_size());
@@ -170,11 +161,12 @@ impl Context {
                 text::embed_txt(queue, tokens, &[position, count], &embeds)
             }
         };
-        let queued = embedded.and_then(|()| match reader {
-            None => self.queue_forward(&embeds, output_pages, output_embeds, mask),
-            Some(sampler) => {
-                let (inputs, adapter) = (&self.input_spans.1, self.adapter().unwrap_or_default());
-                sample::attend(queue, sampler, embeds[0], inputs, output_pages[0], adapter)
+        let inputs = &self.input_spans.1;
+        let queued = embedded.and_then(|()| match self.adapter() {
+            None => forward::forward(queue, inputs, &embeds, output_pages, output_embeds, &[]),
+            Some(name) => {
+                let (pages, outputs) = (output_pages, output_embeds);
+                adapter::forward_with_adapter(queue, name, inputs, &embeds, pages, outputs, &[])
             }
         });
         if count > 1 && given.is_none() {
@@ -193,22 +185,6 @@ impl Context {
         }
     }
 
-    pub(super) fn queue_forward(
-        &self,
-        embeds: &[u32],
-        pages: &[u32],
-        outputs: &[u32],
-        mask: &[u32],
-    ) -> Result {
-        let (queue, inputs) = (self.queue, &self.input_spans.1);
-        match self.adapter() {
-            None => forward::forward(queue, inputs, embeds, pages, outputs, mask),
-            Some(name) => {
-                adapter::forward_with_adapter(queue, name, inputs, embeds, pages, outputs, mask)
-            }
-        }
-    }
-
     pub(super) fn decode_embed(&mut self) -> Result<[u32; 2]> {
         if let Some(span) = self.embed {
             return Ok(span);
@@ -220,26 +196,21 @@ impl Context {
 
     /// Runs what is pending and asks for the distribution after it.
     pub(crate) async fn next_distribution(&mut self, k: u32) -> Result<Distribution> {
-        let embed = self.output_embed(0, None).await?;
+        let embed = self.output_embed().await?;
         let asked: HostFuture<Distribution> = text::get_next_dist(self.queue, embed, k);
         self.outcome(asked).await
     }
 
-    /// Runs what is pending; the embed of the hidden state after it. As many of the last tokens as
-    /// `told` are among that, for a program is told what they attend to. If one token is pending, the
-    /// program of layers of the sampler `reader`, which chose it, chooses what it reads.
-    pub(crate) async fn output_embed(&mut self, told: usize, reader: Option<u32>) -> Result<u32> {
-        if told > self.pending.len() {
-            self.run_again((self.tokens.len() + self.pending.len()).saturating_sub(told))?;
-        }
+    /// Runs what is pending; the embed of the hidden state after it.
+    pub(crate) async fn output_embed(&mut self) -> Result<u32> {
         if self.pending.is_empty() && !self.has_hidden {
             self.rerun_last_token()?;
         }
         if let [token] = self.pending[..] {
-            self.run_masked(&[token], true, None, &[], &[], reader)?;
+            self.run(&[token], true, None, &[])?;
             self.pending.clear();
         } else {
-            self.submit(told).await?;
+            self.submit().await?;
         }
         let (Some([embed, _]), true) = (self.embed, self.has_hidden) else {
             return Err(Error::new(
