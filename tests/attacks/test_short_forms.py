@@ -9,7 +9,6 @@ import pytest
 from attacks.bystander import Bystander
 from attacks.catalogue import ATTACKS, HTTP
 from attacks.frames import Fuzzer
-from attacks.kills import kill
 from attacks.place import MALLORY, VICTIM, place
 from attacks.table import undergo
 from support.servers import Server
@@ -75,9 +74,3 @@ def test_frames_that_are_wrong_somewhere() -> None:
     assert not found.wrong
     assert found.failures > 500, "most are understood far enough to be refused"
     assert found.answers > 1.5 * found.failures, "and many are right"
-
-
-def test_processes_are_killed_under_load() -> None:
-    found = kill(3, clients=2, seed=26)
-    assert all(found.kills.values()), "each kind"
-    assert not found.wrong
