@@ -72,7 +72,7 @@ def prediction_in_words() -> None:
         assert dspy.Predict(Judge)(text="Fine.").points in (1, 2, 3)
 
 
-@case(long=True, wit="the model has to end its thoughts")
+@case(wit="the model has to end its thoughts")
 def chain_of_thought() -> None:
     with dspy.context(lm=_model("pie-py", max_tokens=600), adapter=dspy.JSONAdapter()):
         assert dspy.ChainOfThought(Judge)(text="Fine.").points in (1, 2, 3)
