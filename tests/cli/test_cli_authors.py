@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -28,10 +27,7 @@ from pie_py.cli.target import find_target
 def endpoint() -> Iterator[str]:
     model = DOCS.parent / "inference/pie_inference/embedded/pie-tiny"
     settings = {"models": [{"source": str(model)}], "worker_module": "benchmarks.instant_worker"}
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(Path(folder), **settings) as server,
-    ):
+    with Server(**settings) as server:
         yield server.endpoint
 
 

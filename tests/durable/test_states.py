@@ -118,11 +118,10 @@ def test_one_that_has_begun_again_sleeps_is_resumed_and_branched() -> None:
 
 
 def test_what_would_be_lost_is_refused() -> None:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        settings = {"durable": {"journal_bytes": 100_000}}
-        with Server(Path(name), **settings) as server, server.client() as client:
-            program = client.upload(REFUSED.encode(), "refused")
-            assert "unsupported" in client.launch(program).result()
-            codes = "limit-exceeded,busy"
-            told = client.launch(program, durable=True).result()
+    settings = {"durable": {"journal_bytes": 100_000}}
+    with Server(**settings) as server, server.client() as client:
+        program = client.upload(REFUSED.encode(), "refused")
+        assert "unsupported" in client.launch(program).result()
+        codes = "limit-exceeded,busy"
+        told = client.launch(program, durable=True).result()
     assert told == f"{codes} ['limit-exceeded', 'busy']"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,11 +36,7 @@ pytestmark = pytest.mark.slow
 def client(smollm2: Path) -> Iterator[sync.Client]:
     """A server with the model in float32."""
     models = [{"source": str(smollm2), "name": "smollm2", "dtype": "float32", "kv_pages": 512}]
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(Path(folder), models=models) as server,
-        server.client() as client,
-    ):
+    with Server(models=models) as server, server.client() as client:
         yield client
 
 

@@ -50,10 +50,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def gateway(server: Server) -> Iterator[Gateway]:
     names = gateway_fields({"served_model_names": ["gpt-4o", "caller=tools"]})
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Gateway(server, Path(name), **names) as gateway,
-    ):
+    with Gateway(server, **names) as gateway:
         yield gateway
 
 

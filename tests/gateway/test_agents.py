@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -80,11 +79,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         follows = {text: then for script in scripts for text, then in pairwise(script)}
         make_told(folder, follows, TEMPLATE, MARKERS, special=True, longest=1 << 17)
         models.append({"source": str(folder), "name": name, "kv_pages": 256})
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Server(Path(name), models=models) as server,
-        Gateway(server, Path(name)) as gateway,
-    ):
+    with Server(models=models) as server, Gateway(server) as gateway:
         yield gateway
 
 

@@ -169,11 +169,7 @@ def test_the_files_of_a_user_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_so_many_requests_of_all_batches_run_at_once(server: Server) -> None:
     long = [line(f"{i}", ignore_eos=True, max_tokens=300) for i in range(100)]
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Gateway(server, Path(name)) as gateway,
-        server.client() as control,
-    ):
+    with Gateway(server) as gateway, server.client() as control:
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
         file = upload(client, *long)
         both = [start(client, file), start(client, file)]
@@ -197,11 +193,7 @@ def test_requests_of_an_instance_that_ends_are_made_again(server: Server) -> Non
     ]
     wrong = line("wrong", COMPLETIONS, prompt="x", max_tokens=5, stop_token_ids=[1 << 30])
     long = line("long", COMPLETIONS, prompt="x " * 9000)
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Gateway(server, Path(name)) as gateway,
-        server.client() as control,
-    ):
+    with Gateway(server) as gateway, server.client() as control:
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
         batch = start(client, upload(client, *lines, wrong, long), COMPLETIONS)
         until, both = time.monotonic() + 60, list[str]()

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -42,11 +40,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     (folder / "mean/1_Pooling/config.json").write_text(json.dumps(MEAN))
     sources = ["pie-tiny", str(folder / "mean"), str(folder / "dense")]
     models = [{"source": source, "dtype": "float32", "kv_pages": 256} for source in sources]
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Server(Path(name), models=models) as server,
-        Gateway(server, Path(name)) as gateway,
-    ):
+    with Server(models=models) as server, Gateway(server) as gateway:
         yield gateway
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import openai
 import pytest
@@ -21,18 +19,14 @@ TOKENS = 300  # of each answer: pages of two answers do not fit together
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     sizes = {"page_size": PAGE, "kv_pages": PAGES, "host_pages": 0}
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Server(Path(name), models=[{"source": "pie-tiny", **sizes}]) as server,
-    ):
+    with Server(models=[{"source": "pie-tiny", **sizes}]) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[openai.OpenAI]:
     with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Gateway(server, Path(name)) as gateway,
+        Gateway(server) as gateway,
         openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client,
     ):
         yield client

@@ -11,7 +11,6 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -154,9 +153,7 @@ TEXTS: list[tuple[str, str, list[str], str]] = [
 def client(smollm2: Path) -> Iterator[Client]:
     """A client of a server of the model."""
     with (
-        tempfile.TemporaryDirectory(prefix="pie-") as data,
         Server(
-            Path(data),
             models=[{"source": str(smollm2), "name": "smollm2", "kv_pages": 1024}],
             http={"allow": ["127.0.0.1:*"], "allow_networks": ["127.0.0.0/8"]},
         ) as server,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +20,7 @@ def client() -> Iterator[Client]:
     require_javascript()
     model = str(ROOT / "inference" / "pie_inference" / "embedded" / "pie-tiny")
     with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(Path(folder), models=[{"source": model}], limits={"samplers": 64}) as server,
+        Server(models=[{"source": model}], limits={"samplers": 64}) as server,
         server.client() as client,
     ):
         yield client

@@ -16,8 +16,9 @@ from support.child_processes import ChildProcess, command_line
 class Server(ChildProcess):
     """A running server on an ipc endpoint in a folder of its own."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        """Takes a short folder for its data and fields of `ServerConfig`."""
+    def __init__(self, folder: Path | None = None, **settings: Any) -> None:
+        """Takes a short folder for its data, else it has its own, and fields of `ServerConfig`."""
+        folder = self._folder(folder)
         settings.setdefault("endpoint", f"ipc://{folder}/door")
         settings.setdefault("data_folder", str(folder / "data"))
         settings.setdefault("worker_threads", 1)
