@@ -435,9 +435,9 @@ def test_messages_that_wait_for_room_have_a_bound_by_user(
 
 
 def test_result_waits_without_a_reader(client: sync.Client) -> None:
-    instance = client.launch("count", ["20000"])
+    instance = client.launch("count", ["3000"])
     assert instance.result() == "counted"
-    assert len(list(instance)) == 20000
+    assert len(list(instance)) == 3000
 
 
 def test_detached_instances_and_attach(bench: Bench) -> None:

@@ -162,7 +162,18 @@ def client(smollm2: Path) -> Iterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize(("name", "args", "check"), PROGRAMS)
+# What each computes is tested with the embedded model in each run.
+DAILY = ("beam_search", "ebnf_decoding", "react", "text_completion")
+
+
+def by_night(rows: list[Any]) -> list[Any]:
+    """Parameters of which most run nightly: a real model is slow."""
+    return [
+        pytest.param(*row, marks=[] if row[0] in DAILY else pytest.mark.nightly) for row in rows
+    ]
+
+
+@pytest.mark.parametrize(("name", "args", "check"), by_night(PROGRAMS))
 def test_a_program_is_sensible_or_says_what_it_wants(
     client: Client, url: str, name: str, args: list[str], check: Check | str
 ) -> None:
@@ -176,7 +187,7 @@ def test_a_program_is_sensible_or_says_what_it_wants(
         assert check(found), found
 
 
-@pytest.mark.parametrize(("name", "file", "args", "wanted"), TEXTS)
+@pytest.mark.parametrize(("name", "file", "args", "wanted"), by_night(TEXTS))
 def test_a_program_sends_a_sensible_text(
     client: Client, name: str, file: str, args: list[str], wanted: str
 ) -> None:
@@ -204,6 +215,7 @@ def test_a_conversation_goes_on_in_its_pages(client: Client) -> None:
     chat.result()
 
 
+@pytest.mark.nightly
 def test_a_program_in_rust_does_as_the_one_in_python(client: Client, url: str) -> None:
     args, check = next((args, check) for of, args, check in PROGRAMS if of == "react")
     program = client.upload(rust_component("react"), name="react-rust")
@@ -212,6 +224,7 @@ def test_a_program_in_rust_does_as_the_one_in_python(client: Client, url: str) -
     assert check(found), found
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("smollm2")
 def test_a_model_that_has_learnt_cml_calls_unasked() -> None:
     """With the adapter that comes with the program."""
