@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.checkpoints import make_llama
 from support.durable import journal_of
-from support.servers import Server
+from support.servers import NO_MODEL, Server
 
 from pie_py.client import InferletFailed, RpcError
 
@@ -74,7 +74,7 @@ class Web:
 
 def start(folder: Path, **settings: Any) -> Server:
     http = {"allow": ["127.0.0.1:*"], "allow_networks": ["127.0.0.0/8"]}
-    return Server(folder, http=http, **settings).__enter__()
+    return Server(folder, http=http, **NO_MODEL, **settings).__enter__()
 
 
 def all_of(instance: Iterable[str | bytes]) -> str:
@@ -134,7 +134,8 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    with Server(folder, durable={"programs": ["always"], "bytes": 20_000}) as running:
+    durable = {"programs": ["always"], "bytes": 20_000}
+    with Server(folder, durable=durable, **NO_MODEL) as running:
         yield running
 
 
@@ -200,7 +201,7 @@ def test_journals_have_bounds(server: Server, folder: Path) -> None:
 def test_a_disk_that_takes_nothing_refuses_launches() -> None:
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
         folder = Path(name)
-        with Server(folder) as server, server.client() as client:
+        with Server(folder, **NO_MODEL) as server, server.client() as client:
             program = client.upload(SAY.encode(), "say")
             (folder / "data" / "journals").write_text("in the way")
             with pytest.raises(RpcError, match="out-of-resources: no journal can be written"):

@@ -12,6 +12,10 @@ import psutil
 from pie_py.client.sync import Client
 from support.child_processes import ChildProcess, command_line
 
+EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
+# Of a server whose programs ask no model: its worker loads none.
+NO_MODEL = {"models": [{"source": str(EMBEDDED)}], "worker_module": "benchmarks.instant_worker"}
+
 
 class Server(ChildProcess):
     """A running server on an ipc endpoint in a folder of its own."""
