@@ -13,12 +13,11 @@ from typing import Any
 import psutil
 import pytest
 from support.child_processes import command_line
-from support.servers import Server
+from support.servers import EMBEDDED, Server
 
 from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client
 
-EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
 ANSWER = """
 from inferlet import Context, Model, Sampler
 

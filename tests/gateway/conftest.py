@@ -10,11 +10,10 @@ import httpx2
 import openai
 import pytest
 from support.gateways import Gateway
-from support.servers import Server
+from support.servers import EMBEDDED, Server
 
 from pie_py.cli.http_options import gateway_fields
 
-EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
 TEMPLATE = (
     "{{ bos_token }}{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}"
     "{% if tools %}<|system|>\n{{ tools | tojson }}<|end|>\n{% endif %}"

@@ -14,9 +14,8 @@ import numpy as np
 import openai
 import pytest
 import torch
-from gateway.conftest import EMBEDDED
 from support.gateways import Gateway
-from support.servers import Server
+from support.servers import EMBEDDED, Server
 from transformers import AutoModel, AutoTokenizer
 
 TEXTS = ["The capital of Thessel is Argon.", "Bread", "The old house " * 100]

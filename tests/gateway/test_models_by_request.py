@@ -14,9 +14,8 @@ from typing import Any
 import httpx2
 import pytest
 from support.gateways import Gateway
-from support.servers import Server
+from support.servers import EMBEDDED, Server
 
-EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
 HOLDER = b"""
 from inferlet import Context, Model, session
 
