@@ -84,7 +84,6 @@ def test_each_is_loaded_when_a_program_asks_and_the_other_goes(server: Server) -
         assert client.launch(program, ["two"]).result() == text
         assert (states(client)["one"], states(client)["two"]) == ("unloaded", "loaded")
         assert len(workers(server)) == 1
-        assert client.launch(program, ["one"]).result() == text
 
 
 def test_a_program_that_holds_pages_keeps_its_model(server: Server) -> None:

@@ -42,7 +42,7 @@ def test_a_stream_says_the_same_and_how_many_tokens(client: openai.OpenAI) -> No
     assert chunks[-1].usage == whole.usage
     assert len({c.id for c in chunks}) == 1
     assert len(chunks) > 5, "it comes in parts"
-    with client.chat.completions.stream(model=MODEL, messages=HI, max_tokens=8) as stream:
+    with client.chat.completions.stream(model=MODEL, messages=HI, temperature=0) as stream:
         assert {"chunk", "content.delta", "content.done"} <= {event.type for event in stream}
         assert stream.get_final_completion().choices[0].message.content
 
