@@ -114,8 +114,7 @@ def test_one_that_has_begun_again_sleeps_is_resumed_and_branched(short_folder: P
 
 
 def test_what_would_be_lost_is_refused() -> None:
-    settings = {"durable": {"journal_bytes": 100_000}}
-    with Server(**settings) as server, server.client() as client:
+    with Server(durable={"journal_bytes": 100_000}) as server, server.client() as client:
         program = client.upload(REFUSED.encode(), "refused")
         assert "unsupported" in client.launch(program).result()
         codes = "limit-exceeded,busy"

@@ -334,7 +334,7 @@ def test_a_client_that_hangs_up_ends_its_instance(
 
 
 def test_limits_of_bodies_and_time(server: Server) -> None:
-    limits = {"body_bytes": 1000, "body_seconds": 0.2, "request_seconds": 0.5}
+    limits: dict[str, Any] = {"body_bytes": 1000, "body_seconds": 0.2, "request_seconds": 0.5}
     with Gateway(server, **limits) as gateway, gateway.http() as http:
         assert http.post(CHAT, content=b" " * 1001).status_code == 413
         assert http.post(CHAT, content=(b" " * 600 for _ in range(3))).status_code == 413

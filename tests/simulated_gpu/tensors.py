@@ -49,7 +49,9 @@ class GpuTensor(torch.Tensor):
         return found
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]  # PyTorch's own signature says less
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return simulation.dispatch(func, args, kwargs or {})
 
     @property

@@ -14,7 +14,10 @@ from support.child_processes import ChildProcess, command_line
 
 EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
 # Of a server whose programs ask no model: its worker loads none.
-NO_MODEL = {"models": [{"source": str(EMBEDDED)}], "worker_module": "benchmarks.instant_worker"}
+NO_MODEL: dict[str, Any] = {
+    "models": [{"source": str(EMBEDDED)}],
+    "worker_module": "benchmarks.instant_worker",
+}
 
 
 class Server(ChildProcess):
