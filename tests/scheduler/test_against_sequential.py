@@ -104,7 +104,7 @@ class Programs(RuleBasedStateMachine):
         prompt=st.sampled_from([None, 2, 2, 5]),
     )
     def start(self, reference: bool, tokens: int, commands: int, prompt: int | None) -> None:
-        most = {"max_batch_tokens": tokens, "max_batch_commands": commands}
+        most: dict[str, Any] = {"max_batch_tokens": tokens, "max_batch_commands": commands}
         self.server = Server(reference=reference, prompt_tokens=prompt, **most)
         self.prompt = prompt
         self.lanes: list[Lane] = []
