@@ -106,18 +106,17 @@ def rust(folder: Path) -> Path:
     return rust_component("text_completion")
 
 
-TALKS = (written("it.py", TALK), [], MESSAGES)
-STEPPED = (written("it.py", STEPS), [], MESSAGES)
-COMPLETES = (rust, ["--prompt", "Once", "--temperature", "1"], [])
-SPEAKS = (written("it.ts", WORDS), ["Once"], MESSAGES[:2])
+Program = tuple[Callable[[Path], Path], list[str], list[str]]  # its file, arguments, messages
+TALKS: Program = (written("it.py", TALK), [], MESSAGES)
+STEPPED: Program = (written("it.py", STEPS), [], MESSAGES)
+COMPLETES: Program = (rust, ["--prompt", "Once", "--temperature", "1"], [])
+SPEAKS: Program = (written("it.ts", WORDS), ["Once"], MESSAGES[:2])
 
 
 @pytest.mark.parametrize(
     "programs", [(TALKS, STEPPED, COMPLETES), (SPEAKS,)], ids=["python and rust", "javascript"]
 )
-def test_a_cut_journal_gives_the_same(
-    programs: tuple[tuple[Callable[[Path], Path], list[str], list[str]], ...], short_folder: Path
-) -> None:
+def test_a_cut_journal_gives_the_same(programs: tuple[Program, ...], short_folder: Path) -> None:
     launched: list[tuple[str, list[str], Run]] = []
     with Server(short_folder, models=MODELS) as server, server.client() as client:
         for program, args, messages in programs:
