@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,9 +34,7 @@ def calling_server(
     address = calling_site.url.removeprefix("http://")
     stdio = {"command": sys.executable, "args": [str(TESTS / "support" / "mcp_server.py")]}
     with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
         Server(
-            Path(folder),
             models=[
                 {"source": "pie-tiny", "kv_pages": 4096, "host_pages": 1024},
                 {"source": str(plain), "name": "plain", "kv_pages": 1024},

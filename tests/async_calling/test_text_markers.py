@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.scripts import events, results, run, script, simulated, tool, upload_with_asynclm
+from support.scripts import events, results, run, script, simulated, upload_with_asynclm
 
 from pie_py.client.functions import Mode
 from pie_py.client.sync import Client
@@ -25,17 +25,6 @@ def test_forced_calls(client: Client, mode: Mode) -> None:
     assert [json.loads(found[name]) for name in "abc"] == [hostile, "ä[", "[1, {}]"]
     assert sorted(events(record, "interrupt")) == ["interrupt a", "interrupt b", "interrupt c"]
     assert record["text"] == "Done."
-
-
-def test_wild_generations_are_valid(client: Client) -> None:
-    tools = [tool("f", {"kind": "simulated", "seconds": 0}, ["x"])]
-    record = run(
-        client, tools, None, *PLAIN, *("--temperature", "1", "--seed", "1", "--max-tokens", "100")
-    )
-    assert record["generated_tokens"] > 0
-    assert "[INTR]" not in record["said"]
-    for marker in ("[CALL]", "[HEAD]", "[END]", "[TRAP]"):
-        assert marker not in record["said"]
 
 
 def test_a_model_that_is_drawn_to_markers_writes_valid_ones(client: Client) -> None:

@@ -139,26 +139,6 @@ def test_rounds_of_one_users_instances_go_as_if_each_waited_in_line(
             assert in_rounds._users._now == in_line._users._now
 
 
-@settings(max_examples=50)
-@given(st.lists(COSTS, min_size=200, max_size=400), st.integers(1, 30))
-def test_a_user_gets_his_weight_however_many_instances_others_have(
-    costs: list[int], instances: int
-) -> None:
-    queue: FairQueue[None] = FairQueue(CREDIT, lambda user: 2.0 if user == "paying" else 1.0)
-    got = {"paying": 0, "crowd": 0}
-    queue.push(Owner("paying", "p"), None)
-    for number in range(instances):
-        queue.push(Owner("crowd", f"c{number}"), None)
-    for cost in costs:
-        taken = queue.pop()
-        assert taken is not None
-        owner = taken[0]
-        got[owner.user] += cost
-        queue.charge(owner, cost)
-        queue.push(owner, None)  # always wants more
-    assert abs(got["paying"] / 2 - got["crowd"]) <= 2 * 40 + CREDIT
-
-
 def test_who_has_left_is_forgotten() -> None:
     queue: FairQueue[None] = FairQueue(CREDIT)
     for number in range(5000):
@@ -432,16 +412,6 @@ def test_others_have_their_turns_between_two_children_of_a_user(parents: Parents
         rig.executor.turn()
         assert guests.made - before <= 3
     assert guests.made == 51
-
-
-def test_a_child_comes_before_those_of_a_user_who_has_had_many(parents: Parents) -> None:
-    rig, launcher = parents.rig, parents.launcher
-    for parent in [parents.mallory] * 50 + [parents.victim]:
-        launcher.start_child(parent, PROGRAM, [], lambda end: None)
-    for _ in range(2):
-        rig.executor.turn()
-    assert rig.registry.children_of(parents.victim) == 1
-    assert rig.registry.children_of(parents.mallory) < 5
 
 
 def test_others_have_their_turns_while_a_tree_of_instances_ends(parents: Parents) -> None:

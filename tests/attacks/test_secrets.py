@@ -5,7 +5,6 @@ inferlets' requests, the server's own key.
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -50,34 +49,32 @@ async def main(args):
 """
 
 
-def test_no_secret_is_in_any_log() -> None:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        keys = KeyStore(folder / "data")
-        ann = keys.add("ann")
-        settings: dict[str, Any] = {
-            **replaying(folder),
-            "endpoint": "tcp://0.0.0.0:*",
-            "log": {"level": "debug"},
-            "http": {"allow": ["127.0.0.1:*"]},
-        }
-        with (
-            Server(folder, **settings) as server,
-            Gateway(server, folder) as gateway,
-            gateway.http() as http,
-        ):
-            at = server.endpoint.replace("0.0.0.0", "127.0.0.1")
-            with Client(at, key=ann) as client:
-                assert "permission-denied" in run(client, FETCHES)
-                with pytest.raises(InferletFailed, match="permission-denied"):
-                    run(client, FAILS)
-                register(client)
-            ask(http, api_key(ann))
-            logs = server.log + gateway.log
-        assert "ann" in logs, "something is logged"
-        secrets = [ann.secret, keys.server_pair().secret, api_key(ann), TOKEN]
-        told = [line for line in logs.splitlines() if any(secret in line for secret in secrets)]
-        assert not told
+def test_no_secret_is_in_any_log(short_folder: Path) -> None:
+    keys = KeyStore(short_folder / "data")
+    ann = keys.add("ann")
+    settings: dict[str, Any] = {
+        **replaying(short_folder),
+        "endpoint": "tcp://0.0.0.0:*",
+        "log": {"level": "debug"},
+        "http": {"allow": ["127.0.0.1:*"]},
+    }
+    with (
+        Server(short_folder, **settings) as server,
+        Gateway(server, short_folder) as gateway,
+        gateway.http() as http,
+    ):
+        at = server.endpoint.replace("0.0.0.0", "127.0.0.1")
+        with Client(at, key=ann) as client:
+            assert "permission-denied" in run(client, FETCHES)
+            with pytest.raises(InferletFailed, match="permission-denied"):
+                run(client, FAILS)
+            register(client)
+        ask(http, api_key(ann))
+        logs = server.log + gateway.log
+    assert "ann" in logs, "something is logged"
+    secrets = [ann.secret, keys.server_pair().secret, api_key(ann), TOKEN]
+    told = [line for line in logs.splitlines() if any(secret in line for secret in secrets)]
+    assert not told
 
 
 def run(client: Client, source: str) -> str:

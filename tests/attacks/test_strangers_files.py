@@ -59,7 +59,7 @@ def change(file: Path, **values: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_damaged_checkpoints_are_served_or_refused_by_name() -> None:
-    assert wrong_checkpoints(12) == ""
+    assert wrong_checkpoints(4) == ""
 
 
 @pytest.mark.parametrize("name", ["num_hidden_layers", "vocab_size", "hidden_size"])

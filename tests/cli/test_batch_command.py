@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,10 +29,9 @@ PROMPT = {"prompt": "Once upon a", "max_tokens": 3, "temperature": 0}
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        models = [{"source": "pie-tiny", "kv_pages": 512}]
-        with Server(Path(name), models=models) as server:
-            yield server.endpoint
+    models = [{"source": "pie-tiny", "kv_pages": 512}]
+    with Server(models=models) as server:
+        yield server.endpoint
 
 
 class Files:

@@ -9,15 +9,14 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import pytest
 from click.testing import CliRunner, Result
-from support.doc_scripts import DOCS, load_script
-from support.servers import Server
+from support.doc_scripts import load_script
+from support.servers import NO_MODEL, Server
 
 from pie_py.build.library import library
 from pie_py.cli import main
@@ -26,12 +25,7 @@ from pie_py.cli.target import find_target
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    model = DOCS.parent / "inference/pie_inference/embedded/pie-tiny"
-    settings = {"models": [{"source": str(model)}], "worker_module": "benchmarks.instant_worker"}
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(Path(folder), **settings) as server,
-    ):
+    with Server(**NO_MODEL) as server:
         yield server.endpoint
 
 

@@ -271,34 +271,6 @@ def test_a_list_of_instances_has_the_beginning_of_their_arguments(client: sync.C
     assert many == ["z"] * 512 + ["..."]
 
 
-def test_no_launch_is_lost_however_often_the_connection_breaks(proxy: Proxy) -> None:
-    done: set[int] = set()
-    cuts = (0, 1, 10, 30, 70, 120, 180)  # after so many launches
-
-    async def main() -> None:
-        reached = {count: anyio.Event() for count in cuts}
-        reached[0].set()
-
-        async def one(client: Client, number: int) -> None:
-            instance = await client.launch("count", [str(number % 7)])
-            assert [m async for m in instance] == [str(i) for i in range(number % 7)]
-            assert await instance.result() == "counted"
-            done.add(number)
-            if len(done) in reached:
-                reached[len(done)].set()
-
-        with anyio.fail_after(20):
-            async with Client(proxy.endpoint) as client, anyio.create_task_group() as tasks:
-                for number in range(200):
-                    tasks.start_soon(one, client, number)
-                for event in reached.values():
-                    await event.wait()
-                    await anyio.to_thread.run_sync(proxy.cut)
-
-    anyio.run(main)
-    assert len(done) == 200
-
-
 def test_upload_sends_bytes_once(proxy: Proxy, tmp_path: Path) -> None:
     source = ("# " + "x" * 70 + "\n") * 30_000  # more than one chunk would be, were it Wasm
     program = b"\0asm" + source.encode()
@@ -463,9 +435,9 @@ def test_messages_that_wait_for_room_have_a_bound_by_user(
 
 
 def test_result_waits_without_a_reader(client: sync.Client) -> None:
-    instance = client.launch("count", ["20000"])
+    instance = client.launch("count", ["3000"])
     assert instance.result() == "counted"
-    assert len(list(instance)) == 20000
+    assert len(list(instance)) == 3000
 
 
 def test_detached_instances_and_attach(bench: Bench) -> None:
@@ -483,22 +455,6 @@ def test_detached_instances_and_attach(bench: Bench) -> None:
         late = client.attach(instance.id)
         assert list(late) == []
         assert late.result() == "counted"
-
-
-def test_attaching_takes_the_messages_over(bench: Bench) -> None:
-    with sync.Client(bench.endpoint) as first, sync.Client(bench.endpoint) as second:
-        mine = first.launch("echo")
-        mine.send("one")
-        assert mine.receive() == "one"
-        mine.send("two")
-        assert mine.receive() == "two"
-        yours = second.attach(mine.id)
-        with pytest.raises(RpcError, match="another client reads"):
-            mine.receive()
-        # The first client has not acknowledged in so short a stream, so the second gets all of it.
-        assert [yours.receive(), yours.receive()] == ["one", "two"]
-        mine.send("three")
-        assert yours.receive() == "three"
 
 
 def test_a_vanished_client_is_noticed(proxy: Proxy, bench: Bench) -> None:
@@ -525,15 +481,6 @@ async def test_a_vanished_server_is_noticed(bench: Bench) -> None:
             await instance.result()
         with pytest.raises(ConnectionLost):
             await client.models()
-
-
-def test_a_server_that_stays_away_is_given_up(proxy: Proxy) -> None:
-    with sync.Client(proxy.endpoint, patience=0.5) as client:
-        instance = client.launch("sleep")
-        proxy.open = False
-        proxy.cut()
-        with pytest.raises(ServerUnreachable, match=r"has not come back within 0\.5 s"):
-            instance.result()
 
 
 async def test_who_is_given_up_is_not_connected_to_again() -> None:

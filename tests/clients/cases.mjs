@@ -1,14 +1,14 @@
 // What a script in JavaScript judges itself with: `cases.py` says how, and what a case is.
 
-const [base, model, ...flags] = process.argv.slice(2);
+const [base, model] = process.argv.slice(2);
 const CASES = [];
 export const BASE = base;
 export const V1 = `${base}/v1`;
 export const MODEL = model;
 
 /** Makes a function a case of its own name. */
-export function add(tryIt, { refused = null, long = false } = {}) {
-  CASES.push({ tryIt, refused, long });
+export function add(tryIt, { refused = null } = {}) {
+  CASES.push({ tryIt, refused });
 }
 
 /** Throws unless a value is true. */
@@ -19,8 +19,7 @@ export function check(value, ...words) {
 /** Tries all cases in turn, and prints a line for each. */
 export async function run() {
   process.on("unhandledRejection", () => {}); // clients reject promises that no user awaits
-  for (const { tryIt, refused, long } of CASES) {
-    if (long && flags.includes("--short")) continue;
+  for (const { tryIt, refused } of CASES) {
     const [outcome, detail] = await judge(tryIt, refused);
     console.log(JSON.stringify({ case: tryIt.name, outcome, detail: detail.slice(0, 600) }));
   }

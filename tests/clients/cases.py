@@ -1,6 +1,6 @@
 """What a client's script judges itself with. It runs in the client's environment, without pie_py.
 
-    python NAME.py BASE_URL MODEL [--short]
+    python NAME.py BASE_URL MODEL
 
 prints a line of JSON per case: its name, its outcome, and a detail. A case is a function with the
 client's own calls. It is right if it returns; what it expects to be refused has to be, by status
@@ -27,12 +27,10 @@ DETAIL = 600  # characters
 _parser = argparse.ArgumentParser()
 _parser.add_argument("base_url")
 _parser.add_argument("model")
-_parser.add_argument("--short", action="store_true")
 _arguments, _ = _parser.parse_known_args()
 BASE: str = _arguments.base_url  # without a slash at its end
 V1 = f"{BASE}/v1"  # where OpenAI's clients want it
 MODEL: str = _arguments.model
-SHORT: bool = _arguments.short
 
 
 class Case(NamedTuple):
@@ -43,7 +41,6 @@ class Case(NamedTuple):
     refused: tuple[int, str] | None  # the status and words that are expected
     perhaps: bool  # of `refused`: it may be right as well, by a model that is larger
     wit: str  # what a model has to be good enough for; then no failure but the server's is judged
-    long: bool  # left out by `--short`
 
 
 _CASES: list[Case] = []
@@ -55,13 +52,12 @@ def case(
     refused: tuple[int, str] | None = None,
     perhaps: bool = False,
     wit: str = "",
-    long: bool = False,
 ) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
     """Makes the function below a case, of its own name behind that of its group."""
 
     def add(function: Callable[[], Any]) -> Callable[[], Any]:
         name = f"{group}: {function.__name__}" if group else function.__name__
-        _CASES.append(Case(name, function, refused, perhaps, wit, long))
+        _CASES.append(Case(name, function, refused, perhaps, wit))
         return function
 
     return add
@@ -77,8 +73,7 @@ def run() -> None:
     """Tries all cases in turn, in one event loop."""
     with asyncio.Runner() as loop, contextlib.redirect_stdout(sys.stderr):
         for one in _CASES:
-            if not (SHORT and one.long):
-                tell(one.name, *_judge(one, loop))
+            tell(one.name, *_judge(one, loop))
 
 
 def _judge(one: Case, loop: asyncio.Runner) -> tuple[str, str]:

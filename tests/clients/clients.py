@@ -44,17 +44,12 @@ def prepared(name: str, cache: Path) -> list[str]:
     """
     script = SCRIPTS / f"{name}.py"
     if script.exists():
-        return python_command(str(_environment(name, cache / name)), name)
+        # -P: a script may have the name of its client's package, which it must not hide.
+        return [str(_environment(name, cache / name)), "-P", str(script)]
     return ["node", str(_node_folder(cache / "node") / f"{name}.mjs")]
 
 
-def python_command(python: str, name: str) -> list[str]:
-    """The command of a script in Python, by a Python that has its packages."""
-    # -P: a script may have the name of its client's package, which it must not hide.
-    return [python, "-P", str(SCRIPTS / f"{name}.py")]
-
-
-def outcomes(command: list[str], url: str, model: str, *, short: bool) -> Iterator[Outcome]:
+def outcomes(command: list[str], url: str, model: str) -> Iterator[Outcome]:
     """Runs a script against a server, and yields its cases as they end.
 
     A script that fails outside of a case, or does not end, is a case that is wrong.
@@ -64,7 +59,7 @@ def outcomes(command: list[str], url: str, model: str, *, short: bool) -> Iterat
     with (
         tempfile.TemporaryFile("w+", errors="replace") as said,
         subprocess.Popen(
-            ["timeout", str(SECONDS), *command, url, model, *["--short"] * short],
+            ["timeout", str(SECONDS), *command, url, model],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=said,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,10 +57,9 @@ def start(folder: Path, **settings: Any) -> Iterator[Place]:
     text, vision = make_llama(folder / "text"), make_llava(folder / "vision", "clip-llama")
     tilted = make_adapter(text, folder / "tilted", target_modules="all-linear")
     pools = {"page_size": 16, "kv_pages": 64, "host_pages": 16, "embeds": 512}
-    with _site() as site, tempfile.TemporaryDirectory(prefix="pie-") as data:
+    with _site() as site:
         host = f"127.0.0.1:{site.server_address[1]}"
         with Server(
-            Path(data),
             models=[
                 {
                     "source": str(text),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 import pytest
-from support.durable import MODELS, cut_everywhere, follow, follow_all
+from support.durable import MODELS, Run, cut_everywhere, follow, follow_all
 from support.javascript import require_javascript
 from support.rust_components import rust_component
 from support.servers import Server
@@ -107,31 +106,31 @@ def rust(folder: Path) -> Path:
     return rust_component("text_completion")
 
 
+Program = tuple[Callable[[Path], Path], list[str], list[str]]  # its file, arguments, messages
+TALKS: Program = (written("it.py", TALK), [], MESSAGES)
+STEPPED: Program = (written("it.py", STEPS), [], MESSAGES)
+COMPLETES: Program = (rust, ["--prompt", "Once", "--temperature", "1"], [])
+SPEAKS: Program = (written("it.ts", WORDS), ["Once"], MESSAGES[:2])
+
+
 @pytest.mark.parametrize(
-    ("program", "args", "messages"),
-    [
-        pytest.param(written("it.py", TALK), [], MESSAGES, id="talk"),
-        pytest.param(written("it.py", STEPS), [], MESSAGES, id="steps"),
-        pytest.param(written("it.ts", WORDS), ["Once"], MESSAGES[:2], id="javascript"),
-        pytest.param(rust, ["--prompt", "Once", "--temperature", "1"], [], id="rust"),
-    ],
+    "programs", [(TALKS, STEPPED, COMPLETES), (SPEAKS,)], ids=["python and rust", "javascript"]
 )
-def test_a_cut_journal_gives_the_same(
-    program: Callable[[Path], Path], args: list[str], messages: list[str]
-) -> None:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        with Server(folder, models=MODELS) as server:
-            with server.client() as client:
-                uploaded = client.upload(program(folder))
-                instance = client.launch(uploaded, args, durable=True, detached=True)
+def test_a_cut_journal_gives_the_same(programs: tuple[Program, ...], short_folder: Path) -> None:
+    launched: list[tuple[str, list[str], Run]] = []
+    with Server(short_folder, models=MODELS) as server, server.client() as client:
+        for program, args, messages in programs:
+            uploaded = client.upload(program(short_folder))
+            instance = client.launch(uploaded, args, durable=True, detached=True)
             whole = anyio.run(follow, server.endpoint, instance.id, messages)
-        assert "rror" not in whole.result, whole.result
-        cuts = cut_everywhere(folder / "data", instance.id)
-        assert len(cuts) > 20
-        with Server(folder, models=MODELS) as server:
-            found = follow_all(server.endpoint, cuts, messages)
-    assert {name: run for name, run in found.items() if run != whole} == {}
+            assert "rror" not in whole.result, whole.result
+            launched.append((instance.id, messages, whole))
+    cuts = {one: cut_everywhere(short_folder / "data", one) for one, *_ in launched}
+    with Server(short_folder, models=MODELS) as server:
+        for one, messages, whole in launched:
+            assert len(cuts[one]) > 20
+            found = follow_all(server.endpoint, cuts[one], messages)
+            assert {name: run for name, run in found.items() if run != whole} == {}
 
 
 ENTRIES = [{"program": "a"}, ["call", "session.send", None, True, "x" * 50], ["sent", b"id", "y"]]

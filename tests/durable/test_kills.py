@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -51,33 +50,31 @@ class Game:
 @pytest.mark.parametrize(
     "kills", [4, pytest.param(50, marks=pytest.mark.nightly)], ids=["few", "many"]
 )
-def test_nothing_is_lost_or_doubled(kills: int) -> None:
+def test_nothing_is_lost_or_doubled(kills: int, short_folder: Path) -> None:
     chance = random.Random(kills)
     games = []
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        server = Server(folder, models=MODELS).__enter__()
-        try:
-            with server.client() as client:
-                program = client.upload(COUNT.encode(), "count")
-            plain = Game(server.endpoint, program, "plain", durable=False)
-            plain.thread.join()
-            while kills:
-                games.append(game := Game(server.endpoint, program, str(kills), durable=True))
-                for _ in range(COUNTERS):
-                    game.begun.acquire()
-                while game.thread.is_alive() and kills:
-                    game.thread.join(chance.uniform(0.05, 1.5))
-                    kills -= 1
-                    if kills % 2 and (worker := worker_of(server)) is not None:
-                        worker.kill()
-                        continue
-                    server.process.kill()
-                    server.process.wait()
-                    server = Server(folder, models=MODELS).__enter__()
-                game.thread.join()
-        finally:
-            server.__exit__(None, None, None)
+    server = Server(short_folder, models=MODELS).__enter__()
+    try:
+        with server.client() as client:
+            program = client.upload(COUNT.encode(), "count")
+        plain = Game(server.endpoint, program, "plain", durable=False)
+        plain.thread.join()
+        while kills:
+            games.append(game := Game(server.endpoint, program, str(kills), durable=True))
+            for _ in range(COUNTERS):
+                game.begun.acquire()
+            while game.thread.is_alive() and kills:
+                game.thread.join(chance.uniform(0.05, 1.5))
+                kills -= 1
+                if kills % 2 and (worker := worker_of(server)) is not None:
+                    worker.kill()
+                    continue
+                server.process.kill()
+                server.process.wait()
+                server = Server(short_folder, models=MODELS).__enter__()
+            game.thread.join()
+    finally:
+        server.__exit__(None, None, None)
     assert [game.found for game in games] == [[plain.found[0]] * COUNTERS] * len(games)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.checkpoints import make_llama
 from support.durable import journal_of
-from support.servers import Server
+from support.servers import NO_MODEL, Server
 
 from pie_py.client import InferletFailed, RpcError
 
@@ -74,7 +74,7 @@ class Web:
 
 def start(folder: Path, **settings: Any) -> Server:
     http = {"allow": ["127.0.0.1:*"], "allow_networks": ["127.0.0.0/8"]}
-    return Server(folder, http=http, **settings).__enter__()
+    return Server(folder, http=http, **NO_MODEL, **settings).__enter__()
 
 
 def all_of(instance: Iterable[str | bytes]) -> str:
@@ -89,39 +89,37 @@ def end_of(client: Any, instance: str) -> str:
     return found
 
 
-def test_what_is_under_way_at_a_crash() -> None:
+def test_what_is_under_way_at_a_crash(short_folder: Path) -> None:
     web = Web()
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        server = start(folder)
-        with server.client() as client:
-            ask = client.upload(ASK.encode(), "ask")
-            say = client.upload(SAY.encode(), "say")
-            got = client.launch(ask, ["--url", web.url], durable=True)
-            sent = client.launch(ask, ["--url", web.url, "--method", "POST"], durable=True)
-            web.arrived.acquire()
-            web.arrived.acquire()
-            ended, damaged = (client.launch(say, durable=True, detached=True).id for _ in "ab")
-            client.send(ended, "bye")
-            result = client.result(ended)
-            number = str(client.attach(damaged).receive())
-            client.send(damaged, "x" * 1000)
-            server.process.kill()
-            server.process.wait()
-            path = journal_of(folder / "data", damaged)
-            assert path.stat().st_mode & 0o777 == 0o600
-            data = bytearray(path.read_bytes())
-            # Not in the last entry, which would count as one that was not written whole.
-            data[data.index(bytes.fromhex(number))] ^= 1
-            path.write_bytes(data)
-            web.go.set()
-            server = start(folder)
-            assert got.result() == "200 done"
-            assert "interrupted" in sent.result()
-            reader = client.attach(ended)
-            assert all_of(reader) + reader.result() == f"{result[:16]} a bye {result}"
-            assert "its journal is damaged" in end_of(client, damaged)
-        server.__exit__(None, None, None)
+    server = start(short_folder)
+    with server.client() as client:
+        ask = client.upload(ASK.encode(), "ask")
+        say = client.upload(SAY.encode(), "say")
+        got = client.launch(ask, ["--url", web.url], durable=True)
+        sent = client.launch(ask, ["--url", web.url, "--method", "POST"], durable=True)
+        web.arrived.acquire()
+        web.arrived.acquire()
+        ended, damaged = (client.launch(say, durable=True, detached=True).id for _ in "ab")
+        client.send(ended, "bye")
+        result = client.result(ended)
+        number = str(client.attach(damaged).receive())
+        client.send(damaged, "x" * 1000)
+        server.process.kill()
+        server.process.wait()
+        path = journal_of(short_folder / "data", damaged)
+        assert path.stat().st_mode & 0o777 == 0o600
+        data = bytearray(path.read_bytes())
+        # Not in the last entry, which would count as one that was not written whole.
+        data[data.index(bytes.fromhex(number))] ^= 1
+        path.write_bytes(data)
+        web.go.set()
+        server = start(short_folder)
+        assert got.result() == "200 done"
+        assert "interrupted" in sent.result()
+        reader = client.attach(ended)
+        assert all_of(reader) + reader.result() == f"{result[:16]} a bye {result}"
+        assert "its journal is damaged" in end_of(client, damaged)
+    server.__exit__(None, None, None)
     assert [method for method, _ in sorted(web.asked)] == ["GET", "GET", "POST"]
     assert sorted(web.asked)[2][1] == f"{sent.id}-1"
 
@@ -134,7 +132,8 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    with Server(folder, durable={"programs": ["always"], "bytes": 20_000}) as running:
+    durable = {"programs": ["always"], "bytes": 20_000}
+    with Server(folder, durable=durable, **NO_MODEL) as running:
         yield running
 
 
@@ -197,20 +196,18 @@ def test_journals_have_bounds(server: Server, folder: Path) -> None:
         client.kill(client.launch(program, durable=True).id)
 
 
-def test_a_disk_that_takes_nothing_refuses_launches() -> None:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        with Server(folder) as server, server.client() as client:
-            program = client.upload(SAY.encode(), "say")
-            (folder / "data" / "journals").write_text("in the way")
-            with pytest.raises(RpcError, match="out-of-resources: no journal can be written"):
-                client.launch(program, durable=True)
-            plain = client.launch(program)
-            plain.send("on")
-            assert plain.result()
+def test_a_disk_that_takes_nothing_refuses_launches(short_folder: Path) -> None:
+    with Server(short_folder, **NO_MODEL) as server, server.client() as client:
+        program = client.upload(SAY.encode(), "say")
+        (short_folder / "data" / "journals").write_text("in the way")
+        with pytest.raises(RpcError, match="out-of-resources: no journal can be written"):
+            client.launch(program, durable=True)
+        plain = client.launch(program)
+        plain.send("on")
+        assert plain.result()
 
 
-def test_another_model_is_refused_by_name(tmp_path: Path) -> None:
+def test_another_model_is_refused_by_name(tmp_path: Path, short_folder: Path) -> None:
     source = b"""
 from inferlet import Context, Model, session
 async def main():
@@ -219,16 +216,14 @@ async def main():
     return await session.receive()
 """
     checkpoint = make_llama(tmp_path / "model")
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        models = [{"source": str(checkpoint), "name": "test"}]
-        with Server(folder, models=models) as server, server.client() as client:
-            instance = client.launch(client.upload(source, "it"), durable=True, detached=True)
-            while not client.calls(instance.id):
-                pass
-        weights = next(checkpoint.glob("*.safetensors"))
-        data = bytearray(weights.read_bytes())
-        data[-2] ^= 1
-        weights.write_bytes(data)
-        with Server(folder, models=models) as server, server.client() as client:
-            assert "the files of model 'test' are others" in end_of(client, instance.id)
+    models = [{"source": str(checkpoint), "name": "test"}]
+    with Server(short_folder, models=models) as server, server.client() as client:
+        instance = client.launch(client.upload(source, "it"), durable=True, detached=True)
+        while not client.calls(instance.id):
+            pass
+    weights = next(checkpoint.glob("*.safetensors"))
+    data = bytearray(weights.read_bytes())
+    data[-2] ^= 1
+    weights.write_bytes(data)
+    with Server(short_folder, models=models) as server, server.client() as client:
+        assert "the files of model 'test' are others" in end_of(client, instance.id)

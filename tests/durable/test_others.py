@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -97,27 +96,23 @@ def finish(client: Any, parent: str, child: str, tell: str) -> None:
     assert client.result(child) == "grown up"
 
 
-def test_over_a_crash_of_server_and_worker() -> None:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        server = Server(folder, models=MODELS).__enter__()
-        with server.client() as client:
-            ids = begin(client)
-        server.process.kill()
-        server.process.wait()
-        with Server(folder, models=MODELS) as server, server.client() as client:
-            finish(client, *ids)
-            ids = begin(client, "b")
-            server.worker.kill()
-            finish(client, *ids)
+def test_over_a_crash_of_server_and_worker(short_folder: Path) -> None:
+    server = Server(short_folder, models=MODELS).__enter__()
+    with server.client() as client:
+        ids = begin(client)
+    server.process.kill()
+    server.process.wait()
+    with Server(short_folder, models=MODELS) as server, server.client() as client:
+        finish(client, *ids)
+        ids = begin(client, "b")
+        server.worker.kill()
+        finish(client, *ids)
 
 
-def test_asleep() -> None:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        settings = {"models": MODELS, "durable": {"idle_seconds": 0.3}}
-        with Server(folder, **settings) as server, server.client() as client:
-            ids = begin(client)
-            while any(one["state"] != "asleep" for one in client.instances()):
-                time.sleep(0.05)
-            finish(client, *ids)
+def test_asleep(short_folder: Path) -> None:
+    settings = {"models": MODELS, "durable": {"idle_seconds": 0.3}}
+    with Server(short_folder, **settings) as server, server.client() as client:
+        ids = begin(client)
+        while any(one["state"] != "asleep" for one in client.instances()):
+            time.sleep(0.05)
+        finish(client, *ids)

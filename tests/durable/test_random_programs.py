@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -76,38 +75,34 @@ def random_program(seed: int) -> str:
 @pytest.mark.parametrize(
     "seeds", [range(4), pytest.param(range(100, 112), marks=pytest.mark.nightly)]
 )
-def test_cut_anywhere(seeds: range) -> None:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        with Server(folder, models=MODELS) as server:
-            with server.client() as client:
-                programs = [client.upload(random_program(seed).encode(), "it") for seed in seeds]
-                launched = [client.launch(p, durable=True, detached=True).id for p in programs]
-            whole = follow_all(server.endpoint, launched, MESSAGES)
-        data, counters = folder / "data", [f"count{seed}" for seed in seeds]
-        cuts = {
-            one: cut_everywhere(data, one, counter)
-            for one, counter in zip(launched, counters, strict=True)
-        }
-        with Server(folder, models=MODELS) as server:
-            for one in launched:
-                found = follow_all(server.endpoint, cuts[one], MESSAGES)
-                assert {cut: run for cut, run in found.items() if run != whole[one]} == {}
+def test_cut_anywhere(seeds: range, short_folder: Path) -> None:
+    with Server(short_folder, models=MODELS) as server:
+        with server.client() as client:
+            programs = [client.upload(random_program(seed).encode(), "it") for seed in seeds]
+            launched = [client.launch(p, durable=True, detached=True).id for p in programs]
+        whole = follow_all(server.endpoint, launched, MESSAGES)
+    data, counters = short_folder / "data", [f"count{seed}" for seed in seeds]
+    cuts = {
+        one: cut_everywhere(data, one, counter)
+        for one, counter in zip(launched, counters, strict=True)
+    }
+    with Server(short_folder, models=MODELS) as server:
+        for one in launched:
+            found = follow_all(server.endpoint, cuts[one], MESSAGES)
+            assert {cut: run for cut, run in found.items() if run != whole[one]} == {}
 
 
-def test_a_failure_is_told_alike_after_a_restart() -> None:
+def test_a_failure_is_told_alike_after_a_restart(short_folder: Path) -> None:
     """Also of a program that is no longer the one of its name."""
     source = "async def main():\n    raise ValueError('no')\n"
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        with Server(folder, models=MODELS) as server:
-            with server.client() as client:
-                programs = [client.upload(source.encode() + b"#" * i, "it") for i in range(2)]
-                launched = [client.launch(p, durable=True, detached=True).id for p in programs]
-            whole = follow_all(server.endpoint, launched, [])
-        cuts = {one: cut_everywhere(folder / "data", one, "count") for one in launched}
-        with Server(folder, models=MODELS) as server:
-            for one in launched:
-                assert 'File "it.py"' in whole[one].result
-                found = follow_all(server.endpoint, cuts[one], [])
-                assert {cut: run for cut, run in found.items() if run != whole[one]} == {}
+    with Server(short_folder, models=MODELS) as server:
+        with server.client() as client:
+            programs = [client.upload(source.encode() + b"#" * i, "it") for i in range(2)]
+            launched = [client.launch(p, durable=True, detached=True).id for p in programs]
+        whole = follow_all(server.endpoint, launched, [])
+    cuts = {one: cut_everywhere(short_folder / "data", one, "count") for one in launched}
+    with Server(short_folder, models=MODELS) as server:
+        for one in launched:
+            assert 'File "it.py"' in whole[one].result
+            found = follow_all(server.endpoint, cuts[one], [])
+            assert {cut: run for cut, run in found.items() if run != whole[one]} == {}

@@ -91,38 +91,32 @@ def test_cut_anywhere_before_and_behind() -> None:
     assert {name: run for name, run in found.items() if run != wanted[name]} == {}
 
 
-def test_one_that_has_begun_again_sleeps_is_resumed_and_branched() -> None:
+def test_one_that_has_begun_again_sleeps_is_resumed_and_branched(short_folder: Path) -> None:
     idle = {"durable": {"idle_seconds": 0.3}}
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        with Server(folder, models=MODELS, **idle) as server, server.client() as client:
-            instance = client.launch(client.upload(AGENT.encode(), "agent"), durable=True)
-            for message in MESSAGES[:2]:
-                instance.send(message)
-            until(client, journal_of(folder / "data", instance.id), "asleep")
-            heard = [instance.receive() for _ in range(3)]
-            client.kill(instance.id)
-            with pytest.raises(InferletFailed, match="killed"):
-                instance.result()
-            at = [call["call"] for call in client.calls(instance.id)].index("session.send") + 1
-            branch = client.branch(instance.id, at)
-            client.resume(instance.id)
-            for one in (client.attach(instance.id), branch):
-                for message in MESSAGES[2:]:
-                    one.send(message)
-                *_, last = one  # who attaches may get again what was not acknowledged
-                told = [
-                    str(text) + line for text, line in zip([*heard, last], MESSAGES, strict=True)
-                ]
-                assert one.result()[1:] == "".join(told)
+    with Server(short_folder, models=MODELS, **idle) as server, server.client() as client:
+        instance = client.launch(client.upload(AGENT.encode(), "agent"), durable=True)
+        for message in MESSAGES[:2]:
+            instance.send(message)
+        until(client, journal_of(short_folder / "data", instance.id), "asleep")
+        heard = [instance.receive() for _ in range(3)]
+        client.kill(instance.id)
+        with pytest.raises(InferletFailed, match="killed"):
+            instance.result()
+        at = [call["call"] for call in client.calls(instance.id)].index("session.send") + 1
+        branch = client.branch(instance.id, at)
+        client.resume(instance.id)
+        for one in (client.attach(instance.id), branch):
+            for message in MESSAGES[2:]:
+                one.send(message)
+            *_, last = one  # who attaches may get again what was not acknowledged
+            told = [str(text) + line for text, line in zip([*heard, last], MESSAGES, strict=True)]
+            assert one.result()[1:] == "".join(told)
 
 
 def test_what_would_be_lost_is_refused() -> None:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        settings = {"durable": {"journal_bytes": 100_000}}
-        with Server(Path(name), **settings) as server, server.client() as client:
-            program = client.upload(REFUSED.encode(), "refused")
-            assert "unsupported" in client.launch(program).result()
-            codes = "limit-exceeded,busy"
-            told = client.launch(program, durable=True).result()
+    with Server(durable={"journal_bytes": 100_000}) as server, server.client() as client:
+        program = client.upload(REFUSED.encode(), "refused")
+        assert "unsupported" in client.launch(program).result()
+        codes = "limit-exceeded,busy"
+        told = client.launch(program, durable=True).result()
     assert told == f"{codes} ['limit-exceeded', 'busy']"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,10 +24,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(checkpoint: Path) -> Iterator[Server]:
     """A server of the small checkpoint."""
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        models = [{"source": str(checkpoint), "name": "test", "page_size": 16, "kv_pages": 4096}]
-        with Server(Path(folder), models=models, store={"waiting_bytes": WAITING}) as running:
-            yield running
+    models = [{"source": str(checkpoint), "name": "test", "page_size": 16, "kv_pages": 4096}]
+    with Server(models=models, store={"waiting_bytes": WAITING}) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

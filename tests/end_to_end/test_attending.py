@@ -35,21 +35,6 @@ def test_policies_alone_together_and_of_forks(server: Server, guests: Path) -> N
     assert len(texts) == len(alone) - 1  # each policy makes a difference
 
 
-def test_sinks_are_what_a_mask_of_them_shows(
-    server: Server, guests: Path, checkpoint: Path
-) -> None:
-    tokens = [*PROMPT, *run(server, guests, "policies")["alone"]["sinks"]]
-    count = len(tokens)
-    visible = [
-        [j <= i and (i < len(PROMPT) or j < 4 or j > i - 12) for j in range(count)]
-        for i in range(count)
-    ]
-    for end in range(len(PROMPT), count):
-        rows = [row[:end] for row in visible[:end]]
-        likely = reference.probabilities(checkpoint, tokens[:end], list(range(end)), rows)
-        assert likely[tokens[end]] >= likely.max() * (1 - 1e-3)
-
-
 def test_ways_to_read_them_tell_the_same_tokens(server: Server, guests: Path) -> None:
     told = run(server, guests, "ways")
     texts = told["texts"]

@@ -3,24 +3,58 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import torch
-from support.benchmarks import OPERATORS, bench, table
 from support.child_processes import command_line
 from support.families import make_family
 from support.gguf_files import write_gguf
-from support.rust_components import use_toolchain
+from support.rust_components import rust_component, use_toolchain
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks import peers
 from benchmarks.checkpoints import Shape, make_checkpoint
 from benchmarks.peers import PeerFailed
 from pie_py.config.kept_files import cache_folder
+
+OPERATORS = ("pie_py", "bench")  # `pie-py bench`
+OURS = ("benchmarks",)  # `python -m benchmarks`
+
+
+def bench(*arguments: str, of: tuple[str, ...] = OURS) -> dict[str, Any]:
+    """The document that a benchmark prints: of one report, or of several under `reports`.
+
+    The program in Rust that it launches is built once for all of them.
+    """
+    use_toolchain()
+    program = {"PIE_BENCH_PROGRAM": str(rust_component("bench"))}
+    done = subprocess.run(
+        [sys.executable, "-m", *of, *arguments, "--json"],
+        env={**os.environ, **program, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    if of == OURS:
+        assert document["environment"]["cores"] == os.cpu_count()
+    for report in document.get("reports", [document]):
+        assert report["title"]
+        assert all(len(row) == len(report["columns"]) for row in report["rows"])
+    return document
+
+
+def table(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a report by the names of the columns."""
+    return [dict(zip(report["columns"], row, strict=True)) for row in report["rows"]]
 
 
 @pytest.mark.nightly

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import random
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,10 +39,7 @@ def server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "kv_pages": KV_PAGES,
         "adapters": {"a": str(adapter)},
     }
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(Path(folder), models=[model], scheduler={"prompt_tokens": 32}) as running,
-    ):
+    with Server(models=[model], scheduler={"prompt_tokens": 32}) as running:
         yield running
 
 

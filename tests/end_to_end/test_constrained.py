@@ -1,4 +1,4 @@
-"""A random model at a high temperature keeps to random grammars, through the whole system."""
+"""Texts within grammars through the whole system; `test_grammar.py` has what they let through."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from support import reference
-from support.grammar_strategies import BOMBS, regexes, schemas
 from support.rust_components import rust_component
 from support.servers import Server
 
@@ -42,71 +37,11 @@ def prompt(length: int, seed: int) -> list[int]:
     return random.Random(seed).choices(range(3, 300), k=length)
 
 
-@given(
-    wanted=st.lists(schemas, min_size=3, max_size=6),
-    patterns=st.lists(regexes, min_size=2, max_size=4),
-    temperature=st.sampled_from([1.3, 2.0, 10.0]),
-    seed=st.integers(0, 2**31),
-    forced=st.booleans(),
-    language=st.sampled_from(LANGUAGES),
-)
-@settings(max_examples=4, suppress_health_check=list(HealthCheck))
-def test_every_output_parses_and_validates(
-    run: Any,
-    wanted: list[dict[str, Any]],
-    patterns: list[str],
-    temperature: float,
-    seed: int,
-    forced: bool,
-    language: str,
-) -> None:
-    grammars = [{"kind": "json-schema", "text": json.dumps(schema)} for schema in wanted]
-    grammars += [{"kind": "regex", "text": pattern} for pattern in patterns]
-    answers = run(
-        "generate",
-        language,
-        tokens=prompt(7, seed),
-        grammars=grammars,
-        temperature=temperature,
-        seed=seed,
-        forced=forced,
-        count=500,
-    )
-    for schema, answer in zip(wanted, answers, strict=False):
-        assert answer["complete"], answer
-        jsonschema.validate(json.loads(answer["text"]), schema)
-    for pattern, answer in zip(patterns, answers[len(wanted) :], strict=True):
-        assert answer["complete"], answer
-        assert "\N{REPLACEMENT CHARACTER}" in answer["text"] or re.fullmatch(
-            pattern, answer["text"]
-        )
-
-
-def test_forced_tokens_do_not_change_what_is_left_to_choose(run: Any) -> None:
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {"capital": {"enum": ["Paris", "Pisa"]}},
-    }
-    schema |= {"required": ["capital"], "additionalProperties": False}
-    texts = [
-        run(
-            "generate",
-            tokens=prompt(9, 4),
-            grammars=[{"kind": "json-schema", "text": json.dumps(schema)}],
-            temperature=0,
-            seed=1,
-            forced=forced,
-            count=100,
-        )[0]["text"]
-        for forced in (True, False)
-    ]
-    for text in texts:
-        assert text in ('{"capital": "Paris"}', '{"capital": "Pisa"}')
-
-
-def test_too_few_tokens_cut_the_text_short_and_say_so(run: Any) -> None:
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_too_few_tokens_cut_the_text_short_and_say_so(run: Any, language: str) -> None:
     [answer] = run(
         "generate",
+        language,
         tokens=prompt(3, 3),
         grammars=[{"kind": "regex", "text": "[a-z]{50}"}],
         temperature=1.5,
@@ -145,22 +80,3 @@ def test_the_example(server: Server) -> None:
     for person in answers["people"]:
         assert person["role"] in ("host", "guest", "unknown")
         assert 0 <= person["age"] <= 120
-
-
-def test_bombs_do_no_harm_to_a_neighbour(server: Server, checkpoint: Path, guests: Path) -> None:
-    tokens = prompt(12, 12)
-    with server.client() as client:
-        bombs = client.launch(
-            client.upload(guests / "grammar_bombs.py"), [json.dumps(list(BOMBS.values()))]
-        )
-        neighbour = client.launch(
-            client.upload(guests / "greedy.py"), [json.dumps(tokens), "24"]
-        ).result()
-        outcomes = json.loads(bombs.result())
-        assert json.loads(neighbour) == reference.greedy(checkpoint, tokens, 24)
-        codes = {outcome.split(":")[0] for outcome in outcomes}
-        assert codes <= {"text", "limit-exceeded", "invalid-argument"}, outcomes
-        assert len(codes) > 1
-        # All that they held is free again.
-        stats = client.stats()["test"]
-        assert stats["samplers_free"] == stats["samplers"]

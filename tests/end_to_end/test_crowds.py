@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,11 +21,7 @@ pytestmark = pytest.mark.slow
 def client() -> Iterator[sync.Client]:
     """A server whose pool holds a few of the programs, of a model in bfloat16."""
     model = {"source": "pie-tiny", "kv_pages": 48, "host_pages": 96, "deterministic": True}
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(Path(folder), models=[model]) as server,
-        server.client() as client,
-    ):
+    with Server(models=[model]) as server, server.client() as client:
         yield client
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,11 +32,7 @@ SECOND = 1_000_000_000  # nanoseconds
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     goals = {"nightly": {"objective": "throughput", "expected_tokens": 7}}
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Server(Path(name), goals=goals) as server,
-        server.client() as client,
-    ):
+    with Server(goals=goals) as server, server.client() as client:
         for program, source in (("waits", WAITS), ("says", SAYS), ("nightly", SAYS)):
             client.upload(source, program)
         yield server
@@ -83,7 +77,7 @@ def test_programs_have_goals_by_name_and_a_launch_s_own_comes_first(client: Clie
 def test_what_is_late_goes_on_and_is_told(server: Server, client: Client) -> None:
     late = client.launch("waits", deadline=1e-6)
     assert late.receive() == "on"
-    with tempfile.TemporaryDirectory(prefix="pie-") as name, Gateway(server, Path(name)) as gateway:
+    with Gateway(server) as gateway:
         shown = CliRunner().invoke(main, ["ps", "--json", "--endpoint", server.endpoint])
         [told] = [each for each in json.loads(shown.stdout) if each["id"] == late.id]
         assert told["late"]
@@ -108,11 +102,7 @@ def test_goals_on_the_command_line(server: Server, client: Client) -> None:
 
 def test_goals_over_http(server: Server, client: Client) -> None:
     goal = {"objective": "throughput", "deadline": 60.5, "expected_tokens": 5}
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Gateway(server, Path(name)) as gateway,
-        gateway.http() as http,
-    ):
+    with Gateway(server) as gateway, gateway.http() as http:
         assert http.post("/v1/inferlets/says", json=goal).json()["result"] == "said"
         first = of(client, "says")
         answer = http.post("/v1/instances", json={"program": "says", **goal})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,10 +42,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, d
         {"source": str(folder), "name": f"{size}", "page_size": size, "kv_pages": 256}
         for size, folder in folders.items()
     ]
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as short,
-        Server(Path(short), models=models) as server,
-    ):
+    with Server(models=models) as server:
         yield server, folders
 
 

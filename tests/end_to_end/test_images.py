@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,6 @@ import torch
 from PIL import Image
 from support.image_checkpoints import (
     IDEFICS_STEPS,
-    IMAGE_TOKEN,
     PATCHES,
     TILE_EMBEDS,
     as_file,
@@ -31,9 +29,7 @@ from support.servers import Server
 from transformers import (
     AutoModelForImageTextToText,
     Idefics3Processor,
-    LlavaForConditionalGeneration,
 )
-from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
 from pie_py.client.sync import Client
@@ -47,19 +43,14 @@ BEFORE, AFTER = [5, 9, 11, 200], [17, 4, 8]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_llava(tmp_path_factory.mktemp("model") / "clip-llama")
-
-
-@pytest.fixture(scope="module")
-def image_server(folder: Path, checkpoint: Path) -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="pie-") as short:
-        models = [
-            {"source": str(folder), "name": "llava", "page_size": 8, "kv_pages": 256},
-            {"source": str(checkpoint), "name": "text", "kv_pages": 64},
-        ]
-        with Server(Path(short), models=models) as running:
-            yield running
+def image_server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = make_llava(tmp_path_factory.mktemp("model") / "clip-llama")
+    models = [
+        {"source": str(folder), "name": "llava", "page_size": 8, "kv_pages": 256},
+        {"source": str(checkpoint), "name": "text", "kv_pages": 64},
+    ]
+    with Server(models=models) as running:
+        yield running
 
 
 @pytest.fixture
@@ -90,25 +81,6 @@ def text_of(tokens: list[int]) -> str:
     return " ".join(map(str, tokens))
 
 
-@torch.inference_mode()
-def expected(folder: Path, image: Image.Image, count: int) -> str:
-    model = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-    processor = CLIPImageProcessorPil(
-        size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}
-    )
-    tokens = [*BEFORE, *[IMAGE_TOKEN] * PATCHES, *AFTER]
-    output = model.generate(
-        input_ids=torch.tensor([tokens]),
-        pixel_values=processor(images=image, return_tensors="pt")["pixel_values"],
-        attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
-        do_sample=False,
-        max_new_tokens=count,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    return text_of(output[0, len(tokens) :].tolist())
-
-
 def huge(width: int, height: int) -> bytes:
     """A PNG of very many pixels in a few bytes."""
 
@@ -118,15 +90,6 @@ def huge(width: int, height: int) -> bytes:
 
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(999)))
-
-
-@pytest.mark.slow
-def test_greedy_text_after_an_image(client: Client, folder: Path) -> None:
-    for size in ((40, 64), (333, 100)):
-        image = picture(*size, seed=size[0])
-        args = "describe", text_of(BEFORE), text_of(AFTER), "20"
-        wanted = expected(folder, image, 20)
-        assert ask(client, "python", as_file(image), *args) == f"{wanted}; {wanted}"
 
 
 @pytest.mark.slow
@@ -165,41 +128,8 @@ def tiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Pa
     folder = make_idefics(tmp_path_factory.mktemp("tiles") / "model")
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     models = [{"source": str(folder), "name": "tiles", "page_size": 8, "kv_pages": 512}]
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as short,
-        Server(Path(short), models=models) as running,
-    ):
+    with Server(models=models) as running:
         yield running, folder
-
-
-@pytest.mark.slow
-def test_images_that_are_cut_into_tiles(tiles: tuple[Server, Path]) -> None:
-    """They take as many embeds as their shape asks for."""
-    server, folder = tiles
-    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
-    steps = {key: value for key, value in IDEFICS_STEPS.items() if key != "image_processor_type"}
-    processor = Idefics3Processor(
-        Idefics3ImageProcessorPil(**steps), image_tokenizer(), image_seq_len=TILE_EMBEDS
-    )
-    before, after = (
-        image_tokenizer().encode(text, add_special_tokens=False) for text in ("The fox", "is")
-    )
-    with server.client() as client:
-        for size, rows, columns in (((100, 40), 2, 3), ((30, 90), 3, 1)):
-            image = picture(*size)
-            inputs = processor(text="The fox<image>is", images=image, return_tensors="pt")
-            total = inputs["input_ids"].shape[1]
-            places = total - len(before) - len(after)
-            assert places >= (rows * columns + 1) * (TILE_EMBEDS + 2)
-            facts = ask(client, "python", as_file(image), "facts")
-            assert facts == f"{size[0]} x {size[1]}: {places}"
-            with torch.inference_mode():
-                output = model.generate(
-                    **inputs, do_sample=False, max_new_tokens=12, eos_token_id=None, pad_token_id=0
-                )
-            wanted = text_of(output[0, total:].tolist())
-            args = "describe", text_of(before), text_of(after), "12"
-            assert ask(client, "python", as_file(image), *args) == f"{wanted}; {wanted}"
 
 
 @pytest.fixture(scope="module")
@@ -207,10 +137,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Pat
     """A server of a model that has images in rows and columns, and its folder."""
     folder = make_qwen_vl(tmp_path_factory.mktemp("grid") / "model")
     models = [{"source": str(folder), "name": "grid", "page_size": 8, "kv_pages": 256}]
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as short,
-        Server(Path(short), models=models) as running,
-    ):
+    with Server(models=models) as running:
         yield running, folder
 
 

@@ -8,13 +8,13 @@ import anyio
 import pytest
 from support import reference
 from support.checkpoints import small_tokenizer
-from support.rust_components import REPOSITORY, rust_component
+from support.rust_components import rust_component
 from support.servers import Server
 
 from pie_py.client import Client
 
 PROMPTS = [f"The {word} fox" for word in ("quick", "brown", "lazy", "small", "capital", "test")]
-TOKENS = 4
+TOKENS, COUNT = 4, 896
 
 
 def expected_texts(checkpoint: Path) -> list[str]:
@@ -30,19 +30,12 @@ def expected_texts(checkpoint: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("source", "count"), [("rust", 896), ("python", 100)])
-def test_completions_launched_at_once(
-    server: Server, checkpoint: Path, source: str, count: int
-) -> None:
-    programs = {
-        "rust": lambda: rust_component("text_completion"),
-        "python": lambda: REPOSITORY / "inferlets/text_completion/main.py",
-    }
+def test_completions_launched_at_once(server: Server, checkpoint: Path) -> None:
     answers: dict[int, str] = {}
 
     async def launch_all() -> None:
         async with Client(server.endpoint) as client:
-            program = await client.upload(programs[source](), name="completion")
+            program = await client.upload(rust_component("text_completion"), name="completion")
 
             async def complete(i: int) -> None:
                 args = ["--prompt", PROMPTS[i % len(PROMPTS)], "--max-tokens", str(TOKENS)]
@@ -51,7 +44,7 @@ def test_completions_launched_at_once(
                 answers[i] += await instance.result()
 
             async with anyio.create_task_group() as tasks:
-                for i in range(count):
+                for i in range(COUNT):
                     tasks.start_soon(complete, i)
             assert await client.instances() == []
             stats = (await client.stats())["test"]
@@ -61,5 +54,5 @@ def test_completions_launched_at_once(
     anyio.run(launch_all)
     texts = expected_texts(checkpoint)
     wrong = {i: a for i, a in answers.items() if a != texts[i % len(PROMPTS)]}
-    assert len(answers) == count
+    assert len(answers) == COUNT
     assert not wrong, (len(wrong), list(wrong.items())[:3], texts)

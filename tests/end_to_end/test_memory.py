@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,10 +51,7 @@ def server(checkpoint: Path, adapters: dict[str, Path]) -> Iterator[Server]:
         "host_pages": HOST_PAGES,
         "adapters": {name: str(adapters[name]) for name in "ab"},
     }
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(Path(folder), models=[model]) as running,
-    ):
+    with Server(models=[model]) as running:
         yield running
 
 
@@ -270,24 +266,23 @@ def test_what_is_no_adapter_for_the_model_is_not_kept(
 
 
 def test_a_deterministic_model_takes_none_and_forgets_none(
-    checkpoint: Path, adapters: dict[str, Path]
+    checkpoint: Path, adapters: dict[str, Path], short_folder: Path
 ) -> None:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
 
-        def serving(deterministic: bool) -> Server:
-            model = {"source": str(checkpoint), "name": "test", "deterministic": deterministic}
-            return Server(Path(name), models=[model])
+    def serving(deterministic: bool) -> Server:
+        model = {"source": str(checkpoint), "name": "test", "deterministic": deterministic}
+        return Server(short_folder, models=[model])
 
-        kept = [{"model": "test", "name": "c"}]
-        with serving(deterministic=False) as server, server.client() as client:
-            client.load_adapter("c", adapters["c"])
-        with serving(deterministic=True) as server, server.client() as client:
-            assert client.adapters() == []
-            for again in ("c", "d"):
-                with pytest.raises(RpcError, match="unsupported: the model is `deterministic`"):
-                    client.load_adapter(again, adapters["c"])
-        with serving(deterministic=False) as server, server.client() as client:
-            _until(lambda: client.adapters() == kept)
+    kept = [{"model": "test", "name": "c"}]
+    with serving(deterministic=False) as server, server.client() as client:
+        client.load_adapter("c", adapters["c"])
+    with serving(deterministic=True) as server, server.client() as client:
+        assert client.adapters() == []
+        for again in ("c", "d"):
+            with pytest.raises(RpcError, match="unsupported: the model is `deterministic`"):
+                client.load_adapter(again, adapters["c"])
+    with serving(deterministic=False) as server, server.client() as client:
+        _until(lambda: client.adapters() == kept)
 
 
 def test_the_command_line_loads_and_lists(

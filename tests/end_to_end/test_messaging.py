@@ -59,10 +59,3 @@ def test_a_slow_subscriber_makes_the_sender_wait_and_misses_nothing(
     sent = int(flood.result())
     assert sent == 8  # of 2 MiB each, and a mailbox holds 16
     assert listener.result() == " ".join(["xxxxxxxxx"] * sent)
-
-
-def test_traits_that_hold_for_every_model(client: Client) -> None:
-    source = b"from inferlet import raw\n"
-    source += b"def main(args):\n    return ' '.join(raw.available_traits('test'))\n"
-    traits = client.launch(client.upload(source, name="traits")).result().split()
-    assert {"runtime", "session", "messaging", "store"} <= set(traits)

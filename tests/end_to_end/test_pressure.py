@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,10 +28,7 @@ def scarce(checkpoint: Path) -> Iterator[Server]:
         "kv_pages": PAGES,
         "host_pages": HOST_PAGES,
     }
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(Path(folder), models=[model]) as running,
-    ):
+    with Server(models=[model]) as running:
         yield running
 
 

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 from support.servers import Server
 
-from pie_py.client.errors import RpcError
 from pie_py.client.sync import Client
-from pie_py.wire.modules import BadProgram
 
 MODULES = {
     "main.py": "import json\n"
@@ -62,19 +60,6 @@ def test_a_folder_is_uploaded_and_launched(client: Client, folder: Path) -> None
     changed = client.upload(folder)
     assert changed != digest
     assert (run(client, "doubler", "a", "b"), run(client, digest, "a", "b")) == ("aa+bb", "aa-bb")
-
-
-def test_a_folder_that_is_no_program(client: Client, folder: Path, tmp_path: Path) -> None:
-    (folder / "helper.py").write_text("x = 1\ndef f(:\n")
-    with pytest.raises(RpcError, match=r"doubler/helper\.py, line 2: .*\n    def f\(:"):
-        client.upload(folder)
-    (folder / "helper.py").unlink()
-    (tmp_path / "elsewhere.py").write_text("")
-    (folder / "helper.py").symlink_to(tmp_path / "elsewhere.py")
-    with pytest.raises(BadProgram, match=r"helper\.py is a link to .*elsewhere\.py"):
-        client.upload(folder)
-    with pytest.raises(BadProgram, match=r"has no main\.py"):
-        client.upload(folder / "parts")
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,10 +72,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture
 def server(checkpoints: list[Path]) -> Iterator[Server]:
     model = {"source": str(checkpoints[0]), "name": "test", "page_size": 16, "kv_pages": 256}
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(Path(folder), models=[model]) as running,
-    ):
+    with Server(models=[model]) as running:
         yield running
 
 
@@ -190,8 +186,7 @@ def test_a_worker_that_is_lost_says_so(
 def test_weights_of_several_ranks_stay(checkpoints: list[Path]) -> None:
     model = {"source": str(checkpoints[0]), "name": "test"}
     with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Server(Path(name), models=[model], tensor_parallel_size=2) as server,
+        Server(models=[model], tensor_parallel_size=2) as server,
         server.client() as client,
         pytest.raises(RpcError, match="tensor_parallel_size is above 1"),
     ):

@@ -29,14 +29,12 @@ LIMITS = {"cpu_seconds": 1.0, "detached_seconds": 1.0, "memory": 64 << 20}
 @pytest.fixture(scope="module")
 def strict(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with small limits and few pages."""
-    import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        models = [{"source": str(checkpoint), "name": "test", "kv_pages": 64}]
-        # Here it is first come, first served: nobody lends pages.
-        settings = {"policy": "preserve"}
-        with Server(Path(folder), models=models, limits=LIMITS, interception=settings) as server:
-            yield server
+    models = [{"source": str(checkpoint), "name": "test", "kv_pages": 64}]
+    # Here it is first come, first served: nobody lends pages.
+    settings = {"policy": "preserve"}
+    with Server(models=models, limits=LIMITS, interception=settings) as server:
+        yield server
 
 
 @pytest.fixture

@@ -10,11 +10,10 @@ import httpx2
 import openai
 import pytest
 from support.gateways import Gateway
-from support.servers import Server
+from support.servers import EMBEDDED, Server
 
 from pie_py.cli.http_options import gateway_fields
 
-EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
 TEMPLATE = (
     "{{ bos_token }}{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}"
     "{% if tools %}<|system|>\n{{ tools | tojson }}<|end|>\n{% endif %}"
@@ -50,10 +49,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def gateway(server: Server) -> Iterator[Gateway]:
     names = gateway_fields({"served_model_names": ["gpt-4o", "caller=tools"]})
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Gateway(server, Path(name), **names) as gateway,
-    ):
+    with Gateway(server, **names) as gateway:
         yield gateway
 
 

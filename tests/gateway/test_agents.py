@@ -1,11 +1,11 @@
-"""Agents of a terminal, in their newest releases: each runs a command that the model asks for."""
+"""Agents of a terminal, the newest of the day: each runs a command that the model asks for."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import tempfile
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -53,6 +53,10 @@ def programs() -> Path:
     folder = ServerConfig().cache_folder / "clients/agents"
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [f"{name}@latest" for name in PACKAGES]
+    found = folder / "node_modules"
+    day = folder / "installed"
+    if day.exists() and time.time() - day.stat().st_mtime < 86_400:  # that day's are here
+        return found / ".bin"
     npm = [*find_node().npm, "install", "--no-audit", "--no-fund", "--ignore-scripts"]
     done = subprocess.run(
         [*npm, "--prefix", str(folder), *wanted], capture_output=True, text=True, timeout=300
@@ -60,9 +64,9 @@ def programs() -> Path:
     if done.returncode and UNREACHABLE.search(done.stderr):
         pytest.skip(f"the agents are not tried: {done.stderr[-300:]}")
     assert done.returncode == 0, done.stderr
-    found = folder / "node_modules"
     script = found / "@anthropic-ai/claude-code/install.cjs"  # puts the program in its place
     subprocess.run([find_node().node, str(script)], check=True, timeout=60)
+    day.touch()
     return found / ".bin"
 
 
@@ -80,11 +84,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         follows = {text: then for script in scripts for text, then in pairwise(script)}
         make_told(folder, follows, TEMPLATE, MARKERS, special=True, longest=1 << 17)
         models.append({"source": str(folder), "name": name, "kv_pages": 256})
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Server(Path(name), models=models) as server,
-        Gateway(server, Path(name)) as gateway,
-    ):
+    with Server(models=models) as server, Gateway(server) as gateway:
         yield gateway
 
 

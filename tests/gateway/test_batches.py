@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -169,11 +168,7 @@ def test_the_files_of_a_user_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_so_many_requests_of_all_batches_run_at_once(server: Server) -> None:
     long = [line(f"{i}", ignore_eos=True, max_tokens=300) for i in range(100)]
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Gateway(server, Path(name)) as gateway,
-        server.client() as control,
-    ):
+    with Gateway(server) as gateway, server.client() as control:
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
         file = upload(client, *long)
         both = [start(client, file), start(client, file)]
@@ -197,11 +192,7 @@ def test_requests_of_an_instance_that_ends_are_made_again(server: Server) -> Non
     ]
     wrong = line("wrong", COMPLETIONS, prompt="x", max_tokens=5, stop_token_ids=[1 << 30])
     long = line("long", COMPLETIONS, prompt="x " * 9000)
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Gateway(server, Path(name)) as gateway,
-        server.client() as control,
-    ):
+    with Gateway(server) as gateway, server.client() as control:
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
         batch = start(client, upload(client, *lines, wrong, long), COMPLETIONS)
         until, both = time.monotonic() + 60, list[str]()
@@ -234,48 +225,44 @@ def test_requests_that_begin_alike_go_together(tmp_path: Path) -> None:
     assert ([each.custom_id for each in found], wrong) == (["1", "3", "0", "2"], [])
 
 
-def test_batches_of_one_user_stop_no_others() -> None:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        store = KeyStore(folder / "data")
-        keys = {user: api_key(store.add(user)) for user in ("mallory", "eve")}
-        with (
-            Server(folder, endpoint="tcp://0.0.0.0:*") as server,
-            Gateway(server, folder) as gateway,
-        ):
-            mallory, eve = (
-                openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=keys[user], max_retries=0)
-                for user in ("mallory", "eve")
-            )
-            long = [line(f"{i}", ignore_eos=True, max_tokens=400) for i in range(400)]
-            file = upload(mallory, *long)
-            many = [start(mallory, file) for _ in range(6)]
-            ended(mallory, many[0], "in_progress")
-            assert ended(eve, start(eve, upload(eve, line("a")))).status == "completed"
-            assert mallory.batches.retrieve(many[-1].id).status == "validating"
+def test_batches_of_one_user_stop_no_others(short_folder: Path) -> None:
+    store = KeyStore(short_folder / "data")
+    keys = {user: api_key(store.add(user)) for user in ("mallory", "eve")}
+    with (
+        Server(short_folder, endpoint="tcp://0.0.0.0:*") as server,
+        Gateway(server, short_folder) as gateway,
+    ):
+        mallory, eve = (
+            openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=keys[user], max_retries=0)
+            for user in ("mallory", "eve")
+        )
+        long = [line(f"{i}", ignore_eos=True, max_tokens=400) for i in range(400)]
+        file = upload(mallory, *long)
+        many = [start(mallory, file) for _ in range(6)]
+        ended(mallory, many[0], "in_progress")
+        assert ended(eve, start(eve, upload(eve, line("a")))).status == "completed"
+        assert mallory.batches.retrieve(many[-1].id).status == "validating"
 
 
-def test_a_batch_is_given_up_or_left_by_its_server(server: Server) -> None:
+def test_a_batch_is_given_up_or_left_by_its_server(server: Server, short_folder: Path) -> None:
     long = [line(f"{i}", ignore_eos=True, max_tokens=200) for i in range(400)]
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        folder = Path(name)
-        with Gateway(server, folder) as gateway:
-            client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
-            file = upload(client, *long)
-            given_up, left = start(client, file), start(client, file)
-            ended(client, left, "in_progress")
-            assert client.batches.cancel(given_up.id).status == "cancelling"
-            given_up = ended(client, given_up)
-            assert given_up.status == "cancelled"
-            done = given_up.request_counts.completed
-            assert done < 400
-            assert not done or len(results(client, given_up.output_file_id)) == done
-            with pytest.raises(openai.ConflictError):
-                client.batches.cancel(given_up.id)
-            live: Any = client.completions.create(model="pie-tiny", prompt="x", max_tokens=2)
-            assert live.usage.completion_tokens == 2
-        with Gateway(server, folder) as gateway:
-            client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
-            left = ended(client, left, "failed")
-            assert (left.status, left.errors.data[0].code) == ("failed", "server_stopped")
-            assert client.files.retrieve(file).bytes > 10_000
+    with Gateway(server, short_folder) as gateway:
+        client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
+        file = upload(client, *long)
+        given_up, left = start(client, file), start(client, file)
+        ended(client, left, "in_progress")
+        assert client.batches.cancel(given_up.id).status == "cancelling"
+        given_up = ended(client, given_up)
+        assert given_up.status == "cancelled"
+        done = given_up.request_counts.completed
+        assert done < 400
+        assert not done or len(results(client, given_up.output_file_id)) == done
+        with pytest.raises(openai.ConflictError):
+            client.batches.cancel(given_up.id)
+        live: Any = client.completions.create(model="pie-tiny", prompt="x", max_tokens=2)
+        assert live.usage.completion_tokens == 2
+    with Gateway(server, short_folder) as gateway:
+        client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
+        left = ended(client, left, "failed")
+        assert (left.status, left.errors.data[0].code) == ("failed", "server_stopped")
+        assert client.files.retrieve(file).bytes > 10_000

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import openai
 import pytest
+from pydantic import BaseModel
 
 MODEL = "pie-tiny"
 HI: list[Any] = [{"role": "user", "content": "Hi"}]
@@ -41,6 +42,9 @@ def test_a_stream_says_the_same_and_how_many_tokens(client: openai.OpenAI) -> No
     assert chunks[-1].usage == whole.usage
     assert len({c.id for c in chunks}) == 1
     assert len(chunks) > 5, "it comes in parts"
+    with client.chat.completions.stream(model=MODEL, messages=HI, temperature=0) as stream:
+        assert {"chunk", "content.delta", "content.done"} <= {event.type for event in stream}
+        assert stream.get_final_completion().choices[0].message.content
 
 
 def test_stop_strings_are_left_out(client: openai.OpenAI) -> None:
@@ -167,6 +171,11 @@ def test_filters_leave_the_likeliest_token(client: openai.OpenAI) -> None:
         assert answer.choices[0].message.content == greedy, one
 
 
+class Pair(BaseModel):
+    first: Literal["a", "b"]
+    second: Literal["a", "b"] | None
+
+
 def test_a_schema_holds(client: openai.OpenAI) -> None:
     schema = {
         "type": "object",
@@ -178,6 +187,10 @@ def test_a_schema_holds(client: openai.OpenAI) -> None:
     choice = ask(client, max_tokens=50, response_format=form).choices[0]
     assert choice.finish_reason == "stop"
     assert 1 <= json.loads(choice.message.content)["n"] <= 9
+    parsed = client.chat.completions.parse(model=MODEL, messages=HI, response_format=Pair)
+    assert isinstance(parsed.choices[0].message.parsed, Pair)
+    given = client.responses.parse(model=MODEL, input=HI, text_format=Pair)
+    assert isinstance(given.output_parsed, Pair)
     limited = ask(client, extra_body={"structured_outputs": {"regex": "[ab]{3}"}})
     assert set(limited.choices[0].message.content) <= {"a", "b"}
     chosen = ask(client, extra_body={"structured_outputs": {"choice": ["so long", "see you"]}})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,11 +106,7 @@ def url(plain: Path, adapter: Path, seeing: dict[str, Path], padded: Path) -> It
         *({"source": str(folder), "name": name, **common} for name, folder in seeing.items()),
         {"source": str(padded), "name": "padded", **common},
     ]
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Server(Path(name), models=models) as server,
-        Gateway(server, Path(name)) as gateway,
-    ):
+    with Server(models=models) as server, Gateway(server) as gateway:
         yield gateway.url
 
 

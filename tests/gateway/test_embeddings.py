@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -16,9 +14,8 @@ import numpy as np
 import openai
 import pytest
 import torch
-from gateway.conftest import EMBEDDED
 from support.gateways import Gateway
-from support.servers import Server
+from support.servers import EMBEDDED, Server
 from transformers import AutoModel, AutoTokenizer
 
 TEXTS = ["The capital of Thessel is Argon.", "Bread", "The old house " * 100]
@@ -42,11 +39,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     (folder / "mean/1_Pooling/config.json").write_text(json.dumps(MEAN))
     sources = ["pie-tiny", str(folder / "mean"), str(folder / "dense")]
     models = [{"source": source, "dtype": "float32", "kv_pages": 256} for source in sources]
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Server(Path(name), models=models) as server,
-        Gateway(server, Path(name)) as gateway,
-    ):
+    with Server(models=models) as server, Gateway(server) as gateway:
         yield gateway
 
 

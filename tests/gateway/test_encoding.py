@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -62,9 +61,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gateway(folder: Path) -> Iterator[Gateway]:
     served = [{"source": str(folder / name)} for name in KINDS]
     with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Server(Path(name), models=[*served, {"source": "pie-tiny", "kv_pages": 64}]) as server,
-        Gateway(server, Path(name)) as gateway,
+        Server(models=[*served, {"source": "pie-tiny", "kv_pages": 64}]) as server,
+        Gateway(server) as gateway,
     ):
         gateway.server = server  # type: ignore[attr-defined]
         yield gateway

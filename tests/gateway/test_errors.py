@@ -334,22 +334,21 @@ def test_a_client_that_hangs_up_ends_its_instance(
 
 
 def test_limits_of_bodies_and_time(server: Server) -> None:
-    with tempfile.TemporaryDirectory(prefix="pie-") as name:
-        limits = {"body_bytes": 1000, "body_seconds": 0.2, "request_seconds": 0.5}
-        with Gateway(server, Path(name), **limits) as gateway, gateway.http() as http:
-            assert http.post(CHAT, content=b" " * 1001).status_code == 413
-            assert http.post(CHAT, content=(b" " * 600 for _ in range(3))).status_code == 413
-            host, port = gateway.url.removeprefix("http://").split(":")
-            with socket.create_connection((host, int(port))) as connection:
-                head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n"
-                connection.sendall(head.encode())
-                assert connection.recv(100).startswith(b"HTTP/1.1 408")
-            slow = {**HI, "max_tokens": 2000, "ignore_eos": True, "n": 8}
-            answer = http.post(CHAT, json=slow)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timed_out")
-            streamed = http.post(CHAT, json={**slow, "stream": True})
-            assert "timed_out" in streamed.text
-            assert "[DONE]" not in streamed.text
+    limits: dict[str, Any] = {"body_bytes": 1000, "body_seconds": 0.2, "request_seconds": 0.5}
+    with Gateway(server, **limits) as gateway, gateway.http() as http:
+        assert http.post(CHAT, content=b" " * 1001).status_code == 413
+        assert http.post(CHAT, content=(b" " * 600 for _ in range(3))).status_code == 413
+        host, port = gateway.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as connection:
+            head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n"
+            connection.sendall(head.encode())
+            assert connection.recv(100).startswith(b"HTTP/1.1 408")
+        slow = {**HI, "max_tokens": 2000, "ignore_eos": True, "n": 8}
+        answer = http.post(CHAT, json=slow)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timed_out")
+        streamed = http.post(CHAT, json={**slow, "stream": True})
+        assert "timed_out" in streamed.text
+        assert "[DONE]" not in streamed.text
     wait_until_none(server)
 
 

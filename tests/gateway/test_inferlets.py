@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -254,11 +252,7 @@ def test_the_server_tells_of_itself(http: httpx2.Client) -> None:
 def test_a_silence_of_a_stream_is_broken_by_comments(server: Server, http: httpx2.Client) -> None:
     source = "import asyncio\nasync def main(): await asyncio.sleep(1)\n"
     http.post("/v1/programs", params={"name": "slow"}, content=source.encode())
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Gateway(server, Path(name), quiet_seconds=0.1) as gateway,
-        gateway.http() as quick,
-    ):
+    with Gateway(server, quiet_seconds=0.1) as gateway, gateway.http() as quick:
         text = quick.post("/v1/inferlets/slow", json={"stream": True}).text
         assert text.count(": waiting\n\n") > 1
         assert events(text)[-1]["state"] == "finished"

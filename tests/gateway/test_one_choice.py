@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,20 +57,14 @@ OVER_HTTP = {"allowed_tokens": "allowed_token_ids", "end_tokens": "stop_token_id
 def server() -> Iterator[Server]:
     """Whose texts depend on nothing beside: with AMX another batch rounds otherwise."""
     models = [{"source": "pie-tiny", "deterministic": True}]
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(Path(folder), models=models) as server,
-    ):
+    with Server(models=models) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def gateway(server: Server) -> Iterator[Gateway]:
     """Its gateway."""
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Gateway(server, Path(folder)) as gateway,
-    ):
+    with Gateway(server) as gateway:
         yield gateway
 
 

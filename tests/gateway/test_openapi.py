@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,10 +40,7 @@ schema = schemathesis.openapi.from_dict(description())
 @pytest.fixture(scope="module")
 def brief(server: Server) -> Iterator[Gateway]:
     """A gateway that ends long requests: what is made up may ask for thousands of tokens."""
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Gateway(server, Path(name), request_seconds=0.3) as gateway,
-    ):
+    with Gateway(server, request_seconds=0.3) as gateway:
         yield gateway
         count = gateway.log.count('"event": "request"')
         print(f"\n{count} requests")

@@ -4,10 +4,8 @@ back, though memory was short meanwhile and others were asked for later.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -25,9 +23,8 @@ def client() -> Iterator[openai.OpenAI]:
     """Of a server that has seen no tool, with little memory."""
     sizes = {"page_size": PAGE, "kv_pages": PAGES, "host_pages": 0}
     with (
-        tempfile.TemporaryDirectory(prefix="pie-") as name,
-        Server(Path(name), models=[{"source": "pie-tiny", **sizes}]) as server,
-        Gateway(server, Path(name)) as gateway,
+        Server(models=[{"source": "pie-tiny", **sizes}]) as server,
+        Gateway(server) as gateway,
         openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client,
     ):
         yield client

@@ -7,7 +7,7 @@ that neither bounds of keys, nor weights, nor what is kept from step to step are
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,16 @@ POLICIES: dict[str, Callable[[], Attend]] = {
     ),
 }
 FAMILIES = ["llama", "mistral", "gemma2", "qwen3", "gptoss"]  # windows, caps, sinks
+
+
+def in_turn(policies: Iterable[str], families: Sequence[str], each: int) -> list[tuple[str, str]]:
+    """Each policy with so many of the families, which come in turn."""
+    count = len(families)
+    return [
+        (policy, families[(each * number + other) % count])
+        for number, policy in enumerate(policies)
+        for other in range(each)
+    ]
 
 
 def put(rig: Rig, programs: dict[int, Attend]) -> None:
@@ -278,8 +288,7 @@ def assert_plain(rig: Rig, folder: Path, policy: str, parts: tuple[int, ...] = (
         assert_close(own, wanted)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("policy", "family"), in_turn(POLICIES, FAMILIES, 2))
 def test_a_policy_is_as_in_plain_numbers(
     checkpoint: Callable[[str], Path], family: str, policy: str
 ) -> None:
@@ -308,9 +317,11 @@ def test_policies_change_what_is_read(checkpoint: Callable[[str], Path]) -> None
         assert (differs < 1e-4) is (name == "quest, more than there are"), name
 
 
-@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("parts", [(40, 60), (57, 40, 2, 1)], ids=str)
-@pytest.mark.parametrize("policy", ["h2o", "h2o together", "snapkv", "tova", "heads forget"])
+@pytest.mark.parametrize(
+    ("policy", "family"),
+    in_turn(["h2o", "h2o together", "snapkv", "tova", "heads forget"], FAMILIES, 2),
+)
 def test_a_prompt_that_comes_in_parts(
     checkpoint: Callable[[str], Path],
     family: str,
@@ -397,8 +408,7 @@ def test_rows_beside_each_other(checkpoint: Callable[[str], Path]) -> None:
         assert_close(of_told[i], wanted[1][i])
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen3"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("policy", "family"), in_turn(POLICIES, ["llama", "mistral", "qwen3"], 1))
 def test_between_two_halves_of_each_layer(
     checkpoint: Callable[[str], Path], family: str, policy: str
 ) -> None:

@@ -31,13 +31,12 @@ FILES = sorted(
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),  # the first test waits for all that run on the simulated GPU
-    pytest.mark.skipif(
-        importlib.util.find_spec("flashinfer") is None,
-        reason="needs FlashInfer's host code: pip install --no-deps flashinfer-python==0.6.6",
-    ),
-    pytest.mark.skipif(
-        importlib.util.find_spec("triton") is None,
-        reason="needs Triton, which interprets its kernels: pip install triton",
+    *(
+        pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"pip install {how}")
+        for name, how in (
+            ("flashinfer", "--no-deps flashinfer-python==0.6.6"),
+            ("triton", "triton"),
+        )
     ),
 ]
 
@@ -58,16 +57,9 @@ class Inner:
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # others' plugins take seconds to import
         }
+        pytest_ = (sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}")
         self.done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "--tb=short",
-                f"--junitxml={report}",
-                *arguments,
-            ],
+            [*pytest_, *arguments],
             env={**os.environ, **environment},
             capture_output=True,
             text=True,

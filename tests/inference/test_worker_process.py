@@ -43,6 +43,14 @@ def worker() -> Iterator[Worker]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[Worker]:
+    """One that has started, for tests after which it goes on."""
+    with Worker() as found:
+        found.start(folder)
+        yield found
+
+
 def prompt_plan(number: int = 1) -> Plan:
     """Embeds the prompt, runs it into page 3 and asks for the next token."""
     count = len(PROMPT)
@@ -55,6 +63,17 @@ def prompt_plan(number: int = 1) -> Plan:
             NextDist(ints([200]), ints([4])),
         ],
     )
+
+
+def test_a_second_plan_waits_at_the_worker(running: Worker) -> None:
+    for number in (1, 2, 3):
+        running.send(prompt_plan(number))
+    answers = [running.receive() for _ in range(3)]
+    assert all(isinstance(answer, PlanResult) for answer in answers)
+    assert [(a.id, a.first, a.last) for a in answers] == [(n, 0, True) for n in (1, 2, 3)]  # type: ignore[union-attr]
+    idle = [a.idle_ns for a in answers]  # type: ignore[union-attr]
+    assert idle[0] == 0, "they are its first"
+    assert min(idle[1:]) > 0
 
 
 def test_a_worker_says_hello_runs_plans_and_stops(worker: Worker, folder: Path) -> None:
@@ -75,8 +94,7 @@ def test_a_worker_says_hello_runs_plans_and_stops(worker: Worker, folder: Path) 
     assert worker.stop() == 0
 
 
-def test_bad_batches_get_errors_and_the_worker_goes_on(worker: Worker, folder: Path) -> None:
-    worker.start(folder)
+def test_bad_batches_get_errors_and_the_worker_goes_on(running: Worker) -> None:
     good = prompt_plan().batches
     forward = good[1]
     assert isinstance(forward, Forward)
@@ -120,26 +138,14 @@ def test_bad_batches_get_errors_and_the_worker_goes_on(worker: Worker, folder: P
             "embed_text",
         ),
     ]
-    results = worker.run(Plan(7, "llama", [*(batch for batch, _ in broken), *good]))
+    results = running.run(Plan(7, "llama", [*(batch for batch, _ in broken), *good]))
     for (_, reason), result in zip(broken, results, strict=False):
         assert result.error is not None
         assert reason in result.error
     assert [r.error for r in results[len(broken) :]] == [None] * 3
-    stranger = worker.run(Plan(8, "stranger", list(good)))
+    stranger = running.run(Plan(8, "stranger", list(good)))
     assert all("no model 'stranger'" in (r.error or "") for r in stranger)
-    assert worker.run(prompt_plan(9))[2].error is None
-
-
-def test_a_second_plan_waits_at_the_worker(worker: Worker, folder: Path) -> None:
-    worker.start(folder)
-    for number in (1, 2, 3):
-        worker.send(prompt_plan(number))
-    answers = [worker.receive() for _ in range(3)]
-    assert all(isinstance(answer, PlanResult) for answer in answers)
-    assert [(a.id, a.first, a.last) for a in answers] == [(n, 0, True) for n in (1, 2, 3)]  # type: ignore[union-attr]
-    idle = [a.idle_ns for a in answers]  # type: ignore[union-attr]
-    assert idle[0] == 0
-    assert min(idle[1:]) > 0
+    assert running.run(prompt_plan(9))[2].error is None
 
 
 def test_results_do_not_wait_for_a_long_batch(
@@ -192,10 +198,9 @@ def test_a_model_that_cannot_be_loaded_is_told_and_ends_the_worker(
     assert worker.process.wait(SECONDS) == 1
 
 
-def test_the_terminals_interrupt_does_not_end_it(worker: Worker, folder: Path) -> None:
-    worker.start(folder)
-    worker.process.send_signal(signal.SIGINT)
-    assert worker.run(prompt_plan())[2].error is None
+def test_the_terminals_interrupt_does_not_end_it(running: Worker) -> None:
+    running.process.send_signal(signal.SIGINT)
+    assert running.run(prompt_plan())[2].error is None
 
 
 def test_it_ends_when_its_parent_dies(worker: Worker, folder: Path) -> None:
@@ -235,11 +240,10 @@ def test_wrong_options_are_a_usage_error() -> None:
     assert b"--config" in done.stderr
 
 
-def test_long_turns_are_told(worker: Worker, folder: Path) -> None:
-    worker.start(folder)
-    worker.send(NoTokens("llama", [7] * 3_000_000))
-    worker.send(prompt_plan())
-    found = worker.receive()
+def test_long_turns_are_told(running: Worker) -> None:
+    running.send(NoTokens("llama", [7] * 3_000_000))
+    running.send(prompt_plan())
+    found = running.receive()
     assert isinstance(found, PlanResult)
     assert found.long_turns == 1
     assert found.longest_turn > BUDGET_SECONDS

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import urllib.parse
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 from support.checkpoints import make_llama
@@ -30,9 +28,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
         {"source": str(small), "page_size": 16, "kv_pages": 64},
     ]
     with (
-        tempfile.TemporaryDirectory(prefix="pie-") as data,
         Server(
-            Path(data),
             models=models,
             http={"allow": ["127.0.0.1:*"], "allow_networks": ["127.0.0.0/8"]},
         ) as server,

@@ -11,7 +11,6 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -153,9 +152,7 @@ TEXTS: list[tuple[str, str, list[str], str]] = [
 def client(smollm2: Path) -> Iterator[Client]:
     """A client of a server of the model."""
     with (
-        tempfile.TemporaryDirectory(prefix="pie-") as data,
         Server(
-            Path(data),
             models=[{"source": str(smollm2), "name": "smollm2", "kv_pages": 1024}],
             http={"allow": ["127.0.0.1:*"], "allow_networks": ["127.0.0.0/8"]},
         ) as server,
@@ -164,7 +161,18 @@ def client(smollm2: Path) -> Iterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize(("name", "args", "check"), PROGRAMS)
+# What each computes is tested with the embedded model in each run.
+DAILY = ("beam_search", "ebnf_decoding", "react", "text_completion")
+
+
+def by_night(rows: list[Any]) -> list[Any]:
+    """Parameters of which most run nightly: a real model is slow."""
+    return [
+        pytest.param(*row, marks=[] if row[0] in DAILY else pytest.mark.nightly) for row in rows
+    ]
+
+
+@pytest.mark.parametrize(("name", "args", "check"), by_night(PROGRAMS))
 def test_a_program_is_sensible_or_says_what_it_wants(
     client: Client, url: str, name: str, args: list[str], check: Check | str
 ) -> None:
@@ -178,7 +186,7 @@ def test_a_program_is_sensible_or_says_what_it_wants(
         assert check(found), found
 
 
-@pytest.mark.parametrize(("name", "file", "args", "wanted"), TEXTS)
+@pytest.mark.parametrize(("name", "file", "args", "wanted"), by_night(TEXTS))
 def test_a_program_sends_a_sensible_text(
     client: Client, name: str, file: str, args: list[str], wanted: str
 ) -> None:
@@ -206,6 +214,7 @@ def test_a_conversation_goes_on_in_its_pages(client: Client) -> None:
     chat.result()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("smollm2")
 def test_a_model_that_has_learnt_cml_calls_unasked() -> None:
     """With the adapter that comes with the program."""

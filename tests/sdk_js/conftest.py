@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.javascript import require_javascript
@@ -12,17 +10,10 @@ from support.servers import Server
 
 from pie_py.client.sync import Client
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
     """A client of a server with the embedded model."""
     require_javascript()
-    model = str(ROOT / "inference" / "pie_inference" / "embedded" / "pie-tiny")
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(Path(folder), models=[{"source": model}], limits={"samplers": 64}) as server,
-        server.client() as client,
-    ):
+    with Server(limits={"samplers": 64}) as server, server.client() as client:
         yield client

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,11 +30,7 @@ def client(checkpoint: Path) -> Iterator[Client]:
         "kv_pages": 256,
         "max_batch_tokens": 64,
     }
-    with (
-        tempfile.TemporaryDirectory(prefix="pie-") as folder,
-        Server(Path(folder), models=[model]) as server,
-        server.client() as connected,
-    ):
+    with Server(models=[model]) as server, server.client() as connected:
         yield connected
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -61,8 +60,7 @@ def test_characters_of_a_tokenizer_that_falls_back_to_bytes(tmp_path: Path) -> N
     }
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     with (
-        tempfile.TemporaryDirectory(prefix="pie-") as place,
-        Server(Path(place), models=[{"source": str(folder), "kv_pages": 16}]) as server,
+        Server(models=[{"source": str(folder), "kv_pages": 16}]) as server,
         server.client() as client,
     ):
         test_checks(client, "byte-fallback")

@@ -69,9 +69,8 @@ class Device:
     def replay(self, graph: list[Recorded]) -> None:
         """Carries out a graph's operations once more."""
         for operation in graph:
-            assert all(of() for of in operation.memory), (
-                f"{operation.name} of a graph: memory freed"
-            )
+            is_there = all(of() for of in operation.memory)
+            assert is_there, f"{operation.name} of a graph: memory freed"
             operation.again()
 
     def ask(self, why: str) -> None:

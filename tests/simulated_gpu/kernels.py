@@ -21,6 +21,7 @@ from torch.nn import functional
 from simulated_gpu.tensors import GpuTensor, buffers, off_the_device, simulation
 
 CAUSAL, MASKED = 1, 2  # mask modes; 0 is none
+GELU = partial(functional.gelu, approximate="tanh")
 
 compiled: set[str] = set()  # modules that were asked for ahead of their use
 loaded: set[str] = set()  # modules that were used
@@ -58,13 +59,11 @@ def _module(name: str) -> Any:
         return SimpleNamespace(plan=_plan_decode, run=_run_decode)
     return {
         "page": SimpleNamespace(append_paged_kv_cache=_append),
-        "norm": SimpleNamespace(rmsnorm=_rmsnorm, gemma_rmsnorm=_gemma_rmsnorm),
+        "norm": SimpleNamespace(rmsnorm=partial(_norm, 0), gemma_rmsnorm=partial(_norm, 1)),
         "rope": SimpleNamespace(apply_rope_pos_ids_cos_sin_cache=_rotate),
         "quantization": SimpleNamespace(segment_packbits=_segment_packbits),
-        "silu_and_mul": _gated("silu_and_mul", functional.silu),
-        "gelu_tanh_and_mul": _gated(
-            "gelu_tanh_and_mul", partial(functional.gelu, approximate="tanh")
-        ),
+        "silu_and_mul": SimpleNamespace(silu_and_mul=partial(_gate, functional.silu)),
+        "gelu_tanh_and_mul": SimpleNamespace(gelu_tanh_and_mul=partial(_gate, GELU)),
     }[name]
 
 
@@ -103,42 +102,29 @@ def _append(*asked: Any) -> None:
     _launch("append_paged_kv_cache", run, given, [])
 
 
-def _norm(name: str, added: int, out: Any, x: Any, weight: Any, eps: float) -> None:
+def _norm(added: int, out: Any, x: Any, weight: Any, eps: float, pdl: bool) -> None:
     o, i, w = out.inner, x.inner, weight.inner
     assert i.dtype == w.dtype, "the kernel reads weights as what the input is"
-    assert i.ndim in (2, 3)
+    assert i.ndim in ((2,) if added else (2, 3))
     assert i.stride(-1) == 1
 
     def run() -> None:
         wide = i.float()
-        o.copy_(
-            wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * (w.float() + added)
-        )
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+        o.copy_(wide * scale * (w.float() + added))
 
-    _launch(name, run, [x, weight], [out])
-
-
-def _rmsnorm(out: Any, x: Any, weight: Any, eps: float, pdl: bool) -> None:
-    _norm("rmsnorm", 0, out, x, weight, eps)
+    _launch("rmsnorm", run, [x, weight], [out])
 
 
-def _gemma_rmsnorm(out: Any, x: Any, weight: Any, eps: float, pdl: bool) -> None:
-    assert x.inner.ndim == 2
-    _norm("gemma_rmsnorm", 1, out, x, weight, eps)
+def _gate(activation: Callable[..., torch.Tensor], out: Any, x: Any, pdl: bool) -> None:
+    o, i = out.inner, x.inner
+    assert i.is_contiguous()
 
+    def run() -> None:
+        first, second = i.float().chunk(2, -1)
+        o.copy_(activation(first) * second)
 
-def _gated(name: str, activation: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    def gate(out: Any, x: Any, pdl: bool) -> None:
-        o, i = out.inner, x.inner
-        assert i.is_contiguous()
-
-        def run() -> None:
-            first, second = i.float().chunk(2, -1)
-            o.copy_(activation(first) * second)
-
-        _launch(name, run, [x], [out])
-
-    return SimpleNamespace(**{name: gate})
+    _launch("gate", run, [x], [out])
 
 
 def _rotate(
@@ -198,26 +184,28 @@ def _plan(pinned: torch.Tensor, workspace: Any, **plan: Any) -> list[int]:
     return [1]
 
 
+SHAPE = ("heads", "kv_heads", "page_size", "head_dim", "window_left")
+
+
 def _plan_prefill(*given: Any) -> list[int]:
     _, workspace, pinned, queries, starts, lengths, rows, count, heads, kv_heads = given[:10]
-    page_size, _, head_dim, _, _, window_left = given[10:16]
     assert heads % kv_heads == 0
     assert len(queries) == len(starts) == count + 1 == len(lengths) + 1
     assert rows >= int(queries[-1])
-    shape = {"heads": heads, "kv_heads": kv_heads, "page_size": page_size, "head_dim": head_dim}
-    asked = {"queries": queries, "starts": starts, "lengths": lengths, "window_left": window_left}
+    shape = dict(zip(SHAPE, (*given[8:11], given[12], given[15]), strict=True))
+    asked = {"queries": queries, "starts": starts, "lengths": lengths}
     return _plan(pinned, workspace, kind="prefill", **asked, **shape)
 
 
 def _plan_decode(*given: Any) -> list[int]:
-    _, workspace, pinned, starts, count, heads, kv_heads, page_size, _, window_left = given[:10]
-    head_dim = given[11]
+    _, workspace, pinned, starts, count, heads, kv_heads = given[:7]
     assert heads // kv_heads in (1, 2, 3, 4, 8), "no such kernel for decoding without tensor cores"
     assert len(starts) == count + 1
     queries = torch.arange(count + 1, dtype=torch.int32)
-    shape = {"heads": heads, "kv_heads": kv_heads, "page_size": page_size, "head_dim": head_dim}
-    asked = {"queries": queries, "starts": starts, "lengths": None, "window_left": window_left}
-    return _plan(pinned, workspace, kind="decode", **asked, **shape)
+    shape = dict(zip(SHAPE, (*given[5:8], given[11], given[9]), strict=True))
+    return _plan(
+        pinned, workspace, kind="decode", queries=queries, starts=starts, lengths=None, **shape
+    )
 
 
 def _run_prefill(*given: Any) -> None:
@@ -232,12 +220,9 @@ def _run_prefill(*given: Any) -> None:
         assert mode != MASKED, "the third generation knows no masks"
         _, _, _, _, softcap, scale, _, _ = more
     assert (mask is not None) == (mode == MASKED)
-    _attend(
-        "prefill",
-        (scratch, workspace, q, keys, values, queries, starts, indices, last, out),
-        (mask, mask_starts),
-        {"causal": mode == CAUSAL, "window_left": window_left, "softcap": softcap, "scale": scale},
-    )
+    of = (scratch, workspace, q, keys, values, queries, starts, indices, last, out)
+    told = {"causal": mode == CAUSAL, "softcap": softcap, "scale": scale}
+    _attend("prefill", of, (mask, mask_starts), {**told, "window_left": window_left})
 
 
 def _run_decode(*given: Any) -> None:
@@ -245,26 +230,17 @@ def _run_decode(*given: Any) -> None:
     lse, layout, window_left, _, _, softcap, scale = given[10:17]
     assert lse is None
     assert layout == 0
-    _attend(
-        "decode",
-        (scratch, workspace, q, keys, values, None, starts, indices, last, out),
-        (None, None),
-        {"causal": False, "window_left": window_left, "softcap": softcap, "scale": scale},
-    )
+    of = (scratch, workspace, q, keys, values, None, starts, indices, last, out)
+    told = {"causal": False, "softcap": softcap, "scale": scale}
+    _attend("decode", of, (None, None), {**told, "window_left": window_left})
 
 
-def _attend(
-    kind: str, given: tuple[Any, ...], masks: tuple[Any, Any], told: dict[str, Any]
-) -> None:
+def _attend(kind: str, of: tuple[Any, ...], masks: tuple[Any, Any], told: dict[str, Any]) -> None:
     """Attention by the plan in the workspace, as it is when the kernel runs."""
-    scratch, workspace, q, keys, values, queries, starts, indices, last, out = given
-    inner: list[Any] = [
-        None if t is None else t.inner for t in (q, keys, values, queries, starts, indices)
-    ]
-    qi, ki, vi, ui, si, ii = inner
-    li, oi = last.inner, out.inner
-    mi, bi = masks if masks[0] is None else (mask.inner for mask in masks)
-    buffer = workspace.buffer
+    scratch, workspace, *reads, out = *of[:2], *of[2:9], *masks, of[9]
+    inner: list[Any] = [None if t is None else t.inner for t in reads]
+    qi, ki, vi, ui, si, ii, li, mi, bi = inner
+    oi, buffer = out.inner, workspace.buffer
     _int32(si, ii, li)
     assert ki.stride() == vi.stride()
     assert ki.stride(-1) == qi.stride(-1) == 1
@@ -280,8 +256,7 @@ def _attend(
         assert ki.shape[1:] == (plan["page_size"], plan["kv_heads"], plan["head_dim"])
         assert torch.equal(si, plan["starts"]), "the table is not the one that was planned"
         assert ui is None or torch.equal(ui, plan["queries"])
-        count = len(li)
-        for i in range(count):
+        for i in range(len(li)):
             start, end = si[i : i + 2].tolist()
             length = (end - start - 1) * plan["page_size"] + int(li[i])
             assert plan["lengths"] is None or length == int(plan["lengths"][i])
@@ -301,17 +276,10 @@ def _attend(
                 seen,
             ).to(oi.dtype)
 
-    reads = (q, keys, values, queries, starts, indices, last, workspace, *masks)
-    _launch(kind, run, [t for t in reads if t is not None], [out, scratch])
+    _launch(kind, run, [workspace, *(t for t in reads if t is not None)], [out, scratch])
 
 
-def _attention(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    plan: dict[str, Any],
-    mask: torch.Tensor | None,
-) -> torch.Tensor:
+def _attention(q: Any, keys: Any, values: Any, plan: dict[str, Any], mask: Any) -> torch.Tensor:
     """`[queries, heads, head_dim]`."""
     group = plan["heads"] // plan["kv_heads"]
     keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
@@ -321,11 +289,10 @@ def _attention(
     # Queries are the last of the keys.
     place = torch.arange(len(keys) - len(q), len(keys))[:, None]
     key = torch.arange(len(keys))[None, :]
-    seen = torch.ones(len(q), len(keys), dtype=torch.bool)
-    if mask is not None:
-        seen = mask.clone()
-    elif plan["causal"]:
-        seen = key <= place
+    seen = mask
+    if mask is None:
+        seen = key <= (place if plan["causal"] else len(keys))
+    seen = seen.expand(len(q), -1).clone()
     if plan["window_left"] >= 0:
         seen &= key + plan["window_left"] >= place
     weights = scores.masked_fill(~seen, -math.inf).softmax(-1).nan_to_num(0.0)

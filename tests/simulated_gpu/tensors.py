@@ -50,7 +50,7 @@ class GpuTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]  # PyTorch's own signature says less
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         return simulation.dispatch(func, args, kwargs or {})
 
@@ -87,9 +87,7 @@ class Simulation(TorchDispatchMode):
         self.device = Device()
         self._pinned: set[int] = set()  # storages
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.dispatch(func, args, kwargs or {})
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -119,13 +117,7 @@ class Simulation(TorchDispatchMode):
         return not ours and tensor.untyped_storage()._cdata in self._pinned
 
     def _compute(
-        self,
-        name: str,
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        tensors: list[torch.Tensor],
-        here: list[GpuTensor],
+        self, name: str, func: Any, args: Any, kwargs: Any, tensors: Any, here: list[GpuTensor]
     ) -> Any:
         """On the device alone."""
         indexing = name in ("index", "index_put", "index_put_", "_index_put_impl_")
@@ -137,9 +129,8 @@ class Simulation(TorchDispatchMode):
                         f" least two devices, {CUDA} and {tensor.device}"
                     )
                 self.device.ask(f"{name} by a tensor of the host")
-        asks = (
-            name in ASKING and kwargs.get("output_size") is None
-        )  # which tells the result's shape
+        # `output_size` tells the result's shape.
+        asks = name in ASKING and kwargs.get("output_size") is None
         if asks or (indexing and any(t.dtype == torch.bool for t in tensors[1:])):
             self.device.ask(name)
         kwargs = {k: v for k, v in kwargs.items() if k != "pin_memory"}
@@ -160,9 +151,7 @@ class Simulation(TorchDispatchMode):
         each = iter(outputs)
         return _mapped(lambda x: next(each) if isinstance(x, torch.Tensor) else x, found)
 
-    def _wrapped(
-        self, found: Any, here: list[GpuTensor]
-    ) -> tuple[list[GpuTensor], list[GpuTensor]]:
+    def _wrapped(self, found: Any, here: list[GpuTensor]) -> tuple[list[GpuTensor], ...]:
         """Results as tensors of the device, and those of them whose memory is new."""
         owners = {t.inner.untyped_storage()._cdata: t.buffer for t in here}
         outputs: list[GpuTensor] = []
@@ -170,33 +159,20 @@ class Simulation(TorchDispatchMode):
         for tensor in _tensors(found):
             same = next((t for t in here if t.inner is tensor), None)
             storage = tensor.untyped_storage()
-            buffer = owners.get(storage._cdata)
-            if same is not None:
-                outputs.append(same)
-            elif buffer is not None:
-                outputs.append(GpuTensor(tensor, buffer))
-            else:
-                buffer = self.device.allocate(storage.nbytes())
-                owners[storage._cdata] = buffer
-                outputs.append(GpuTensor(tensor, buffer))
+            is_new = storage._cdata not in owners
+            if is_new:
+                owners[storage._cdata] = self.device.allocate(storage.nbytes())
+            outputs.append(same if same is not None else GpuTensor(tensor, owners[storage._cdata]))
+            if is_new:
                 fresh.append(outputs[-1])
         return outputs, fresh
 
-    def _copy(
-        self,
-        name: str,
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        target: torch.device | None,
-    ) -> Any:
+    def _copy(self, name: str, func: Any, args: Any, kwargs: Any, target: Any) -> Any:
         """Between the host and the device."""
-        if name == "copy_":
-            destination, source = args[:2]
-            later = bool(args[2]) if len(args) > 2 else bool(kwargs.get("non_blocking"))
-        else:
-            destination, source = None, args[0]
-            later = bool(kwargs.get("non_blocking")) or _positional_non_blocking(func, args)
+        destination, source = args[:2] if name == "copy_" else (None, args[0])
+        place = _signature(func).non_blocking
+        positional = place is not None and place < len(args) and args[place]
+        later = bool(kwargs.get("non_blocking") or positional)
         device = self.device
         if isinstance(source, GpuTensor):
             found = destination
@@ -242,11 +218,6 @@ def _crosses(tensors: list[torch.Tensor], target: torch.device | None) -> bool:
     return len(kinds) == 2
 
 
-def _positional_non_blocking(func: Any, args: tuple[Any, ...]) -> bool:
-    place = _signature(func).non_blocking
-    return place is not None and place < len(args) and bool(args[place])
-
-
 def _dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype | None:
     return kwargs.get("dtype") or next((a for a in args if isinstance(a, torch.dtype)), None)
 
@@ -276,9 +247,7 @@ def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
 
 @contextmanager
 def off_the_device() -> Iterator[None]:
-    """Within it PyTorch is as it was: for what stands in for a kernel, or runs a graph's once
-    more.
-    """
+    """Within it PyTorch is as it was: for stand-ins of kernels, and for what runs once more."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         yield
 
@@ -298,12 +267,9 @@ class _Signature:
 @functools.cache
 def _signature(func: Any) -> _Signature:
     arguments = list(enumerate(func._schema.arguments))
+    changed = [(at, a) for at, a in arguments if a.alias_info and a.alias_info.is_write]
     return _Signature(
-        written=tuple(
-            (at, a.name)
-            for at, a in arguments
-            if a.alias_info is not None and a.alias_info.is_write
-        ),
+        written=tuple((at, a.name) for at, a in changed),
         non_blocking=next((at for at, a in arguments if a.name == "non_blocking"), None),
     )
 
@@ -337,13 +303,9 @@ def _spoil(tensor: torch.Tensor) -> None:
 
 
 class Devices(TorchFunctionMode):
-    """Names `meta` to PyTorch where it is told `cuda`, of which a build for the CPU knows
-    nothing.
-    """
+    """Names `meta` to PyTorch where it is told `cuda`, which a build for the CPU does not know."""
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if "device" in kwargs and kwargs["device"] is not None:
             kwargs = {**kwargs, "device": _hidden(torch.device(kwargs["device"]))}

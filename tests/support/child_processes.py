@@ -6,6 +6,7 @@ import json
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,8 @@ STOP_SECONDS = 20.0
 
 class ChildProcess:
     """A process that has told in its first line that it is ready, or why it cannot serve."""
+
+    _own: tempfile.TemporaryDirectory[str] | None = None  # which goes with it
 
     def __init__(self, module: str, config: dict[str, Any], log: Path) -> None:
         """Takes the module, fields of `ServerConfig`, and a file for its log."""
@@ -35,6 +38,13 @@ class ChildProcess:
         told = self._first_line()
         self.error: str | None = told.get("error")
         self.endpoint: str = told.get("endpoint", config["endpoint"])
+
+    def _folder(self, given: Path | None) -> Path:
+        """The one that is given, or one of its own whose path is short enough for a socket."""
+        if given is not None:
+            return given
+        self._own = tempfile.TemporaryDirectory(prefix="pie-", ignore_cleanup_errors=True)
+        return Path(self._own.name)
 
     def _first_line(self) -> dict[str, Any]:
         lines: queue.Queue[str] = queue.Queue()
@@ -94,6 +104,8 @@ class ChildProcess:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+        if self._own is not None:
+            self._own.cleanup()
 
 
 def name_of(process: psutil.Process) -> str:

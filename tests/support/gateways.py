@@ -14,10 +14,11 @@ from support.servers import Server
 class Gateway(ChildProcess):
     """A gateway process on a free port of loopback, before a server."""
 
-    def __init__(self, server: Server, folder: Path, **settings: Any) -> None:
-        """Takes a running server, a folder for its log, and fields of `GatewayConfig`; and
-        `telemetry`, where spans go, and `on_demand`.
+    def __init__(self, server: Server, folder: Path | None = None, **settings: Any) -> None:
+        """Takes a running server, a folder for its log, else it has its own, and fields of
+        `GatewayConfig`; and `telemetry`, where spans go, and `on_demand`.
         """
+        folder = self._folder(folder)
         telemetry = settings.pop("telemetry", None)
         on_demand = settings.pop("on_demand", {})
         settings.setdefault("http", "127.0.0.1:0")

@@ -2,8 +2,8 @@
 
 `Scheduler` batches the commands of many queues, cuts prompts, sends plans ahead of results and
 orders queues by what they touch. Whatever it does, a program sees what it would see with this one;
-random programs are run on both (`random_programs.py`), and tests take from it what is expected. A
-run is no command here: its tokens are those of the same steps, one by one.
+random programs are run on both (`test_against_sequential.py`), and tests take from it what is
+expected. A run is no command here: its tokens are those of the same steps, one by one.
 """
 
 from __future__ import annotations

@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from pie_py.build import BuildError
 from pie_py.build.rust import build_crate, check_compiler
+from pie_py.config.kept_files import cache_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-BUILT = REPOSITORY / "target" / "components"
+BUILT = cache_folder() / "test-components"  # of all checkouts: their names are of what they hold
+KEPT_SECONDS = 30 * 86_400
 CRATES = {
     "bench": REPOSITORY / "benchmarks" / "guests" / "rust",
     "http_answer": REPOSITORY / "inferlets" / "http_answer" / "rust",
@@ -39,11 +42,12 @@ def rust_component(name: str) -> Path:
     It is kept by a hash of all that goes into it, so that a second run builds nothing.
     """
     crate = CRATES[name]
-    output = BUILT / f"{name}-{_sources_hash(crate)}.wasm"
+    output = BUILT / f"{name}-{sources_hash(crate)}.wasm"
     if not output.is_file():
         use_toolchain()
         for old in BUILT.glob(f"{name}-*.wasm"):
-            old.unlink(missing_ok=True)
+            if time.time() - old.stat().st_mtime > KEPT_SECONDS:
+                old.unlink(missing_ok=True)
         build_crate(crate, output)
     return output
 
@@ -68,7 +72,8 @@ def use_toolchain() -> None:
                 os.environ[name] = value
 
 
-def _sources_hash(crate: Path) -> str:
+def sources_hash(crate: Path) -> str:
+    """A hash of all that goes into a crate's component, but for the compiler."""
     digest = hashlib.sha256()
     folders = [crate, REPOSITORY / "sdk" / "rust", REPOSITORY / "sdk" / "wit"]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]

@@ -12,12 +12,20 @@ import psutil
 from pie_py.client.sync import Client
 from support.child_processes import ChildProcess, command_line
 
+EMBEDDED = Path(__file__).parents[2] / "inference/pie_inference/embedded/pie-tiny"
+# Of a server whose programs ask no model: its worker loads none.
+NO_MODEL: dict[str, Any] = {
+    "models": [{"source": str(EMBEDDED)}],
+    "worker_module": "benchmarks.instant_worker",
+}
+
 
 class Server(ChildProcess):
     """A running server on an ipc endpoint in a folder of its own."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        """Takes a short folder for its data and fields of `ServerConfig`."""
+    def __init__(self, folder: Path | None = None, **settings: Any) -> None:
+        """Takes a short folder for its data, else it has its own, and fields of `ServerConfig`."""
+        folder = self._folder(folder)
         settings.setdefault("endpoint", f"ipc://{folder}/door")
         settings.setdefault("data_folder", str(folder / "data"))
         settings.setdefault("worker_threads", 1)

@@ -1,54 +1,10 @@
-"""Device programs beside the built-in samplers that mean the same, and alone."""
+"""Device programs alone, and with contexts beside."""
 
 import json
 
-from inferlet import Context, Grammar, Model, PieError, Sampler, device, gather, raw, samplers
+from inferlet import Context, Grammar, Model, PieError, device, raw, samplers
 
-SEED = 11
 TOKENS = 24
-
-
-def drawn(rule):
-    """A program that draws from what a rule makes of logits."""
-    return device.program(lambda logits, s: device.draw(rule(logits, s)))
-
-
-SEQUENCES, FEW = samplers.padded([[5], [7, 9]]), [5, 7, 9, 11, 13]  # tokens that come again
-
-
-def few(**fields):
-    """A sampler of few tokens, of which all rules make another text."""
-    return Sampler(allowed_tokens=FEW, seed=SEED, **fields)
-
-
-def of_few(meant):
-    """A rule for them."""
-    return lambda logits, state: meant(samplers.allowed_tokens(logits, state.few), state)
-
-
-# A sampler, and the rule that means the same; `test_sampler_rules.py` has the other fields.
-PAIRS = {
-    "presence": (
-        few(presence_penalty=2.0),
-        of_few(lambda x, _: samplers.presence_penalty(x, 2.0)),
-    ),
-    "frequency": (
-        few(frequency_penalty=1.0),
-        of_few(lambda x, _: samplers.frequency_penalty(x, 1.0)),
-    ),
-    "dry": (
-        few(dry_multiplier=3.0, dry_allowed_length=1),
-        of_few(lambda x, _: samplers.dry(x, 3.0, allowed=1)),
-    ),
-    "banned": (
-        few(banned_sequences=[[5], [7, 9]]),
-        of_few(lambda x, s: samplers.banned_sequences(x, s.sequences)),
-    ),
-    "xtc": (
-        Sampler(xtc_threshold=0.05, xtc_probability=0.7, seed=SEED),
-        lambda x, _: samplers.xtc(x, 0.05, 0.7),
-    ),
-}
 
 
 @device.program
@@ -74,19 +30,6 @@ async def of(model, sampler, prompt):
     context = Context(model)
     context.append(prompt)
     return await context.generate(sampler, max_tokens=TOKENS, stop=[]).collect_tokens()
-
-
-async def pairs(model, prompt):
-    """Of each pair, both texts' tokens."""
-    names = list(PAIRS)
-    found = await gather(
-        *(of(model, sampler, prompt) for sampler, _ in PAIRS.values()),
-        *(
-            of(model, drawn(rule)(seed=SEED, sequences=SEQUENCES, few=FEW), prompt)
-            for _, rule in PAIRS.values()
-        ),
-    )
-    return {name: [found[i], found[i + len(names)]] for i, name in enumerate(names)}
 
 
 @device.program
@@ -208,6 +151,4 @@ async def contexts_beside(model, prompt):
 async def main(args):
     model = Model.load()
     mode, prompt = args[0], json.loads(args[1])
-    return json.dumps(
-        await {"pairs": pairs, "alone": alone, "beside": contexts_beside}[mode](model, prompt)
-    )
+    return json.dumps(await {"alone": alone, "beside": contexts_beside}[mode](model, prompt))

@@ -290,15 +290,24 @@ async fn lone_tokens() -> Result {
         context.generate(Sampler::greedy()).stop_tokens([]).max_tokens(COUNT).collect_tokens().await
     };
     // What the server tells of each token is asked for here, so that it goes step by step.
-    let (mut told, mut wanted) = (begun()?, Vec::new());
-    let generation = told.generate(Sampler::greedy());
+    let (mut told, mut wanted, mut chances) = (begun()?, Vec::new(), Vec::new());
+    let generation = told.generate(Sampler::greedy().with("logprobs", 2));
     let mut generation = generation.stop_tokens([]).max_tokens(COUNT);
     while let Some(sampled) = generation.next_sampled().await? {
         assert!(sampled.logprob <= 0.0);
+        assert_eq!((sampled.top_tokens[0], sampled.top_tokens.len()), (sampled.token, 2));
+        assert!((sampled.top_logprobs[0] - sampled.logprob).abs() < 1e-3);
         wanted.push(sampled.token);
+        chances.push(sampled.logprob);
     }
     assert_eq!(wanted.len(), COUNT);
     drop(generation);
+
+    let mut scored = begun()?;
+    let generation = scored.generate(Sampler::greedy()).stop_tokens([]);
+    let (tokens, logprobs) = generation.max_tokens(COUNT).collect_scored().await?;
+    assert_eq!(tokens, wanted);
+    assert!(logprobs.iter().zip(&chances).all(|(one, other)| (one - other).abs() < 1e-3));
 
     assert_eq!(collect(begun()?).await?, wanted);
     let ticks = async {

@@ -1,12 +1,12 @@
 //! Tokens chosen by the server, and texts within grammars: what tests launch; the first argument says
 //! which, the second is JSON.
 //!
-//! `tests/end_to_end/guests/sample.py` and `grammar.py` do the same in Python.
+//! `tests/end_to_end/guests/grammar.py` and `run_ahead.py` do the same in Python.
 
 use std::time::Duration;
 
 use inferlet::json::{parse, quote, Value};
-use inferlet::{allocate, forward, grammar, join_all, runtime, sample, text, timeout};
+use inferlet::{allocate, grammar, join_all, timeout};
 use inferlet::{Context, Error, Grammar, Matcher, Model, Result, Sampler};
 
 #[inferlet::main]
@@ -14,8 +14,6 @@ async fn main(arguments: Vec<String>) -> Result<String> {
     let [mode, given] = &arguments[..] else { return Err(Error::usage("a mode and JSON")) };
     let given = parse(given)?;
     match &mode[..] {
-        "generate" => generate(&given).await,
-        "ahead" => ahead(&given).await,
         "ways" => ways(&given).await,
         "grammars" => grammars(&given).await,
         "own" => own_choice(&given).await,
@@ -40,31 +38,6 @@ fn numbers(given: &Value, name: &str) -> Result<Vec<f64>> {
 
 fn tokens(given: &Value) -> Result<Vec<u32>> {
     Ok(numbers(given, "tokens")?.iter().map(|token| *token as u32).collect())
-}
-
-fn sampler(given: &Value) -> Result<Sampler> {
-    Ok(Sampler::from_json(field(given, "sampler")?))
-}
-
-async fn generate(given: &Value) -> Result<String> {
-    let mut context = Context::new(&Model::load()?)?;
-    context.append(&tokens(given)?)?;
-    let count = number(given, "count")? as usize;
-    let generation = context.generate(sampler(given)?);
-    let mut generation = generation.max_tokens(count).stop_tokens([]);
-    if given.get("scored").is_some() {
-        let (out, logprobs) = generation.collect_scored().await?;
-        return Ok(format!("{{\"tokens\": {out:?}, \"logprobs\": {logprobs:?}}}"));
-    }
-    let (mut out, mut logprobs, mut tops) = (Vec::new(), Vec::new(), Vec::new());
-    while let Some(last) = generation.next_sampled().await? {
-        out.push(last.token);
-        logprobs.push(last.logprob);
-        let chances = last.top_logprobs.iter().map(|logprob| logprob.exp());
-        tops.push(last.top_tokens.iter().copied().zip(chances).collect::<Vec<_>>());
-    }
-    let tops = format!("{tops:?}").replace('(', "[").replace(')', "]");
-    Ok(format!("{{\"tokens\": {out:?}, \"logprobs\": {logprobs:?}, \"tops\": {tops}}}"))
 }
 
 /// Texts of samplers, each read whole, by tokens, step by step, and with looks at some steps.
@@ -106,44 +79,6 @@ async fn ways(given: &Value) -> Result<String> {
         told.push(format!("[{}]", texts.join(",")));
     }
     Ok(format!("[{}]", told.join(",")))
-}
-
-/// Queues all steps before the first token is known, and then drops the last ones.
-async fn ahead(given: &Value) -> Result<String> {
-    let (tokens, count, wasted) =
-        (tokens(given)?, number(given, "count")?, number(given, "wasted")?);
-    let model = Model::load()?;
-    let size = model.page_size();
-    let queue = runtime::create_queue(model.name())?;
-    let n = tokens.len() as u32;
-    let need = (n + count).div_ceil(size);
-    let pages = [allocate::alloc_kvpage(queue, need)?, need];
-    let (inputs, embed) = ([allocate::alloc_emb(queue, n)?, n], allocate::alloc_emb(queue, 1)?);
-    let sampler = sample::create_sampler(queue, &sampler(given)?.to_json())?;
-    text::embed_txt(queue, &tokens, &[0, n], &inputs)?;
-    forward::forward(queue, &[], &inputs, &pages, &[embed, 1], &[])?;
-    let mut futures = vec![sample::sample(queue, embed, sampler)];
-    for i in 0..count - 1 {
-        sample::embed_sampled(queue, sampler, n + i, embed)?;
-        forward::forward(queue, &pages, &[embed, 1], &pages, &[embed, 1], &[])?;
-        futures.push(sample::sample(queue, embed, sampler));
-    }
-    let mut chosen = Vec::new();
-    for future in futures {
-        chosen.push(future.await?.token);
-    }
-    let kept = n + count - 1 - wasted;
-    let used: Vec<u32> = (0..need).map(|i| kept.saturating_sub(i * size).min(size)).collect();
-    allocate::truncate_kvpage(queue, &pages, &used)?;
-    assert_eq!(allocate::kvpage_used(queue, &pages)?, used);
-    let mut again = Vec::new();
-    for position in kept..kept + wasted {
-        let token = (chosen[(position - n) as usize] + number(given, "shift")?) % 300;
-        text::embed_txt(queue, &[token], &[position, 1], &[embed, 1])?;
-        forward::forward(queue, &pages, &[embed, 1], &pages, &[embed, 1], &[])?;
-        again.push(text::get_next_dist(queue, embed, 1).await?.max_index());
-    }
-    Ok(format!("{{\"tokens\": {chosen:?}, \"again\": {again:?}}}"))
 }
 
 fn grammar_of(given: &Value) -> Result<Grammar> {
