@@ -34,6 +34,15 @@ def test_every_architecture_is_among_the_families() -> None:
     assert names == {name.replace("-moe", "moe").partition("-")[0] for name in FAMILIES | VARIANTS}
 
 
+def test_heads_whose_size_a_config_leaves_out_are_as_large_as_in_transformers() -> None:
+    for name, family in ARCHITECTURES.items():
+        if name.endswith("ForCausalLM"):
+            config = getattr(transformers, name).config_class().to_dict()
+            if config.get("head_dim") is not None:
+                less = {key: value for key, value in config.items() if key != "head_dim"}
+                assert family.decoder(less) == family.decoder(config), name
+
+
 @pytest.mark.parametrize("page_size", [8, 32])
 def test_a_prompt_in_chunks_then_decoding(folder: Path, page_size: int) -> None:
     rig = Rig(folder, page_size=page_size)

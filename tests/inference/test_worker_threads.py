@@ -97,6 +97,7 @@ def test_the_first_steps_and_disturbed_ones_do_not_count() -> None:
         threads.use(1, 1)
         waited, now = waited + 1.0, now + 1.0
         threads.between_layers()
+        assert torch.get_num_threads() == 1
         threads.took(0.001 if torch.get_num_threads() == 1 else 1.0)
     assert found == {}
 
