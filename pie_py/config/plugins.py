@@ -61,7 +61,7 @@ class ObserverConfig:
     """A function that watches both processes for a benchmark; without one, nothing does."""
 
     observer: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]  # `package.module:function`
-    folder: Path  # where it writes what it has found
+    folder: Path  # where it writes what it has found; it is there
 
 
 def observing(
@@ -77,5 +77,4 @@ def observing(
         return nullcontext()
     module, _, name = config.observer.partition(":")
     observer: Observer = getattr(import_module(module), name)
-    config.folder.mkdir(parents=True, exist_ok=True)
     return observer(process, config.folder, messages)

@@ -137,6 +137,20 @@ def _files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+def test_the_largest_mcp_servers_take_no_more_than_they_may(kept: tuple[Path, Any, Any]) -> None:
+    """Quotes take two bytes each where they are kept."""
+    _, client, _ = kept
+    for each in client.mcp_servers():
+        if each["own"]:
+            client.unregister_mcp(each["name"])
+    headers = {"x-key": '"' * 32_600}
+    for number in range(8):
+        client.register_mcp(f"m{number}", "https://mcp.example.com/", headers=headers)
+    [quota] = client.quota()
+    [kind] = (each for each in quota["kinds"] if each["kind"] == "bytes of MCP servers")
+    assert kind["has"] <= kind["may"] < 1.1 * kind["has"]
+
+
 def test_responses_are_charged_while_they_are_kept(kept: tuple[Path, Any, Any]) -> None:
     _, client, http = kept
     asked = {"model": "pie-tiny", "input": "x " * 1000, "max_output_tokens": 1}

@@ -13,6 +13,7 @@ from pie_control.rpc import outgoing, session, sessions
 from pie_control.rpc.session import TRANSITIONS, Change, Presence, Session
 from pie_control.rpc.sessions import Do, GiveUp, Gone
 from pie_py.client.errors import ConnectionLost, ServerUnreachable
+from pie_py.client.stream import Stream
 from pie_py.wire.rpc import (
     PROTOCOL,
     Ack,
@@ -580,6 +581,24 @@ def test_a_client_gives_up_when_its_patience_ends() -> None:
     assert isinstance(world.client.error, ServerUnreachable)
     assert "has not come back within 5 s" in str(world.client.error)
     assert isinstance(world.calls[0][1].answer, ServerUnreachable)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_who_reads_from_a_durable_instance_waits_for_the_next_server(durable: bool) -> None:
+    """The server says goodbye, or is away for longer than others wait."""
+    for is_told in (True, False):
+        world = World()
+        world.client._patience = 5
+        world.connect()
+        world.settle()
+        stream = Stream(world.client, "a")
+        stream.durable = durable
+        world.client.open_stream(stream)
+        if is_told:
+            world.client.receive(Bye("it stops"))
+        world.cut()
+        world.tick(6)
+        assert (world.client.error is None) == durable
 
 
 def test_requests_of_a_forgotten_session_fail_though_its_first_welcome_was_lost() -> None:

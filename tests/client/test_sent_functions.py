@@ -13,6 +13,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import anyio
@@ -315,6 +316,10 @@ def changes_outside() -> Callable[[], None]:
     return change
 
 
+MOVED = FunctionType(compiled.__code__.replace(co_firstlineno=1), globals())
+LAMBDAS = lambda: 1, lambda: 2
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [
@@ -325,6 +330,9 @@ def changes_outside() -> Callable[[], None]:
         (len, "not a function or a class written in Python"),
         (Account("x").fail, "spawn its class|create"),
         (eval("lambda: 1"), "has no source"),
+        (MOVED, r"the source of compiled is not at .*test_sent_functions.py:1 any more: run it"),
+        (LAMBDAS[1], r"test_sent_functions.py:\d+ has several lambdas: write one on each line"),
+        (type("Nowhere", (), {}), r"the source of the class \w+ cannot be found"),
     ],
 )  # fmt: skip
 def test_what_cannot_travel_says_why(target: Callable[..., Any], said: str) -> None:

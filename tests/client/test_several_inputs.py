@@ -7,11 +7,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from support.servers import Server
 
-from pie_py.client import InferletFailed, sync
+from pie_py.client import Client, InferletFailed, RpcError, sync
 from pie_py.testing.script import SCRIPT, Line, ScriptFile, replaying
 
 BEFORE: list[str] = []  # of an instance: what it was asked
@@ -81,7 +82,14 @@ async def computes(number: int) -> int:
     return number
 
 
-def test_another_instance_goes_on_before_the_limit_of_cpu_time(client: sync.Client) -> None:
+@pytest.mark.parametrize("is_found", [True, False], ids=["found", "not found"])
+def test_another_instance_goes_on_before_the_limit_of_cpu_time(
+    client: sync.Client, monkeypatch: pytest.MonkeyPatch, is_found: bool
+) -> None:
+    """One that has ended before it is looked at gets no more either."""
+    if not is_found:
+        gone = AsyncMock(side_effect=RpcError("not-found", "it has ended"))
+        monkeypatch.setattr(Client, "inspect", gone)
     assert client.map(computes, range(16), at_once=1) == [*range(16)]
     states = ended(client, "computes")
     assert len(states) > 1

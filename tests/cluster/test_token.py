@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from support.clusters import FREE
 from support.namespaces import Network, missing
 
 from pie_cluster.config import ClusterProblem
+from pie_cluster.machines import keepers, operate
 from pie_cluster.machines.keepers import left_agent
 from pie_cluster.machines.machine import MachineKeeper
-from pie_cluster.machines.settings import ClusterConfig, Machine, Token, write_folder
+from pie_cluster.machines.settings import ClusterConfig, Machine, Token, write_folder, write_names
 from pie_cluster.machines.token import check_gpus, make_token, own_address
 from pie_py.config.keys import KeyStore
 from pie_py.config.processes import Child
@@ -104,3 +108,25 @@ def test_no_agent_outlives_a_keeper_that_did_not_know_it_yet(tmp_path: Path) -> 
                 signal.signal(number, handler)
     assert (tmp_path / "logs/agent.log").exists()
     assert left_agent(tmp_path) is None
+
+
+def test_what_does_not_end_by_itself_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node without its actor, and what an agent of Ray has started."""
+    monkeypatch.setattr(operate, "NODE_SECONDS", 0.1)
+    monkeypatch.setattr(keepers, "STOP_SECONDS", 0.1)
+    made = token(tmp_path)
+    write_folder(tmp_path, made, Machine(is_head=True, host="127.0.0.1", nodes=1))
+    write_names(tmp_path, ["n1"])
+    named = f'{{"gateway":"{made.gateway}","node":"n1"}}'
+    node = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)", named])
+    agent = subprocess.Popen(["sh", "-c", "sleep 30 & echo $!; wait"], stdout=subprocess.PIPE)
+    assert agent.stdout is not None
+    started = psutil.Process(int(agent.stdout.readline()))
+    keepers.note(tmp_path / keepers.AGENT, agent.pid)
+    operate.down(tmp_path)
+    assert node.wait(5) == -signal.SIGKILL
+    with agent:
+        psutil.wait_procs([started], 5)
+        assert not keepers.runs(started)

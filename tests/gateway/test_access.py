@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import anyio
 import httpx2
@@ -26,6 +27,7 @@ from websockets.sync.client import connect
 
 from pie_gateway.app import make_app
 from pie_gateway.http.limits import Bucket
+from pie_gateway.problems import Problem
 from pie_py.config.keys import KeyStore, api_key, find_user
 from pie_py.config.server import ServerConfig
 from pie_py.testing.script import replaying
@@ -196,7 +198,7 @@ def test_handshakes_that_do_not_end_are_bounded(server: Server, folder: Path) ->
 
 
 def asked(app: Starlette, kind: str, method: str, path: str, headers: dict[str, str]) -> int:
-    """The status of an application's answer."""
+    """The status of an application's answer, or the code with which it closes a WebSocket."""
     found: list[int] = []
     parts = {"path": path, "raw_path": path.encode(), "query_string": b"", "headers": []}
     scope = {"type": kind, "method": method, "scheme": "http", **parts}
@@ -206,8 +208,7 @@ def asked(app: Starlette, kind: str, method: str, path: str, headers: dict[str, 
         return {"type": "http.request"} if kind == "http" else {"type": "websocket.connect"}
 
     async def send(message: Any) -> None:
-        if "status" in message:
-            found.append(message["status"])
+        found.extend(message[name] for name in ("status", "code") if name in message)
 
     anyio.run(app, scope, receive, send)
     return found[0]
@@ -237,3 +238,11 @@ def test_pages_of_other_sites_reach_no_route(tmp_path: Path) -> None:
                 assert status == 403, (route.path, method, headers)
     assert kinds == {Route, Mount, WebSocketRoute}
     assert asked(app, "http", "GET", "/version", here) == 200
+
+
+@pytest.mark.parametrize(("status", "code"), [(429, 1008), (500, 1011), (503, 1011)])
+def test_a_closed_socket_says_whose_fault_it_was(tmp_path: Path, status: int, code: int) -> None:
+    app = make_app(ServerConfig(data_folder=tmp_path))
+    app.state.admission = Mock(**{"exchange.side_effect": Problem(status, "it is so")})
+    path, headers = "/v1/inferlets/echo/session", {"host": "127.0.0.1:80"}
+    assert asked(app, "websocket", "GET", path, headers) == code

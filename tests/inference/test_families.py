@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from support.model_rig import Rig, Step, assert_close, causal, expected_logits, 
 from support.reference import greedy, load
 
 from pie_inference.errors import LoadError
+from pie_inference.layers.kernels import Kernels
 from pie_inference.models.registry import ARCHITECTURES
 
 
@@ -30,6 +32,16 @@ def test_every_architecture_is_among_the_families() -> None:
     text = [name for name in ARCHITECTURES if name.endswith("ForCausalLM")]
     names = {name.removesuffix("ForCausalLM").lower() for name in text}
     assert names == {name.replace("-moe", "moe").partition("-")[0] for name in FAMILIES | VARIANTS}
+
+
+@pytest.mark.parametrize("left_out", ["head_dim", "rms_norm_eps", "attention_bias"])
+def test_what_a_config_leaves_out_is_as_in_transformers(left_out: str) -> None:
+    for name, family in ARCHITECTURES.items():
+        if name.endswith("ForCausalLM"):
+            config = getattr(transformers, name).config_class().to_dict()
+            if config.get(left_out) is not None and name != "Glm4MoeForCausalLM":  # 42 a head there
+                less = {key: value for key, value in config.items() if key != left_out}
+                assert family.decoder(less) == family.decoder(config), name
 
 
 def test_a_prompt_in_chunks_then_decoding(folder: Path) -> None:
@@ -71,6 +83,35 @@ def test_variants(name: str, tmp_path: Path) -> None:
             (logits,) = rig.forward(Step(sequences[1], text[-1:]))
             text.append(int(logits[-1].argmax()))
         assert text == greedy(folder, texts[1], 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "norms", "widths"), [("qwen3", 4, {96}), ("qwen2-moe-plain", 2, {48, 40})]
+)
+def test_every_layer_uses_a_device_s_kernels(
+    name: str, norms: int, widths: set[int], tmp_path: Path
+) -> None:
+    """Norms of queries and keys, shared experts, and the norm behind the layers, among them."""
+    rig = Rig(make_family(tmp_path / "model", name))
+    used: Counter[str] = Counter()
+    gated: set[int] = set()
+
+    def norm(x: torch.Tensor, *_: object) -> torch.Tensor:
+        used["norm"] += 1
+        return x
+
+    def gate(both: torch.Tensor) -> torch.Tensor:
+        gated.add(both.shape[1] // 2)
+        return both.chunk(2, -1)[0]
+
+    def rotate(*_: torch.Tensor) -> None:
+        used["rotate"] += 1
+
+    rig.model.network.use(Kernels(norm=norm, gated={"silu": gate}, rotate=rotate))
+    rig.forward(Step(rig.sequence(9), tokens_of(9)))
+    layers = rig.model.description.layers
+    assert used == {"norm": norms * layers + 1, "rotate": layers}
+    assert gated == widths
 
 
 def test_layers_that_predict_several_tokens_are_left_out(tmp_path: Path) -> None:

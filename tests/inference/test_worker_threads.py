@@ -110,6 +110,7 @@ def test_the_first_steps_and_disturbed_ones_do_not_count() -> None:
         found.use(1, 1)
         waited, now = waited + 1.0, now + 1.0
         found.between_layers()
+        assert torch.get_num_threads() == 1
         found.took(0.001 if torch.get_num_threads() == 1 else 1.0)
     waited, now = 0.0, now + MOST_ALONE
     assert {used(found, 1) for _ in range(10)} == {2}

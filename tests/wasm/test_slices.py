@@ -77,3 +77,14 @@ def test_a_slice_that_ends_before_the_guest_is_under_way_ends_again() -> None:
             watch.rounds += 1
     spinning.close()
     assert not watch.stuck, f"round {watch.rounds} would never have ended"
+
+
+def test_a_slice_lasts_for_one_epoch() -> None:
+    """The later ones as the first, but for those in which the machine lets the guest wait."""
+    engine = Engine(EngineConfig(max_instances=1, slice_ms=50))
+    spinning = Guest(Linker(engine, []), engine.load(guest([], FOREVER)), None, LIMITS)
+    spinning.start([])
+    for _ in range(10):
+        assert spinning.poll() is Status.RUNNING
+    spinning.close()
+    assert 10 <= engine.ticker.epoch <= 15

@@ -29,7 +29,7 @@ def glm(config: Config, **more: Any) -> DecoderSpec:
         epsilon=1.5625e-07,
         feed_forward=MlpSpec(fields.count("intermediate_size"), False, "mlp.gate_up_proj", None),
         interleaved=True,
-        qkv_bias=fields.flag("attention_bias", False),
+        qkv_bias=fields.flag("attention_bias", True),
         **more,
     )
 

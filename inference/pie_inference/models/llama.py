@@ -47,7 +47,9 @@ def mixtral(config: Config) -> DecoderSpec:
         down=f"{block}.experts.{{}}.w2",
     )
     windows = layer_windows(config, fields.optional_count("sliding_window", None))
-    return decoder_spec(config, rope_base=1_000_000.0, windows=windows, feed_forward=experts)
+    return decoder_spec(
+        config, rope_base=1_000_000.0, epsilon=1e-5, windows=windows, feed_forward=experts
+    )
 
 
 def phi3(config: Config) -> DecoderSpec:
@@ -61,6 +63,7 @@ def phi3(config: Config) -> DecoderSpec:
     return decoder_spec(
         {**config, "rope_parameters": kind},
         partial=1.0,
+        epsilon=1e-5,
         windows=layer_windows(config, fields.optional_count("sliding_window", None)),
         feed_forward=MlpSpec(fields.count("intermediate_size"), False, "mlp.gate_up_proj", None),
         attention_names=("qkv_proj",),
