@@ -506,6 +506,16 @@ async def test_nobody_listens() -> None:
             raise AssertionError
 
 
+async def test_the_client_alone_cannot_start_a_server_where_none_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PIE_PY_ENDPOINT", "tcp://127.0.0.1:1")
+    monkeypatch.setattr("pie_py.client.local.find_spec", lambda name: None)
+    with pytest.raises(ServerUnreachable, match="none can be started: this is the client alone"):
+        async with Client.local():
+            raise AssertionError
+
+
 async def test_exceptions_of_the_user_pass_through(bench: Bench) -> None:
     async def fail() -> None:
         async with Client(bench.endpoint) as client:
