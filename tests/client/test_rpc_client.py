@@ -25,6 +25,7 @@ from pie_control.rpc.requests import LOG_BYTES
 from pie_py.client import (
     Call,
     Client,
+    ClientError,
     ConnectionLost,
     InferletFailed,
     Instance,
@@ -438,6 +439,14 @@ def test_result_waits_without_a_reader(client: sync.Client) -> None:
     instance = client.launch("count", ["3000"])
     assert instance.result() == "counted"
     assert len(list(instance)) == 3000
+
+
+def test_what_nobody_reads_has_a_bound_while_a_result_is_waited_for(
+    client: sync.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pie_py.client.stream.MOST_KEPT", 1 << 20)
+    with pytest.raises(ClientError, match="has sent 1 MB that nobody has read"):
+        client.launch("flood").result(timeout=10)
 
 
 def test_detached_instances_and_attach(bench: Bench) -> None:
