@@ -19,7 +19,7 @@ from support.rust_components import use_toolchain
 from pie_py.config.model import ModelConfig
 from pie_py.testing.replaying_worker import Replayer, describe
 from pie_py.testing.script import Line, ScriptFile, next_token, replaying
-from pie_py.wire.plan import EmbedText, NextDist, Plan, SwapIn, SwapOut
+from pie_py.wire.plan import Batch, EmbedText, NextDist, Plan, SwapIn, SwapOut
 
 ROOT = Path(__file__).parents[2]
 # Whether this environment has been installed since the plugin became an entry point or not.
@@ -264,7 +264,7 @@ def test_a_script_goes_on_after_pages_that_were_swapped_out(tmp_path: Path) -> N
         )
     )
     held: dict[str, list[int]] = {"pages": pages, "page_starts": [0, 3], "page_used": [16, 16, 2]}
-    batches = [
+    batches: list[Batch] = [
         EmbedText(ints(text[34:35]), ints([34]), ints([0])),
         forward_of([1], [-1], [[1]], **held),
         NextDist(ints([1]), ints([1])),
