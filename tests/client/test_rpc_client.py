@@ -25,6 +25,7 @@ from pie_control.rpc.requests import LOG_BYTES
 from pie_py.client import (
     Call,
     Client,
+    ClientError,
     ConnectionLost,
     InferletFailed,
     Instance,
@@ -440,6 +441,14 @@ def test_result_waits_without_a_reader(client: sync.Client) -> None:
     assert len(list(instance)) == 3000
 
 
+def test_what_nobody_reads_has_a_bound_while_a_result_is_waited_for(
+    client: sync.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pie_py.client.stream.MOST_KEPT", 1 << 20)
+    with pytest.raises(ClientError, match="has sent 1 MB that nobody has read"):
+        client.launch("flood").result(timeout=10)
+
+
 def test_detached_instances_and_attach(bench: Bench) -> None:
     with sync.Client(bench.endpoint) as client:
         instance = client.launch("count", ["500"], detached=True)
@@ -503,6 +512,16 @@ async def test_nobody_listens() -> None:
             raise AssertionError
     with pytest.raises(ServerUnreachable, match="wants a key"):
         async with Client("tcp://192.0.2.1:7743"):
+            raise AssertionError
+
+
+async def test_the_client_alone_cannot_start_a_server_where_none_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PIE_PY_ENDPOINT", "tcp://127.0.0.1:1")
+    monkeypatch.setattr("pie_py.client.local.find_spec", lambda name: None)
+    with pytest.raises(ServerUnreachable, match="none can be started: this is the client alone"):
+        async with Client.local():
             raise AssertionError
 
 

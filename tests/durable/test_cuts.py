@@ -12,7 +12,7 @@ from support.javascript import require_javascript
 from support.rust_components import rust_component
 from support.servers import Server
 
-from pie_control.journal.file import DamagedJournal, framed, read_entries
+from pie_control.journal.file import DamagedJournal, framed, read_ends, read_entries
 
 MESSAGES = ["hello", " two", "three"]
 
@@ -143,6 +143,12 @@ def test_a_cut_file_has_the_entries_before() -> None:
         count = sum(start <= size for start in STARTS) - 1
         assert read_entries(WHOLE[:size]) == (ENTRIES[:count], STARTS[count])
         assert read_entries(WHOLE[:size] + bytes(99))[0] in (ENTRIES[:count], ENTRIES)
+
+
+def test_a_cut_file_without_a_sleeper_has_no_ends(tmp_path: Path) -> None:
+    for size in range(len(WHOLE) + 1):
+        (tmp_path / "journal").write_bytes(WHOLE[:size])
+        assert read_ends(tmp_path / "journal") is None
 
 
 @pytest.mark.parametrize("bit", [0, 3, 7])

@@ -9,7 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 from support.checkpoints import make_llama
 from support.durable import journal_of
 from support.servers import NO_MODEL, Server
@@ -205,6 +207,14 @@ def test_a_disk_that_takes_nothing_refuses_launches(short_folder: Path) -> None:
         plain = client.launch(program)
         plain.send("on")
         assert plain.result()
+
+
+def test_what_cannot_run_is_refused_and_has_no_journal(short_folder: Path) -> None:
+    with Server(short_folder, **NO_MODEL) as server, server.client() as client:
+        tensors = client.upload(save({"a": np.zeros(1, np.float32)}), "it")
+        with pytest.raises(RpcError, match="program-rejected: it has tensors"):
+            client.launch(tensors, durable=True)
+        assert client.instances(ended=True) == []
 
 
 def test_another_model_is_refused_by_name(tmp_path: Path, short_folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from support.durable import journal_of
+from support.rig import Rig
 from support.servers import Server
 
 from pie_control.journal.file import framed, read_entries
@@ -134,3 +135,15 @@ def test_many_that_sleep_take_little(folder: Path) -> None:
             assert agent.receive() == "a", begun
             agent.send("b")
             assert agent.result().startswith("1:ab:")
+
+
+def test_one_that_is_put_away_counts_as_asleep_until_it_is_roused() -> None:
+    """A user has a share of those that may sleep."""
+    rig = Rig()
+    registry, one = rig.registry, rig.launch("ann")
+    rig.launch("ann")
+    counts = [(registry.users.alive("ann"), registry.users.asleep["ann"])]
+    for change in (registry.put_away, registry.rouse):
+        change(one)
+        counts.append((registry.users.alive("ann"), registry.users.asleep["ann"]))
+    assert counts == [(2, 0), (1, 1), (2, 0)]

@@ -51,6 +51,7 @@ async def main() -> str:
     codes.append(refusal(b"state"))
     heard.close()
     if not runtime.last_checkpoint():
+        await runtime.launch("child")  # one that has ended holds nothing up
         codes.append(refusal(",".join(map(str, codes)).encode()))
     return f"{runtime.last_checkpoint().decode()} {codes}"
 """
@@ -115,6 +116,7 @@ def test_one_that_has_begun_again_sleeps_is_resumed_and_branched(short_folder: P
 
 def test_what_would_be_lost_is_refused() -> None:
     with Server(durable={"journal_bytes": 100_000}) as server, server.client() as client:
+        client.upload(b"async def main(): pass", "child")
         program = client.upload(REFUSED.encode(), "refused")
         assert "unsupported" in client.launch(program).result()
         codes = "limit-exceeded,busy"

@@ -21,6 +21,7 @@ from pie_gateway.dialects.channels import splitter_of
 from pie_gateway.dialects.families import FAMILIES, TOLD
 from pie_gateway.dialects.forms import Call, Functions, read_calls
 from pie_gateway.dialects.splitter import Said, Thought, Words
+from pie_gateway.dialects.told import tell
 from pie_gateway.dialects.written import Arguments
 
 CALL = '{"name": "weather", "arguments": {"city": "Pargos"}}'
@@ -453,3 +454,14 @@ def test_special_tokens_of_a_vocabulary() -> None:
     assert words.hidden(["[TOOL_CALLS]"]) == [(1, 2), (9, 9)]
     assert Vocabulary([], []).hidden() == []
     assert json.loads(WEATHER.arguments) == {"city": "Pargos"}
+
+
+def test_results_in_a_row_are_one_message_of_the_user() -> None:
+    results = [{"role": "tool", "content": text} for text in ("rain", "noon")]
+    asked = {"role": "user", "content": "And?"}
+    first, second = (f"<tool_response>\n{text}\n</tool_response>" for text in ("rain", "noon"))
+    assert tell([*results, asked, *results[:1]], []) == [
+        {"role": "user", "content": f"{first}\n{second}"},
+        asked,
+        {"role": "user", "content": first},
+    ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import hypothesis.strategies as st
@@ -14,12 +17,19 @@ import pytest
 from hypothesis import given, settings
 from support.gateways import Gateway
 from support.servers import Server
+from uvicorn import Config
+from uvicorn.server import ServerState
 
-from pie_gateway.http.door import HEAD_SECONDS, STRANGER, Door, party_name
+from pie_gateway.http.connections import WebSocketConnection
+from pie_gateway.http.door import HEAD_SECONDS, REQUEST_SECONDS, STRANGER, Door, party_name
 from pie_py.config.keys import KeyStore, api_key
 
 HOST = b"Host: 127.0.0.1\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
+UPGRADE = (
+    b"GET / HTTP/1.1\r\n" + HOST + b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 
 
 class Clock:
@@ -135,6 +145,27 @@ def test_nobody_has_more_than_their_time_and_all_go_on(
         door.tick()
     assert all(peers[number].went_on for number in rested)
     assert all(door.takes(f"10.0.0.{number}") for number in range(5))
+
+
+def test_to_open_a_websocket_takes_the_time_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    door, spent = Door(40, Clock()), []
+    monkeypatch.setattr(door, "spend", lambda peer, seconds: spent.append(seconds))
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+
+    async def upgraded() -> bytes:
+        given = {"config": Config(app), "server_state": ServerState(), "app_state": {}}
+        make: Any = partial(WebSocketConnection, door, **given)
+        async with await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(UPGRADE)
+            answer = await reader.readline()
+            writer.close()
+            return answer
+
+    assert b" 101 " in asyncio.run(upgraded())
+    assert REQUEST_SECONDS in spent
 
 
 def test_addresses_of_one_customer_are_one() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx2
+import msgspec
 import numpy as np
 import openai
 import pytest
@@ -17,6 +18,8 @@ import torch
 from support.gateways import Gateway
 from support.servers import EMBEDDED, Server
 from transformers import AutoModel, AutoTokenizer
+
+from pie_gateway.schemas.embeddings import ScoreRequest
 
 TEXTS = ["The capital of Thessel is Argon.", "Bread", "The old house " * 100]
 MEAN = {"pooling_mode_mean_tokens": True, "pooling_mode_lasttoken": False}
@@ -92,6 +95,7 @@ def test_forms_of_inputs_and_answers(client: openai.OpenAI) -> None:
         ({"input": "word " * 5000}, "input"),
         ({"input": [99999]}, "input"),
         ({"input": ["a", 1]}, "input"),
+        ({"input": ["a"] * 2049}, "input"),
         ({"dimensions": 4096}, "dimensions"),
         ({"model": "dense"}, None),
     ],
@@ -102,6 +106,13 @@ def test_what_cannot_be_embedded(
     with pytest.raises(openai.BadRequestError) as raised:
         client.embeddings.create(**{"model": "pie-tiny", "input": "x", **fields})
     assert raised.value.param == param
+
+
+def test_a_request_has_as_many_texts_as_openai_takes() -> None:
+    asked = {"text_1": "a", "text_2": ["b"] * 2048}
+    assert len(msgspec.convert(asked, ScoreRequest).text_2) == 2048
+    with pytest.raises(msgspec.ValidationError, match="length <= 2048"):
+        msgspec.convert(asked | {"text_2": ["b"] * 2049}, ScoreRequest)
 
 
 def test_ollamas_forms(http: httpx2.Client) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,9 @@ import websockets.sync.client
 from support.gateways import Gateway
 from support.servers import Server
 
-from pie_gateway.backend.catalog import REFRESH_SECONDS
-from pie_gateway.live import percentiles
+from pie_gateway.backend.catalog import REFRESH_SECONDS, Snapshot
+from pie_gateway.live import View, percentiles
+from pie_gateway.metrics.requests import RequestMetrics
 from pie_gateway.page import FILES
 from pie_py.cli import main as pie_py
 
@@ -334,8 +336,17 @@ def test_what_was_used_is_told_over_http_as_to_clients(gateway: Gateway, server:
         assert wanted
         found = http.get("/v1/usage", params={"days": 2}).json()["data"]
         assert [each for each in found if each["program"] == "writer"] == wanted
-        for days in ("x", "32"):
-            assert http.get("/v1/usage", params={"days": days}).status_code == 400
+        for days, status in (("31", 200), ("32", 400), ("x", 400)):
+            assert http.get("/v1/usage", params={"days": days}).status_code == status
+
+
+def test_a_model_that_is_new_has_rates_all_the_same() -> None:
+    view, stats = View(RequestMetrics(lambda: 0.0)), defaultdict(int, generated_tokens=30)
+    info: dict[str, Any] = defaultdict(int)
+    view.of(Snapshot(1.0, info, {}, []))
+    [model] = view.of(Snapshot(3.0, info, {"new": stats}, []))["models"]
+    assert model["tokens_per_second"] == 15.0
+    assert model["prompt_tokens_per_second"] == 0.0
 
 
 def test_percentiles() -> None:

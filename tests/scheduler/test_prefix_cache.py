@@ -170,6 +170,7 @@ def check_tree(server: Server) -> None:
     assert sorted(seen) == np.flatnonzero(pool.cached).tolist()
     host = server.service.host_pages
     assert sorted(away) == sorted(page for own in cache._away._nodes.values() for page in own)
+    assert all(cache._away._nodes.values()), "who has none there is forgotten"
     assert len(away) == len(set(away)) == host.cached
     assert pool.idle == len(pool.idle_pages())
     assert pool.free == np.count_nonzero(pool._references - pool.cached == 0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -158,6 +160,25 @@ def test_right_guesses_are_accepted_several_at_a_time(sampler: str) -> None:
     guest.append(expected[-1:])
     plain.append(expected[-1:])
     assert guest.steps(guest.sampler(sampler), 5) == plain.steps(plain.sampler(sampler), 5)
+
+
+def test_wrong_guesses_wait_for_the_tokens_that_a_journal_has() -> None:
+    server = Server(kv_pages=200, max_batch_tokens=100, max_batch_commands=50, draft_embeds=20)
+    plain = Runner(server)
+    expected = plain.steps(plain.sampler(SAMPLERS[0]), 30)
+    guest = Runner(server)
+    sampler = guest.sampler(SAMPLERS[0])
+    durable: Any = SimpleNamespace(tokens_of_next=lambda: expected)
+    guest.instance.durable = durable
+    run = guest.start(sampler, 30)
+    guest.instance.durable = None
+    for _ in range(2):  # its known tokens are guessed from its first one on
+        server.step()
+    guest.speculate(run, [7] * 30, 16)
+    before = server.scheduler.plans_sent
+    server.drain()
+    assert server.scheduler.plans_sent - before < 4
+    assert guest.tokens(run) == expected
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS[:3])

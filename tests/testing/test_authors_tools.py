@@ -13,9 +13,13 @@ from pathlib import Path
 
 import pytest
 from support.javascript import require_javascript
+from support.model_rig import forward_of, ints
 from support.rust_components import use_toolchain
 
-from pie_py.testing.script import Line, ScriptFile, next_token
+from pie_py.config.model import ModelConfig
+from pie_py.testing.replaying_worker import Replayer, describe
+from pie_py.testing.script import Line, ScriptFile, next_token, replaying
+from pie_py.wire.plan import Batch, EmbedText, NextDist, Plan, SwapIn, SwapOut
 
 ROOT = Path(__file__).parents[2]
 # Whether this environment has been installed since the plugin became an entry point or not.
@@ -240,3 +244,31 @@ def test_a_script_that_changes(tmp_path: Path) -> None:
     for lines in ((Line("a", when="b"),), (Line(tokens=(1, 2)),)):
         writer.write(lines)
         assert reader.read() == lines
+
+
+def test_a_script_goes_on_after_pages_that_were_swapped_out(tmp_path: Path) -> None:
+    text, pages = list(range(10, 46)), [7, 9, 8]  # of 16 tokens
+    replaying(tmp_path, [Line(tokens=tuple(text))])
+    folder = tmp_path / "model"
+    worker = Replayer(describe(ModelConfig(source=str(folder)), folder), folder)
+    worker.run(
+        Plan(
+            0,
+            "replay",
+            [
+                EmbedText(ints(text[:34]), ints(range(34)), ints(range(34))),
+                forward_of([34], range(34), [[]]),
+                SwapOut(ints([0, 1, 2]), ints([5, 3, 4])),
+                SwapIn(ints([5, 3, 4]), ints(pages)),
+            ],
+        )
+    )
+    held: dict[str, list[int]] = {"pages": pages, "page_starts": [0, 3], "page_used": [16, 16, 2]}
+    batches: list[Batch] = [
+        EmbedText(ints(text[34:35]), ints([34]), ints([0])),
+        forward_of([1], [-1], [[1]], **held),
+        NextDist(ints([1]), ints([1])),
+    ]
+    likely = worker.run(Plan(1, "replay", batches)).results[-1].distributions
+    assert likely is not None
+    assert likely.tokens.tolist() == [[text[35]]]

@@ -68,7 +68,7 @@ class ProgramFetcher:
                 if not self._programs.has(digest):
                     await self._take(digest, user)
         finally:
-            if not lock.statistics().tasks_waiting:
+            if not lock.locked():  # who waited has it by now
                 self._under_way.pop(digest, None)
 
     async def _take(self, digest: str, user: str) -> None:

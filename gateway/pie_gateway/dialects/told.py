@@ -28,20 +28,20 @@ You get its result in the next message. Call none if none helps. The functions a
 def tell(messages: Messages, tools: Sequence[dict[str, Any]]) -> Messages:
     """Messages of plain text: what tools there are, what was called, and what calls have given."""
     plain: Messages = []
+    role = ""
     for message in messages:
-        if message["role"] == "tool":
+        before, role = role, message["role"]
+        if role == "tool":
             result = f"<tool_response>\n{message['content']}\n</tool_response>"
-            if plain and plain[-1]["role"] == "user" and plain[-1].pop("results", False):
+            if before == "tool":
                 result = f"{plain.pop()['content']}\n{result}"
-            plain.append({"role": "user", "content": result, "results": True})
+            plain.append({"role": "user", "content": result})
         elif calls := message.get("tool_calls"):
             rest = {name: value for name, value in message.items() if name != "tool_calls"}
             said = [message["content"]] if message["content"] else []
             plain.append({**rest, "content": "\n".join([*said, *map(_call, calls)])})
         else:
             plain.append(message)
-    for message in plain:
-        message.pop("results", None)
     return _with_prompt(plain, tools) if tools else plain
 
 
