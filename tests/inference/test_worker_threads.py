@@ -116,6 +116,19 @@ def test_the_first_steps_and_disturbed_ones_do_not_count() -> None:
     assert {used(found, 1) for _ in range(10)} == {2}
 
 
+def test_what_was_found_stays_where_steps_change_too_often_to_be_compared() -> None:
+    now = 0.0
+    found = Threads(2, SharedCores(lambda _: 0.0), lambda: now)
+    for _ in range(40):
+        found.took(float(used(found, 8)))
+    now += threads.AGAIN_SECONDS
+    chosen = []
+    for inputs in (7, 8) * 20:
+        chosen.append(used(found, inputs))
+        found.took(1.0)
+    assert chosen[1:] == [1] * 39
+
+
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

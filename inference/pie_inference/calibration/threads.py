@@ -53,9 +53,9 @@ STEP = 4  # inputs of a sequence, at most, in a forward that is a step of decodi
 STEP_SECONDS = 200e-6
 TOKEN_SECONDS = 120e-6
 
-TASKS = f"{PROC}/self/task"
-
 AGAIN_SECONDS = 60.0  # from one choice to the next
+
+TASKS = f"{PROC}/self/task"
 
 LOOK_SECONDS = 2e-3  # between two looks, which cost some 20 µs each
 WINDOW_SECONDS = 0.05  # of computing together, after which it is judged
@@ -108,8 +108,10 @@ class Threads:
             wanted = self._found.get(size, wanted)
             is_old = self._clock() >= self._old_at.get(size, 0.0)
             if self._cores is not None and is_old and self._most > 1:
-                wanted = self._trial(size, inputs).next
-                self._tried = size, wanted
+                trial = self._trial(size, inputs)
+                if trial is not None:
+                    wanted = trial.next
+                    self._tried = size, wanted
         self._used = wanted if self._cores is None else self._cores.allowed(wanted)
         torch.set_num_threads(self._used)
 
@@ -133,11 +135,19 @@ class Threads:
             self._old_at[size] = self._clock() + AGAIN_SECONDS
             del self._trials[size]
 
-    def _trial(self, size: int, inputs: int) -> Trial:
+    def _trial(self, size: int, inputs: int) -> Trial | None:
+        """The trial of a step. Only steps of one number of inputs can be compared: where that
+        changes, what was found stays for now, and without that a trial begins again.
+        """
         trial = self._trials.get(size)
-        if trial is None or trial.inputs != inputs:  # only steps of one size can be compared
-            trial = self._trials[size] = Trial(inputs, self._most)
-        return trial
+        if trial is not None and trial.inputs == inputs:
+            return trial
+        if trial is not None and size in self._found:
+            del self._trials[size]
+            self._old_at[size] = self._clock() + AGAIN_SECONDS
+            return None
+        self._trials[size] = Trial(inputs, self._most)
+        return self._trials[size]
 
 
 class Trial:
