@@ -136,7 +136,7 @@ def render_raw() -> str:
 def render_awaited() -> str:
     """Text of `inferlet/_generated/awaited.py`."""
     enums = {enum for members in imported().values() for enum in members.enums}
-    body = _AWAITED.format(enums=", ".join(map(pascal, enums)))
+    body = _AWAITED.format(enums=", ".join(map(pascal, sorted(enums))))
     for name, function, _ in awaitable():
         body += "\n\n" + _coroutine(name, function, enums)
     return notice("#") + body
