@@ -13,10 +13,11 @@ import venv
 from pathlib import Path
 
 import pytest
-from support.compilers import KEEPING_CC
 from support.servers import Server
 
 from pie_py import __version__
+from pie_py.build.python import runtime_component
+from pie_py.config.server import ServerConfig
 from pie_py.testing.script import replaying
 
 ROOT = Path(__file__).parents[1]
@@ -40,13 +41,26 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
     return done.stdout
 
 
-def wheel_of(source: Path, folder: Path) -> Path:
+def wheel_of(source: Path, folder: Path, **environment: str) -> Path:
     """Built by the hatchling that is here, as `pip wheel` calls it."""
     alone = ("--no-deps", "--no-build-isolation", "--check-build-dependencies")
     build = (sys.executable, "-m", "pip", "wheel", "-q", *alone, "-w", folder, source)
-    run(*build, CC=str(KEEPING_CC))
+    run(*build, **environment)
     [wheel] = folder.glob("*.whl")
     return wheel
+
+
+def quick_tools(folder: Path, runtime: Path) -> dict[str, str]:
+    """A compiler that does not optimize, and componentize-py's outcome, which is `runtime`."""
+    (folder / "path").mkdir(parents=True)
+    (folder / "path/componentize_py.py").write_text(
+        "import shutil, sys\n\ndef script():\n"
+        f"    shutil.copyfile({str(runtime)!r}, sys.argv[sys.argv.index('--output') + 1])\n"
+    )
+    compiler = folder / "cc"
+    compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
+    compiler.chmod(0o700)
+    return {"CC": str(compiler), "PYTHONPATH": str(folder / "path")}
 
 
 @pytest.mark.slow
@@ -101,10 +115,13 @@ def test_sdist_and_wheel(tmp_path: Path) -> None:
     out, site = tmp_path / "out", tmp_path / "site"
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", out)
     [sdist] = out.glob("*.tar.gz")
-    wheel = wheel_of(sdist, tmp_path / "wheel")
+    # Of the same sources it has the same name; others are not what the wheel would look for.
+    runtime = runtime_component(ServerConfig().cache_folder)
+    wheel = wheel_of(sdist, tmp_path / "wheel", **quick_tools(tmp_path / "tools", runtime))
     run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, wheel)
     for marker in ("pie_py/py.typed", "inferlet/py.typed"):
         assert (site / marker).is_file(), "type information is shipped"
+    assert (site / "pie_py/_share/runtimes" / runtime.name).read_bytes() == runtime.read_bytes()
     where = "import pie_py, pie_control, inferlet; print(pie_py.__file__, pie_control.__file__)"
     told = run(sys.executable, "-c", where, cwd=tmp_path, PYTHONPATH=str(site))
     assert all(file.startswith(str(site)) for file in told.split())
