@@ -41,6 +41,8 @@ pytestmark = pytest.mark.slow
 
 # By default Ray's workers give way to all else, such as other tests.
 URGENT = {**os.environ, "RAY_worker_niceness": "0"}
+# A process of Ray's, which waits 40 s for a head that does not answer, reads these as it starts.
+IMPATIENT = {f"RAY_{name}_connect_timeout_s": "1" for name in ("py_gcs", "gcs_rpc_server")}
 LOOK = """
 import json, os, sys, ray
 from ray._private import state
@@ -267,8 +269,17 @@ def test_addresses_where_no_ray_is(tmp_path: Path) -> None:
     assert "is no address of Ray" in refused(tmp_path, "somewhere")
     with socket.create_server(("", 0)) as other:
         threading.Thread(target=_ends_connections, args=(other,), daemon=True).start()
-        taken = f"127.0.0.1:{other.getsockname()[1]}"
-        assert "does not take this machine" in refused(tmp_path, taken)
+        options = settings_of(tmp_path / "cluster.toml", tmp_path / "cluster")
+        up = ("cluster", "up", *options, "--address", f"127.0.0.1:{other.getsockname()[1]}")
+        told = subprocess.run(
+            [sys.executable, "-m", "pie_py", *up],
+            env={**os.environ, **IMPATIENT},
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stderr
+        assert "does not take this machine" in told
+        assert not (tmp_path / "cluster/token.json").exists()
 
 
 def test_another_version_is_refused(
