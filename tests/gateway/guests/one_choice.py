@@ -13,7 +13,7 @@ async def main(args: list[str]) -> str:
 
 async def texts(prompt: list[int], parameters: dict[str, Any]) -> list[str]:
     model, sampler = Model.load(), Sampler(**parameters)
-    options = {"max_tokens": 24, "stop": parameters.get("end_tokens", [])}
+    options = {"max_tokens": 12, "stop": parameters.get("end_tokens", [])}
 
     def begun() -> Any:
         return Context(model).append(prompt).generate(sampler, **options)

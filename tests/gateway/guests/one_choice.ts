@@ -3,7 +3,7 @@ import { Context, Model, Sampler, type SamplerParameters } from "inferlet";
 
 async function texts(prompt: number[], parameters: SamplerParameters): Promise<string[]> {
   const { tokenizer } = Model.load();
-  const options = { maxTokens: 24, stop: parameters.endTokens ?? [] };
+  const options = { maxTokens: 12, stop: parameters.endTokens ?? [] };
   const generation = () => {
     const context = new Context(Model.load()).append(prompt);
     return context.generate(new Sampler(parameters), options);

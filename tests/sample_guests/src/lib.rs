@@ -1,7 +1,7 @@
 //! Tokens chosen by the server, and texts within grammars: what tests launch; the first argument says
 //! which, the second is JSON.
 //!
-//! `tests/end_to_end/guests/grammar.py` and `run_ahead.py` do the same in Python.
+//! `tests/end_to_end/guests/grammar.py` does the same in Python.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ async fn ways(given: &Value) -> Result<String> {
         for way in 0..4 {
             let mut context = Context::new(&model)?;
             context.append(&prompt)?;
-            let generation = context.generate(Sampler::from_json(parameters)).max_tokens(24);
+            let generation = context.generate(Sampler::from_json(parameters)).max_tokens(12);
             let mut generation = generation.stop_tokens(ends.iter().copied());
             let mut tokens = Vec::new();
             texts.push(quote(&match way {
