@@ -9,6 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import pytest
+
 from pie_py.client.sync import Client
 
 ROOT = Path(__file__).parents[2]
@@ -29,27 +31,9 @@ async def main():
 GIBIBYTES = 200
 
 
-def run(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    program = folder / "asks.py"
-    program.write_text(ASKS)
-    command = [sys.executable, "-m", "pie_py", "run", str(program)]
-    env = {**os.environ, "XDG_DATA_HOME": str(folder / "data"), **variables}
-    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
-
-
-def test_the_main_job_needs_nothing_of_linux_alone(tmp_path: Path) -> None:
-    marks, site = tmp_path / "marks", tmp_path / "site"
-    marks.mkdir()
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(ELSEWHERE.format(marks=str(marks)))
-    here = run(tmp_path)
-    there = run(tmp_path, PYTHONPATH=f"{site}:{ROOT}")
-    assert there.returncode == 0, there.stderr
-    assert there.stdout == here.stdout
-    assert len(list(marks.iterdir())) > 2, "control and worker, too"
-
-
-def test_a_system_with_little_address_space_has_fewer_instances() -> None:
+@pytest.fixture(scope="module")
+def told_here() -> str:
+    """What the program says where the system lacks nothing but address space."""
     with tempfile.TemporaryDirectory(prefix="pie-") as name:
         door, log = f"ipc://{name}/door", Path(name, "log")
         serve = f"{sys.executable} -m pie_py serve --no-http --endpoint {door}"
@@ -67,7 +51,26 @@ def test_a_system_with_little_address_space_has_fewer_instances() -> None:
                 with Client(door) as client:
                     assert 4 < client.server_info()["max_instances"] < GIBIBYTES // 8
                     program = client.upload(ASKS.encode(), name="asks")
-                    assert client.launch(program).result()
+                    answer = client.launch(program).result()
             finally:
                 server.terminate()
         assert "fewer instances at once" in log.read_text()
+    return answer
+
+
+def test_a_system_with_little_address_space_has_fewer_instances(told_here: str) -> None:
+    assert told_here
+
+
+def test_the_main_job_needs_nothing_of_linux_alone(told_here: str, tmp_path: Path) -> None:
+    marks, site, program = tmp_path / "marks", tmp_path / "site", tmp_path / "asks.py"
+    marks.mkdir()
+    site.mkdir()
+    program.write_text(ASKS)
+    (site / "sitecustomize.py").write_text(ELSEWHERE.format(marks=str(marks)))
+    env = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data"), "PYTHONPATH": f"{site}:{ROOT}"}
+    command = [sys.executable, "-m", "pie_py", "run", str(program)]
+    there = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+    assert there.returncode == 0, there.stderr
+    assert there.stdout == f"{told_here}\n"
+    assert len(list(marks.iterdir())) > 2, "control and worker, too"
