@@ -55,7 +55,6 @@ def outcomes(command: list[str], url: str, model: str) -> Iterator[Outcome]:
     A script that fails outside of a case, or does not end, is a case that is wrong.
     """
     environment = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it fetches a list of prices
     with (
         tempfile.TemporaryFile("w+", errors="replace") as said,
         subprocess.Popen(
