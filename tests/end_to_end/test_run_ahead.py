@@ -1,4 +1,6 @@
-"""Generations that run ahead, in both languages at a real server: all is as without."""
+"""Generations that run ahead, in Rust at a real server: all is as without. Python's are held to it
+by `sdk_python/test_sdk_ahead.py`, and their texts by `gateway/test_one_choice.py`.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,6 @@ from pie_py.client.sync import Client
 pytestmark = pytest.mark.slow
 
 PROGRAMS = 16
-# Of Python: the texts are the same.
-OTHERWISE = ("guessing", "drafting")
 HOWS = ("tokens", "text", "send", "break", "cancel")
 
 
@@ -39,7 +39,6 @@ def program(seed: int) -> dict[str, Any]:
                 "temperature": temperature,
                 "penalty": chance.choice([0, 0, 0.5]) if temperature else 0,
                 "seed": chance.randrange(2**31),
-                "guesses": chance.randint(1, 16),
                 "fork": chance.random() < 0.3,
                 "then": chance.choices(range(3, 300), k=chance.choice([0, 0, 1, 3])),
             }
@@ -47,29 +46,12 @@ def program(seed: int) -> dict[str, Any]:
     return {"tokens": tokens, "steps": steps}
 
 
-def run_all(server: Server, guests: Path, jobs: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """What each program tells, in both languages, ahead and not: all of them at once."""
-    with server.client() as client:
-        python = client.upload(guests / "run_ahead.py")
-        rust = client.upload(rust_component("sample_guests"))
-        instances = {
-            "python ahead": [client.launch(python, [json.dumps(j), "ahead"]) for j in jobs],
-            "python": [client.launch(python, [json.dumps(j), "behind"]) for j in jobs],
-            **{
-                f"python {how}": [client.launch(python, [json.dumps(j), how]) for j in jobs]
-                for how in OTHERWISE
-            },
-            "rust ahead": [
-                client.launch(rust, ["run-ahead", json.dumps({**j, "ahead": True})]) for j in jobs
-            ],
-            "rust": [
-                client.launch(rust, ["run-ahead", json.dumps({**j, "ahead": False})]) for j in jobs
-            ],
-        }
-        return {
-            name: [json.loads(instance.result()) for instance in of_one]
-            for name, of_one in instances.items()
-        }
+def run_all(client: Client, jobs: list[dict[str, Any]], ahead: bool) -> list[Any]:
+    """What each program tells, all of them at once."""
+    program = client.upload(rust_component("sample_guests"))
+    given = [["run-ahead", json.dumps({**job, "ahead": ahead})] for job in jobs]
+    instances = [client.launch(program, each) for each in given]
+    return [json.loads(instance.result()) for instance in instances]
 
 
 def texts(told: list[Any]) -> list[Any]:
@@ -78,33 +60,21 @@ def texts(told: list[Any]) -> list[Any]:
     return [*([out, tokens] for out, tokens, _, _ in steps), last]
 
 
-def test_programs_on_and_off_in_both_languages(
-    server: Server, checkpoint: Path, guests: Path
-) -> None:
+def test_programs_on_and_off(client: Client, checkpoint: Path) -> None:
     jobs = [program(seed) for seed in range(PROGRAMS)]
-    told = run_all(server, guests, jobs)
-    for language in ("python", "rust"):
-        pairs = zip(told[f"{language} ahead"], told[language], strict=True)
-        for ahead, behind in pairs:
-            assert texts(ahead) == texts(behind)
-    for how in OTHERWISE:
-        for other, behind in zip(told[f"python {how}"], told["python"], strict=True):
-            assert texts(other) == texts(behind)
-    for python, rust in zip(told["python"], told["rust"], strict=True):
-        assert texts(python) == texts(rust)
-    for job, (steps, last) in list(zip(jobs, told["python"], strict=True))[:8]:
+    on, off = (run_all(client, jobs, ahead) for ahead in (True, False))
+    assert [*map(texts, on)] == [*map(texts, off)]
+    for job, (steps, last) in list(zip(jobs, off, strict=True))[:8]:
         tokens = steps[-1][1] + job["steps"][-1]["then"]
         assert last == reference.greedy(checkpoint, tokens, 4)
 
 
-def test_the_worker_is_given_plans_ahead(server: Server, guests: Path) -> None:
-    with server.client() as client:
-        before = client.stats()["test"]
-        step = {**program(1)["steps"][0], "how": "tokens", "most": 40, "stop_tokens": []}
-        step |= {"stop_strings": [], "temperature": 0, "penalty": 0, "fork": False, "then": []}
-        job = json.dumps({"tokens": [5, 6, 7], "steps": [step]})
-        client.launch(client.upload(guests / "run_ahead.py"), [job, "ahead"]).result()
-        after = client.stats()["test"]
+def test_the_worker_is_given_plans_ahead(client: Client) -> None:
+    before = client.stats()["test"]
+    step = {**program(1)["steps"][0], "how": "tokens", "most": 40, "stop_tokens": []}
+    step |= {"stop_strings": [], "temperature": 0, "penalty": 0, "fork": False, "then": []}
+    run_all(client, [{"tokens": [5, 6, 7], "steps": [step]}], ahead=True)
+    after = client.stats()["test"]
     ahead = ("plans_ahead", "further_steps")
     assert sum(after[figure] - before[figure] for figure in ahead) > 20
     assert after["plans_followed"] > before["plans_followed"]
