@@ -99,31 +99,6 @@ def test_a_program_that_forgets_to_free_does_not_starve_the_next(client: Client)
         client.launch(guests, ["leak", "60"]).result()  # of 64
 
 
-def test_an_older_instance_gets_the_pages_of_a_younger_one(client: Client) -> None:
-    guests = client.upload(rust_component("guests"))
-    old = client.launch(guests, ["hold-pages", "4"])
-    assert old.receive() == "holding"
-    young = client.launch(guests, ["hold-pages", "60"])
-    assert young.receive() == "holding"
-    third = client.launch(guests, ["leak", "30"])  # younger still: it has to go without
-    with pytest.raises(InferletFailed, match="out-of-resources"):
-        third.result()
-    old.cancel()
-    young.send("go on")
-    young.result()
-
-
-def test_unknown_model_and_program(client: Client, tmp_path: Path) -> None:
-    source = tmp_path / "unknown.py"
-    source.write_text(
-        "from inferlet import Model\nasync def main(args):\n    Model.load('gpt-9')\n"
-    )
-    with pytest.raises(InferletFailed, match=r"unknown-model: .*gpt-9.*test"):
-        client.launch(client.upload(source)).result()
-    with pytest.raises(RpcError, match="not-found"):
-        client.launch("no-such-program")
-
-
 def test_a_client_that_vanishes(strict: Server, client: Client) -> None:
     guests = client.upload(rust_component("guests"))
     child = os.fork()

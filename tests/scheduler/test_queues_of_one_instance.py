@@ -101,50 +101,6 @@ def test_contexts_of_one_instance_are_batched_together(make: Any, in_flight: int
     assert sent <= run / CONTEXTS * 1.15
 
 
-def test_contexts_that_sample_where_the_model_runs_are_batched_together() -> None:
-    server = large_server()
-    texts = forks(server, CONTEXTS)
-    samplers = [text.guest.sampler() for text in texts]
-    server.drain()
-    forwards, plans = forwards_and_plans(server)
-    for token in range(TOKENS):
-        for text, sampler in zip(texts, samplers, strict=True):
-            if token == 0:
-                text.guest.embed([1], text.length, text.embed)
-            else:
-                text.guest.embed_sampled(sampler, text.length, text.embed[0])
-            pages = [*text.shared, *text.pages]
-            text.guest.forward(pages, text.embed, text.pages, text.embed)
-            text.length += 1
-            text.guest.sample(text.embed[0], sampler)
-        server.step()
-    server.drain()
-    run, sent = (
-        after - before
-        for after, before in zip(forwards_and_plans(server), (forwards, plans), strict=True)
-    )
-    assert run == CONTEXTS * TOKENS
-    assert sent <= run / CONTEXTS * 1.15
-
-
-@pytest.mark.parametrize("priorities", [(0, 5, -5, 10, 1, -100), (-100, 0, 100), (3, 2, 1)])
-def test_priorities_within_an_instance_order_completion(priorities: tuple[int, ...]) -> None:
-    server = Server(max_batch_commands=1)  # one forward a plan: the order shows
-    texts = own_contexts(server, len(priorities))
-    for text, priority in zip(texts, priorities, strict=True):
-        runtime.set_queue_priority(text.guest.instance, text.guest.queue, priority)
-    futures = []
-    for text in texts:
-        text.queue_step(1)
-        futures.append(text.guest.dist(text.embed[0]))
-    finished: list[int] = []
-    while server.step():
-        for i, (text, future) in enumerate(zip(texts, futures, strict=True)):
-            if i not in finished and text.guest.ready(future):
-                finished.append(i)
-    assert finished == sorted(range(len(priorities)), key=lambda i: -priorities[i])
-
-
 @pytest.mark.parametrize("in_flight", [1, 2])
 @pytest.mark.parametrize("end", ["free", "truncate", "swap"])
 def test_what_a_queue_reads_may_be_given_up_by_another(end: str, in_flight: int) -> None:

@@ -384,37 +384,16 @@ def test_a_wrong_text_is_refused_each_time(text: str, told: str) -> None:
             read_parameters(text)
 
 
-def test_samplers_of_one_text_without_a_seed_have_seeds_of_their_own(
-    server: Server, guest: Guest
-) -> None:
-    for _ in range(2):
-        guest.sampler('{"temperature": 0.7}')
-    plan = server.scheduler.next_plan(1)
-    assert plan is not None
-    seeds = [
-        tuple(seed)
-        for batch in plan.batches
-        if isinstance(batch, SetSampler)
-        for seed in batch.seeds.tolist()
-    ]
-    assert len(set(seeds)) == 2
-
-
 def test_samplers_of_compiled_fields_have_no_state_to_read(guest: Guest) -> None:
     def read(parameters: str) -> int:
         return sample.read_state(guest.instance, guest.queue, guest.sampler(parameters))
 
     with refused("invalid-argument"):
         read('{"temperature": 0.5}')
-    futures = [read(one) for one in (PENALIZED, likeliest().to_json())]
+    futures = [read(one) for one in (PENALIZED, argmax().to_json())]
     guest.server.drain()
     found = [guest.instance.futures.take(future, FutureKind.TEXT) for future in futures]
     assert found == ["{}", "{}"]
-
-
-@device.program
-def likeliest(logits: device.Tensor) -> device.Tensor:
-    return logits.argmax()
 
 
 def test_a_batch_carries_no_more_values_than_are_soon_copied(

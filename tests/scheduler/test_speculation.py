@@ -287,18 +287,6 @@ def test_a_choice_that_is_refused_among_right_guesses_ends_the_run_there(
         guest.tokens(run)
 
 
-def test_a_run_that_does_not_guess_goes_along_and_gets_its_own_tokens() -> None:
-    server = Server(kv_pages=200, max_batch_tokens=100, max_batch_commands=50, draft_embeds=20)
-    plain = [Runner(server, text) for text in (3, 5)]
-    expected = [guest.steps(guest.sampler(SAMPLERS[1]), 30) for guest in plain]
-    guests = [Runner(server, text) for text in (3, 5)]
-    server.drain()
-    runs = [guest.start(guest.sampler(SAMPLERS[1]), 30) for guest in guests]
-    guests[0].speculate(runs[0], expected[0], 16)
-    server.drain()
-    assert [g.tokens(r) for g, r in zip(guests, runs, strict=True)] == expected
-
-
 def test_wrong_calls() -> None:
     server = Server()
     guest = Runner(server)

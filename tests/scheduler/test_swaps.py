@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
 from support.fake_worker import Slot, distribution, embedded, run_forward
 from support.rig import offload, runtime
 from support.scheduler_fixtures import Guest, Server, refused
@@ -24,92 +21,6 @@ SLOW = {  # a quarter of a step brings two pages back
     "prefill": {"tokens": [16, 64], "seconds": [0.016, 0.064], "fit": [0.0, 0.001, 0.0]},
     "decode": {"sequences": [1, 8], "seconds": [0.016, 0.016]},
 }
-
-
-@dataclass(eq=False)
-class Text:
-    """A guest with one text in one page after the other, and the contract's idea of it."""
-
-    guest: Guest
-    pages: list[int]
-    inputs: list[int]
-    slots: list[Slot] = field(default_factory=list)
-    away: bool = False
-    asked: list[tuple[int, list[int]]] = field(default_factory=list)  # futures, what they will say
-
-    def grow(self, tokens: list[int]) -> None:
-        first = len(self.slots)
-        embeds = [self.inputs[0], len(tokens)]
-        self.guest.embed(tokens, first, embeds)
-        self.guest.forward(self.pages, embeds, self.pages, [self.inputs[0], 1])
-        values = [(embedded(token), first + i) for i, token in enumerate(tokens)]
-        hidden = run_forward(values, self.slots, [])
-        self.slots += [Slot(h, first + i) for i, h in enumerate(hidden)]
-        vocab = self.guest.server.facts.vocab_size
-        self.asked.append((self.guest.dist(self.inputs[0]), distribution(hidden[-1], 3, vocab)))
-
-    def check(self) -> None:
-        for future, wanted in self.asked:
-            assert self.guest.take(future) == wanted
-        self.asked.clear()
-
-
-STEPS = st.tuples(
-    st.sampled_from(["grow"] * 4 + ["turn"] * 4 + ["send", "settle", "discard", "start", "kill"]),
-    st.integers(0, 5),
-    st.integers(1, 3),
-)
-
-
-@settings(max_examples=40)
-@given(st.lists(STEPS, min_size=20, max_size=60), st.booleans(), st.booleans())
-def test_texts_are_the_same_however_often_their_pages_move(
-    steps: list[tuple[str, int, int]], reference: bool, paced: bool
-) -> None:
-    costs = SLOW if paced else None
-    server = Server(reference=reference, kv_pages=4, host_pages=8, kv_costs=costs)
-    pools = server.service
-    texts: list[Text] = []
-    for what, which, count in [("start", 0, 1), ("start", 0, 1), *steps]:
-        if what == "start":
-            if pools.pages.free >= 2 and len(texts) < 5:
-                guest = Guest(server)
-                texts.append(Text(guest, guest.pages(2), guest.embeds(3)))
-        elif texts:
-            text = texts[which % len(texts)]
-            if what == "grow" and not text.away and len(text.slots) + count <= 2 * PAGE:
-                text.grow(list(range(which, which + count)))
-            elif what == "turn" and text.away and pools.pages.free >= 2:
-                text.guest.swap_in(text.pages)
-                text.away = False
-            elif what == "turn" and not text.away and pools.host_pages.free >= 2:
-                text.guest.swap_out(text.pages)
-                text.away = True
-            elif what == "discard":
-                text.guest.discard(text.pages)
-                text.away = True
-                text.slots.clear()
-            elif what == "kill":
-                server.registry.kill(text.guest.instance, "test")
-                texts.remove(text)
-        if what == "send" and len(server.results) < 2:
-            server.send()
-        elif what == "settle":
-            server.drain()
-            for each in texts:
-                each.check()
-        for each in texts:
-            assert sum(each.guest.used(each.pages)) == len(each.slots)
-    server.drain()
-    for each in texts:
-        each.check()
-    here = sum(not t.away for t in texts)
-    assert server.service.pages.free == 4 - 2 * here
-    swapped = sum(-(-len(t.slots) // PAGE) for t in texts if t.away)
-    assert server.service.host_pages.free == 8 - swapped
-    server.registry.end_all("the test is over")
-    assert server.service.pages.free == 4
-    assert server.service.host_pages.free == 8
 
 
 def pages_back(server: Server) -> int:
@@ -232,10 +143,19 @@ def test_many_pages_move_in_several_commands() -> None:
     )
     guest = Guest(server)
     pages = guest.filled(8 * 520)
+
+    def held() -> list[Slot]:
+        found = server.service.spaces[guest.instance].pages.find(pages, 600).tolist()
+        return [slot for page in found for slot in server.worker.slots[page * PAGE :][:PAGE]]
+
+    server.drain()
+    before = held()
     guest.swap_out(pages)
     server.drain()
+    server.worker.slots = [Slot(0)] * len(server.worker.slots)
     guest.swap_in(pages)
     server.drain()
+    assert held() == before
     moved = [(kind, rows) for kind, _, rows in server.worker.sizes if kind.startswith("swap")]
     assert moved == [(kind, n) for kind in ("swap_out", "swap_in") for n in (256, 256, 8)]
     done = guest.sync()
