@@ -151,18 +151,6 @@ def test_a_request_that_cannot_be_read_fails(bench: Bench, frame: bytes) -> None
         assert isinstance(raw.ask(Request(2, 2, "server", {})), Response)
 
 
-@pytest.mark.parametrize("fields", [None, [], ["ack", 3], ["request", "one", 0, "has", {}], ["?"]])
-def test_what_is_no_message_is_refused(bench: Bench, fields: object) -> None:
-    with Raw(bench.endpoint) as raw:
-        raw.ask(Hello(PROTOCOL, bytes(16), "strange"))
-        raw.socket.send(msgpack.packb(fields))
-        answer = raw.hear()
-        assert isinstance(answer, Refused)
-        assert answer.code == "invalid-argument"
-        assert "not a message of protocol" in answer.message
-        assert isinstance(raw.ask(Request(1, 0, "server", {})), Response)
-
-
 def test_every_message_has_one_frame(bench: Bench) -> None:
     """libzmq aborts a client that has read some parts of a message when its connection breaks."""
     with Raw(bench.endpoint) as raw:

@@ -305,16 +305,6 @@ return [await go(seed=1), await go(seed=1), await go(seed=2), await go(), await 
     assert len({one, two, three, four}) == 4
 
 
-def test_unicode_is_streamed_in_whole_characters(rig: Rig) -> None:
-    body = """
-generator = Context(model).fill("a").generate(max_tokens=8)
-from inferlet._stream import TextDecoder
-decoder = TextDecoder(model.tokenizer.decode, [97])
-return [decoder.feed(b) for b in "é😀z".encode()] + [decoder.finish()]
-"""
-    assert run(rig, body) == ["", "é", "", "", "", "😀", "z", ""]
-
-
 def test_chat(rig: Rig) -> None:
     body = """
 ctx = Context(model)
