@@ -45,7 +45,7 @@ def wheel_of(source: Path, folder: Path, **environment: str) -> Path:
     """Built by the hatchling that is here, as `pip wheel` calls it."""
     alone = ("--no-deps", "--no-build-isolation", "--check-build-dependencies")
     build = (sys.executable, "-m", "pip", "wheel", "-q", *alone, "-w", folder, source)
-    run(*build, **environment)
+    run(*build, cwd=ROOT, **environment)
     [wheel] = folder.glob("*.whl")
     return wheel
 

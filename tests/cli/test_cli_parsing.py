@@ -293,9 +293,13 @@ def test_options_of_http_and_mcp(tmp_path: Path) -> None:
         (("--mcp", "x="), "NAME=COMMAND"),
         (("--mcp", "x='"), "No closing quotation"),
         (("--mcp", "a b=x"), "a name has"),
+        (("--gpu-memory-utilization", "2"), "--gpu-memory-utilization"),
+        (("--kv-dtype", "int3"), "--kv-dtype"),
+        (("--quantize", "int3"), "--quantize"),
+        (("--tensor-parallel-size", "0"), "--tensor-parallel-size"),
     ],
 )
-def test_wrong_options_of_http_and_mcp(args: tuple[str, ...], told: str) -> None:
+def test_wrong_options_are_a_usage_error(args: tuple[str, ...], told: str) -> None:
     result = invoke("serve", *args)
     assert result.exit_code == 2
     assert told in result.output
@@ -333,24 +337,6 @@ def test_options_of_models_and_of_the_server() -> None:
     )
     assert config.tensor_parallel_size == 2
     assert [(m.kv_dtype, m.gpu_memory_utilization) for m in config.models] == [("fp8", 0.5)] * 2
-
-
-def test_unless_told_a_server_uses_one_device_and_most_of_it() -> None:
-    config = server_config(**NOTHING, models=())
+    config = server_config(**NOTHING, models=())  # one device, and most of it
     assert config.tensor_parallel_size == 1
     assert config.models[0].gpu_memory_utilization == 0.9
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--gpu-memory-utilization", "2"],
-        ["--kv-dtype", "int3"],
-        ["--quantize", "int3"],
-        ["--tensor-parallel-size", "0"],
-    ],
-)
-def test_wrong_options_are_a_usage_error(options: list[str]) -> None:
-    result = CliRunner().invoke(main, ["serve", *options])
-    assert result.exit_code == 2
-    assert options[0] in result.output

@@ -223,6 +223,7 @@ return [
     await fails(lambda: ctx.truncate(99)),
     await fails(lambda: ctx.append([-1])),
     await fails(lambda: gone.flush()),
+    await fails(lambda: gone.fork()),
     await fails(lambda: Context.delete(model, "nothing")),
     await fails(lambda: ctx.append([10**6]).flush()),
 ]
@@ -237,6 +238,7 @@ return [
             "outside this context",
             "OverflowError",
             "released",
+            "the context is released",
             "not-found",
             "invalid-argument",
         ],

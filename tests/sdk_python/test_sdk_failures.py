@@ -314,16 +314,6 @@ return [
     assert (full, two) == ([], 2)
 
 
-def test_released_contexts_have_no_forks(rig: Rig) -> None:
-    body = """
-ctx = Context(model).fill("ab")
-await ctx.flush()
-ctx.release()
-return [await fails(ctx.fork)]
-"""
-    assert run(rig, body) == ["ValueError: the context is released"]
-
-
 # Options
 
 
