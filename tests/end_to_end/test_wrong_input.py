@@ -17,7 +17,7 @@ from support.rust_components import rust_component
 from support.servers import Server
 
 from pie_py.cli import main
-from pie_py.client.errors import InferletFailed, RpcError
+from pie_py.client.errors import InferletFailed
 from pie_py.client.sync import Client
 from pie_py.testing.script import replaying
 
@@ -47,33 +47,6 @@ def client(strict: Server, guests: Path) -> Iterator[Client]:
         assert connected.launch(program, [json.dumps(PROMPT), "8"]).result() == expected
         stats = connected.stats()["test"]
         assert stats["kv_pages_free"] == stats["kv_pages"]
-
-
-COMPONENT_OF_OTHERS = b"""(component
-  (import "wasi:filesystem/types@0.2.0" (instance (export "drop" (func)))))"""
-COMPONENT_OF_TOMORROW = b"""(component
-  (import "pie:inferlet/runtime@0.9.0" (instance (export "now" (func (result u64))))))"""
-
-
-@pytest.mark.parametrize(
-    ("data", "told"),
-    [
-        (b"\x00 hello, I am no program", "neither"),
-        (b"\x7fELF\x02\x01\x01", "neither"),
-        ("(module)", "not a component"),
-        (COMPONENT_OF_OTHERS, "wasi:filesystem/types"),
-        (COMPONENT_OF_TOMORROW, "0.9.0"),
-        (b"def main(:\n", "line 1"),
-    ],
-)
-def test_what_is_no_inferlet(client: Client, data: bytes | str, told: str) -> None:
-    import wasmtime
-
-    text = data.encode() if isinstance(data, str) else data
-    wasm = bytes(wasmtime.wat2wasm(text)) if text.startswith(b"(") else text
-    with pytest.raises(RpcError, match=told) as error:
-        client.upload(wasm, name="wrong")
-    assert error.value.code in ("program-rejected", "invalid-argument")
 
 
 @pytest.mark.parametrize(
