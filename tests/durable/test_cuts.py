@@ -31,17 +31,17 @@ async def text(context, count, **more):
 async def main() -> str:
     context = Context(Model.load()).fill("Once upon a time")
     session.send("begin\\n")
-    session.send(await text(context, 20))
+    session.send(await text(context, 10))
     key = runtime.random_bytes(4).hex()
     for _ in range(3):
         await add_one()
     session.send(await session.receive())
-    await context.generate(Sampler(top_p=0.9), max_tokens=40).send_text()
+    await context.generate(Sampler(top_p=0.9), max_tokens=16).send_text()
     context.fill(await session.receive())
     a, b = context.fork(), context.fork()
-    texts = text(a, 12), text(b, 9, seed=7)
+    texts = text(a, 8), text(b, 6, seed=7)
     session.send(f"{await asyncio.gather(*texts, session.receive(), runtime.sleep(0.01))}")
-    async for piece in a.generate(Sampler(repetition_penalty=1.3), max_tokens=12).stream_text():
+    async for piece in a.generate(Sampler(repetition_penalty=1.3), max_tokens=8).stream_text():
         session.send(piece)
     session.send(f"{await b.generate(Sampler(), max_tokens=30).collect_json(SCHEMA)}")
     session.send_blob(b"\\x00\\xff") if key == "" else None
@@ -58,16 +58,16 @@ from inferlet.samplers import mirostat
 async def main() -> str:
     context = Context(Model.load()).fill("Once upon a time there was")
     line = await session.receive()
-    async for step in context.generate(Sampler(top_p=0.9, logprobs=3), max_tokens=14):
+    async for step in context.generate(Sampler(top_p=0.9, logprobs=3), max_tokens=8):
         output = await step.execute()
         session.send(f"{output.tokens} {output.distribution().tokens} ")
-    generation = context.generate(max_tokens=8)
+    generation = context.generate(max_tokens=5)
     async for step in generation:
         likely = await step.distribution(4)
         generation.accept([likely.tokens[1]])
     other = context.fork()
     sampler = mirostat(mu=10.0, tau=5.0, rate=0.1)
-    session.send(await other.generate(sampler, max_tokens=10).collect_text())
+    session.send(await other.generate(sampler, max_tokens=6).collect_text())
     return line + await session.receive() + await session.receive()
 """
 
@@ -84,7 +84,7 @@ export async function main(args: string[]): Promise<string> {
   const sampled = forks.map((fork) => fork.generate(Sampler.topP(1, 0.9), { maxTokens: 8 }));
   const texts = await Promise.all(sampled.map((generator) => generator.collectText()));
   session.send(texts.join("|"));
-  await context.generate(Sampler.topP(1, 0.9), { maxTokens: 30 }).sendText();
+  await context.generate(Sampler.topP(1, 0.9), { maxTokens: 16 }).sendText();
   return await session.receive();
 }
 """
