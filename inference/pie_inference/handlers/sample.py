@@ -224,9 +224,10 @@ def _likeliest(raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
     """On the CPU: the most likely token of each row and its log-probability, as `choose` would have
     them.
 
-    One array serves for all. None if a row's best is no finite number.
+    The logits' memory serves for all. None, and they are as they were, if a row's best is no finite
+    number.
     """
-    logits = raw.to(torch.float32, copy=True)
+    logits = raw.float()
     array = logits.numpy()
     tokens = array.argmax(1)  # the first of equal ones, or the first that is no number
     best = array[np.arange(tokens.size), tokens]
