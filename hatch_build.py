@@ -1,8 +1,9 @@
 """Makes the generated files, and puts into the wheel what a user's first start would build: the
-Python runtime, the kernels.
+Python runtime, its code, the kernels.
 """
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ class Hook(BuildHookInterface):
         """An editable installation has the generated files alone: its sources change."""
         sys.path[:0] = [
             self.root,
-            *(str(Path(self.root, one)) for one in ("sdk/python", "inference")),
+            *(str(Path(self.root, one)) for one in ("sdk/python", "inference", "control")),
         ]
         from codegen import ensure
 
@@ -37,17 +38,32 @@ class Hook(BuildHookInterface):
         self._folder = TemporaryDirectory()  # the wheel is written after this
         built = runtime_component(Path(self._folder.name))
         build_data["force_include"][str(built)] = f"{RUNTIMES}/{built.name}"
-        self._add_kernels(Path(self._folder.name), build_data)
+        machine = self._add_kernels(Path(self._folder.name), build_data)
+        if machine == platform.machine():
+            self._add_code(built, build_data)
+        elif machine is not None:
+            self.app.display_warning(f"no code of the runtime in the wheel: {machine} makes it")
 
-    def _add_kernels(self, folder: Path, build_data: dict[str, Any]) -> None:
-        """Without a compiler that knows all the CPUs the wheel stays pure: users compile."""
+    def _add_code(self, runtime: Path, build_data: dict[str, Any]) -> None:
+        """The runtime's code, which a first start would take 10 s for."""
+        from pie_control.wasm.engine import portable_code
+
+        name, code = portable_code(runtime.read_bytes())
+        file = runtime.with_name(name)
+        file.write_bytes(code)
+        build_data["force_include"][str(file)] = f"{RUNTIMES}/{name}"
+
+    def _add_kernels(self, folder: Path, build_data: dict[str, Any]) -> str | None:
+        """The machine that the wheel is for. Without a compiler that knows all its CPUs the wheel
+        stays pure: users compile.
+        """
         from pie_inference.layers.variants import compile_library, variant_flags, variants_of
 
         compiler = shutil.which(os.environ.get("CC") or "cc")
         names = variants_of(compiler) if compiler and sys.platform == "linux" else []
         if compiler is None or not names:
             self.app.display_warning("no kernels in the wheel: it takes cc for Linux")
-            return
+            return None
         source = Path(self.root, "inference/pie_inference/layers/step.c")
         built = {name: folder / f"{name}.so" for name in names}
         try:
@@ -55,12 +71,13 @@ class Hook(BuildHookInterface):
                 compile_library(compiler, variant_flags(name), source, file)
         except (OSError, subprocess.SubprocessError) as error:
             self.app.display_warning(f"no kernels in the wheel: {compiler} says: {error}")
-            return
+            return None
         for file in built.values():
             build_data["force_include"][str(file)] = f"{KERNELS}/{file.name}"
         build_data["pure_python"] = False
         machine = "aarch64" if names == ["arm64"] else "x86_64"
         build_data["tag"] = f"py3-none-linux_{machine}"
+        return machine
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Removes what was built for it."""

@@ -405,10 +405,9 @@ class AdapterTable:
         """Rows `[t]` of a batch by the slots of their adapters, -1 for none; `outputs` are its
         outputs' rows. Raises `BadBatch` for a slot without adapter.
         """
-        used = np.unique(slots[slots >= 0]).tolist()
-        if not used:
+        if slots.max(initial=-1) < 0:
             return None
-        own = {slot: self.get(slot) for slot in used}
+        own = {slot: self.get(slot) for slot in np.unique(slots[slots >= 0]).tolist()}
         return AdapterRows(slots, own, self._device, outputs)
 
     def embed_(self, hidden: torch.Tensor, tokens: Int32, slots: Int32) -> None:

@@ -93,8 +93,10 @@ def temporary_server(config: ServerConfig, *, verbose: bool = False) -> Iterator
 
 def private(config: ServerConfig, folder: Path, *, verbose: bool = False) -> ServerConfig:
     """The configuration of a server that listens in a folder which its user alone may enter."""
-    # Its programs are those of the user who starts it.
-    changes: dict[str, Any] = {"endpoint": f"ipc://{folder}/door", "source_lines": True}
+    # Its programs are those of the user who starts it. Python's own traces have lines, and without
+    # the runtime's this server shares its code with all others.
+    lines = config.compiler != "baseline"
+    changes: dict[str, Any] = {"endpoint": f"ipc://{folder}/door", "source_lines": lines}
     if not verbose:
         changes["log"] = config.log.model_copy(update={"level": "warning"})
     return config.model_copy(update=changes)

@@ -27,7 +27,7 @@ from pie_control.wasm import (
     Linker,
 )
 from pie_control.wasm.cache import Cache, is_in_memory, load_in_large_pages
-from pie_control.wasm.engine import fingerprint
+from pie_control.wasm.engine import fingerprint, portable_code
 
 HERE = Path(__file__).parent
 FUNCTIONS = [host("work", lambda state, number: number, U32, returns=U32)]
@@ -233,6 +233,26 @@ def test_baseline_code_runs_and_is_kept_apart(tmp_path: Path) -> None:
         assert load_and_run(tmp_path, baseline=baseline)
     for baseline in (False, True):
         assert not load_and_run(tmp_path, baseline=baseline)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The code that a wheel has of the program."""
+    name, code = portable_code(guest(FUNCTIONS, BODY))
+    (tmp_path / name).write_bytes(code)
+    monkeypatch.setattr("pie_control.wasm.cache.shipped_folder", lambda name: tmp_path)
+    return tmp_path / name
+
+
+def test_shipped_code_is_not_compiled_again(tmp_path: Path, shipped: Path) -> None:
+    assert not load_and_run(tmp_path / "cache")
+    assert load_and_run(tmp_path / "cache", baseline=True), "that is of optimized code alone"
+
+
+def test_shipped_code_for_another_cpu_is_compiled(tmp_path: Path, shipped: Path) -> None:
+    shipped.write_bytes(b"\x7fELF for some other CPU")
+    assert load_and_run(tmp_path / "cache")
+    assert not load_and_run(tmp_path / "cache")
 
 
 def test_kept_code_of_a_program_that_is_too_large_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from pie_py.config.shipped_files import shipped_folder
 from pie_py.config.whole_files import write_whole
 
 log = structlog.get_logger("pie.wasm")
@@ -31,6 +32,9 @@ class Cache:
 
     Files are written under another name and renamed: writers cannot disturb each other, and code
     that a process has mapped stays as it was.
+
+    A wheel has code of the Python runtime beside that (`engine.portable_code`): whoever can write
+    there can write this package, so it is not hashed.
     """
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
@@ -39,6 +43,17 @@ class Cache:
 
     def find(self, digest: str) -> Path | None:
         """The file with the compiled code of a program (`digest_of`), if there is a sound one."""
+        return self._kept(digest) or self._shipped(digest)
+
+    def _shipped(self, digest: str) -> Path | None:
+        path = shipped_folder("runtimes") / code_name(digest, self._fingerprint)
+        try:
+            load_in_large_pages(path)
+        except OSError:  # there is none, mostly
+            return None
+        return path
+
+    def _kept(self, digest: str) -> Path | None:
         index = self._index_of(digest)
         try:
             entry = json.loads(index.read_text())
@@ -72,6 +87,11 @@ class Cache:
 
     def _index_of(self, digest: str) -> Path:
         return self._folder / f"{digest}-{self._fingerprint}.json"
+
+
+def code_name(digest: str, fingerprint: str) -> str:
+    """The file name of shipped code."""
+    return f"{digest}-{fingerprint}.cwasm"
 
 
 def load_in_large_pages(path: Path) -> None:

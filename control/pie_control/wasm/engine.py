@@ -19,7 +19,7 @@ from wasmtime import component as wasm
 
 from pie_control.errors import ProgramRejected
 from pie_control.wasm import symbols
-from pie_control.wasm.cache import Cache, digest_of
+from pie_control.wasm.cache import Cache, code_name, digest_of
 from pie_control.wasm.inspection import (
     Offer,
     check_component,
@@ -42,6 +42,12 @@ TABLE_ELEMENTS = 100_000  # most elements of one table of a guest; CPython has 6
 TABLES = 8  # most tables of one component; CPython has two
 WINCH = 2  # `WASMTIME_STRATEGY_WINCH` in wasmtime/config.h
 CORE_INSTANCES = 256  # most core instances of one component; CPython has about 40
+# By machine: the target of code for all its CPUs, of x86-64 those since 2009.
+_V2 = ("has_sse3", "has_ssse3", "has_cmpxchg16b", "has_sse41", "has_sse42", "has_popcnt")
+_TARGETS = {
+    "x86_64": ("x86_64-unknown-linux-gnu", _V2),
+    "aarch64": ("aarch64-unknown-linux-gnu", ()),
+}
 
 
 @dataclass(frozen=True)
@@ -211,6 +217,24 @@ def compile_file(
         baseline=baseline,
     )
     Engine(config).load(Path(path).read_bytes())
+
+
+def portable_code(data: bytes) -> tuple[str, bytes]:
+    """Optimized code of a component for all CPUs of this kind under Linux, and the name by which
+    `Cache.find` looks for it.
+
+    Raises:
+        WasmtimeError: it cannot be compiled.
+    """
+    plain = EngineConfig(max_instances=1)
+    config = _configure(_settings(plain), baseline=False)
+    target, flags = _TARGETS[platform.machine()]
+    if error := bindings.wasmtime_config_target_set(config.ptr(), target.encode()):
+        raise WasmtimeError._from_ptr(error)
+    for flag in flags:
+        bindings.wasmtime_config_cranelift_flag_enable(config.ptr(), flag.encode())
+    code = bytes(wasm.Component(wasmtime.Engine(config), data).serialize())
+    return code_name(digest_of(data), fingerprint(plain)), code
 
 
 def fingerprint(config: EngineConfig) -> str:

@@ -26,11 +26,10 @@ from pie_inference.attention import AttentionBackend, AttentionOptions, Prepared
 from pie_inference.attention.paging import (
     PageTable,
     filtered,
-    offsets,
     page_table,
     slot_table,
 )
-from pie_inference.attention.sequences import Sequences
+from pie_inference.attention.sequences import Sequences, short_offsets
 from pie_inference.device import Bool, Fence, Int64, pinned, upload, upload_index
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.config.model import FlashInferConfig
@@ -254,7 +253,9 @@ class FlashInferAttention(AttentionBackend):
         first, end = int(firsts[0]), int(firsts[-1] + inputs[-1])
         rows: torch.Tensor | slice = slice(first, end)
         if end - first != int(inputs.sum()):
-            every = np.repeat(firsts - offsets(inputs)[:-1], inputs) + np.arange(int(inputs.sum()))
+            every = np.repeat(firsts - short_offsets(inputs)[:-1], inputs) + np.arange(
+                int(inputs.sum())
+            )
             rows = upload_index(every, self.device)
         runs = {v: self._plan(kind, paged, v, task, inputs) for v, task in tasks.items()}
         return _Group(kind, paged, rows, runs)
@@ -276,7 +277,7 @@ class FlashInferAttention(AttentionBackend):
             # With a mask the library packs it on the device, by offsets that lie there, too.
             place = partial(pinned if mask is None else upload, device=self.device)
             wrapper.plan(
-                place(offsets(inputs)),
+                place(short_offsets(inputs)),
                 place(table.starts),
                 entries,
                 place(table.last),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_inference.attention.sequences import Sequences
+from pie_inference.attention.sequences import Sequences, lengths, ranges, short_offsets
 from pie_inference.device import Bool, Int32, Int64
 
 
@@ -29,15 +29,17 @@ class PageTable:
     @property
     def keys(self) -> Int64:
         """How many keys each sequence has, `[n]`."""
-        return (np.diff(self.starts).astype(np.int64) - 1) * self.page_size + self.last
+        return (lengths(self.starts).astype(np.int64) - 1) * self.page_size + self.last
 
     def select(self, members: NDArray[np.integer[Any]]) -> PageTable:
         """Of some of the sequences."""
         if members.size == self.last.size:
             return self
-        counts = np.diff(self.starts)[members]
+        counts = lengths(self.starts)[members]
         entries = ranges(self.starts[members], counts)
-        return PageTable(self.page_size, offsets(counts), self.entries[entries], self.last[members])
+        return PageTable(
+            self.page_size, short_offsets(counts), self.entries[entries], self.last[members]
+        )
 
 
 def page_table(s: Sequences, page_size: int) -> tuple[PageTable, Bool]:
@@ -45,19 +47,22 @@ def page_table(s: Sequences, page_size: int) -> tuple[PageTable, Bool]:
 
     Takes time with the number of pages and inputs, not with that of keys.
     """
-    count = s.input_starts.size - 1
-    held = s.pages.used > 0
-    owners = np.repeat(np.arange(count), np.diff(s.pages.starts))[held]
-    pages, used = s.pages.pages[held], s.pages.used[held]
-    lengths = np.bincount(owners, used, count).astype(np.int64)
+    count, every = s.input_starts.size - 1, np.arange(s.input_starts.size - 1)
+    pages, used, own = s.pages.pages, s.pages.used, lengths(s.pages.starts)
+    owners = every.repeat(own)
+    if not used.all():
+        held = used > 0
+        pages, used, owners = pages[held], used[held], owners[held]
+        own = np.bincount(owners, minlength=count)
+    filled = np.bincount(owners, used, count).astype(np.int64)
     last_of = np.ones(pages.size, np.bool_)
     last_of[:-1] = owners[1:] != owners[:-1]
     aligned = ~s.pages.masked
     aligned[owners[~last_of & (used != page_size)]] = False
 
-    slots, inputs = s.input_slots, np.diff(s.input_starts)
-    of = np.repeat(np.arange(count), inputs)
-    places = lengths[of] + np.arange(slots.size) - s.input_starts[of]
+    slots, inputs = s.input_slots, lengths(s.input_starts)
+    of = every.repeat(inputs)
+    places = filled[of] + np.arange(slots.size) - s.input_starts[of]
     before = np.full(slots.size, -2, np.int64)  # the slot of the key before
     before[1:] = slots[:-1]
     ends = np.full(count, -2, np.int64)
@@ -65,24 +70,22 @@ def page_table(s: Sequences, page_size: int) -> tuple[PageTable, Bool]:
     some = inputs > 0
     before[s.input_starts[:-1][some]] = ends[some]
     opening = places % page_size == 0
-    right = np.where(opening, slots % page_size == 0, slots == before + 1)
+    right = (slots % page_size == 0) & opening | (slots == before + 1) & ~opening
     aligned[of[~right]] = False
 
-    new_owners = of[opening]
-    counts = np.bincount(owners, minlength=count) + np.bincount(new_owners, minlength=count)
-    starts = offsets(counts)
+    added = np.bincount(of[opening], minlength=count)  # pages that inputs begin
+    starts = short_offsets(own + added)
     entries = np.empty(int(starts[-1]), np.int32)
-    own = np.bincount(owners, minlength=count)
     entries[ranges(starts[:-1], own)] = pages
-    entries[ranges(starts[:-1] + own, counts - own)] = slots[opening] // page_size
-    last = (lengths + inputs - 1) % page_size + 1
+    entries[ranges(starts[:-1] + own, added)] = slots[opening] // page_size
+    last = (filled + inputs - 1) % page_size + 1
     return PageTable(page_size, starts, entries, last.astype(np.int32)), aligned
 
 
 def slot_table(s: Sequences, members: Int64) -> PageTable:
     """Tables by slot, of some sequences: right for all, and as large as they have keys."""
-    context, inputs = np.diff(s.context_starts)[members], np.diff(s.input_starts)[members]
-    starts = offsets(context + inputs)
+    context, inputs = lengths(s.context_starts)[members], lengths(s.input_starts)[members]
+    starts = short_offsets(context + inputs)
     entries = np.empty(int(starts[-1]), np.int32)
     own = ranges(s.context_starts[members], context)
     entries[ranges(starts[:-1], context)] = s.context_slots[own]
@@ -99,22 +102,8 @@ def filtered(table: PageTable, seen: Bool) -> tuple[PageTable, Int64]:
     Those keep their last key, for kernels want one.
     """
     seen = seen.copy()
-    owners = np.repeat(np.arange(table.last.size), np.diff(table.starts))
+    owners = np.repeat(np.arange(table.last.size), lengths(table.starts))
     blank = np.flatnonzero(np.bincount(owners, seen, table.last.size) == 0)
     seen[table.starts[1:][blank] - 1] = True
     counts = np.bincount(owners[seen], minlength=table.last.size)
-    return PageTable(1, offsets(counts), table.entries[seen], table.last), blank
-
-
-def offsets(counts: NDArray[np.integer[Any]]) -> Int32:
-    """Where runs of such lengths start, and where the last one ends."""
-    found = np.zeros(counts.size + 1, np.int32)
-    np.cumsum(counts, out=found[1:])
-    return found
-
-
-def ranges(starts: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]) -> Int64:
-    """`start .. start + count - 1` of each, one after the other."""
-    total = int(counts.sum())
-    shift = starts.astype(np.int64) - (np.cumsum(counts) - counts)
-    return np.repeat(shift, counts) + np.arange(total)
+    return PageTable(1, short_offsets(counts), table.entries[seen], table.last), blank

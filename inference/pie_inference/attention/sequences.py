@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from pie_inference.device import Bool, Int32, Int64
 from pie_inference.errors import BadBatch
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import Forward
+
+_Integer = TypeVar("_Integer", bound=np.integer[Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Sequences:
         if self.live is None:
             return slots
         kept = np.ones(slots.size, np.bool_)
-        filled = np.diff(_offsets(pages.used)[pages.starts])
+        filled = lengths(offsets(pages.used)[pages.starts])
         kept[np.repeat(pages.masked, filled)] = self.live
         return slots[kept]
 
@@ -96,15 +98,15 @@ class Sequences:
     def without(self, entries: Int64) -> Sequences:
         """The same, but for the first pages of each: `[n]`, 0 where it is masked or ruled."""
         pages = self.pages
-        counts, filled = np.diff(pages.starts), _offsets(pages.used)
+        counts, filled = lengths(pages.starts), offsets(pages.used)
         firsts = pages.starts[:-1]
         kept = np.arange(pages.pages.size) >= np.repeat(firsts + entries, counts)
-        starts = pages.starts - _offsets(entries)
+        starts = pages.starts - offsets(entries)
         keys = filled[firsts + entries] - filled[firsts]
         return replace(
             self,
             pages=Pages(starts, pages.pages[kept], pages.used[kept], pages.masked),
-            context_starts=self.context_starts - _offsets(keys),
+            context_starts=self.context_starts - offsets(keys),
         )
 
 
@@ -115,7 +117,7 @@ def describe(batch: Forward, positions: Int32, cache: KvCache) -> Sequences:
     input_starts = batch.input_starts.astype(np.int64)
     page_starts = batch.page_starts.astype(np.int64)
     used = batch.page_used.astype(np.int64)
-    filled = _offsets(used)[page_starts]
+    filled = offsets(used)[page_starts]
     visible = _explicit(batch, input_starts, filled)
     for i in _out_of_order(positions, input_starts):
         if i not in visible:
@@ -125,11 +127,11 @@ def describe(batch: Forward, positions: Int32, cache: KvCache) -> Sequences:
     starts, live = filled, None
     if masked.any():
         live = _live(pages, cache)
-        counts = np.diff(filled)
-        starts = _offsets(live)
+        counts = lengths(filled)
+        starts = offsets(live)
         ends = np.cumsum(np.where(masked, counts, 0))
         kept = starts[ends] - starts[ends - np.where(masked, counts, 0)]
-        starts = _offsets(np.where(masked, kept, counts))
+        starts = offsets(np.where(masked, kept, counts))
         for i in visible:
             if masked[i]:
                 inputs = np.ones(int(input_starts[i + 1] - input_starts[i]), np.bool_)
@@ -172,9 +174,32 @@ def see_whole(sequences: Sequences, rows: Int64, places: Int64) -> None:
         sequences.visible[i] = np.tri(count, dtype=np.bool_) | together
 
 
-def _offsets(counts: NDArray[np.integer[Any]] | Bool) -> Int64:
+# NumPy's methods: `np.diff`, `np.repeat`, `np.flatnonzero` call several functions of Python first,
+# whose code the weights have pushed out of the caches since the step before.
+def offsets(counts: NDArray[np.integer[Any]] | Bool) -> Int64:
     """Where runs of such lengths start, and where the last one ends."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    found = np.zeros(counts.size + 1, np.int64)
+    found[1:] = counts.cumsum()
+    return found
+
+
+def short_offsets(counts: NDArray[np.integer[Any]]) -> Int32:
+    """The same, as kernels for pages want them."""
+    found = np.zeros(counts.size + 1, np.int32)
+    found[1:] = counts.cumsum()
+    return found
+
+
+def lengths(starts: NDArray[_Integer]) -> NDArray[_Integer]:
+    """The inverse of `offsets`."""
+    return starts[1:] - starts[:-1]
+
+
+def ranges(starts: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]) -> Int64:
+    """`start .. start + count - 1` of each, one after the other."""
+    ends = counts.cumsum()
+    shift: Int64 = starts - (ends - counts)
+    return shift.repeat(counts) + np.arange(ends[-1] if ends.size else 0)
 
 
 def _filled_slots(pages: Int64, used: Int64, page_size: int) -> Int64:
@@ -186,7 +211,7 @@ def _filled_slots(pages: Int64, used: Int64, page_size: int) -> Int64:
 
 def _live(pages: Pages, cache: KvCache) -> Bool:
     """Which filled slots are live, of the sequences that have masked ones, one after the other."""
-    looked_at = np.repeat(pages.masked, np.diff(pages.starts))
+    looked_at = np.repeat(pages.masked, lengths(pages.starts))
     slots = _filled_slots(pages.pages[looked_at], pages.used[looked_at], cache.page_size)
     live: Bool = ~cache.masked[slots]
     return live
@@ -208,7 +233,7 @@ def _input_slots(batch: Forward, cache: KvCache) -> Int64:
 
 def _out_of_order(positions: Int32, input_starts: Int64) -> list[int]:
     """Sequences in which a position is lower than the one before it."""
-    falls = np.flatnonzero(positions[1:] < positions[:-1]) + 1
+    falls = (positions[1:] < positions[:-1]).nonzero()[0] + 1
     if not falls.size:
         return []
     owners = np.searchsorted(input_starts, falls, side="right") - 1
@@ -226,7 +251,7 @@ def _by_position(positions: Int32) -> Bool:
 def _explicit(batch: Forward, input_starts: Int64, context_starts: Int64) -> dict[int, Bool]:
     """Explicit masks, by sequence."""
     visible = {}
-    for i in np.flatnonzero(np.diff(batch.mask_starts)).tolist():
+    for i in lengths(batch.mask_starts).nonzero()[0].tolist():
         inputs = int(input_starts[i + 1] - input_starts[i])
         context = int(context_starts[i + 1] - context_starts[i])
         runs = batch.mask[batch.mask_starts[i] : batch.mask_starts[i + 1]]

@@ -26,10 +26,9 @@ from pie_inference.attention.groups import (
     as_slice,
     rows_of,
 )
-from pie_inference.attention.paging import ranges
 from pie_inference.attention.recurrent import PreparedStates
 from pie_inference.attention.scores import scored_attention
-from pie_inference.attention.sequences import Sequences
+from pie_inference.attention.sequences import Sequences, ranges
 from pie_inference.attention.shared_prefix import (
     Parts,
     SharedPrefix,

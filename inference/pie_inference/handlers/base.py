@@ -112,14 +112,17 @@ def require_offsets(what: str, starts: Int32, count: int, end: int) -> None:
         starts.shape != (count + 1,)
         or starts[0] != 0
         or starts[-1] != end
-        or (starts[1:] < starts[:-1]).any()
+        or (count > 1 and (starts[1:] < starts[:-1]).any())
     ):
         raise BadBatch(f"{what}: not {count + 1} ascending offsets from 0 to {end}")
 
 
 def require_lengths(what: str, *arrays: NDArray[np.generic]) -> None:
     """Raises `BadBatch` unless the arrays are vectors of one length."""
-    if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
+    shape = arrays[0].shape
+    for array in arrays:
+        if array.shape == shape and array.ndim == 1:
+            continue
         raise BadBatch(f"{what}: arrays of different shapes {[a.shape for a in arrays]}")
 
 

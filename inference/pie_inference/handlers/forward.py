@@ -13,8 +13,15 @@ from numpy.typing import NDArray
 from pie_inference.attention import PreparedAttention
 from pie_inference.attention.attended import AttendedAttention, AttendedRows
 from pie_inference.attention.observed import ObservedInputs, WatchedAttention
-from pie_inference.attention.paging import offsets, ranges
-from pie_inference.attention.sequences import PartOfImage, Sequences, describe, see_whole
+from pie_inference.attention.sequences import (
+    PartOfImage,
+    Sequences,
+    describe,
+    lengths,
+    ranges,
+    see_whole,
+    short_offsets,
+)
 from pie_inference.attention.told import ToldPrompts
 from pie_inference.device import DeviceFuture, Int32, Int64, completed, upload_index
 from pie_inference.errors import BadBatch
@@ -85,8 +92,8 @@ def part(batch: Forward, sequences: NDArray[np.intp]) -> Forward:
     """Some sequences of a batch, in this order."""
 
     def taken(starts: Int32) -> tuple[Int32, Int64]:
-        counts = np.diff(starts)[sequences]
-        return offsets(counts), ranges(starts[:-1][sequences], counts)
+        counts = lengths(starts)[sequences]
+        return short_offsets(counts), ranges(starts[:-1][sequences], counts)
 
     def each(values: Int32) -> Int32:
         return values[sequences] if values.size else values
@@ -163,7 +170,7 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     outputs = _output_rows(batch)
     steps = (model.graphs or model.fused_steps) if images is None else None
     attended = told = changes = None
-    if (batch.attends >= 0).any():
+    if batch.attends.size and (batch.attends >= 0).any():
         attended, told = _programs(model, batch, sequences)
         changes = _changes(model, batch)
     watches = [each for each in (attended, told) if each is not None]
@@ -316,9 +323,10 @@ def writes_outputs(model: ServedModel, batch: Forward) -> Clear:
 
 def _output_rows(batch: Forward) -> Int32:
     """Inputs whose hidden states are wanted: the last ones of each sequence."""
-    counts = np.diff(batch.output_starts)
+    counts = lengths(batch.output_starts)
     firsts = batch.input_starts[1:] - counts - batch.output_starts[:-1]
-    rows: Int32 = np.repeat(firsts, counts) + np.arange(counts.sum(), dtype=np.int32)
+    rows: Int32 = firsts.repeat(counts)
+    rows += np.arange(rows.size, dtype=np.int32)
     return rows
 
 
@@ -345,5 +353,5 @@ def _check(model: ServedModel, batch: Forward) -> None:
         require_below("forward: detail", batch.detail, len(DETAILS))
         if np.any(batch.observed < 0) or np.any(batch.observed > np.diff(batch.input_starts)):
             raise BadBatch("forward: more inputs are observed than there are")
-    if np.any(np.diff(batch.output_starts) > np.diff(batch.input_starts)):
+    if (lengths(batch.output_starts) > lengths(batch.input_starts)).any():
         raise BadBatch("forward: a sequence has more outputs than inputs")

@@ -96,16 +96,14 @@ def _answer(
             answer.tokens[rows], answer.logprobs[rows] = first[0], first[1].view(np.float32)
         else:
             answer.tokens[rows], answer.logprobs[rows], chosen[rows] = first, next(each), next(each)
-        asking = np.flatnonzero(batch.top[rows])
+        asking = batch.top[rows].nonzero()[0]
         if asking.size:
             some, at = slice(int(batch.top[rows].max())), asking + rows.start
             answer.top_tokens[at, some], answer.top_logprobs[at, some] = next(each), next(each)
-    none = np.flatnonzero(answer.tokens < 0).tolist()
-    nodes = [pool.device_programs.told(batch.samplers.item(row)) for row in none]
-    refused = {
-        row: _why_not(chosen.item(row), node, pool.vocabulary)
-        for row, node in zip(none, nodes, strict=True)
-    }
+    refused: dict[int, str] = {}
+    for row in (answer.tokens < 0).nonzero()[0].tolist():
+        node = pool.device_programs.told(batch.samplers.item(row))
+        refused[row] = _why_not(chosen.item(row), node, pool.vocabulary)
     return BatchResult(samples=answer, refused=refused)
 
 
@@ -135,7 +133,7 @@ def _sample_rows(model: ServedModel, batch: Sample, rows: slice) -> list[torch.T
         return _sample_fused(model, model.fused_sampling, batch, rows)
     raw = logits_of(model, batch.embeds[rows])
     on_cpu = model.device.type == "cpu"
-    masked = np.flatnonzero(batch.masked[rows] >= 0).astype(np.int32)
+    masked = (batch.masked[rows] >= 0).nonzero()[0].astype(np.int32)
     is_plain = not (masked.size or batch.top[rows].any())
     if on_cpu and is_plain and not (compiled.drawing | ~compiled.has)[samplers].any():
         likeliest = _likeliest(raw)
@@ -226,9 +224,10 @@ def _likeliest(raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
     """On the CPU: the most likely token of each row and its log-probability, as `choose` would have
     them.
 
-    One array serves for all. None if a row's best is no finite number.
+    The logits' memory serves for all. None, and they are as they were, if a row's best is no finite
+    number.
     """
-    logits = raw.to(torch.float32, copy=True)
+    logits = raw.float()
     array = logits.numpy()
     tokens = array.argmax(1)  # the first of equal ones, or the first that is no number
     best = array[np.arange(tokens.size), tokens]
@@ -285,9 +284,10 @@ def _check(model: ServedModel, batch: Sample) -> None:
     require_below("sample: mask + 1", batch.masked + 1, len(batch.masks) + 1)
     if batch.masks.ndim != 2 or (len(batch.masks) and batch.masks.shape[1] * 32 < vocabulary):
         raise BadBatch(f"sample: masks {batch.masks.shape} do not cover {vocabulary} tokens")
-    if batch.mixed.size and batch.mixed.shape != (batch.embeds.size, MOST_BESIDE):
-        raise BadBatch(f"sample: rows {batch.mixed.shape} to mix in")
-    require_below("sample: saved row", batch.mixed.clip(0), LOGIT_ROWS)
+    if batch.mixed.size:
+        if batch.mixed.shape != (batch.embeds.size, MOST_BESIDE):
+            raise BadBatch(f"sample: rows {batch.mixed.shape} to mix in")
+        require_below("sample: saved row", batch.mixed.clip(0), LOGIT_ROWS)
     samplers = batch.samplers
     if batch.drafts.size:
         require_lengths("sample: drafts", batch.drafts, samplers)

@@ -214,7 +214,7 @@ INLINE floats number_of(words stored, int n, const int bits) {
         UNROLL16 for (int v = 0; v < vectors; v++)                                                 \
           stored[v] = ((const words *)(at[v / PARTS] + head + w * 64))[v % PARTS];                 \
         UNROLL for (int b = 0; b < blocks; b++)                                                    \
-          __builtin_prefetch(at[b] + head + w * 64 + ahead);                                       \
+          __builtin_prefetch(at[b] + head + w * 64 + ahead, 0, 0);                                       \
         ADD                                                                                        \
       }                                                                                            \
       UNROLL16 for (int v = 0; v < vectors; v++) {                                                 \

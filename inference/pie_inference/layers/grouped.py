@@ -56,7 +56,7 @@ class Packed:
 
     def rows(self, wanted: torch.Tensor | None = None) -> torch.Tensor:
         """Rows `[n]`, int64, widened: `[n, in]`, float32; all of them by default."""
-        count = self.outputs if wanted is None else len(wanted)
+        count = self.outputs if wanted is None else wanted.shape[0]
         found = torch.empty(count, self.inputs)
         at = None if wanted is None else wanted.contiguous().data_ptr()
         needed_library().widen(self.product(), at, count, found.data_ptr())
@@ -234,7 +234,7 @@ class GroupedLinear(Linear):
         self, x: torch.Tensor, given: torch.dtype, residual: torch.Tensor | None = None
     ) -> torch.Tensor:
         x = x.contiguous()
-        rows = len(x)
+        rows = x.shape[0]
         y = x.new_empty(rows, self._outputs, dtype=given)
         for offset, part in self._products[x.dtype, given]:
             offset = offset or 0

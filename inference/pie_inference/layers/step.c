@@ -12,7 +12,7 @@
 #include <math.h>
 #include <sched.h>
 
-extern int omp_get_num_threads(void), omp_get_num_procs(void);
+extern int omp_get_num_threads(void), omp_get_num_procs(void), omp_get_thread_num(void);
 
 #define KEYS 128 /* of a chunk, at most */
 #define KEYS_AHEAD 64 /* keys that are put into a cache ahead */
@@ -81,8 +81,14 @@ typedef struct {
   char *room;
 } Step;
 
+#define RANGES 16 /* at most */
+typedef struct {
+  _Alignas(64) long claimed;
+} Range;
+
 /* Where the threads are. */
 typedef struct {
+  Range ranges[RANGES];   /* of a product's parts */
   _Alignas(64) long next; /* part of the phase that is to be claimed */
   _Alignas(64) int arrived;
   _Alignas(64) int phase;
@@ -93,6 +99,21 @@ typedef struct {
 static long claim(Team *team, long parts) {
   long part = __atomic_fetch_add(&team->next, 1, __ATOMIC_RELAXED);
   return part < parts ? part : -1;
+}
+/* One of the parts that lie side by side: a thread goes on where it has fetched weights ahead, and
+   then where others are late. */
+static long claim_near(Team *team, long parts) {
+  if (team->threads == 1) return claim(team, parts);
+  const int ranges = team->threads < RANGES ? team->threads : RANGES, own = omp_get_thread_num();
+  for (int i = 0; i < ranges; i++) {
+    const int at = (own + i) % ranges;
+    const long first = parts * at / ranges, end = parts * (at + 1) / ranges;
+    long *claimed = &team->ranges[at].claimed;
+    if (__atomic_load_n(claimed, __ATOMIC_RELAXED) >= end - first) continue;
+    const long part = first + __atomic_fetch_add(claimed, 1, __ATOMIC_RELAXED);
+    if (part < end) return part;
+  }
+  return -1;
 }
 #define EACH(NAME, PARTS) for (long NAME; (NAME = claim(team, PARTS)) >= 0;)
 /* Rows, of many some at once. */
@@ -105,6 +126,7 @@ static void meet(Team *team) {
   const int phase = __atomic_load_n(&team->phase, __ATOMIC_RELAXED);
   if (__atomic_add_fetch(&team->arrived, 1, __ATOMIC_ACQ_REL) == team->threads) {
     team->arrived = 0, team->next = 0;
+    for (int i = 0; i < RANGES; i++) team->ranges[i].claimed = 0;
     __atomic_store_n(&team->phase, phase + 1, __ATOMIC_RELEASE);
     return;
   }
@@ -770,7 +792,8 @@ static void product(Team *team, const Products *w, const Inputs *inputs, const v
                     const float *residual, void *y, long rows) {
   long pieces = 0;
   for (long i = 0; i < w->count; i++) pieces += (blocks_of(w->parts + i) + PIECE - 1) / PIECE;
-  EACH(part, pieces * ((rows - 1) / part_rows(rows) + 1)) {
+  const long parts = pieces * ((rows - 1) / part_rows(rows) + 1);
+  for (long part; (part = claim_near(team, parts)) >= 0;) {
     const char *at = inputs->of;
     long i = 0, count, left = part % pieces;
     for (;; i++) {

@@ -6,11 +6,12 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pie_inference.device import Bool, Int32, Int64
 from pie_inference.layers.grouped import LANES, GroupedLinear
@@ -62,12 +63,10 @@ class _Angles(ctypes.Structure):
     ]
 
 
-_ARRAYS = ("slots", "starts", "keys", "entries", "positions")
-
-
 class _Step(ctypes.Structure):
     _fields_ = [
-        *((name, _POINTER) for name in ("x", "found", "angles", *_ARRAYS)),
+        *((name, _POINTER) for name in ("x", "found", "angles", "slots", "starts", "keys")),
+        *((name, _POINTER) for name in ("entries", "positions")),
         *((name, _LONG) for name in ("rows", "page_size", "most_alone")),
         *((name, _POINTER) for name in ("rules", "shared", "leaders")),
         *((name, _POINTER) for name in ("owners", "low_ranks", "wanted")),
@@ -242,7 +241,7 @@ class DecodeStep:
         Returns:
             `[outputs, hidden]`, behind the last norm, in the dtype of the pools.
         """
-        count = -(-len(x) // MOST_ROWS)
+        count = -(-x.shape[0] // MOST_ROWS)
         if count == 1 or rows.rules or watches or changes is not None:
             return self._run(x, angles, rows, between_layers, watches, changes)
         ends = [len(x) * i // count for i in range(count + 1)]
@@ -269,12 +268,10 @@ class DecodeStep:
         changes: LayerChange | None = None,
     ) -> torch.Tensor:
         """The same, at once."""
-        turning = (_Angles * max(1, len(angles)))(
-            *(
-                _Angles(cos.data_ptr(), sin.data_ptr(), cos.shape[-1], cos.stride(0))
-                for cos, sin in angles
-            )
-        )
+        turning = (_Angles * max(1, len(angles)))()
+        for i, (cos, sin) in enumerate(angles):
+            each = cos.data_ptr(), sin.data_ptr(), cos.shape[-1], cos.stride(0)
+            turning[i] = _Angles(*each)
         found = torch.empty(rows.wanted.size, x.shape[1], dtype=self._dtype)
         rules, held = _rules(rows) if rows.rules else (None, [])
         ranks = [self._low_ranks_of(adapter) for adapter in rows.adapters]
@@ -283,23 +280,29 @@ class DecodeStep:
             x=x.data_ptr(),
             found=found.data_ptr(),
             angles=ctypes.addressof(turning),
-            rows=len(x),
+            rows=x.shape[0],
+            slots=_address(rows.slots),
+            starts=_address(rows.starts),
+            keys=_address(rows.keys),
+            entries=_address(rows.entries),
+            positions=_address(rows.positions),
+            wanted=_address(rows.wanted),
             page_size=rows.page_size,
             most_alone=rows.most_alone,
             rules=_address(rules),
             owners=_address(rows.owners),
             low_ranks=_address(low_ranks),
             outputs=rows.wanted.size,
-            **{name: getattr(rows, name).ctypes.data for name in (*_ARRAYS, "wanted")},
         )
-        shared = np.empty((2, len(x)), np.int64)  # and leaders
-        of_rows = [shared[i].ctypes.data for i in range(2)]
-        model, count = ctypes.byref(self._model), self._model.count
-        if rows.may_share and self._library.find_shared(model, ctypes.byref(step), *of_rows):
-            step.shared, step.leaders = of_rows
+        shared = np.empty((2, x.shape[0]), np.int64)  # and leaders
+        model, own, count = ctypes.byref(self._model), ctypes.byref(step), self._model.count
+        if rows.may_share:
+            of_rows = [_address(shared[0]), _address(shared[1])]
+            if self._library.find_shared(model, own, *of_rows):
+                step.shared, step.leaders = of_rows
         places = [ctypes.c_long(), ctypes.c_long()]
-        needed = self._library.step_room(model, ctypes.byref(step), *map(ctypes.byref, places))
-        if len(self._room) < needed:
+        needed = self._library.step_room(model, own, *map(ctypes.byref, places))
+        if self._room.shape[0] < needed:
             self._room = torch.empty(needed + needed // 4, dtype=torch.uint8)
         step.room = self._room.data_ptr()
         for first in range(0, count, AT_ONCE):
@@ -373,8 +376,9 @@ def _rules(rows: StepRows) -> tuple[Int64, list[Bool]]:
     return addresses, held
 
 
-def _address(array: Int64 | None) -> int | None:
-    return None if array is None else array.ctypes.data
+def _address(array: NDArray[np.integer[Any]] | None) -> int | None:
+    """PyTorch says it in half the time that NumPy's `ctypes.data` takes."""
+    return None if array is None else torch.from_numpy(array).data_ptr()
 
 
 class _Chosen(ctypes.Structure):

@@ -90,10 +90,14 @@ class EmbedPool:
         tokens: NDArray[np.integer[Any]] | None = None,
     ) -> None:
         """Sets hidden states and positions of embeds, and the tokens whose embeddings they are."""
-        self.hidden.index_copy_(0, upload_index(embeds, self._device), hidden)
+        self.put(embeds, hidden)
         self.place(embeds, positions)
         if tokens is not None:
             self.tokens[embeds] = tokens
+
+    def put(self, embeds: Int32, hidden: torch.Tensor) -> None:
+        """Sets hidden states alone."""
+        self.hidden.index_copy_(0, upload_index(embeds, self._device), hidden)
 
     def place(self, embeds: Int32, positions: Int32) -> None:
         """Sets positions of embeds that are of no image."""

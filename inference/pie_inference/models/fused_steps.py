@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pie_inference.attention.paging import page_table, ranges, slot_table
-from pie_inference.attention.sequences import Sequences
+from pie_inference.attention.paging import page_table, slot_table
+from pie_inference.attention.sequences import Sequences, lengths, ranges
 from pie_inference.device import Bool, Int32, Int64, upload_index
 from pie_inference.layers.feed_forward import GatedMlp
 from pie_inference.layers.grouped import LANES, GroupedLinear
@@ -149,7 +149,7 @@ class FusedSteps:
         if not self.takes(batch).all():
             return False
         self._cache.stamp(sequences.input_slots)
-        counts = np.diff(batch.output_starts)
+        counts = lengths(batch.output_starts)
         outputs = ranges(batch.input_starts[1:] - counts, counts)
         found = self._step.run(
             self._embeds.read(batch.inputs).float(),
@@ -159,7 +159,7 @@ class FusedSteps:
             watches,
             changes,
         )
-        self._embeds.write(batch.outputs, found, positions[outputs])
+        self._embeds.put(batch.outputs, found)
         return True
 
     def takes(self, batch: Forward) -> Bool:
@@ -167,9 +167,10 @@ class FusedSteps:
         able = np.ones(batch.has_masked.size, np.bool_)
         if batch.observed.size:
             able &= batch.observed == 0
-        for slot in np.unique(batch.adapters[batch.adapters >= 0]).tolist():
-            if not self._adapter_of(slot).is_fused:
-                able &= batch.adapters != slot
+        if batch.adapters.size:
+            for slot in np.unique(batch.adapters[batch.adapters >= 0]).tolist():
+                if not self._adapter_of(slot).is_fused:
+                    able &= batch.adapters != slot
         return able
 
     def _rows(
@@ -183,18 +184,18 @@ class FusedSteps:
         table, by_page = page_table(s, self._cache.page_size)
         if not by_page.all():
             table = slot_table(s, np.arange(by_page.size))
-        inputs = np.diff(s.input_starts)
-        behind = np.repeat(s.input_starts[1:], inputs) - np.arange(s.input_slots.size) - 1
+        inputs = lengths(s.input_starts)
+        behind = s.input_starts[1:].repeat(inputs) - np.arange(s.input_slots.size) - 1
         rules = {int(s.input_starts[i]): s.seen(i) for i in s.visible}
         for first, rule in rules.items():
             behind[first : first + len(rule)] = 0
         owners, adapters = self._adapters_of(batch, inputs)
-        keys = np.repeat(table.keys, inputs) - behind
+        keys = table.keys.repeat(inputs) - behind
         for watch in watches:
             keys[watch.rows] = 0
         return StepRows(
             slots=s.input_slots,
-            starts=np.repeat(table.starts[:-1], inputs).astype(np.int64),
+            starts=table.starts[:-1].repeat(inputs).astype(np.int64),
             keys=keys,
             entries=table.entries,
             page_size=table.page_size,

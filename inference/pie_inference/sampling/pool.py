@@ -140,11 +140,11 @@ class SamplerPool:
     def note(self, samplers: Int32, steps: NDArray[np.uint32], tokens: torch.Tensor) -> None:
         """Keeps, and remembers, what samplers have chosen: `[n]`, -1 for nothing."""
         self.tokens.index_copy_(0, upload_index(samplers, self.device), tokens)
-        counted = np.flatnonzero(self._counting[samplers])
+        counted = self._counting[samplers].nonzero()[0]
         if counted.size:
             chosen = tokens[upload_index(counted, self.device)].to(torch.int64)
             self.remembered.count(self.rows[samplers[counted]], chosen)
-        noting = np.flatnonzero(self._looking_back[samplers])
+        noting = self._looking_back[samplers].nonzero()[0]
         if noting.size:
             some = samplers[noting]
             places = self.given[some] + steps[noting]

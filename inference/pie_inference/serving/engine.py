@@ -206,7 +206,7 @@ class Engine:
                 threads.use(batch.tokens.size, 0)
             long = HANDLERS[type(batch)].long
             waits = long and self._long_ns.get(batch.kind, 0) >= LONG_NS
-            if waits and any(result.has_values for result in answer.results):
+            if waits and answer.has_values:
                 answer.send()
             in_turn = long and self.turns.end()
             start = time.perf_counter_ns()
@@ -214,7 +214,7 @@ class Engine:
             result.nanoseconds = time.perf_counter_ns() - start
             if in_turn:
                 self.turns.begin()
-            answer.results.append(result)
+            answer.add(result)
             if isinstance(batch, Forward):
                 threads.took(result.nanoseconds / 1e9)
             if long:
@@ -241,16 +241,22 @@ class _Answer:
 
     def __init__(self, plan: Plan, send: Callable[[PlanResult], None]) -> None:
         self.results: list[BatchResult] = []  # that are not sent
+        self.has_values = False  # for which a program may wait
         self._plan = plan
         self._send = send
         self._first = 0  # of these
+
+    def add(self, result: BatchResult) -> None:
+        """Takes the next result."""
+        self.results.append(result)
+        self.has_values = self.has_values or result.has_values
 
     def send(self) -> None:
         """Sends what is there, before the plan's end."""
         plan = self._plan
         self._send(PlanResult(plan.id, plan.model, self.results, self._first, last=False))
         self._first += len(self.results)
-        self.results = []
+        self.results, self.has_values = [], False
 
     def rest(self, idle_ns: int) -> PlanResult:
         """The results that were not sent, at the plan's end."""

@@ -297,7 +297,7 @@ def receive(socket: zmq.Socket[bytes]) -> bytes:
     """The next message: looks for it for a moment, then sleeps until it comes."""
     end = time.perf_counter() + SPIN_SECONDS
     while time.perf_counter() < end:
-        if socket.poll(0):
+        if has_input(socket):
             break
     return socket.recv()
 
