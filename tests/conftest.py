@@ -75,7 +75,6 @@ LONGEST = (
     "end_to_end/test_many.py",
     "inference/test_worker_process.py",
     "inference/test_families.py",
-    "end_to_end/test_replay.py",
     "end_to_end/test_store.py",
     "cluster/test_shares.py",
     "end_to_end/test_constrained.py",
