@@ -64,7 +64,6 @@ LONGEST = (
     "end_to_end/test_wrong_input.py",
     "inference/test_fused_steps.py",
     "attacks/test_short_forms.py",
-    "cluster/test_topics.py",
     "sdk_python/test_sdk_build.py",
     "sdk_rust/test_rust_build.py",
     "testing/test_authors_tools.py",

@@ -111,7 +111,8 @@ class Scope:
 
     id_suffix: str = ""  # of its instances' ids
     settings: bool = True  # it stores the adapters and MCP servers that clients set
-    topics: bool = True  # all instances of a user are here, or its topics reach the others
+    topics: bool = True  # all instances of a user are here
+    durable: bool = True  # journals of instances are in its data folder, or in a database
     store: bool = True  # its data folder has all that programs of a user have stored
 
 
@@ -222,7 +223,7 @@ class Wiring:
         self._alone = scope.topics
         self.durable = DurableInstances(
             config.durable,
-            config.data_folder / "journals" if scope.topics else None,
+            config.data_folder / "journals" if scope.durable else None,
             config.cache_folder,
             self.registry,
             self.launcher,
