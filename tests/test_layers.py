@@ -74,19 +74,17 @@ FOLDERS: dict[str, dict[str, str]] = {
         "interception": "errors wasm instances resources scheduler",
         "models": "errors confined data_folder shares timers tasks instances resources prefix"
         " scheduler interception",
-        "recording": "errors wasm instances",
         "api": "errors timers tasks fairness shares confined guest_json data_folder wasm programs"
         " instances resources prefix scheduler interception models device_programs",
         "durable": "errors tasks timers shares wasm programs journal instances scheduler models"
         " api",
         "rpc": "errors tasks fairness shares confined programs instances models api durable",
         "wiring": "timers shares data_folder confined wasm programs instances"
-        " scheduler interception models recording api rpc device_programs durable",
+        " scheduler interception models api rpc device_programs durable",
         "extension": "wasm programs rpc wiring",
         "server": "process data_folder confined wasm programs scheduler api rpc wiring extension",
         "running": "scheduler server",
         "__main__": "process scheduler running",
-        "replaying": "errors wasm recording api",
     },
     "pie_inference": {
         "errors": "",

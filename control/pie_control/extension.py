@@ -11,7 +11,6 @@ import trio
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.auth import Users
 from pie_control.rpc.requests import Dependencies
-from pie_control.wasm import HostFunction
 from pie_control.wiring import Scope, Wiring
 from pie_py.config.server import ServerConfig
 
@@ -31,10 +30,6 @@ class Role:
     def __init__(self, wiring: Wiring, programs: ProgramStore) -> None:
         """Takes the parts of the server; nothing runs before `run`."""
         self._registry = wiring.registry
-
-    def functions(self, of_one_server: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
-        """The functions of the contract, of which some may work otherwise here."""
-        return of_one_server
 
     def dependencies(self, of_one_server: Dependencies) -> Dependencies:
         """The parts that requests act on, with further methods."""

@@ -111,8 +111,8 @@ class _Server:
             extension.scope,
         )
         self._role = extension.role(self._wiring, programs)
-        functions = self._role.functions(self._wiring.host_functions())
-        linker.define(self._wiring.recorded(functions))
+        functions = self._wiring.host_functions()
+        linker.define(functions)
         durable.define(self._wiring.durable_functions(functions))
         durable.offers_as(linker)
         self._turns = Turns("control")

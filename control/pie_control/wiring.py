@@ -68,7 +68,6 @@ from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels
 from pie_control.models.weights import Weights
 from pie_control.programs.store import ProgramStore
-from pie_control.recording import Recorder
 from pie_control.rpc.requests import Dependencies
 from pie_control.scheduler.dispatcher import Dispatcher
 from pie_control.scheduler.link import Order, Worker
@@ -112,7 +111,8 @@ class Scope:
 
     id_suffix: str = ""  # of its instances' ids
     settings: bool = True  # it stores the adapters and MCP servers that clients set
-    topics: bool = True  # all instances of a user are here, or its topics reach the others
+    topics: bool = True  # all instances of a user are here
+    durable: bool = True  # journals of instances are in its data folder, or in a database
     store: bool = True  # its data folder has all that programs of a user have stored
 
 
@@ -217,17 +217,13 @@ class Wiring:
         )
         self.goals = Goals(config.goals, Durations(), clock)
         self._declare_kept(config)
-        recording = config.recording
-        self._recorder = (
-            Recorder(recording, config.cache_folder, clock) if recording.folder else None
-        )
         self._programs = programs
         self._clocks = clocks
         self._config = config.durable
         self._alone = scope.topics
         self.durable = DurableInstances(
             config.durable,
-            config.data_folder / "journals" if scope.topics else None,
+            config.data_folder / "journals" if scope.durable else None,
             config.cache_folder,
             self.registry,
             self.launcher,
@@ -281,8 +277,6 @@ class Wiring:
         registry.on_end += [self.results.on_end, self.ledger.on_end, self.goals.on_end]
         registry.aim = self.goals.aim
         registry.check_budget = self.ledger.check
-        if self._recorder is not None:
-            registry.on_end.append(self._recorder.finish)
 
     def host_functions(self) -> tuple[HostFunction, ...]:
         """All functions of the contract. Call it once: it has the grammars' handles forgotten."""
@@ -337,10 +331,6 @@ class Wiring:
             *implement("grammar", grammar, suspends=LONG_CALLS),
             *implement("tokenize", tokens, suspends=SLOW_CALLS),
         )
-
-    def recorded(self, made: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
-        """The functions that guests call, whose calls are recorded where that is configured."""
-        return made if self._recorder is None else self._recorder.tap(made)
 
     def durable_functions(self, made: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
         """The functions that guests of durable instances call."""

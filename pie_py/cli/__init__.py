@@ -48,7 +48,6 @@ COMMANDS = {
     "resume": "pie_py.cli.durable:resume",
     "branch": "pie_py.cli.durable:branch",
     "calls": "pie_py.cli.durable:calls",
-    "replay": "pie_py.cli.projects:replay",
     "top": "pie_py.cli.top:command",
     "pull": "pie_py.cli.pull:command",
     "rm": "pie_py.cli.pull:rm",

@@ -27,7 +27,6 @@ EXAMPLES = {
     "calls": "pie-py calls my_inferlet-70c6fc49",
     "branch": "pie-py branch my_inferlet-70c6fc49 --at 9 --source other.py",
     "resume": "pie-py resume my_inferlet-70c6fc49",
-    "replay": "pie-py replay run.jsonl --source my_inferlet.py",
     "top": "pie-py top --interval 0.5",
     "pull": "pie-py pull smollm2",
     "rm": "pie-py rm smollm2",

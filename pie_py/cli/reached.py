@@ -33,8 +33,8 @@ def use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
     if endpoint is not None:
         if wanted:
             raise click.UsageError(
-                "--endpoint names a running server; a model, --record and other server options are"
-                " for `pie-py serve`, or for a run without --endpoint"
+                "--endpoint names a running server; a model and other server options are for"
+                " `pie-py serve`, or for a run without --endpoint"
             )
         from pie_py.client.client import server_endpoint  # slow, and a server may start meanwhile
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -49,12 +47,6 @@ if TYPE_CHECKING:
 @click.option("--entry", help="Which of a library inferlet's programs to run.")
 @click.option("--no-log", is_flag=True, help="Do not show what the inferlet prints or logs.")
 @click.option(
-    "--record",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Record its API calls, for `pie-py replay`; a server is started for this run.",
-)
-@click.option(
     "--says",
     multiple=True,
     metavar="TEXT",
@@ -84,7 +76,6 @@ def command(
     no_log: bool,
     verbose: bool,
     watch: bool,
-    record: Path | None,
     says: tuple[str, ...],
     keep_server: bool,
     durable: bool,
@@ -100,18 +91,16 @@ def command(
 
     A running server is used, unless a model or other server option is given; then one that
     `--keep-server` has left running with the same ones is (`pie-py status` lists them). If there
-    is none, or with --record, --says or --verbose, one is started for this run alone. What the
+    is none, or with --says or --verbose, one is started for this run alone. What the
     inferlet prints or logs goes to standard error. Lines of standard input are messages to it, once
     it waits for one, and an empty one is the end. Ctrl-C cancels the inferlet.
     """
     found = find_target(target, entry)
     if watch and found is None:
         raise click.UsageError(f"--watch wants files, and {target} is none")
-    if watch and record is not None:
-        raise click.UsageError("--record is of one run, and --watch makes many")
     if says and (options["models"] or options["on_demand"]):
         raise click.UsageError("--says is what a model says in a test: it takes no --model")
-    reached = use_running(at.endpoint, {**options, "record": record, "says": says})
+    reached = use_running(at.endpoint, {**options, "says": says})
     if durable and not reached:
         raise click.UsageError(
             "--durable wants a server that runs, and starts again: `pie-py serve`, without options"
@@ -120,12 +109,11 @@ def command(
     with ExitStack() as stack:
         wait: Callable[[Tell], str] | None = None  # for a server that starts
         if not reached:
-            alone = verbose or record is not None or bool(says)
+            alone = verbose or bool(says)
             kept = None if alone else kept_servers.server_key(options)
             at = At(None if kept is None else kept_servers.find(kept))
             if at.endpoint is None:
-                folder = None if record is None else stack.enter_context(_recording(record))
-                config = server_config(endpoint=None, record=folder, **options)
+                config = server_config(endpoint=None, **options)
                 if says:
                     config = _scripted(config, stack.enter_context(TemporaryFolder()), says)
                 elif found is not None:
@@ -173,23 +161,6 @@ def _scripted(config: ServerConfig, folder: Path, says: Sequence[str]) -> Server
     settings = replaying(folder, [Line(text) for text in says])
     models = tuple(ModelConfig(**model) for model in settings["models"])
     return config.model_copy(update={**settings, "models": models, "data_folder": folder / "data"})
-
-
-@contextmanager
-def _recording(file: Path) -> Iterator[Path]:
-    """A folder for the records of one run; that of the instance that was launched is kept."""
-    if not file.absolute().parent.is_dir():
-        raise click.BadParameter(f"there is no folder {file.parent}", param_hint="--record")
-    with TemporaryFolder() as folder:
-        try:
-            yield folder
-        finally:
-            for path in folder.glob("*.jsonl"):
-                with path.open(encoding="utf-8", errors="replace") as lines:
-                    head = json.loads(lines.readline())
-                if head["parent"] is None:
-                    shutil.move(path, file)
-                    say(f"recorded: pie-py replay {file}")
 
 
 def built(target: Target) -> tuple[bytes, str]:

@@ -44,12 +44,6 @@ if TYPE_CHECKING:
 @http_options
 @config_options
 @click.option(
-    "--record",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Record all inferlets' API calls there, a file each, for `pie-py replay`.",
-)
-@click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     help="Of the log on standard error.  [default: text]",

@@ -89,8 +89,6 @@ def _server_fields(given: dict[str, Any], models: dict[str, Any]) -> dict[str, A
         fields["gateway"] = gateway
     if http := _http_fields(given.get("http_hosts", ()), given.get("http_networks", ())):
         fields["http"] = http
-    if "record" in given:
-        fields["recording"] = {"folder": given["record"]}
     if "mcp_servers" in given:
         fields["mcp"] = {"servers": dict(map(_mcp_server, given["mcp_servers"]))}
     if "models" in given or "on_demand" in given:

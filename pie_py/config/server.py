@@ -36,7 +36,6 @@ from pie_py.config.services import (
     GrammarConfig,
     MessagingConfig,
     OnDemandConfig,
-    RecordingConfig,
     StoreConfig,
 )
 
@@ -86,7 +85,6 @@ class ServerConfig(BaseSettings):
     mcp: McpConfig = McpConfig()
     messaging: MessagingConfig = MessagingConfig()
     store: StoreConfig = StoreConfig()
-    recording: RecordingConfig = RecordingConfig()
     durable: DurableConfig = DurableConfig()
     max_instances: PositiveInt = 1000  # alive at once
     # Python runtimes, of some 4 MB each, started before there is a program for them.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from pie_py.config.section import Section
@@ -60,12 +58,6 @@ class OnDemandConfig(Section):
     # Bytes of the host that their workers take together; None: what is free when one is loaded.
     memory: PositiveInt | None = None
     wait_seconds: PositiveFloat = 60.0  # of a request over HTTP; of a program, for room
-
-
-class RecordingConfig(Section):
-    """Records of programs' API calls, with all that they send and get: to find bugs with."""
-
-    folder: Path | None = None  # a file for each instance; None: nothing is recorded
 
 
 class DurableConfig(Section):

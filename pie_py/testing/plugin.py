@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,15 +25,8 @@ from pie_py.config.temporary import TemporaryFolder
 if TYPE_CHECKING:
     from pie_py.client import sync
     from pie_py.testing.script import Line, ScriptFile
-    from pie_py.wire.record import Call
 
 KEEPS_PAGES = "keeps_pages"
-RECORDS = "records"  # in the server's folder
-# Calls that differ from run to run, or say nothing of what a program does: clocks, chance, names,
-# how often it slept, its own source.
-_OF_RUNTIME = ("now", "monotonic-now", "random-bytes", "instance-id", "wait", "log")
-_OF_SOURCE = ("is-early", "read", "keep")
-LEFT_OUT = {f"runtime.{one}" for one in _OF_RUNTIME} | {f"source.{one}" for one in _OF_SOURCE}
 
 
 @dataclass(frozen=True)
@@ -45,13 +37,11 @@ class Done:
         text: its result.
         sent: the messages that it sent, in order.
         log: the lines that it printed or logged.
-        calls: what it asked of the API, in order, but for clocks, chance and waiting.
     """
 
     text: str
     sent: list[str | bytes]
     log: list[str]
-    calls: list[str]
 
 
 class Pie:
@@ -68,7 +58,6 @@ class Pie:
         self.client = server.client
         self.folder = test.path.parent
         self._test = test
-        self._records = server.folder / RECORDS
         self._script: ScriptFile | None = None
         if scripted:
             self._script = ScriptFile(server.folder / "model" / SCRIPT)
@@ -125,20 +114,7 @@ class Pie:
             if not instance.ended:
                 instance.cancel()
         log = [line["text"] for line in instance.logs()["lines"]]
-        return Done(text, list(instance), log, self._calls(instance.id))
-
-    def _calls(self, instance: str) -> list[str]:
-        from pie_py.wire.record import read_record
-
-        calls = read_record(self._records / f"{instance}.jsonl").calls
-        return [_shown(call) for call in calls if call.name not in LEFT_OUT]
-
-
-def _shown(call: Call) -> str:
-    """A call as a line: `session.send("Paris.")`."""
-    args = ", ".join(json.dumps(one, ensure_ascii=False) for one in call.args)
-    failed = "" if call.fails is None else f" fails: {call.fails.partition(':')[0]}"
-    return f"{call.name}({args}){failed}"
+        return Done(text, list(instance), log)
 
 
 def _built(crate: Path) -> Path:
@@ -173,7 +149,6 @@ def _serving(prepare: Callable[[Path], dict[str, Any]]) -> Iterator[_Server]:
         settings = {
             "data_folder": folder / "data",
             "stop_seconds": 0,
-            "recording": {"folder": folder / RECORDS},
             **prepare(folder),
         }
         with sync.Client.local(**settings) as client:

@@ -184,7 +184,7 @@ def test_a_breakpoint_opens_pdb_over_the_session(endpoint: str, tmp_path: Path) 
     assert "BdbQuit" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["models", "top", "replay", "test"])
+@pytest.mark.parametrize("command", ["models", "top", "test"])
 def test_ctrl_c_ends_a_command_quietly(command: str, tmp_path: Path) -> None:
     """As a terminal does it: the signal goes to all processes of the group."""
     silent = socket.socket()
@@ -192,9 +192,7 @@ def test_ctrl_c_ends_a_command_quietly(command: str, tmp_path: Path) -> None:
     silent.listen()  # a server that never answers
     endless = tmp_path / "test_endless.py"
     endless.write_text("import time\n\ndef test_it():\n    print('x')\n    time.sleep(100)\n")
-    record = tmp_path / "record"
-    os.mkfifo(record)
-    arguments = {"replay": [str(record)], "test": ["-s", "-p", "no:cacheprovider"]}.get(
+    arguments = {"test": ["-s", "-p", "no:cacheprovider"]}.get(
         command, ["--endpoint", f"tcp://127.0.0.1:{silent.getsockname()[1]}"]
     )
     process = subprocess.Popen(
@@ -207,17 +205,12 @@ def test_ctrl_c_ends_a_command_quietly(command: str, tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     _until(process.stdout, "x" if command == "test" else "started")
-    if command == "replay":
-        with record.open("w"):  # once the child reads it
-            os.killpg(process.pid, signal.SIGINT)
-            _, told = process.communicate(timeout=40)
-    else:
-        # It stays open: a server that hangs up is none, and the command says so.
-        connection = None if command == "test" else silent.accept()[0]
-        os.killpg(process.pid, signal.SIGINT)
-        _, told = process.communicate(timeout=40)
-        if connection is not None:
-            connection.close()
+    # It stays open: a server that hangs up is none, and the command says so.
+    connection = None if command == "test" else silent.accept()[0]
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=40)
+    if connection is not None:
+        connection.close()
     silent.close()
     assert process.returncode == (2 if command == "test" else 130), told
     assert "Traceback" not in told

@@ -356,13 +356,8 @@ def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
 def test_the_folder_one_stands_in_is_on_no_process_import_path(traps: Path) -> None:
     """Its `random.py` is the user's or a stranger's: neither stops a server, nor runs in one."""
     data = str(traps / "data")
-    recorded = traps / "run.jsonl"
-    run = cli(
-        "run", "hi.py", "--threads", "1", "--record", recorded, cwd=traps, PIE_PY_DATA_FOLDER=data
-    )
+    run = cli("run", "hi.py", "--threads", "1", cwd=traps, PIE_PY_DATA_FOLDER=data)
     assert (run.returncode, run.stdout) == (0, "hi\n"), run.stderr
-    replayed = cli("replay", recorded, cwd=traps)
-    assert (replayed.returncode, replayed.stdout) == (0, "hi\n"), replayed.stderr
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         endpoint = f"ipc://{folder}/door"
         ranks = ("--endpoint", endpoint, "--tensor-parallel-size", "2")

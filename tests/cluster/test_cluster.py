@@ -254,10 +254,9 @@ def test_what_is_gone_or_forged_is_refused(client: Client) -> None:
 
 
 @pytest.mark.parametrize("what", ["topic", "queue", "rooms"])
-def test_topics_need_a_database(client: Client, database: str, what: str) -> None:
-    """Without one they would be silently local; `test_topics.py` has what they do with one."""
-    told = client.launch("shares", [what]).result()
-    assert told == "kept" if database else told.startswith("unsupported: topics")
+def test_topics_are_refused(client: Client, what: str) -> None:
+    """They would be silently local."""
+    assert client.launch("shares", [what]).result().startswith("unsupported: topics")
 
 
 @pytest.mark.parametrize(

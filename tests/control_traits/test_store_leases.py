@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from support.postgres import Postgres
 
-from pie_cluster.database.statements import Connection, DatabaseAway, Statements
-from pie_cluster.database.tables import Journals, Leases, Topics
+from pie_cluster.database.statements import Connection
+from pie_cluster.database.tables import Journals, Leases
 from pie_control.api.store.entries import Commit, Get
 from pie_control.api.store.postgres import OPTIONS, SharedDatabase
 from pie_control.errors import ApiError
@@ -56,81 +55,6 @@ def test_both_ends_of_a_connection_notice_that_it_is_cut_off(address: str) -> No
             "tcp_keepalives_interval": "2",
             "tcp_user_timeout": "10000",
         }
-
-
-def test_topics_are_called_and_kept_with_a_lease_alone(address: str) -> None:
-    """What an instance has goes with its node's lease; what is queued stays."""
-    leases, table = Leases(Connection(address)), Topics(Connection(address))
-    first, second, late = (leases.hold(f"n{number}.1") for number in range(3))
-    limits = (4, 6, 10_000)
-
-    def call(name: str, lease: int, *more: object) -> Any:
-        return table.call(name, "ann", f"a-1@n{lease}", lease, 10_000, *more)
-
-    def held() -> object:
-        return table.waits(second).get((f"a-1@n{second}", 1))
-
-    call("push", first, b"q\0", "a\0é".encode(), 259, *limits)
-    call("pull", first, 1, b"q\0", *limits[1:])
-    call("pull", second, 1, b"q\0", *limits[1:])
-    assert table.waits(first) == {(f"a-1@n{first}", 1): True}
-    assert held() is False
-    end(leases, first)
-    assert held() is True
-    for lease in (first, 12345):
-        with pytest.raises(DatabaseAway, match="the lease of the node is over") as refused:
-            call("take", lease, 1)
-        assert not refused.value.may_be_done
-    leases.give_back(second)
-    with pytest.raises(DatabaseAway, match="the lease of the node is over"):
-        call("take", second, 1)
-    call("pull", late, 7, b"q\0", *limits[1:])
-    assert bytes(call("take", late, 7)).decode() == "a\0é"
-    assert call("take", late, 7) is None
-    table.call("leave", f"a-1@n{late}", late, 0)
-    assert not rows(address)
-
-
-def test_calls_that_may_be_made_again_have_one_effect(address: str) -> None:
-    lease, table = Leases(Connection(address)).hold("n1.1"), Topics(Connection(address))
-    who = ("ann", "a-1@n1.1", lease, 10_000)
-    for _ in range(2):
-        table.call("subscribe", *who, 1, b"t", 1, 1, 4, 10_000)
-        table.call("next", *who, 2, 1)
-        table.call("pull", *who, 3, b"q", 4, 10_000)
-    assert table.call("broadcast", *who, b"t", b"x", 257) == 1
-    assert table.waits(lease) == {("a-1@n1.1", 2): True, ("a-1@n1.1", 3): False}
-    for _ in range(2):
-        table.call("cancel", *who, [2, 3])
-        table.call("unsubscribe", *who, 1)
-        table.call("leave", who[1], lease, 0)
-    assert not rows(address)
-
-
-def test_queues_that_are_idle_longest_go_first(address: str) -> None:
-    lease, table = Leases(Connection(address)).hold("n1.1"), Topics(Connection(address))
-    for user in ("ann", "bob", "cem"):
-        who = (user, f"{user}@n1.1", lease, 10_000)
-        table.call("push", *who, b"q", b"x", 257, 4, 4, 10_000)
-        if user != "cem":  # it has an instance
-            table.call("leave", who[1], lease, 300)
-    table.call("leave", "nothing@n1.1", lease, 300)
-    assert rows(address, "users") == 2
-
-    def taken(user: str) -> object:
-        who = (user, f"{user}@n1.1", lease, 10_000)
-        table.call("pull", *who, 1, b"q", 4, 10_000)
-        return table.call("take", *who, 1)
-
-    assert taken("ann") is None
-    assert (taken("bob"), taken("cem")) == (b"x", b"x")
-
-
-def rows(address: str, *tables: str) -> int:
-    """Of topics in the database."""
-    found = Statements(Connection(address))
-    names = tables or ("users", "members", "boxes", "waits", "messages")
-    return sum(found._all(f"SELECT count(*) FROM bus_{name}", ())[0][0] for name in names)
 
 
 def test_a_journal_is_written_under_the_present_lease_alone(address: str) -> None:

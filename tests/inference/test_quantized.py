@@ -218,6 +218,7 @@ def test_compressed_tensors(
         ignore=["lm_head"],
     )
     assert_served_alike(folder, as_here)
+    assert Rig(folder).model.description.few_bits == ([8] if weights is INT8 else [])
 
 
 def quantization_of(weight: torch.Tensor, weights: dict[str, Any]) -> Tensors:

@@ -85,15 +85,6 @@ def test_conversation(pie):
     assert pie.client.run(talk) == ["Hello.", "Well.", "Well."]
 
 
-def test_calls(pie):
-    pie.answers("It is one.")
-    done = pie.run(".", "--prompt", "The first", "--max-tokens", "9")
-    assert done.calls[:1] == ["runtime.available-models()"]
-    assert 'tokenize.tokenize("replay", "The first")' in done.calls
-    assert any(call.startswith("sample.start-run(") for call in done.calls)
-    assert "runtime.now()" not in done.calls
-
-
 def test_failure(pie):
     pie.run("broken.py")
 

@@ -7,12 +7,19 @@ from pathlib import Path
 import pytest
 from support.rust_components import use_toolchain
 
-from pie_control.replaying.__main__ import Output
-from pie_control.replaying.player import Player
-from pie_control.wasm import Engine, EngineConfig, Guest, GuestLimits, GuestTrap, Linker, Status
+from pie_control.api.signatures import SIGNATURES
+from pie_control.wasm import (
+    Engine,
+    EngineConfig,
+    Guest,
+    GuestLimits,
+    GuestTrap,
+    HostFunction,
+    Linker,
+    Status,
+)
 from pie_control.wasm.trap import read_frames, shown
 from pie_py.build.rust import build_crate
-from pie_py.wire.record import Record
 
 WITHOUT = """\
 error while executing at wasm backtrace:
@@ -90,12 +97,20 @@ def test_a_real_program(tmp_path: Path) -> None:
             _run(component, source_lines=source_lines)
 
 
+def _none(state: object, *args: object) -> None:
+    """The program calls `runtime.log` alone."""
+
+
 def _run(component: bytes, *, source_lines: bool) -> None:
     limits = GuestLimits(64 << 20, 10_000)
     config = EngineConfig(1, limits.memory_bytes, limits.table_elements, source_lines=source_lines)
     engine = Engine(config)
-    player = Player(Record({}, [], "finished", ""), Output(calls=False))
-    guest = Guest(Linker(engine, player.functions()), engine.load(component), None, limits)
+    functions = [
+        HostFunction(interface, name, tuple(one.params.values()), one.result, one.fallible, _none)
+        for interface, found in SIGNATURES.items()
+        for name, one in found.items()
+    ]
+    guest = Guest(Linker(engine, functions), engine.load(component), None, limits)
     guest.start([])
     while guest.poll() is not Status.DONE:
         pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from socket import SHUT_RDWR, socket
@@ -18,7 +17,6 @@ from pie_control.api.store.postgres import OPTIONS, line_of
 LOCK_MS = 2000
 STATEMENT_MS = 5000
 ANSWER_SECONDS = 8.0  # then the way to it is cut, or it was stopped
-LISTEN_SECONDS = 1.0  # between two looks whether the connection is another one
 
 Value = TypeVar("Value")
 
@@ -37,31 +35,24 @@ class DatabaseAway(Exception):
 class Connection:
     """Is made when it is needed. Those who share it take turns."""
 
-    def __init__(self, address: str, channel: str = "") -> None:
-        """Connects to nothing yet. With a channel, what is told there is heard."""
+    def __init__(self, address: str) -> None:
+        """Connects to nothing yet."""
         self._address = address
-        self._channel = channel
         self._sql: psycopg.Connection[tuple[Any, ...]] | None = None
         self._next = trio.Lock()
         self._turns = trio.CapacityLimiter(1)  # which a thread has until it ends, also if abandoned
-        self._heard: deque[str | None] = deque()
-        # Gets what is told on the channel; None: some of it may have been lost.
-        self.on_heard: Callable[[str | None], None] = lambda told: None
 
     async def ask(self, statement: Callable[[], Value]) -> Value:
         """What a statement gives, which runs in a thread, and goes on when this is cancelled.
         Raises `DatabaseAway`, also if no answer comes over a connection that seems whole.
         """
-        try:
-            async with self._next:  # so that the time counts from when it is sent
-                with trio.move_on_after(ANSWER_SECONDS):
-                    return await trio.to_thread.run_sync(
-                        statement, limiter=self._turns, abandon_on_cancel=True
-                    )
-                self._give_up()
-            raise DatabaseAway(f"no answer in {ANSWER_SECONDS:g} s", may_be_done=True)
-        finally:
-            self._pass_on()
+        async with self._next:  # so that the time counts from when it is sent
+            with trio.move_on_after(ANSWER_SECONDS):
+                return await trio.to_thread.run_sync(
+                    statement, limiter=self._turns, abandon_on_cancel=True
+                )
+            self._give_up()
+        raise DatabaseAway(f"no answer in {ANSWER_SECONDS:g} s", may_be_done=True)
 
     def _give_up(self) -> None:
         """Ends the connection under the thread that waits for an answer."""
@@ -78,9 +69,7 @@ class Connection:
             if self._sql is None or self._sql.closed:
                 self._sql = self._connect()
             sent = True
-            result = self._sql.execute(statement.encode(), arguments)
-            self._hear(self._sql)
-            return result
+            return self._sql.execute(statement.encode(), arguments)
         except psycopg.Error as error:
             ended = (
                 self._sql is None or self._sql.closed or (error.sqlstate or "").startswith("57P")
@@ -93,36 +82,7 @@ class Connection:
         sql.execute(
             f"SET lock_timeout = {LOCK_MS}; SET statement_timeout = {STATEMENT_MS}".encode()
         )
-        if self._channel:
-            sql.add_notify_handler(lambda told: self._heard.append(told.payload))
-            sql.execute(f'LISTEN "{self._channel}"'.encode())
-            self._heard.append(None)
         return sql
-
-    async def listen(self) -> None:
-        """Hears what is told while nothing is asked, until cancelled."""
-        while True:
-            sql = self._sql
-            if sql is None or sql.closed:  # who asks next connects
-                await trio.sleep(LISTEN_SECONDS)
-                continue
-            with suppress(OSError, psycopg.Error), socket(fileno=os.dup(sql.fileno())) as readable:
-                with trio.move_on_after(LISTEN_SECONDS):
-                    await trio.lowlevel.wait_readable(readable)
-                async with self._turns:
-                    if sql is self._sql:
-                        sql.pgconn.consume_input()
-                        self._hear(sql)
-            self._pass_on()
-
-    def _hear(self, sql: psycopg.Connection[tuple[Any, ...]]) -> None:
-        """What has come behind the last answer."""
-        while told := sql.pgconn.notifies():
-            self._heard.append(told.extra.decode())
-
-    def _pass_on(self) -> None:
-        while self._heard:
-            self.on_heard(self._heard.popleft())
 
 
 class Statements:

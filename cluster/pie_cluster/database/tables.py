@@ -1,4 +1,4 @@
-"""What nodes share in the PostgreSQL of the store: leases, durable instances' journals, topics.
+"""What nodes share in the PostgreSQL of the store: leases, and durable instances' journals.
 
 A journal is written under the lease of one node. A take-over of the lease leaves the journal
 without one, so that the former node can write nothing any more, and one other node may claim it.
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pie_cluster.database.statements import Statements
-from pie_control.errors import ApiError
 
 LEASE_SECONDS = 15.0  # more than a control loop that has stopped is left alive
 READ_SECONDS = 600.0  # that clients look for an instance, which may have ended meanwhile
@@ -181,28 +180,3 @@ class Leases(Statements):
     def end(self, life: str) -> None:
         """Takes what a life has that is over."""
         self._changes("DELETE FROM leases WHERE life = %s", (life,))
-
-
-class Topics(Statements):
-    """Topics and work queues, by the functions of the store's `topics.sql`."""
-
-    def call(self, name: str, *arguments: Any) -> Any:
-        """What a function gives. Raises `ApiError`: the instance is refused."""
-        marks = ", ".join(["%s"] * len(arguments))
-        row = self._one(f"SELECT * FROM bus_{name}({marks})", arguments)
-        assert row is not None
-        if len(row) == 1:
-            return row[0]
-        code, told, value = row
-        if code is not None:
-            raise ApiError(code, told)
-        return value
-
-    def waits(self, lease: int) -> dict[tuple[str, int], bool]:
-        """Open futures of a node, by instance and handle: whether a message was given to each."""
-        rows = self._all(
-            "SELECT instance, future, ready FROM bus_waits JOIN bus_members USING (instance)"
-            " WHERE lease = %s",
-            (lease,),
-        )
-        return {(instance, future): ready for instance, future, ready in rows}

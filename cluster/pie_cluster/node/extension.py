@@ -20,7 +20,6 @@ from pie_control.errors import ApiError
 from pie_control.extension import Extension, Role
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.requests import Dependencies
-from pie_control.wasm import HostFunction
 from pie_control.wiring import Scope, Wiring
 from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report
 from pie_py.config.endpoint import parse_endpoint
@@ -43,7 +42,8 @@ def extend(config: ServerConfig) -> Extension:
     scope = Scope(
         id_suffix=f"@{member.life}",
         settings=False,  # the gateway keeps them
-        topics=bool(config.store.database),
+        topics=False,
+        durable=bool(config.store.database),
         store=member.shares_data,
     )
     return Extension(scope, {"life": member.life}, partial(ClusterNode, config, member))
@@ -128,10 +128,6 @@ class ClusterNode(Role):
             from pie_cluster.node.journals import Shared  # needs psycopg
 
             self.shared = Shared(config, member, wiring, self.fetch)
-
-    def functions(self, of_one_server: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
-        """The functions of the contract as a node has them."""
-        return of_one_server if self.shared is None else self.shared.topics.replace(of_one_server)
 
     def dependencies(self, of_one_server: Dependencies) -> Dependencies:
         """What clients' requests act on."""

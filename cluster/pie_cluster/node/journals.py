@@ -1,4 +1,4 @@
-"""A node's share in the database: journals of durable instances, and topics, hold with its lease.
+"""A node's share in the database: journals of durable instances, which hold with its lease.
 
 A node that has lost the lease can write no more, and none of what it did not write has left it. So
 another node goes on by replay, as a server does after a crash. Nodes take what no node has, as far
@@ -23,7 +23,6 @@ from pie_cluster.config import MemberConfig
 from pie_cluster.database.statements import Connection, DatabaseAway
 from pie_cluster.database.tables import Journals, Leases
 from pie_cluster.node.lease import NodeLease
-from pie_cluster.node.topics import ClusterTopics
 from pie_control.durable.shelf import Ended, Shelf
 from pie_control.errors import ApiError
 from pie_control.instances.launcher import Launcher
@@ -255,7 +254,7 @@ class Shared:
         fetch: Callable[[str, str], Awaitable[None]],
     ) -> None:
         """Nothing is sent before `run`."""
-        connection = Connection(config.store.database, channel=member.life)
+        connection = Connection(config.store.database)
         self._lease = NodeLease(connection, member.life)
         self._journals = SharedShelf(
             connection,
@@ -269,18 +268,14 @@ class Shared:
         self._durable = wiring.durable
         self._durable.share(self._journals, fetch)
         self._lease.on_lost.append(self._durable.lose)
-        self.topics = ClusterTopics(connection, self._lease, wiring.answers, config.messaging)
-        wiring.registry.on_end.append(self.topics.leave)
 
     async def run(self) -> None:
         """Holds the lease, and serves, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._lease.run)
-            nursery.start_soon(self._journals.change)
-            await self.topics.run()
+            await self._journals.change()
 
     def leave(self, reason: str) -> None:
         """The node is about to end its instances: what it has is free for other nodes."""
-        self.topics.lose(reason)
         self._durable.lose(reason)
         self._lease.leave()

@@ -44,21 +44,6 @@ def _later(instance: Instance, futures: list[int], make: Callable[[], Any]) -> A
         return error
 
 
-def when_answered(note: Callable[[Any], None]) -> None:
-    """Calls with the answer of the call that the running guest makes, which suspends it now; behind
-    what is to be called already."""
-    guest = turn.guest
-    assert guest is not None, "guests call"
-    before = guest.on_answer
-
-    def both(value: Any) -> None:
-        if before is not None:
-            before(value)
-        note(value)
-
-    guest.on_answer = both
-
-
 def noted(note: Callable[[Any], None], make: Callable[..., Any], *args: Any) -> Any:
     """What `make` returns or raises, with which `note` is called: now, or once it is answered."""
     try:
@@ -67,7 +52,8 @@ def noted(note: Callable[[Any], None], make: Callable[..., Any], *args: Any) -> 
         note(error)
         raise
     if value is SUSPENDED:
-        when_answered(note)
+        assert turn.guest is not None, "guests call"
+        turn.guest.on_answer = note
     else:
         note(value)
     return value

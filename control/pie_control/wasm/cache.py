@@ -33,8 +33,8 @@ class Cache:
     Files are written under another name and renamed: writers cannot disturb each other, and code
     that a process has mapped stays as it was.
 
-    A wheel has code of the Python runtime beside that (`engine.portable_code`): whoever can write
-    there can write this package, so it is not hashed.
+    A wheel has code of the Python runtime beside that (`engine.portable_code`). It is not hashed:
+    who can write there can write this package.
     """
 
     def __init__(self, folder: Path, fingerprint: str) -> None:

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from pie_inference.checkpoints import gguf_file
-from pie_inference.checkpoints.sources import Int8, Source, Sources, Stored, unreadable
+from pie_inference.checkpoints.sources import Source, Sources, Stored, unreadable
 from pie_inference.errors import LoadError
 from pie_py.config.platform import cpu_facts
 from pie_py.models.checkpoint_files import BadFile, checkpoint_file, read_object
@@ -131,16 +131,12 @@ def load_tensors(
     device: torch.device,
     arrange: Callable[[Sources], Sources] = lambda sources: sources,
     part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
-    keep_int8: bool = False,
     keep: Callable[[str, Source], bool] = lambda name, source: False,
 ) -> dict[str, torch.Tensor]:
     """Reads the expected tensors of a checkpoint, after checking all names and shapes. `arrange`
     makes sources of the expected names of those that are stored, and `part` what is wanted of an
     expected tensor. `keep` keeps a tensor in its own way, or returns False; what it keeps is not in
     the result.
-
-    If `keep_int8`, weights for products in int8 stay int8, with another tensor `X_scale` `[out, 1]`
-    in float32 for each such tensor X.
 
     Raises `LoadError` for files that lack or are corrupted, and tensors that lack, are unknown, or
     have another shape; the text names them.
@@ -154,15 +150,8 @@ def load_tensors(
         sources = checked_sources(folder, expected, arrange, opened, dtype)
         tensors: dict[str, torch.Tensor] = {}
         for name in expected:
-            source = sources[name]
-            if keep(name, source):
-                continue
-            if keep_int8 and isinstance(source, Int8):
-                tensors[name] = _numbers(folder, name, source.numbers, int8=True).to(device)
-                scale = f"{name}_scale"
-                tensors[scale] = _finite(folder, scale, source.scale.read().to(device).float())
-            else:
-                tensors[name] = taken(name, source)
+            if not keep(name, sources[name]):
+                tensors[name] = taken(name, sources[name])
         for name in sources.keys() - expected.keys():
             if name.endswith("lm_head.weight") and _differs(sources[name], expected, sources):
                 log.warning("the stored head is not the embedding: it is used", name=name)
@@ -196,14 +185,14 @@ def checked_number(folder: Path, name: str, source: Source, dtype: torch.dtype) 
     return _finite(folder, name, tensor.to(dtype))
 
 
-def _numbers(folder: Path, name: str, source: Source, *, int8: bool = False) -> torch.Tensor:
-    """A stored tensor. Raises `LoadError` if it is not of floating-point numbers, or of int8."""
+def _numbers(folder: Path, name: str, source: Source) -> torch.Tensor:
+    """A stored tensor. Raises `LoadError` if it is not of floating-point numbers."""
     tensor = source.read()
-    if (tensor.dtype == torch.int8) if int8 else tensor.is_floating_point():
+    if tensor.is_floating_point():
         return tensor
     raise LoadError(
         f"{folder}: tensors that disagree with config.json: {name} holds {tensor.dtype}, not"
-        f" {'int8' if int8 else 'floating-point numbers'}"
+        " floating-point numbers"
     )
 
 

@@ -1,7 +1,7 @@
 """Quantized checkpoints: their tensors, as the numbers that they stand for.
 
-What is stored in fewer bits is widened when it is read; the model computes in its dtype. Int8
-weights for int8 activations can be had as they are, too, and groups of 4 or 8 bits.
+What is stored in fewer bits is widened when it is read; the model computes in its dtype. Groups of
+4 or 8 bits can be had as they are, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pie_inference.checkpoints.packed import (
     modelopt,
     mxfp4,
 )
-from pie_inference.checkpoints.sources import Int8, Made, Shape, Source, Sources
+from pie_inference.checkpoints.sources import Groups, Made, Shape, Source, Sources
 from pie_inference.errors import LoadError
 
 
@@ -90,27 +90,23 @@ def compressed_tensors(table: Table, stored: Sources) -> Sources:
             present = {part: found.pop(name) for part, name in whole.items() if name in found}
             widen = partial(_decompressed, compressor, scheme, tuple(present))
             shape = _plain_shape(stored[name], present)
-            made: Source = Made(shape, widen, *present.values())
-            if _for_int8(scheme) and present.keys() >= {"weight", "weight_scale"}:
-                numbers, scale = present["weight"], present["weight_scale"]
-                if scale.shape == (shape[0], 1) and "weight_zero_point" not in present:
-                    made = Int8(widen, numbers, scale, *present.values())
-            found[f"{module}.weight"] = made
+            form, groups = scheme.weights, None
+            if form is not None and (form.num_bits, form.type) == (8, "int"):
+                groups = partial(_int8_groups, tuple(present))
+            found[f"{module}.weight"] = Made(shape, widen, *present.values(), groups=groups)
     return found
 
 
-def _for_int8(scheme: Any) -> bool:
-    """True if weights are int8, and activations are to be rounded to int8 row by row (w8a8)."""
-    for numbers, strategy in ((scheme.weights, "channel"), (scheme.input_activations, "token")):
-        if numbers is None or (numbers.num_bits, numbers.type, numbers.strategy) != (
-            8,
-            "int",
-            strategy,
-        ):
-            return False
-        if not numbers.symmetric:
-            return False
-    return scheme.input_activations.dynamic is True
+def _int8_groups(names: tuple[str, ...], *tensors: torch.Tensor) -> Groups | None:
+    """A weight of int8 around zero, with a scale for each output or group of inputs; else None."""
+    parts = dict(zip(names, tensors, strict=True))
+    weight, scale = parts.get("weight"), parts.get("weight_scale")
+    if weight is None or scale is None or weight.dtype != torch.int8 or scale.dim() != 2:
+        return None
+    if len(scale) != len(weight) or parts.keys() & {"weight_zero_point", "weight_g_idx"}:
+        return None
+    numbers, wide = (weight.short() + 128).to(torch.uint8), scale.float()
+    return Groups(numbers, wide, -128 * wide, 8)
 
 
 def _plain_shape(weight: Source, parts: Mapping[str, Source]) -> Shape:

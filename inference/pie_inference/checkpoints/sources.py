@@ -110,19 +110,6 @@ class ByRows(Made):
         return Groups(self._make(*numbers), self._make(*scales), self._make(*least), bits)
 
 
-class Int8(Made):
-    """A weight that is stored as int8 `[out, in]` and a scale for each output `[out, 1]`, for
-    activations that are rounded to int8 row by row.
-    """
-
-    def __init__(
-        self, make: Callable[..., torch.Tensor], numbers: Source, scale: Source, *parts: Source
-    ) -> None:
-        """Takes what widens `parts`, and those of them that a product in int8 takes."""
-        super().__init__(numbers.shape, make, *parts)
-        self.numbers, self.scale = numbers, scale
-
-
 class Entry(Source):
     """One entry of a tensor's first dimension, rearranged."""
 

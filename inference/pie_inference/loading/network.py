@@ -28,7 +28,6 @@ from pie_inference.checkpoints.quantized import dequantized, quantization
 from pie_inference.checkpoints.sources import Sources
 from pie_inference.device import current
 from pie_inference.errors import LoadError
-from pie_inference.layers.linear import multiplies_int8
 from pie_inference.loading.choices import choose_device, flashinfer_for, stored_dtype
 from pie_inference.models.by_transformers.load import load as load_general
 from pie_inference.models.decoder import Decoder
@@ -200,14 +199,13 @@ def _network(
     else:
         arrange = partial(arranged, architecture, checkpoint)
         whole = divided is None  # a part is cut out of plain weights
-        int8 = whole and multiplies_int8(device)
         found = Tensors()
         possible = whole and device.type == "cpu"
         kept = KeptWeights(folder, config.quantize) if possible else None
         if kept is not None:
             found.packed.update(kept.read())
         keep = keeper(found.packed, config.quantize, possible)
-        found.update(load_tensors(folder, expected, dtype, device, arrange, part, int8, keep))
+        found.update(load_tensors(folder, expected, dtype, device, arrange, part, keep))
         if kept is not None:
             kept.keep(found.packed)
         tensors = found

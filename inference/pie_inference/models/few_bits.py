@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from pie_inference.checkpoints.sources import Int8, Source
+from pie_inference.checkpoints.sources import Source
 from pie_inference.errors import LoadError
 from pie_inference.layers.grouped import GROUP, Packed, fits, packed, rounded
 from pie_inference.layers.native import library
@@ -34,7 +34,7 @@ def keeper(
     def keep(name: str, source: Source) -> bool:
         if name in kept:
             return True
-        if not possible or len(source.shape) != 2 or isinstance(source, Int8):
+        if not possible or len(source.shape) != 2:
             return False
         found = source.groups()
         if found is not None:

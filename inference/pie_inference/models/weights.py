@@ -10,7 +10,7 @@ import torch
 
 from pie_inference.layers.fixed_rows import FixedRows
 from pie_inference.layers.grouped import GroupedLinear, Packed, as_it_is, multiplies_bfloat16
-from pie_inference.layers.linear import Int8Linear, Linear, linear, worth_int8
+from pie_inference.layers.linear import Linear, linear
 from pie_inference.layers.lora import LinearSite
 from pie_inference.layers.norms import RmsNorm
 
@@ -92,8 +92,8 @@ class Weights:
         fixed: bool = False,
     ) -> None:
         """Takes the tensors, of norms the epsilon and what is added to their weights, the dtype to
-        which int8 weights are widened, and whether the rows of products are to be independent
-        (`fixed_rows.py`).
+        which weights in few bits are widened, and whether the rows of products are to be
+        independent (`fixed_rows.py`).
         """
         self._tensors = tensors
         self._epsilon, self._offset = epsilon, offset
@@ -107,8 +107,7 @@ class Weights:
         """A tensor that must be there."""
         if name in self._packed:
             return self._packed.pop(name).rows().to(self._dtype)
-        found, scale = self._tensors.pop(name), self._tensors.pop(f"{name}_scale", None)
-        return found if scale is None else (found * scale).to(self._dtype)
+        return self._tensors.pop(name)
 
     def optional(self, name: str) -> torch.Tensor | None:
         """A tensor, or None."""
@@ -144,15 +143,9 @@ class Weights:
         weights = [f"{name}.weight" for name in names]
         if all(name in self._packed for name in weights):
             return self._grouped(names, [self._packed.pop(name) for name in weights])
-        scale = self._int8_scale(names)
-        take = self.tensor if scale is None else self._tensors.pop
-        parts = [take(f"{name}.weight") for name in names]
+        parts = [self.tensor(name) for name in weights]
         bias = self._bias(names, [len(part) for part in parts], bias_into)
-        weight = torch.cat(parts, out=into)
-        if scale is None:
-            made = product(weight, bias, self._fixed)
-        else:  # whose sums are exact
-            made = Int8Linear(weight, scale, bias)
+        made = product(torch.cat(parts, out=into), bias, self._fixed)
         return self._placed(made, names, [(len(part), part.shape[1]) for part in parts])
 
     def _grouped(self, names: tuple[str, ...], parts: list[Packed]) -> Linear:
@@ -182,15 +175,6 @@ class Weights:
                     self.places[f"{name}.bias"] = Place((outputs,), write)
             start += outputs
         return made
-
-    def _int8_scale(self, names: tuple[str, ...]) -> torch.Tensor | None:
-        """The scales `[out]`, taken, of a product in int8; None unless all weights have some."""
-        weights = [f"{name}.weight" for name in names]
-        if not all(f"{name}_scale" in self._tensors for name in weights):
-            return None
-        if not worth_int8(sum(self._tensors[name].numel() for name in weights)):
-            return None
-        return torch.cat([self._tensors.pop(f"{name}_scale") for name in weights]).view(-1)
 
 
 def _shifted(

@@ -340,8 +340,8 @@ class Bus:
         if not self._alone:
             raise ApiError(
                 "unsupported",
-                "topics and work queues reach the other nodes of a cluster only with a database:"
-                " set server.store.database in cluster.toml, or run this program on one server",
+                "topics and work queues do not reach the other nodes of a cluster: send messages to"
+                " instances, use the store, or run this program on one server",
             )
 
     def _user(self, instance: Instance) -> _User:

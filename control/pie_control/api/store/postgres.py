@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -95,8 +94,6 @@ _SCHEMA_OF_JOURNALS = (
         PRIMARY KEY (instance, call)
     )""",
 )
-# Of topics in a cluster; as those.
-_SCHEMA_OF_TOPICS = Path(__file__).with_name("topics.sql")
 
 
 class SharedDatabase(Entries):
@@ -150,8 +147,6 @@ class SharedDatabase(Entries):
         for table, schema in (("leases", _SCHEMA_OF_LEASES), ("journals", _SCHEMA_OF_JOURNALS)):
             for statement in schema if table not in tables else ():
                 self.execute(statement)
-        if "bus_users" not in tables:
-            self._sql.execute(_SCHEMA_OF_TOPICS.read_bytes())
 
     def close(self) -> None:
         """Closes the connection."""
