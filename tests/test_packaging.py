@@ -8,7 +8,6 @@ import platform
 import subprocess
 import sys
 import tempfile
-import time
 import venv
 from pathlib import Path
 
@@ -125,25 +124,16 @@ def test_sdist_and_wheel(tmp_path: Path) -> None:
     where = "import pie_py, pie_control, inferlet; print(pie_py.__file__, pie_control.__file__)"
     told = run(sys.executable, "-c", where, cwd=tmp_path, PYTHONPATH=str(site))
     assert all(file.startswith(str(site)) for file in told.split())
-    cache, compiled = tmp_path / "cache/pie_py", tmp_path / "cache/pie_py/compiled"
-    answers, waited = set(), 0.0
-    for run_number in (1, 2):  # first with baseline code, then with the optimized one made beside
-        answer = run(
-            *(sys.executable, "-m", "pie_py", "run", "text_completion", "--prompt", "Once upon"),
-            cwd=tmp_path,
-            PYTHONPATH=str(site),
-            XDG_CACHE_HOME=str(cache.parent),
-        )
-        answers.add(answer)
-        while len(list(compiled.glob("*.json"))) < 2:
-            assert run_number == 1
-            assert waited < 200
-            time.sleep(0.5)
-            waited += 0.5
-    assert len(answers) == 1
-    assert answers.pop().strip()
-    assert len(list(compiled.glob("*.json"))) == 2
+    cache = tmp_path / "cache/pie_py"
+    answer = run(
+        *(sys.executable, "-m", "pie_py", "run", "text_completion", "--prompt", "Once upon"),
+        cwd=tmp_path,
+        PYTHONPATH=str(site),
+        XDG_CACHE_HOME=str(cache.parent),
+    )
+    assert answer.strip()
     assert not list(cache.glob("python-runtime-*")), "the wheel has it"
+    assert not list(cache.glob("compiled/*")), "the wheel has its code"
     told = run(
         *(sys.executable, "-m", "pie_py", "doctor", "--json"), cwd=tmp_path, PYTHONPATH=str(site)
     )
