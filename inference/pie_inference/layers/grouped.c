@@ -213,8 +213,11 @@ INLINE floats number_of(words stored, int n, const int bits) {
         words stored[4 * PARTS];                                                                   \
         UNROLL16 for (int v = 0; v < vectors; v++)                                                 \
           stored[v] = ((const words *)(at[v / PARTS] + head + w * 64))[v % PARTS];                 \
-        UNROLL for (int b = 0; b < blocks; b++)                                                    \
-          __builtin_prefetch(at[b] + head + w * 64 + ahead, 0, 0);                                       \
+        UNROLL for (int b = 0; b < blocks; b++) {                                                  \
+          const uint8_t *next = at[b] + head + w * 64 + ahead;                                     \
+          if (rows == 1) __builtin_prefetch(next, 0, 0); /* none reads them again */               \
+          else __builtin_prefetch(next);                                                           \
+        }                                                                                          \
         ADD                                                                                        \
       }                                                                                            \
       UNROLL16 for (int v = 0; v < vectors; v++) {                                                 \
