@@ -52,6 +52,7 @@ return [tokens == stepped == streamed, text == model.tokenizer.decode(tokens), t
         ("choose=min, grammar=Grammar.json()", "within a grammar the server chooses"),
         ("Sampler.top_p(), choose=min", "takes the place of a sampler"),
         ("choose=min, seed=3", "takes the place of a sampler"),
+        ("choose=min, beside=[Context(model)]", "`beside` is for a device program: leave one out"),
     ],
 )
 def test_wrong_rules_are_refused(rig: Rig, call: str, problem: str) -> None:

@@ -323,8 +323,13 @@ class Context:
             raises PieError `invalid-argument` if the context is longer than the model's longest,
             and RuntimeError if another generation of this context is under way.
         """
-        if choose is not None and (sampler, seed, beside) != (None, None, ()):
-            raise ValueError("`choose` takes the place of a sampler, its seed and contexts beside")
+        if choose is not None and beside:
+            raise ValueError(
+                "`choose` gets what one context says, and `beside` is for a device program: leave"
+                " one out, or choose by the `distribution()` of each, and `fill`"
+            )
+        if choose is not None and (sampler, seed) != (None, None):
+            raise ValueError("`choose` takes the place of a sampler and its seed")
         sampler = sampler or Sampler.argmax()
         if seed is not None:
             sampler = sampler.seeded(seed)
