@@ -62,6 +62,25 @@ return [await fails(lambda: Context(model).fill("ab").generate({call}, max_token
     assert problem in run(rig, body)[0]
 
 
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        ("'top_p'", "sampler='top_p': a `Sampler(...)`, or a device program that was called is"),
+        ("samplers.mirostat", "a device program that was called is wanted"),
+        ("grammar='[a-z]+'", "grammar='[a-z]+': a grammar, such as `Grammar.regex(text)` is"),
+        ("seed='a'", "seed='a': a whole number is wanted"),
+        ("stop=3", "stop=3: a list of token ids and strings, or one string is wanted"),
+        ("max_tokens='3'", "max_tokens='3': a whole number is wanted"),
+    ],
+)
+def test_arguments_of_other_types_are_named(rig: Rig, call: str, problem: str) -> None:
+    body = f"""
+from inferlet import samplers
+return [await fails(lambda: Context(model).fill("ab").generate({call}).collect_text())]
+"""
+    assert problem in run(rig, body)[0]
+
+
 def test_a_sampler_has_no_subclasses(rig: Rig) -> None:
     body = 'return [await fails(lambda: type("Mine", (Sampler,), {}))]'
     assert "context.generate(choose=rule)" in run(rig, body)[0]
