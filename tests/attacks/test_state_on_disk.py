@@ -76,7 +76,12 @@ def test_a_file_of_tensors_is_read_once(
     program = store.put(data, "probe", "tensors", "ann")
     reads: list[str] = []
     read = programs.read_blob
-    monkeypatch.setattr(programs, "read_blob", lambda *of: reads.append(of[0]) or read(*of))
+
+    def noted(path: str, digest: str) -> bytes:
+        reads.append(path)
+        return read(path, digest)
+
+    monkeypatch.setattr(programs, "read_blob", noted)
     for _ in range(2):
         found = [programs.tensor_of(program, name).tolist() for name in ("a", "b")]
         assert found == [[0, 1], [2, 3]]

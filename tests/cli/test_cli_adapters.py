@@ -48,13 +48,14 @@ def test_a_server_is_not_kept_for_other_files(given: str, tmp_path: Path) -> Non
     for each in (model, folder / "adapter_model.safetensors"):
         each.write_text("weights")
     file.write_text(f"[[models]]\nsource = '{model}'\nadapters = {{ poet = '{folder}' }}\n")
-    options: dict[str, Any] = {
+    every: dict[str, dict[str, Any]] = {
         "models": {"models": (str(model),)},
         "on_demand": {"on_demand": (str(model), str(folder))},
         "file": {"file": file},
         "adapters": {"adapters": (f"poet={folder}",)},
         "program": {},
-    }[given]
+    }
+    options = every[given]
     adapters = {str(model): {"poet": folder}} if given == "program" else {}
     first = server_key(options, adapters)
     assert server_key(options, adapters) == first
