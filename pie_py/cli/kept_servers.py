@@ -68,7 +68,8 @@ def server_key(options: Mapping[str, Any], adapters: Mapping[str, Any] = {}) -> 
     named.append([text.partition("=")[2] for text in given.get("adapters", ())])
     if "file" in given:
         with suppress(OSError, ValueError):  # its own error comes when it is read
-            named.append(tomllib.loads(Path(given["file"]).read_text()).get("models", ()))
+            text = Path(given["file"]).read_text(encoding="utf-8-sig")
+            named.append(tomllib.loads(text).get("models", ()))
     facts: list[Any] = [__version__, __file__, _home(), sorted(environment.items())]
     facts += [sorted(given.items()), adapters, _as_they_are([*named, adapters])]
     if given.keys() & {"file", "adapters", "mcp_servers"}:  # they may name files and commands
