@@ -356,9 +356,9 @@ def outcome(name: str, model_type: str, *, images: bool = False) -> Outcome:
                 module, processor = random_image_module(kind, model_type, folder)
             else:
                 module = random_module(kind)
+            module.save_pretrained(folder)
         except Exception as error:
             return Outcome("not made", f"{type(error).__name__}: {error}")
-        module.save_pretrained(folder)
         try:
             if images:
                 worst, general = image_error_of(folder, module, processor), True

@@ -61,6 +61,10 @@ def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> st
         place = f"{file}: {place}"
     if fault["type"] == "extra_forbidden":
         return f"{place}: {_unknown(fault['loc'])}"
+    if fault["type"] == "tuple_type":
+        name, is_table = fault["loc"][-1], isinstance(fault["input"], dict)
+        wanted = f"a table of several: write [[{name}]]" if is_table else f"a list: {name} = [...]"
+        return f"{place}: it is {wanted}"
     return f"{place}: {fault['msg'].removeprefix('Value error, ')}"
 
 

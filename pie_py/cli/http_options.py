@@ -50,6 +50,8 @@ def gateway_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     if _NAMES in given:
         pairs = (name.partition("=")[::2] for name in given[_NAMES])
         fields[_NAMES] = dict(pairs)
+        if "" in fields[_NAMES]:
+            raise click.UsageError("--served-model-name: the further name is missing")
     if ("tls_key" in fields) != ("tls_certificate" in fields):
         raise click.UsageError("--tls-certificate and --tls-key go together")
     if given.get("no_http"):

@@ -18,6 +18,7 @@ import signal
 import stat
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -53,9 +54,9 @@ _READ = ("PIE_PY_", "OMP_", "CUDA_", "HF_", "XDG_", "PYTHON")
 _CLIENT = ("PIE_PY_ENDPOINT", "PIE_PY_KEY", "PIE_PY_KEEP_SERVER")
 
 
-def server_key(options: dict[str, Any]) -> str:
-    """Stands for all that makes a server what it is, as `config_options` say: two that differ in it
-    are two servers.
+def server_key(options: Mapping[str, Any], adapters: Mapping[str, Any] = {}) -> str:
+    """Stands for all that makes a server what it is, as `config_options` say, with the adapters of
+    a program, and for the files of its models as they are: two that differ in it are two servers.
     """
     given = {name: value for name, value in options.items() if value not in (None, (), "")}
     environment = {
@@ -63,13 +64,16 @@ def server_key(options: dict[str, Any]) -> str:
         for name, value in os.environ.items()
         if name.startswith(_READ) and name not in _CLIENT
     }
-    facts: list[Any] = [__version__, __file__, _home(), sorted(environment.items())]
-    facts.append([_identity(source) for source in given.pop("models", ())])
+    named = [given.get(option, ()) for option in ("models", "on_demand", "file")]
+    named.append([text.partition("=")[2] for text in given.get("adapters", ())])
     if "file" in given:
-        facts.append(_identity(given["file"]))
+        with suppress(OSError, ValueError):  # its own error comes when it is read
+            text = Path(given["file"]).read_text(encoding="utf-8-sig")
+            named.append(tomllib.loads(text).get("models", ()))
+    facts: list[Any] = [__version__, __file__, _home(), sorted(environment.items())]
+    facts += [sorted(given.items()), adapters, _as_they_are([*named, adapters])]
     if given.keys() & {"file", "adapters", "mcp_servers"}:  # they may name files and commands
         facts += [os.getcwd(), os.environ.get("PATH")]
-    facts.append(sorted(given.items()))
     return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()[:12]
 
 
@@ -291,10 +295,17 @@ def _lives(server: dict[str, Any]) -> bool:
         return False
 
 
-def _identity(source: str | Path) -> list[Any]:
-    """A file or folder as it is now; another name as it is."""
-    path = Path(source).expanduser()
-    if not path.exists():
-        return [str(source)]
-    facts = path.stat()
-    return [str(path.resolve()), facts.st_mtime_ns, facts.st_size]
+def _as_they_are(named: Any) -> list[Any]:
+    """What is there now under the names within lists and tables that are those of files: of a
+    folder what is in it, and of a file of weights the projectors beside it.
+    """
+    if isinstance(named, Mapping):
+        named = list(named.values())
+    if isinstance(named, list | tuple):
+        return [each for inner in named for each in _as_they_are(inner)]
+    path = Path(named).expanduser().resolve()
+    with suppress(OSError):  # who starts the server says what is wrong
+        files = path.iterdir() if path.is_dir() else (path, *path.parent.glob("*mmproj*.gguf"))
+        facts = [(file, file.stat()) for file in sorted(files)] if path.exists() else []
+        return [(str(file), of.st_mtime_ns, of.st_size) for file, of in facts]
+    return [str(path)]

@@ -49,8 +49,8 @@ def use_running(endpoint: str | None, options: dict[str, Any]) -> bool:
 def talking_server(at: At, model: str | None) -> tuple[At, str]:
     """A server for `ask` and `chat`, and the model's name there, "" for its first.
 
-    That is the one at the endpoint; else one that stays and serves the model; else one is started,
-    which stays until it is idle.
+    That is the one at the endpoint; else one that stays and serves the model, of a file or folder
+    that one as it is; else one is started, which stays until it is idle.
 
     Raises:
         click.UsageError: the server of a given endpoint does not serve the model.
@@ -66,16 +66,19 @@ def talking_server(at: At, model: str | None) -> tuple[At, str]:
             raise click.UsageError(
                 f"no model is called {model!r}; served there: {', '.join(served)}"
             )
-    if (found := kept_servers.find_serving(model)) is not None:
+    options = {"models": (model or TALKING_MODEL,)}
+    key = kept_servers.server_key(options)
+    if model is not None and Path(model).expanduser().exists():  # others may have its name
+        if (kept_at := kept_servers.find(key)) is not None:
+            return at._replace(endpoint=kept_at), ""
+    elif (found := kept_servers.find_serving(model)) is not None:
         endpoint, name = found
         return at._replace(endpoint=endpoint), name
-    options = {"models": (model or TALKING_MODEL,)}
     config = server_config(endpoint=None, file=None, **options)
     check_at_once(config, http=False)
     pull_those_of(config.models)
     with ExitStack() as stack:
-        kept = kept_servers.kept_server(config, kept_servers.server_key(options))
-        wait = stack.enter_context(kept)
+        wait = stack.enter_context(kept_servers.kept_server(config, key))
         return at._replace(endpoint=started(config, "python", wait)), ""
 
 

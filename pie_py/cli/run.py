@@ -110,14 +110,15 @@ def command(
         wait: Callable[[Tell], str] | None = None  # for a server that starts
         if not reached:
             alone = verbose or bool(says)
-            kept = None if alone else kept_servers.server_key(options)
+            adapters = {} if found is None else found.adapters
+            kept = None if alone else kept_servers.server_key(options, adapters)
             at = At(None if kept is None else kept_servers.find(kept))
             if at.endpoint is None:
                 config = server_config(endpoint=None, **options)
                 if says:
                     config = _scripted(config, stack.enter_context(TemporaryFolder()), says)
-                elif found is not None:
-                    config = with_adapters(config, found.adapters)
+                else:
+                    config = with_adapters(config, adapters)
                 check_at_once(config, http=False)
                 pull_those_of(config.models)
                 from pie_py.config.server_process import temporary_server

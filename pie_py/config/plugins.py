@@ -20,7 +20,7 @@ Observer: TypeAlias = Callable[[Process, Path, Any], AbstractContextManager[None
 
 
 class UnknownPolicy(ValueError):
-    """A setting names no policy."""
+    """A setting names no policy, or no observer."""
 
 
 def named_policy(name: str, known: Mapping[str, Policy], kind: str) -> Policy:
@@ -32,20 +32,24 @@ def named_policy(name: str, known: Mapping[str, Policy], kind: str) -> Policy:
     """
     if name in known:
         return known[name]
-    module, colon, function = name.partition(":")
-    if not (module and colon and function):
+    if not all(name.partition(":")):
         raise UnknownPolicy(
             f"no {kind} policy is called {name!r}; known: {', '.join(known)}, or give"
             " package.module:function"
         )
-    try:
-        found: Any = getattr(import_module(module), function)
-    except Exception as error:  # whatever the module does when it is imported
-        raise UnknownPolicy(f"{kind} policy {name!r} can't be loaded: {error}") from error
-    if not callable(found):
-        raise UnknownPolicy(f"{kind} policy {name!r} is no function")
-    policy: Policy = found
+    policy: Policy = _function(name, f"{kind} policy")
     return policy
+
+
+def _function(path: str, what: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except Exception as error:  # whatever the module does when it is imported
+        raise UnknownPolicy(f"{what} {path!r} can't be loaded: {error}") from error
+    if not callable(found):
+        raise UnknownPolicy(f"{what} {path!r} is no function")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +74,9 @@ def observing(
     """The observer's context; without a configuration one that does nothing.
 
     Raises:
-        ImportError: if there is no such module.
-        AttributeError: if there is no such function in it.
+        UnknownPolicy: if there is no such function.
     """
     if config is None:
         return nullcontext()
-    module, _, name = config.observer.partition(":")
-    observer: Observer = getattr(import_module(module), name)
+    observer: Observer = _function(config.observer, "observer")
     return observer(process, config.folder, messages)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import multiprocessing
 import random
 import sqlite3
@@ -16,6 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import trio
 from support.servers import Server
@@ -23,6 +25,7 @@ from support.servers import Server
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import DataFolderUnusable, open_data_folder
 from pie_control.errors import ApiError, ProgramRejected
+from pie_control.programs import store as programs
 from pie_control.programs.components import Components
 from pie_control.programs.index import IndexUnusable
 from pie_control.programs.store import ProgramStore
@@ -57,6 +60,35 @@ def test_a_damaged_source_is_told_and_mended_by_another_upload(store: ProgramSto
     assert store.name_again(program.hash, "it", "ann") is None
     again = store.put(SOURCE, "it", "python", "ann")
     assert store.source(again)[1] == SOURCE.decode()
+
+
+def test_a_file_of_tensors_is_read_once(
+    store: ProgramStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sampler names its tensor again, and may name several of one file."""
+    header = {
+        name: {"dtype": "F32", "shape": [2], "data_offsets": [at, at + 8]}
+        for name, at in (("a", 0), ("b", 8))
+    }
+    text = json.dumps({"__metadata__": {"made": "here"}, **header}).encode()
+    numbers = np.arange(4, dtype=np.float32)
+    data = len(text).to_bytes(8, "little") + text + numbers.tobytes()
+    program = store.put(data, "probe", "tensors", "ann")
+    reads: list[str] = []
+    read = programs.read_blob
+
+    def noted(path: str, digest: str) -> bytes:
+        reads.append(path)
+        return read(path, digest)
+
+    monkeypatch.setattr(programs, "read_blob", noted)
+    for _ in range(2):
+        found = [programs.tensor_of(program, name).tolist() for name in ("a", "b")]
+        assert found == [[0, 1], [2, 3]]
+    for wrong in ("c", "__metadata__"):
+        with pytest.raises(ApiError, match=f"probe has no tensor '{wrong}', but a, b"):
+            programs.tensor_of(program, wrong)
+    assert reads == [program.path]
 
 
 def test_a_blob_that_was_cut_off_is_not_there(store: ProgramStore) -> None:

@@ -9,6 +9,7 @@ import pytest
 from click import UsageError
 from pydantic import ValidationError
 
+from pie_py.cli.kept_servers import server_key
 from pie_py.cli.server_config import server_config
 from pie_py.config.model import ModelConfig
 
@@ -37,3 +38,30 @@ def test_wrong_ones(tmp_path: Path) -> None:
         server_config(models=(), adapters=(f"a b={tmp_path}",), **NONE)
     with pytest.raises(ValidationError):
         ModelConfig(adapters={"../x": tmp_path})
+
+
+@pytest.mark.parametrize("given", ["models", "on_demand", "file", "adapters", "program"])
+def test_a_server_is_not_kept_for_other_files(given: str, tmp_path: Path) -> None:
+    """Of a model or an adapter one may come, or be trained again, while the server runs."""
+    model, folder, file = tmp_path / "m.gguf", tmp_path / "poet", tmp_path / "pie.toml"
+    folder.mkdir()
+    for each in (model, folder / "adapter_model.safetensors"):
+        each.write_text("weights")
+    file.write_text(f"[[models]]\nsource = '{model}'\nadapters = {{ poet = '{folder}' }}\n")
+    every: dict[str, dict[str, Any]] = {
+        "models": {"models": (str(model),)},
+        "on_demand": {"on_demand": (str(model), str(folder))},
+        "file": {"file": file},
+        "adapters": {"adapters": (f"poet={folder}",)},
+        "program": {},
+    }
+    options = every[given]
+    adapters = {str(model): {"poet": folder}} if given == "program" else {}
+    first = server_key(options, adapters)
+    assert server_key(options, adapters) == first
+    if given not in ("adapters", "program"):
+        (tmp_path / "mmproj-m.gguf").write_text("a projector")
+        assert first != (first := server_key(options, adapters))
+    if given != "models":
+        (folder / "adapter_model.safetensors").write_text("other weights")
+        assert first != server_key(options, adapters)

@@ -59,6 +59,7 @@ def refused(result: Result, status: int) -> str:
         ("keys list", {"pie_py_limits": "notjson"}, 2, "pie_py_limits is no JSON"),
         ("keys add ann", {"PIE_PY_HTTP__ALLOW": "notjson"}, 2, "PIE_PY_HTTP__ALLOW is no JSON"),
         ("keys remove ann", {"PIE_PY_LIMITS__MEMORY": "abc"}, 2, "MEMORY: Input should be"),
+        ("serve --served-model-name =pie-tiny", {}, 2, "the further name is missing"),
         ("ps --endpoint tcp://127.0.0.1:*", {}, 1, "tcp://127.0.0.1:* has no port to connect to"),
         ("kill x --endpoint tcp://127.0.0.1:*", {}, 1, "has no port to connect to"),
         ("run text_completion --endpoint tcp://127.0.0.1:*", {}, 2, "has no port to connect to"),
@@ -90,6 +91,10 @@ def test_wrong_fields_are_told_with_their_file(tmp_path: Path) -> None:
     told = refused(invoke("serve", "--config", file), 2)
     assert "quotas.ada.wieght: no such setting; did you mean `weight`?" in told
     assert "mcp.servers.x.comand: no such setting; did you mean `command`?" in told
+    file.write_text('[models]\nsource = "pie-tiny"\n[http]\nallow = "example.org"\n')
+    told = refused(invoke("serve", "--config", file), 2)
+    assert "models: it is a table of several: write [[models]]" in told
+    assert "http.allow: it is a list: allow = [...]" in told
     told = refused(invoke("serve", PIE_PY_MAX_INSTANCE="3"), 2)
     assert "PIE_PY_MAX_INSTANCE in the environment: no such setting; did you mean" in told
 

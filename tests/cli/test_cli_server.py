@@ -22,7 +22,8 @@ from support.child_processes import command_line
 from support.servers import Server
 from support.traps import set_traps, trapped
 
-from pie_py.cli import main
+from pie_py.cli import kept_servers, main, reached
+from pie_py.cli.connect import At
 from pie_py.testing.script import replaying
 
 ROOT = Path(__file__).parents[2]
@@ -538,6 +539,20 @@ def test_a_kept_server_ends_when_nobody_needs_it(traps: Path, keeping: dict[str,
         running.terminate()
     wait_for_end(busy["pid"])
     assert [one["pid"] for one in kept(keeping)] == [server["pid"]]
+
+
+def test_a_folder_is_not_answered_for_by_another_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = str(tmp_path / "tiny")
+    (tmp_path / "tiny").mkdir()
+    known = {kept_servers.server_key({"models": (mine,)}): "ipc://mine"}
+    monkeypatch.setattr(reached, "use_running", lambda *_: False)
+    monkeypatch.setattr(kept_servers, "find_serving", lambda model: ("ipc://another", "tiny"))
+    monkeypatch.setattr(kept_servers, "find", known.get)
+    none = At(None)
+    assert reached.talking_server(none, mine) == (At("ipc://mine"), "")
+    assert reached.talking_server(none, "tiny") == (At("ipc://another"), "tiny")
 
 
 def test_a_server_that_does_not_start_is_not_kept(traps: Path, keeping: dict[str, Any]) -> None:

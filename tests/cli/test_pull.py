@@ -187,12 +187,15 @@ def test_a_packaged_model_is_served_by_its_name(
         ("smollm", "did you mean smollm2?"),
         ("{}", "has no config.json"),
         ("{}/broken.gguf", "broken.gguf"),
+        ("{}/odd", "/odd is damaged, or not supported: TypeError"),
     ],
 )
 def test_what_is_here_is_checked(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], model: str, said: str
 ) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF\3\0\0\0")
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd/config.json").write_text('{"architectures": [["no check foresees this"]]}')
     done = pull(model.format(tmp_path))
     told = capfd.readouterr().err + done.stderr
     if not said:

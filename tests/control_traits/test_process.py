@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import psutil
 import pytest
 import structlog
 import trio
+from support.servers import Server
 
 from pie_control import __main__ as process
 from pie_control import running, server
 from pie_control.scheduler.worker_process import WorkerProcess, start_worker
 from pie_inference.serving.worker import WorkerConfig
-from pie_py.config.plugins import ExtensionConfig
+from pie_py.config.plugins import ExtensionConfig, ObserverConfig, UnknownPolicy, observing
 from pie_py.config.server import ServerConfig
 
 
@@ -52,6 +54,43 @@ def test_an_extension_that_is_not_installed_is_named(
     with structlog.testing.capture_logs():
         assert process.main() == 1
     assert "no extension 'flight'" in json.loads(capfd.readouterr().out)["error"]
+
+
+WATCH = """
+from contextlib import contextmanager
+
+@contextmanager
+def watch(process, folder, messages):
+    wanted = {"control": ["order"], "worker": ["receive", "decode", "send"]}[process]
+    for name in wanted:
+        assert callable(getattr(messages, name)), name
+    yield
+    (folder / process).touch()
+"""
+
+
+def test_an_observer_watches_both_processes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "watching.py").write_text(WATCH)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with Server(observer={"observer": "watching:watch", "folder": str(tmp_path)}):
+        pass
+    assert {"control", "worker"} <= {each.name for each in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere_at_all:watch", "can't be loaded: No module named 'nowhere_at_all'"),
+        ("json:nothing", "can't be loaded: module 'json' has no attribute 'nothing'"),
+        ("json:__doc__", "is no function"),
+    ],
+)
+def test_an_observer_that_is_not_there_is_named(name: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UnknownPolicy, match=f"observer '{name}' {said}"):
+        observing(ObserverConfig(name, tmp_path), "control", None)
+    assert not list(tmp_path.iterdir())
 
 
 async def start(given: dict[str, Any]) -> list[str] | None:

@@ -58,6 +58,8 @@ OF_AN_API: list[tuple[str, dict[str, Any]]] = [
         )
     ),
     ("messages", {"system": [{"type": "text", "text": "a", "citations": [], "x": None}]}),
+    ("chat/completions", {"echo": False, "best_of": 1, "top_n_sigma": -1, "dynatemp_exponent": 1}),
+    ("chat/completions", {"return_progress": False, "tfs_z": 1.0, "mirostat": 0}),
 ]  # fmt: skip
 
 
@@ -79,6 +81,22 @@ def test_it_is_taken_by_every_api(gateway: Gateway, api: str, fields: dict[str, 
 @pytest.mark.parametrize(("api", "fields"), OF_AN_API, ids=str)
 def test_it_is_taken(gateway: Gateway, api: str, fields: dict[str, Any]) -> None:
     post(gateway, api, fields)
+
+
+@pytest.mark.parametrize("api", ["chat", "generate"])
+def test_it_is_taken_by_ollamas(gateway: Gateway, api: str) -> None:
+    loading = ("use_mmap", "use_mlock", "numa", "low_vram", "f16_kv")
+    off = ("vocab_only", "logits_all", "embedding_only")
+    mirostat = {"mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1}
+    usual = {"tfs_z": 1.0, "typical_p": 1.0, "repeat_last_n": 64, "penalize_newline": True}
+    options = {**dict.fromkeys(loading, True), **dict.fromkeys(off, False), **mirostat, **usual}
+    asked = {"messages": HI} if api == "chat" else {"prompt": "Hi"}
+    more = {"logprobs": False, "top_logprobs": 0, "truncate": False, "shift": False}
+    for wrong in ({}, {"logprobs": True}, {"options": {"mirostat": 2}}):
+        body = {"model": "pie-tiny", "stream": False, "options": {**options, "num_predict": 2}}
+        with gateway.http() as http:
+            answer = http.post(f"/api/{api}", json={**body, **asked, **more, **wrong})
+        assert answer.status_code == (400 if wrong else 200), answer.text
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,31 @@ return [tokens == stepped == streamed, text == model.tokenizer.decode(tokens), t
         ("choose=min, grammar=Grammar.json()", "within a grammar the server chooses"),
         ("Sampler.top_p(), choose=min", "takes the place of a sampler"),
         ("choose=min, seed=3", "takes the place of a sampler"),
+        ("choose=min, beside=[Context(model)]", "`beside` is for a device program: leave one out"),
     ],
 )
 def test_wrong_rules_are_refused(rig: Rig, call: str, problem: str) -> None:
     body = f"""
 return [await fails(lambda: Context(model).fill("ab").generate({call}, max_tokens=3).collect_text())]
+"""
+    assert problem in run(rig, body)[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        ("'top_p'", "sampler='top_p': a `Sampler(...)`, or a device program that was called is"),
+        ("samplers.mirostat", "a device program that was called is wanted"),
+        ("grammar='[a-z]+'", "grammar='[a-z]+': a grammar, such as `Grammar.regex(text)` is"),
+        ("seed='a'", "seed='a': a whole number is wanted"),
+        ("stop=3", "stop=3: a list of token ids and strings, or one string is wanted"),
+        ("max_tokens='3'", "max_tokens='3': a whole number is wanted"),
+    ],
+)
+def test_arguments_of_other_types_are_named(rig: Rig, call: str, problem: str) -> None:
+    body = f"""
+from inferlet import samplers
+return [await fails(lambda: Context(model).fill("ab").generate({call}).collect_text())]
 """
     assert problem in run(rig, body)[0]
 

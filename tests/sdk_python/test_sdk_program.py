@@ -214,6 +214,18 @@ def test_prints_go_to_the_log_line_by_line(rig: Rig) -> None:
     ]
 
 
+def test_a_line_that_is_longer_than_a_text_may_be_is_cut(rig: Rig) -> None:
+    source = (
+        "from inferlet import runtime\n"
+        "def main():\n"
+        "    print('x' * 9_000_000, end=''); print('a' * 9_000_000); print('b')\n"
+        "    runtime.log('c' * 9_000_000)\n"
+    )
+    outcome = rig.run(source)
+    assert outcome.ok
+    assert [text[:2] for _, text in outcome.log] == ["xx", "b", "cc"]
+
+
 def test_instances_have_their_own_randomness(rig: Rig) -> None:
     source = (
         "import random, uuid, secrets, os\n"

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import structlog
@@ -407,14 +407,20 @@ DAMAGED = "is damaged on the server; upload it again"
 def tensor_of(file: Program, name: str) -> NDArray[np.float32]:
     """A tensor of a file by its name. Blocking. Raises ApiError `not-found`."""
     try:
-        header, data = split(read_blob(file.path, file.hash))
+        header, data = _tensors(file.path, file.hash)
     except (DamagedProgram, FileNotFoundError):
         raise ApiError("not-found", f"{file.name} {DAMAGED}") from None
-    header.pop("__metadata__", None)
     if name not in header:
         there = ", ".join(sorted(header))
         raise ApiError("not-found", f"{file.name} has no tensor {name!r:.100}, but {there:.300}")
     return numbers(data, header[name])
+
+
+@lru_cache(maxsize=4)  # of 16 MiB at most: programs name one again for each of their samplers
+def _tensors(path: str, digest: str) -> tuple[dict[str, Any], bytes]:
+    header, data = split(read_blob(path, digest))
+    header.pop("__metadata__", None)
+    return header, data
 
 
 def read_blob(path: str, digest: str) -> bytes:

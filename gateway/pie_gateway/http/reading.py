@@ -24,7 +24,7 @@ from pie_py.config.printable import one_line
 log = structlog.get_logger("pie.http")
 Body = TypeVar("Body", bound=msgspec.Struct)
 # Fields that are not had here, with what happens anyway: clients send them as they are by default.
-# They are vLLM's, SGLang's and llama.cpp's; then OpenAI's and Anthropic's.
+# They are vLLM's, SGLang's, llama.cpp's and Ollama's; then OpenAI's and Anthropic's.
 USUAL: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("use_beam_search", "early_stopping", "return_tokens_as_token_ids"), (False,)),
     **dict.fromkeys(("timings_per_token", "no_stop_trim", "return_hidden_states"), (False,)),
@@ -32,7 +32,13 @@ USUAL: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("separate_reasoning", "stream_reasoning", "parse_tool_calls"), (True,)),
     **dict.fromkeys(("mirostat", "n_keep", "n_probs", "dynatemp_range"), (0,)),
     **dict.fromkeys(("top_n_sigma", "id_slot"), (-1,)),
-    "length_penalty": (1,),
+    **dict.fromkeys(("length_penalty", "best_of", "tfs_z", "dynatemp_exponent"), (1,)),
+    **dict.fromkeys(("echo", "return_progress", "truncate", "shift", "logprobs"), (False,)),
+    **dict.fromkeys(("vocab_only", "logits_all", "embedding_only"), (False,)),
+    "top_logprobs": (0,),
+    "mirostat_tau": (5,),
+    "mirostat_eta": (0.1,),
+    "penalize_newline": (True,),
     **dict.fromkeys(("verbose", "prewarm"), (False,)),
     **dict.fromkeys(("cyber", "speed"), ("standard",)),
     **dict.fromkeys(("context", "context_compression"), ("auto",)),
@@ -245,7 +251,7 @@ def _leave_out_fields(value: dict[str, Any], kind: StructType) -> None:
         if field is None or isinstance(field.type, NoneType):
             if asks_for_nothing(name, value[name]):
                 del value[name]
-        elif value[name] in (None, USUAL.get(name)) and not field.required:
+        elif value[name] in (None, *USUAL.get(name, ())) and not field.required:
             del value[name]
         else:
             leave_out_nothing(value[name], field.type)

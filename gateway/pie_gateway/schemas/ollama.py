@@ -62,7 +62,12 @@ class OllamaOptions(SamplerFields, kw_only=True, forbid_unknown_fields=True):
     num_thread: int | None = None
     num_keep: int | None = None
     use_mmap: bool | None = None
-    repeat_last_n: Literal[-1] | None = None  # penalties see all of the text
+    use_mlock: bool | None = None
+    numa: bool | None = None
+    low_vram: bool | None = None
+    f16_kv: bool | None = None
+    # Penalties see all of the text; Ollama's own is what clients send that ask for nothing.
+    repeat_last_n: Literal[-1, 64] | None = None
 
 
 class OllamaRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from functools import partial
 from pie_inference.checkpoints.loader import checked_sources, checkpoint_folder, read_config
 from pie_inference.errors import LoadError
 from pie_inference.loading.encoders import check_encoder, encoder_of
-from pie_inference.loading.network import arranged
+from pie_inference.loading.network import arranged, damaged
 from pie_inference.models.by_transformers.load import check as check_general
 from pie_inference.models.registry import ARCHITECTURES, architecture_of, families, with_head
 from pie_py.config.logs import LogConfig, set_up_logs
@@ -45,3 +45,5 @@ if __name__ == "__main__":
         check(sys.argv[1])
     except LoadError as error:
         sys.exit(f"error: {error}")
+    except Exception as error:  # noqa: BLE001  of a reader, whose sentence it gets
+        sys.exit(f"error: {damaged(sys.argv[1], error)}")

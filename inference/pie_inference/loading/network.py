@@ -88,10 +88,13 @@ def naming(config: ModelConfig) -> Iterator[None]:
         raise LoadError(f"model {name}: not enough memory: {error}") from error
     except Exception as error:  # of a file that no check foresees: it is named all the same
         log.warning("a checkpoint cannot be read", source=config.source, exc_info=error)
-        said = f"{type(error).__name__}: {error}"
-        raise LoadError(
-            f"model {name}: {config.source} is damaged, or not supported: {printable(said, 500)}"
-        ) from error
+        raise LoadError(f"model {name}: {damaged(config.source, error)}") from error
+
+
+def damaged(source: str, error: Exception) -> str:
+    """What a reader's error says of a checkpoint, where no check has foreseen it."""
+    said = printable(f"{type(error).__name__}: {error}", 500)
+    return f"{source} is damaged, or not supported: {said}"
 
 
 def load_network(config: ModelConfig, ranks: Ranks) -> LoadedNetwork:

@@ -31,6 +31,14 @@ from inferlet.model import Model
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler
 
 MOST_GUESSES = 16  # of the server, at a time
+# Of `generate`, what each argument is; others fail later, far from where they were written.
+_WANTED: dict[str, tuple[Any, str]] = {
+    "sampler": (Sampler | ProgramSampler, "a `Sampler(...)`, or a device program that was called"),
+    "grammar": (Grammar, "a grammar, such as `Grammar.regex(text)`"),
+    "max_tokens": (int, "a whole number"),
+    "seed": (int, "a whole number"),
+    "stop": (Iterable, "a list of token ids and strings, or one string"),
+}
 
 
 class Context:
@@ -323,8 +331,17 @@ class Context:
             raises PieError `invalid-argument` if the context is longer than the model's longest,
             and RuntimeError if another generation of this context is under way.
         """
-        if choose is not None and (sampler, seed, beside) != (None, None, ()):
-            raise ValueError("`choose` takes the place of a sampler, its seed and contexts beside")
+        for name, given in zip(_WANTED, (sampler, grammar, max_tokens, seed, stop), strict=True):
+            kind, wanted = _WANTED[name]
+            if not isinstance(given, kind | None):
+                raise TypeError(f"{name}={given!r:.80}: {wanted} is wanted")
+        if choose is not None and beside:
+            raise ValueError(
+                "`choose` gets what one context says, and `beside` is for a device program: leave"
+                " one out, or choose by the `distribution()` of each, and `fill`"
+            )
+        if choose is not None and (sampler, seed) != (None, None):
+            raise ValueError("`choose` takes the place of a sampler and its seed")
         sampler = sampler or Sampler.argmax()
         if seed is not None:
             sampler = sampler.seeded(seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inferlet import raw
 from inferlet._generated import awaited
+from inferlet._guest.streams import MOST_OF_A_LINE
 from inferlet.raw import LogLevel, checkpoint, instance_id, last_checkpoint, version
 from inferlet.raw import available_models as models
 from inferlet.raw import get_arg as arguments
@@ -49,7 +50,7 @@ def random_bytes(count: int) -> bytes:
 
 def log(message: object, level: LogLevel = "info") -> None:
     """Writes a line to the instance's log, which `pie-py logs` shows. `print` does the same."""
-    raw.log(level, str(message))
+    raw.log(level, str(message)[:MOST_OF_A_LINE])
 
 
 async def launch(program: str, *args: str) -> str:

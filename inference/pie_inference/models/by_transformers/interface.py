@@ -115,7 +115,7 @@ def attention(
     by = _attend.get()
     if unknown or by is None or not isinstance(scaling, float | None):
         kind = f"scaling of {type(scaling).__name__}" if not unknown else ", ".join(unknown)
-        raise LoadError(f"{type(module).__name__} gives its attention: {kind}")
+        raise LoadError(f"{type(module).__name__} gives its attention what ours has not: {kind}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     made = Asked(module, query, key, value, attention_mask, scale, softcap, s_aux, slopes)
     return by.attend(made), None

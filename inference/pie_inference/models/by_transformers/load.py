@@ -86,12 +86,12 @@ def load(
             if kept is not None:
                 kept.give(module)
             positions = positions_of(text, checkpoint)
-            made = ByTransformers(module, positions, dtype, folder, quantize)
-            bits = {packed.bits for packed in kept.packed.values()} if kept else set()
-            made.few_bits = sorted({*made.few_bits, *bits})
+            made = ByTransformers(module, positions, dtype, folder)
         except Exception as error:
-            why = error if isinstance(error, LoadError) else f"{type(error).__name__}: {error}"
-            raise LoadError(f"{kind.__name__} by transformers: {why}{_hint(text)}") from error
+            raise LoadError(_refusal(kind, text, error)) from error
+        made.use_products(quantize)
+        bits = {packed.bits for packed in kept.packed.values()} if kept else set()
+        made.few_bits = sorted({*made.few_bits, *bits})
     if made.no_images:
         log.warning("a model reads text alone", model=name, why=made.no_images)
     return made
@@ -202,10 +202,17 @@ def _ropes(parameters: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return inner or [parameters]
 
 
-def _hint(text: Any) -> str:
+def _refusal(kind: Any, text: Any, error: Exception) -> str:
+    why = str(error)
+    if not isinstance(error, LoadError):
+        why = f"its code fails without its own attention and cache ({type(error).__name__}: {why})"
     kinds = {str(kind) for kind in getattr(text, "layer_types", None) or ()}
     odd = sorted(kinds - {"full_attention", "sliding_attention", "chunked_attention"})
-    return f" (it has layers of {', '.join(odd)})" if odd else ""
+    hint = f" (it has layers of {', '.join(odd)})" if odd else ""
+    return (
+        f"{kind.__name__} by transformers: {why}{hint}; no setting changes that: take a model of"
+        " another architecture, docs/models.md names those that run"
+    )
 
 
 class _Lazy:

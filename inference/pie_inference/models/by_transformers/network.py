@@ -53,12 +53,10 @@ class ByTransformers(Network):
         positions: int,
         dtype: torch.dtype,
         folder: Path | None = None,
-        quantize: str | None = None,
     ) -> None:
-        """Takes a module with its weights, how many positions to serve, the checkpoint's folder for
-        its processor of images, and the form of the layers' weights. Raises `LoadError` if its
-        results are not its own under another attention; if that is so with images alone, it reads
-        text.
+        """Takes a module with its weights, how many positions to serve, and the checkpoint's folder
+        for its processor of images. Raises `LoadError` if its results are not its own under another
+        attention; if that is so with images alone, it reads text.
         """
         self._module = module
         self._positions, self._dtype = positions, dtype
@@ -92,10 +90,13 @@ class ByTransformers(Network):
         if trial is not None:
             with self._without_images():
                 self._try_images(trial, tokens)
-        self._use_products(tokens, quantize)
+        self._tried = tokens
 
-    def _use_products(self, tokens: torch.Tensor, quantize: str | None) -> None:
-        """Computes with products of ours from now on, as was tried with the module's."""
+    def use_products(self, quantize: str | None) -> None:
+        """Computes with products of ours from now on, as was tried with the module's, of weights in
+        that form. Raises `LoadError` if none can have it.
+        """
+        tokens = self._tried
         if self.shape.recurrent is not None and quantize is None:
             return  # their layers are run on rows of their own
         with self._whole() as module:  # for the names

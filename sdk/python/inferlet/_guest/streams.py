@@ -9,6 +9,8 @@ from inferlet import raw
 from inferlet._guest.compiling import UNOPENABLE
 from inferlet.raw import LogLevel
 
+MOST_OF_A_LINE = 1 << 16  # characters: a log keeps fewer, and what no text may have is a trap
+
 
 class LogStream(io.TextIOBase):
     """A text stream that logs every line when it is complete."""
@@ -31,9 +33,10 @@ class LogStream(io.TextIOBase):
         """Logs the lines that the text completes; keeps the rest."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        *lines, self._line = (self._line + _encodable(text)).split("\n")
+        *lines, line = (self._line + _encodable(text)).split("\n")
+        self._line = line[:MOST_OF_A_LINE]
         for line in lines:
-            raw.log(self._level, line)
+            raw.log(self._level, line[:MOST_OF_A_LINE])
         return len(text)
 
     def flush(self) -> None:
