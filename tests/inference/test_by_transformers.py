@@ -206,6 +206,8 @@ def test_what_is_not_keys_and_values_is_refused(name: str, tmp_path: Path) -> No
     [
         ({"auto_map": {"AutoModelForCausalLM": "own.Model"}}, "'auto_map' names code of its own"),
         ({"architectures": ["StrangerForCausalLM"]}, "StrangerForCausalLM is not supported: it is"),
+        ({"n_layer": 10**9}, "config.json: 'n_layer' is 1000000000, not at most 4096"),
+        ({"text_config": {"num_layers": 5000}}, "config.json, 'text_config': 'num_layers' is 5000"),
     ],
 )
 def test_strangers_are_refused(changes: dict[str, Any], text: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ MOST = 1 << 31  # of any count
 MOST_LOOPED = 1 << 12
 LOOPED = (
     *("num_hidden_layers", "depth", "block_count", "max_window_layers", "sliding_window_pattern"),
+    *("n_layer", "n_layers", "num_layers"),
     *("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts", "expert_count"),
 )
 
@@ -21,6 +22,15 @@ MAX_EXPERTS = 1 << 16  # of all layers: twice those of the largest models
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+def check_loops(config: Mapping[str, Any], where: str = "config.json") -> None:
+    """Raises `LoadError` if code that is not ours would loop over more than can be."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            check_loops(value, f"{where}, {key!r}")
+        elif key in LOOPED and isinstance(value, int) and value > MOST_LOOPED:
+            Fields(config, where).count(key)
 
 
 class Fields:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import torch
 
-from pie_inference.checkpoints.fields import Fields
 from pie_inference.checkpoints.loader import choose_dtype
 from pie_inference.checkpoints.quantized import quantization
 from pie_inference.errors import LoadError
@@ -136,8 +135,6 @@ def _module(
         code = " (its own code, `auto_map`, is not run)" if "auto_map" in checkpoint else ""
         found = checkpoint.get("model_type")
         raise LoadError(f"config.json: transformers has no such model of the type {found!r}{code}")
-    for layers in ("num_hidden_layers", "n_layers"):
-        Fields(checkpoint).count(layers, 1)
     unused = () if name.endswith(HEAD) else ("pooler.",)
     with ExitStack() as opened:
         return module_of(

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 import torch
 
+from pie_inference.checkpoints.fields import check_loops
 from pie_inference.checkpoints.loader import checked_number, stored_tensors
 from pie_inference.checkpoints.quantized import dequantized
 from pie_inference.checkpoints.sources import Source
@@ -168,6 +169,7 @@ def _config(kind: Any, checkpoint: Config) -> Any:
             "config.json: 'auto_map' names code of its own, which is never run; to serve it by"
             f" transformers' {kind.__name__}, take that entry out"
         )
+    check_loops(checkpoint)
     left_out = ("quantization_config", LONGEST)
     plain = {name: _number(value) for name, value in checkpoint.items() if name not in left_out}
     return kind.config_class.from_dict(plain)
