@@ -67,3 +67,10 @@ def test_a_promise_that_is_logged(client: Client) -> None:
     assert [line["text"] for line in instance.logs()["lines"]] == [
         "[promise: write `await` before the call]"
     ]
+
+
+def test_a_line_of_many_megabytes_is_cut(client: Client) -> None:
+    long = "'x'.repeat(9 << 20)"
+    source = f"{IMPORT}import {{ runtime }} from 'inferlet';\n{MAIN}  console.log({long});\n"
+    source += f"  runtime.log({long});\n  return 'on';\n}}\n"
+    assert client.launch(client.upload(pack({"it.js": source.encode()}), "it")).result() == "on"

@@ -124,7 +124,9 @@ function shown(value: unknown): string {
 
 function logger(level: raw.LogLevel): (...values: unknown[]) => void {
   return (...values) => {
-    for (const line of values.map(shown).join(" ").split("\n")) raw.log(level, line.toWellFormed());
+    for (const line of values.map(shown).join(" ").split("\n")) {
+      raw.log(level, line.slice(0, 1 << 16).toWellFormed()); // see `runtime.log`
+    }
   };
 }
 
