@@ -1,5 +1,5 @@
 """Messages between real instances, of Python and of Rust. The rules are those of
-`support/bus_rules.py` and `conformance/cases/messaging.toml`.
+`control_traits/test_bus.py` and `conformance/cases/messaging.toml`.
 """
 
 from __future__ import annotations

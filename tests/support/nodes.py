@@ -72,10 +72,6 @@ class Nodes:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def gateway_log(self) -> str:
-        """What the gateway has logged."""
-        return (self._folder / "gateway.log").read_text(errors="replace")
-
     def start(self, name: str, **member: Any) -> Node:
         """Starts a node's next life; it may know another way to the gateway, or the database."""
         return self.start_all({name: member})[0]
