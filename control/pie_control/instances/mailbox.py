@@ -122,7 +122,8 @@ class Mailbox(Generic[Item]):
         self.bytes += size
         if self._others is not None:
             self._others.add(size)
-        self._call_for_items()
+        while self._item_callbacks and self._items:
+            self._item_callbacks.pop(0)()
 
     def pop(self) -> Item | None:
         """Removes and returns the oldest item, or returns None."""
@@ -146,7 +147,8 @@ class Mailbox(Generic[Item]):
         while place < len(self._items) and self._items[place][0] < loan[0]:
             place += 1
         self._items.insert(place, loan)
-        self._call_for_items()
+        while self._item_callbacks and self._items:
+            self._item_callbacks.pop(0)()
 
     def drop(self, but: int = 0) -> None:
         """Drops all items but so many of the newest: no one will read them."""
@@ -155,8 +157,10 @@ class Mailbox(Generic[Item]):
 
     def when_item(self, callback: Callable[[], None]) -> None:
         """Calls back once, as soon as there is an item."""
-        self._item_callbacks.append(callback)
-        self._call_for_items()
+        if self._items:
+            callback()
+        else:
+            self._item_callbacks.append(callback)
 
     def when_room(self, callback: Callable[[], None]) -> None:
         """Calls back once, as soon as there is room."""
@@ -203,10 +207,6 @@ class Mailbox(Generic[Item]):
             self._others.add(-size)
         if self._room_callbacks:
             self._call_for_room()
-
-    def _call_for_items(self) -> None:
-        while self._item_callbacks and self._items:
-            self._item_callbacks.pop(0)()
 
     def _call_for_room(self) -> None:
         while self._room_callbacks and self.has_room:

@@ -146,11 +146,8 @@ class LearnedCosts:
                 way.took(batch.pages_moved, seconds)
             if batch.kind == Forward.kind:
                 forwards.append(batch)
-        if forwards and taken:
-            self._learn(forwards, taken)
-
-    def _learn(self, forwards: Sequence[PlanBatch], taken: float) -> None:
-        """Learns from steps, each with its light batches, that have taken so long together."""
+        if not (forwards and taken):
+            return
         prior = self._prior
         decoding = computing = 0.0  # seconds by the prior
         for batch in forwards:

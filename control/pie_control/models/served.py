@@ -14,7 +14,7 @@ from pie_control.models.model import ModelDependencies, ModelService
 from pie_control.models.tokenizer import TextCodec
 from pie_control.models.tokenizer_check import read_codec
 from pie_control.resources.pools import FreeList
-from pie_control.scheduler.model_turns import share_worker
+from pie_control.scheduler.dispatcher import share_worker
 from pie_py.wire.plan import LOGIT_ROWS, NoTokens
 
 if TYPE_CHECKING:

@@ -152,7 +152,7 @@ class RpcServer:
         while True:
             self._take_in(nursery)
             self.flush()
-            if self.sessions.has_work or self._inbox:
+            if self.sessions.out or self._inbox:
                 await trio.lowlevel.checkpoint()
             else:
                 await self._socket.wait()
@@ -219,7 +219,7 @@ class RpcServer:
 
     def flush(self) -> None:
         """Sends what waits: of every stream one message; those with more stay for the next turn."""
-        self.sessions.gather()
+        self.sessions.out.gather()
         self._deliver()
 
     def _deliver(self) -> None:

@@ -45,7 +45,7 @@ class Adaptive:
         self._page_size = page_size
         self._weight_of = weight_of
         self._pace = PromptPace(seconds, config.prompt_tokens or 0, self._short)
-        self._shares = FairShare(seconds, self._short, weight_of)
+        self.shares = FairShare(seconds, self._short, weight_of)  # what users have had
         self._active = ActiveUsers()
         self._is_alone = True  # no other model is served
         self._others_step: Callable[[], bool] = lambda: False
@@ -57,13 +57,8 @@ class Adaptive:
         """Steps of users in other models of the worker count here, and these there: whose time it
         is does not depend on the model. Takes what says that others have something at the worker.
         """
-        self._active, self._shares, self._is_alone = active, shares, False
+        self._active, self.shares, self._is_alone = active, shares, False
         self._others_step = others_step
-
-    @property
-    def shares(self) -> FairShare:
-        """What users have had of the worker."""
-        return self._shares
 
     def wait(self, now: float, ready: Callable[[], int]) -> float:
         """0: the worker is never left idle."""
@@ -80,9 +75,9 @@ class Adaptive:
         if not self._is_alone and steps is not None:  # `choose` is not asked where all are runs
             self._active.step(steps.users)
         self._pace.took(forwards, runs, seconds)
-        if forwards or self._shares.waiting:
+        if forwards or self.shares.waiting:
             lone = self._pace.of_steps(runs + [len(each.inputs) for each in forwards].count(1))
-            self._shares.took(forwards, lambda: steps.users if steps else set(), elapsed, lone)
+            self.shares.took(forwards, lambda: steps.users if steps else set(), elapsed, lone)
 
     def choose(
         self,
@@ -104,7 +99,7 @@ class Adaptive:
         if self._others_step():
             steppers = steppers.union(self._active.users)
         if len(users | steppers) > 1:
-            forwards = self._shares.without_waiting(forwards, steppers)
+            forwards = self.shares.without_waiting(forwards, steppers)
         forwards = self._leave_out(forwards, limits, self._active.are_several(users))
         prompts = [command for command in forwards if not self._is_step(command)]
         if not prompts:
@@ -206,7 +201,7 @@ class Adaptive:
                 continue
             user = command.queue.owner.user
             room = limits.tokens - tokens
-            is_next = is_long and self._shares.start_of(user) == next_at
+            is_next = is_long and self.shares.start_of(user) == next_at
             is_next = is_next and not (passed and command is forwards[0])
             if is_long:
                 room = min(room, budget, max(least, self._pace.fitting(command, seconds)))
@@ -241,7 +236,7 @@ class Adaptive:
     def _least_served(self, forwards: list[ForwardCommand]) -> float:
         """The least virtual time of users with prompts among some forwards."""
         users = {each.queue.owner.user for each in forwards if not self._is_step(each)}
-        return min([self._shares.start_of(user) for user in users])
+        return min([self.shares.start_of(user) for user in users])
 
     def _piece(self, command: ForwardCommand, room: int, is_oldest: bool) -> ForwardCommand | None:
         """The part of a command for a batch with so much room; the oldest gets on anyway."""
@@ -271,7 +266,7 @@ class Adaptive:
                 behind.add(queue)
             # Steps may fill a batch, again and again: what has waited longest goes before them.
             late = is_long and command is not forwards[0]
-            had = self._shares.start_of(queue.owner.user) if late else 0.0
+            had = self.shares.start_of(queue.owner.user) if late else 0.0
             number = numbers[command] if late else command.number
             ranked.append(((queue.rank[0], late, had, number), is_long, command))
         ranked.sort()

@@ -13,7 +13,6 @@ from math import nan
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 from pie_control.errors import ApiError
-from pie_control.instances.futures import Future
 from pie_control.resources.run_pages import RunPages
 from pie_control.resources.samplers import Sampler
 from pie_control.scheduler.commands.command import Command, Scrub, Touched
@@ -53,7 +52,8 @@ MOVES = {
 class RunTable(Protocol):
     """The scheduler's table of runs, which moves them on."""
 
-    def collect(self, run: RunCommand) -> None:
+    @property
+    def collect(self) -> Callable[[RunCommand], None]:
         """Gives a run the tokens that have come since it was looked at last."""
 
     def filled(self, run: RunCommand) -> int:
@@ -150,13 +150,9 @@ class RunCommand(Command):
     @property
     def tokens(self) -> array[int]:
         """Those that have come."""
-        self.collect()
-        return self.received
-
-    def collect(self) -> None:
-        """Takes those that have come since it was looked at last."""
         if self.row is not None and self.table is not None:
             self.table.collect(self)
+        return self.received
 
     @property
     def filled(self) -> int:
@@ -250,13 +246,6 @@ class RunCommand(Command):
         self.logprobs.append(nan)  # which the run did not choose; its tokens are no one's to read
         self.taken = min(self.taken, count)
         self.limit = count + 1
-
-    def notify(self, count: int, future: Future) -> None:
-        """Makes a future ready when so many tokens can be taken, or it is over."""
-        if self.ask(count):
-            future.resolve()
-            return
-        self.when(self.taken + count, future)
 
     def when(self, count: int, waiter: Waiter) -> None:
         """Makes a waiter ready when so many tokens have come, or it is over; neither is yet."""
