@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import structlog
 import trio
@@ -21,33 +21,14 @@ from pie_control.instances.instance import (
 from pie_control.instances.registry import Registry
 from pie_control.instances.turns import Executor
 from pie_control.programs.code_cache import CodeCache
+from pie_control.programs.guests import Guests
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.tasks import Service, take_off
 from pie_control.timers import Timer, Timers
-from pie_control.wasm import Guest
 from pie_py.config.processes import LOAD_SECONDS
 from pie_py.wire.rpc import MAX_ARGUMENT_BYTES
 
 log = structlog.get_logger("pie.launcher")
-
-
-class GuestMaker(Protocol):
-    """Makes the guests of programs."""
-
-    async def prepare(self, program: Program) -> None:
-        """Loads what a program runs in; raises `ProgramRejected`."""
-
-    def is_prepared(self, program: Program) -> bool:
-        """True if `start` may be called for a program."""
-
-    def start(self, program: Program, state: object, args: list[str]) -> tuple[Guest, bool]:
-        """A guest whose first turn is to come, and whether it waits for its source."""
-
-    def start_durable(self, program: Program, state: object, args: list[str]) -> Guest:
-        """A guest with the functions of durable instances."""
-
-    async def run(self) -> None:
-        """Keeps warm guests ready."""
 
 
 Done: TypeAlias = Callable[[InstanceEnded | ApiError], None]
@@ -63,7 +44,7 @@ class Launcher(Service):
         executor: Executor,
         timers: Timers,
         programs: ProgramStore,
-        guests: GuestMaker,
+        guests: Guests,
         clock: Callable[[], float],
     ) -> None:
         self.models_ready = trio.Event()  # set as long as there are models

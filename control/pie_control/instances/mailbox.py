@@ -122,8 +122,7 @@ class Mailbox(Generic[Item]):
         self.bytes += size
         if self._others is not None:
             self._others.add(size)
-        while self._item_callbacks and self._items:
-            self._item_callbacks.pop(0)()
+        self._call_for_items()
 
     def pop(self) -> Item | None:
         """Removes and returns the oldest item, or returns None."""
@@ -147,8 +146,7 @@ class Mailbox(Generic[Item]):
         while place < len(self._items) and self._items[place][0] < loan[0]:
             place += 1
         self._items.insert(place, loan)
-        while self._item_callbacks and self._items:
-            self._item_callbacks.pop(0)()
+        self._call_for_items()
 
     def drop(self, but: int = 0) -> None:
         """Drops all items but so many of the newest: no one will read them."""
@@ -207,6 +205,10 @@ class Mailbox(Generic[Item]):
             self._others.add(-size)
         if self._room_callbacks:
             self._call_for_room()
+
+    def _call_for_items(self) -> None:
+        while self._item_callbacks and self._items:
+            self._item_callbacks.pop(0)()
 
     def _call_for_room(self) -> None:
         while self._room_callbacks and self.has_room:

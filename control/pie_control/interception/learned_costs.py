@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from pie_control.interception.costs import Costs, Transfer
+from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_py.wire.plan import BatchResult, Forward, SwapIn, SwapOut
 
@@ -151,7 +152,11 @@ class LearnedCosts:
         prior = self._prior
         decoding = computing = 0.0  # seconds by the prior
         for batch in forwards:
-            prompts = batch.prompts
+            prompts = [
+                (int(each.page_used.sum()), len(each.inputs))
+                for each in batch.commands
+                if isinstance(each, ForwardCommand) and len(each.inputs) > 1
+            ]
             sequences = len(batch.commands) - len(prompts)
             sequences += 0 if batch.steps is None else batch.steps.count
             decoding += prior.step_time(sequences)

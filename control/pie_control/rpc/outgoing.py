@@ -131,12 +131,12 @@ class Outgoing:
         self._ready: dict[ItemStream, None] = {}  # may have something to send, in order
         self._held: dict[ItemStream, None] = {}  # wait until their connections have read more
         self._sessions: dict[Session, None] = {}  # have frames that wait
-        self._deliveries: list[Delivery] = []
+        self.deliveries: list[Delivery] = []
         self.hopeless: list[Session] = []  # so far behind that their frames were dropped
 
     def __bool__(self) -> bool:
         """True if there may be something to send."""
-        return bool(self._ready or self._sessions or self._deliveries)
+        return bool(self._ready or self._sessions or self.deliveries)
 
     def add_ready(self, stream: ItemStream) -> None:
         """A stream may have something to send."""
@@ -166,7 +166,7 @@ class Outgoing:
 
     def deliver_one(self, peer: bytes, message: ToClient) -> None:
         """Sends to a connection what may be dropped."""
-        self._deliveries.append(Delivery(peer, [encode(message)], must_arrive=False))
+        self.deliveries.append(Delivery(peer, [encode(message)], must_arrive=False))
 
     def probe(self, peer: bytes, number: int | None) -> None:
         """Asks a connection how far it has read, if there is a number to ask with."""
@@ -203,16 +203,11 @@ class Outgoing:
         if self.backlog.is_behind(peer, session.user, TO_GIVE_UP):
             self.hopeless.append(session)
             return
-        self._deliveries.append(Delivery(peer, frames))
+        self.deliveries.append(Delivery(peer, frames))
         if number := self.backlog.sent(peer, session.user, sum(map(len, frames))):
             self.probe(peer, number)
 
     def connection_gone(self, peer: bytes) -> None:
         """Drops what waits for a connection whose routing id another one has now."""
-        self._deliveries = [delivery for delivery in self._deliveries if delivery.peer != peer]
+        self.deliveries = [delivery for delivery in self.deliveries if delivery.peer != peer]
         self.backlog.drop(peer)
-
-    def take(self) -> list[Delivery]:
-        """Deliveries that are to be sent now, in order."""
-        taken, self._deliveries = self._deliveries, []
-        return taken

@@ -429,7 +429,8 @@ class Sessions:
         while self.out.hopeless:
             if (session := self.out.hopeless.pop()).peer is not None:
                 self._cut_off(session)
-        return self.out.take()
+        taken, self.out.deliveries = self.out.deliveries, []
+        return taken
 
 
 def _closed(instance: str) -> Closed:
