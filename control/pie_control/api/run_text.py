@@ -97,9 +97,7 @@ class _Reader:
         return self._future.ready
 
     def resolve(self) -> None:
-        """Reads what is there, and then waits for more: tokens have come, or the run is over, or
-        the client has room.
-        """
+        """Reads what is there, then waits: tokens have come, the run is over, or there is room."""
         if self._future.ready:
             return
         if not self._ended:

@@ -102,9 +102,7 @@ class DurableInstances(Service):
         registry.on_end.append(self._on_end)
 
     def share(self, shelf: Shelf, fetch: Callable[[str, str], Awaitable[None]]) -> None:
-        """Has journals that other nodes of a cluster may go on with. `fetch` has a program here,
-        by its hash and for a user.
-        """
+        """Has journals that other nodes may go on with; `fetch` has a program here, by hash."""
         self.shelf, self._fetch, self._enabled = shelf, fetch, True
 
     def lose(self, reason: str) -> None:

@@ -78,9 +78,7 @@ class ReadyGuests:
             self._costs = []
 
     def makes_way(self, user: str) -> bool:
-        """True if the guest that is next waits for the next turn, in which one of this user is
-        ready who was served less.
-        """
+        """True if the next guest waits a turn for a ready one of this user who was served less."""
         if self._single is not None:
             return user != self._single
         return self._line.lead(user) > LEAD_NS

@@ -197,9 +197,7 @@ class SwapAdvice:
         return max(costs.swap_in.time(pages), beside)
 
     def _remaining(self, instance: Instance, wait: Wait) -> tuple[float, float]:
-        """The time from now on that the program expects, or else that of earlier waits, and of half
-        of them.
-        """
+        """The time that the program still expects, or of earlier waits, and of half of them."""
         if wait.expected_ns is not None and wait.expected_ns > wait.elapsed_ns:
             return ((wait.expected_ns - wait.elapsed_ns) / 1e9,) * 2
         kind = tool_kind(wait.tool)

@@ -188,9 +188,7 @@ class EvictionCandidates:
         ]
 
     def _that_make_way(self, instance: Instance, count: int) -> list[Instance]:
-        """Those that make way, are not paused and have pages in the pool: other users', then the
-        user's own, youngest first.
-        """
+        """Those that make way and have pages: other users', then the user's own, youngest first."""
         allotments = self._model.reclaim.page_allotments()
         found = [
             other

@@ -164,9 +164,7 @@ class ServedModels:
             raise self.unknown(model) from None
 
     def kv_of(self, instance: Instance) -> tuple[int, int]:
-        """Pages of an instance in the pools of all models, and their filled slots: tokens of its
-        contexts, shared ones once.
-        """
+        """Pages of an instance in all models' pools, and its contexts' tokens, shared ones once."""
         pages = tokens = 0
         for service in self.services.values():
             if (space := service.spaces.get(instance)) is not None:

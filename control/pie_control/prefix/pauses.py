@@ -88,9 +88,7 @@ class Pauses:
         pause.stamps, pause.placed = self._pool.stamps[pause.pages], now
 
     def end(self, instance: str, now: float) -> float:
-        """The conversation goes on, if it waits: the next wait for this tool is known better.
-        Returns how long it has waited.
-        """
+        """A conversation goes on, if it waits, which is learned; how long it has waited."""
         if (pause := self._forget(instance)) is None:
             return 0.0
         self._history.add(pause.user, pause.kind, now - pause.since)

@@ -200,9 +200,7 @@ class ItemStream:
 
     @property
     def finished(self) -> bool:
-        """True if the last item has been acknowledged. An end that is being written down is not
-        among the items yet.
-        """
+        """True if the last item is acknowledged; an end being written down is none yet."""
         settled = self.instance.ended_event.is_set()
         return settled and not self._unacked and not len(self.instance.outbox)
 

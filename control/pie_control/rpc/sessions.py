@@ -134,9 +134,7 @@ class Sessions:
     # Messages in
 
     def receive(self, peer: bytes, message: Message, user: str) -> Sequence[Event]:
-        """Handles a message of a connection, by its routing id, that was made with a key of the
-        user.
-        """
+        """Handles a message of a connection, by its routing id, made with a key of the user."""
         if isinstance(message, Hello):
             self._hello(peer, message, user)
             return ()

@@ -138,9 +138,7 @@ class Adaptive:
     def _leave_out(
         self, forwards: list[ForwardCommand], limits: BatchLimits, several: bool
     ) -> list[ForwardCommand]:
-        """All but the steps for which there is no room, or, if several users have some, no
-        time.
-        """
+        """All but steps for which there is no room, or, where several users have some, no time."""
         room, steps = limits.tokens, self._step_inputs(forwards)
         if several:
             prompts = any(not self._is_step(command) for command in forwards)

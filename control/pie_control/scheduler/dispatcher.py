@@ -179,9 +179,7 @@ class Dispatcher:
             self._pacing.answered(self._clock(), result, steps)
 
     def after_turn(self, launches: bool) -> None:
-        """Called at the end of every turn of the guests, with whether clients' requests wait whose
-        programs may bring commands.
-        """
+        """Guests' turn is over; `launches`: requests wait whose programs may bring commands."""
         if launches and self._link.idle:
             goes_on = any(model.scheduler.goes_on for model in self._models.values())
             if self._pacing.gathers(self._clock(), goes_on=goes_on):

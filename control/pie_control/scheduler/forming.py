@@ -137,9 +137,7 @@ class PlanForming:
                 self._stats.prompt_tokens += count
 
     def _room_for_runs(self, forwards: list[ForwardCommand]) -> int:
-        """How many steps of runs a batch takes, so that the forward that waits longest goes
-        along.
-        """
+        """Steps of runs that a batch takes, so that the oldest forward goes along."""
         limits = self._limits
         if not forwards:
             return min(limits.tokens, limits.commands)

@@ -61,9 +61,7 @@ class Known:
 def masks_of(
     runs: Sequence[RunCommand | None], numbers: Sequence[int], vocabulary: int
 ) -> tuple[Int32, Uint32]:
-    """The `masked` and `masks` of a `Sample` whose rows choose the tokens of runs with these
-    numbers.
-    """
+    """`masked` and `masks` of a `Sample` whose rows choose runs' tokens of these numbers."""
     masked = np.full(len(runs), -1, np.int32)
     masks: list[Uint32] = []
     for row, (run, number) in enumerate(zip(runs, numbers, strict=True)):

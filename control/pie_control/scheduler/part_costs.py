@@ -61,9 +61,7 @@ class PartCosts:
 def _least_squares(
     squares: NDArray[np.float64], products: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The terms that fit best, none of which is negative, as far as leaving out those that are
-    finds it.
-    """
+    """The terms, none negative, that fit best, as far as leaving out those that are finds it."""
     found = np.zeros(len(products))
     used = np.arange(len(products))
     while used.size:

@@ -74,9 +74,7 @@ class Steps:
         return {owner.user for owner in self.owners}
 
     def answered(self, kind: str, answer: BatchResult, first: int) -> None:
-        """Takes the result of one of the batches, in which the runs are the rows from `first`
-        on.
-        """
+        """Takes the result of a batch, in which the runs are the rows from `first` on."""
         samples = answer.samples
         if answer.error is not None:
             self.runs.failed(self, ApiError("internal", f"{kind} failed: {answer.error}"))
@@ -339,9 +337,7 @@ class Runs:
 
     @property
     def guesses(self) -> bool:
-        """True if a run waits for tokens to guess, or for what has become of its guesses: then
-        nothing is to be sent before.
-        """
+        """True if a run waits for tokens to guess, or for its guesses: nothing is sent before."""
         self.look_at_changes()
         return bool(self._guesses.guessing)
 
@@ -469,9 +465,7 @@ class Runs:
                 self._table.add_page(row, page)
 
     def _cut(self, rows: Rows, most: int) -> Rows:
-        """Those that fit into one batch: higher priority first, then those that waited longest, or
-        of the same user go before them.
-        """
+        """Those that fit into a batch: by priority, the longest waiting, or one user's first."""
         facts, runs = self._table.facts, self._table.runs
         if rows.size <= most and facts.current[rows].sum() + rows.size <= MAX_CONTEXT_PAGES:
             return rows

@@ -33,9 +33,7 @@ class Vocabulary:
         return words & self.known
 
     def longest_start(self, mask: bytes) -> int | None:
-        """The longest token that a mask of llguidance allows; None if it allows more tokens than
-        one text can begin with.
-        """
+        """The longest token that llguidance's mask allows; None if one text can't begin so."""
         words = self.words(mask)
         # Counted before they are listed: most masks allow most of the vocabulary, and a list of
         # 100 000 tokens takes milliseconds of the interpreter's lock.

@@ -336,9 +336,7 @@ class CommandQueue:
         return all(other is self for other in self.account.active)
 
     def must_follow(self, command: Command) -> bool:
-        """True if another queue of the instance has yet to send what comes before a command of this
-        one.
-        """
+        """True if another queue of the instance has yet to send what comes before a command."""
         for other in self.account.active:
             if other is self:
                 continue

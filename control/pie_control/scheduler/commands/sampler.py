@@ -63,9 +63,7 @@ class SetSamplerCommand(Command):
 
     @classmethod
     def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
-        """As many as have programs that the worker has soon read, of equal ones it reads one, and
-        values that it has soon copied.
-        """
+        """As many as the worker has soon read, of equal programs one, with values soon copied."""
         total, size, texts = 0, 0, set()
         for i, command in enumerate(commands):
             for bound in (command.program, command.attend):
