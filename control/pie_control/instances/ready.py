@@ -25,7 +25,6 @@ class ReadyGuests:
     """
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
-        """None is ready. Takes users' weights."""
         self._line: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of, USER_CREDIT_NS)
         self._single: str | None = None  # the user whose all are, if they are in the heap
         self._heap: list[tuple[float, int, Instance]] = []  # by what each has had, then as it came

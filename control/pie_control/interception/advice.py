@@ -89,7 +89,6 @@ class SwapAdvice:
         policy_input: PolicyInput,
         budgets: tuple[TransferBudget, TransferBudget],
     ) -> None:
-        """Takes the policies' input, and the pages that may be swapped out and in per step."""
         self._service = service
         self._input = policy_input
         self._budget, self._inward = budgets

@@ -67,7 +67,6 @@ class EvictionCandidates:
     def __init__(
         self, model: ServedModel, records: EvictionRecords, policy_input: PolicyInput
     ) -> None:
-        """Takes the model, where its instances stand, and the input of the policy."""
         self._model = model
         self._records = records
         self._input = policy_input

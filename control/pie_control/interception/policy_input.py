@@ -65,7 +65,6 @@ class TransferBudget:
     def __init__(
         self, service: ServedModel, costs: LearnedCosts | None, *, inward: bool = False
     ) -> None:
-        """Takes the costs, and the way."""
         self._service = service
         self._costs = costs
         self._inward = inward

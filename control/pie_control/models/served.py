@@ -39,7 +39,6 @@ class ServedModels:
     """The models by name, the default first. There are none while no worker is ready."""
 
     def __init__(self, deps: ModelDependencies) -> None:
-        """Has no model yet."""
         self.services: dict[str, ModelService] = {}  # of all workers
         self.resident: dict[str, ModelService] = {}  # of the first, which serves from the start
         self.on_demand = [model.called for model in deps.config.models if model.on_demand]

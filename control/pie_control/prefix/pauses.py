@@ -58,7 +58,6 @@ class Pauses:
     """The conversations that wait, by the instances that served their last turns."""
 
     def __init__(self, pool: PagePool, history: History) -> None:
-        """Takes the pool of the pages, and what earlier waits took."""
         self._pool = pool
         self._history = history
         self._waiting: OrderedDict[str, _Pause] = OrderedDict()

@@ -38,7 +38,6 @@ class Adaptive:
     def __init__(
         self, config: SchedulerConfig, page_size: int, weight_of: Callable[[str], float]
     ) -> None:
-        """Nothing is known yet. Takes the settings, the slots of a page, and users' weights."""
         seconds = config.prompt_ms / 1000 if config.prompt_ms else None
         self._prompt_tokens = config.prompt_tokens or sys.maxsize
         self._short = config.step_tokens

@@ -72,7 +72,6 @@ class CommandBacklog:
     """The queues with commands, by the kind of their first one."""
 
     def __init__(self, order: CallOrder, scrub: Scrub) -> None:
-        """Takes what orders commands across queues, and what notes dropped ones."""
         kinds: tuple[type[Command], ...] = (*KINDS, RunCommand)
         self.heads: dict[type[Command], dict[CommandQueue, None]] = {kind: {} for kind in kinds}
         self.over: list[RunCommand] = []  # runs that are over, and may still be in their queues

@@ -31,7 +31,6 @@ class CallOrder:
     """
 
     def __init__(self, pages: int, embeds: int) -> None:
-        """Takes how many names pages (with host pages) and embeds (with samplers) have."""
         self._page_writes = _LastTouch(pages)
         self._page_uses = _LastTouch(pages)  # reads and writes
         self._embed_writes = _LastTouch(embeds)

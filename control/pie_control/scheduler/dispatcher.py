@@ -77,7 +77,6 @@ class Dispatcher:
         timers: Timers,
         clock: Callable[[], float],
     ) -> None:
-        """Takes the models that are served at present, by name."""
         self._executor = executor
         self._link = link
         self._timers = timers

@@ -56,9 +56,6 @@ class PlanForming:
         short: int,
         pace: TransferPace | None,
     ) -> None:
-        """Takes what is queued, what batches hold, the counters, the policy, the inputs of the
-        longest forward that is a step, and how many pages may come back beside one.
-        """
         self._pace = pace
         self._backlog = backlog
         self._runs = runs

@@ -48,9 +48,6 @@ class InFlight:
         clock_ns: Callable[[], int],
         took: Took | None,
     ) -> None:
-        """Takes what is queued, the counters, the policy, which learns what batches take, the clock
-        of instances' time lines, and who else learns what batches take.
-        """
         self._took = took
         self._policy = policy
         self._clock_ns = clock_ns

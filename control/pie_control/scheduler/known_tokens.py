@@ -23,7 +23,6 @@ class Known:
     """Guesses the known tokens of a run, and then what another one guesses, if there is one."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
-        """Takes the run's first tokens."""
         self.then: Guesser | None = None
         self._tokens = list(tokens)
         self._read = 0

@@ -73,7 +73,6 @@ class WorkerLink:
     """
 
     def __init__(self, config: ServerConfig, first: WorkerProcess | None = None) -> None:
-        """Takes the first worker if it has been started already."""
         self._config = config
         self._first = first
         self._socket: Socket | None = None

@@ -23,7 +23,6 @@ class PartCosts:
     """
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self._squares = np.zeros((4, 4))
         self._products = np.zeros(4)
         self._seconds = [0.0] * 4  # of each term's unit

@@ -56,9 +56,6 @@ class Scheduler:
         weight_of: Callable[[str], float],
         costs: tuple[TransferPace, Took] | None,
     ) -> None:
-        """Takes the model, what batches hold, the clock of time lines, users' weights, and, if
-        costs are known, the pace at which pages come back and what learns from batches.
-        """
         pace, took = costs or (None, None)
         self._model = model.name
         self._most_steps = model.most_steps

@@ -290,7 +290,6 @@ class CommandQueue:
     """
 
     def __init__(self, account: Account, number: int) -> None:
-        """Takes the account of its instance, and a number that grows with every queue."""
         self.account = account
         self.owner = account.owner
         # Its place in a batch: those of higher priority, then those of older queues, are before it.

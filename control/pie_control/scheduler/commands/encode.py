@@ -29,7 +29,6 @@ class Encoded:
     """The answer of one call, whose texts are in several commands."""
 
     def __init__(self, future: Future, count: int, tokens: int) -> None:
-        """Waits for the numbers of so many texts, of so many tokens."""
         self.future = future
         self.withdrawals: list[Callable[[], None]] = []  # take its commands out of their queue
         self._rows: dict[int, Float32] = {}
