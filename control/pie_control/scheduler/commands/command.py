@@ -187,10 +187,7 @@ class Command(ABC):
         """Reports what it makes of the contents of pages, as it is queued.
 
         A kind that says nothing more specific makes what it writes unknown: no page that it writes
-        is believed to hold any text.
-
-        Returns:
-            A mark to set behind it in its queue, if any.
+        is believed to hold any text. Returns a mark to set behind it in its queue, if any.
         """
         pages, embeds = self.written()
         provenance.overwritten(pages, embeds)

@@ -75,9 +75,6 @@ class EncodeCommand(Command):
             raw=int32([int(command.raw) for command in commands for _ in command.lengths]),
         )
 
-    def trace(self, provenance: object) -> None:
-        """It writes nothing."""
-
     def offer_withdrawal(self, withdraw: Callable[[Command], None]) -> None:
         """It is taken out when its call's future is cancelled."""
         self.answer.withdrawals.append(partial(withdraw, self))

@@ -125,10 +125,7 @@ class ReadStateCommand(Question):
             return
         states = device_programs.unpacked_states(answer.states)
         for command, values in zip(commands, states, strict=True):
-            if command.queue.failure is None:
-                command.future.on_cancel = None
-                text = state_json(command.sampler.stated, values, command.vocabulary)
-                command.future.resolve(text)
+            command.answer(state_json(command.sampler.stated, values, command.vocabulary))
 
 
 @dataclass(slots=True, eq=False)
