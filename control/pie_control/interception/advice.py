@@ -200,7 +200,7 @@ class SwapAdvice:
         if wait.expected_ns is not None and wait.expected_ns > wait.elapsed_ns:
             return ((wait.expected_ns - wait.elapsed_ns) / 1e9,) * 2
         kind = tool_kind(wait.tool)
-        return self._input.remaining(instance.user, kind, wait.elapsed_ns / 1e9)
+        return self._input.durations.remaining(instance.user, kind, wait.elapsed_ns / 1e9)
 
 
 def tool_kind(tool: str) -> str:

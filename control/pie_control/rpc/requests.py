@@ -358,7 +358,8 @@ class Requests:
                 program, asked.args, session.user, asked.goal
             )
         else:
-            instance = await self._deps.launcher.launch(
+            await self._deps.launcher.until_can_start(program)
+            instance = self._deps.launcher.start(
                 program, asked.args, session.user, detached=asked.detached
             )
         # A compilation runs to its end though the client has given the request up, or has left.

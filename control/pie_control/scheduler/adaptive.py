@@ -191,7 +191,8 @@ class Adaptive:
         chosen: list[ForwardCommand] = []
         tokens = cells = pages = 0
         least = self._short
-        next_at = self._least_served(forwards)
+        users = {each.queue.owner.user for each in forwards if not self._is_step(each)}
+        next_at = min([self.shares.start_of(user) for user in users])  # who was served least
         stopped: set[CommandQueue] = set()  # what comes after in these has to wait
         for is_long, command in self._in_order(forwards, numbers):
             if command.queue in stopped:
@@ -229,11 +230,6 @@ class Adaptive:
             return cut(forwards, limits)
         chosen.sort(key=rank)
         return chosen
-
-    def _least_served(self, forwards: list[ForwardCommand]) -> float:
-        """The least virtual time of users with prompts among some forwards."""
-        users = {each.queue.owner.user for each in forwards if not self._is_step(each)}
-        return min([self.shares.start_of(user) for user in users])
 
     def _piece(self, command: ForwardCommand, room: int, is_oldest: bool) -> ForwardCommand | None:
         """The part of a command for a batch with so much room; the oldest gets on anyway."""

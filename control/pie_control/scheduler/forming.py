@@ -96,8 +96,11 @@ class PlanForming:
                 limits = limits.without(steps.inputs)
                 users = steps.users
             forwards = self._policy.choose(forwards, limits, users, self._backlog.users)
+            for command in forwards:
+                if (count := len(command.inputs)) > 1:  # one is a step, whose token is counted
+                    command.queue.owner.prompt_tokens += count
+                    self._stats.prompt_tokens += count
             if forwards:
-                self._note_prompts(forwards)
                 self._send(forwards, batches)
         if formed is not None:
             self._add_step(formed.steps, formed.forward, batches, bool(forwards))
@@ -125,13 +128,6 @@ class PlanForming:
             found.append(([PlanBatch(kind, (), steps) for kind in STEP], again))
             self._stats.step_sent(steps.count)
         return found
-
-    def _note_prompts(self, forwards: Sequence[ForwardCommand]) -> None:
-        """Counts texts that are read; a forward of one token is a step, whose token is counted."""
-        for command in forwards:
-            if (count := len(command.inputs)) > 1:
-                command.queue.owner.prompt_tokens += count
-                self._stats.prompt_tokens += count
 
     def _room_for_runs(self, forwards: list[ForwardCommand]) -> int:
         """Steps of runs that a batch takes, so that the oldest forward goes along."""

@@ -11,7 +11,7 @@ import structlog
 
 from pie_control.errors import ApiError
 from pie_control.scheduler.backlog import CommandBacklog
-from pie_control.scheduler.commands.command import Command, CommandQueue, QueueOwner
+from pie_control.scheduler.commands.command import Command, CommandQueue
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.policy import SchedulingPolicy
 from pie_control.scheduler.stats import SchedulerStats
@@ -132,7 +132,8 @@ class InFlight:
                     batch.steps.runs.took(batch.steps, seconds)
             batch.note_times(plan.sent_ns, now, answer.nanoseconds)
             if answer.error is not None:
-                _log_failure(batch.owners, answer.error)
+                ids = sorted({owner.id for owner in batch.owners})  # the worker's log has none
+                log.error("a batch failed", instances=ids[:MOST_LOGGED], reason=answer.error[:500])
                 if batch.failed is not None:
                     after.append(partial(batch.failed, answer.error))
             if batch.commands:
@@ -216,9 +217,3 @@ class InFlight:
             batch.finish()
         self.plans.clear()
         self.steps = 0
-
-
-def _log_failure(owners: Sequence[QueueOwner], reason: str) -> None:
-    """Logs whose batch has failed: the worker's log has more, but knows no instances."""
-    ids = sorted({owner.id for owner in owners})
-    log.error("a batch failed", instances=ids[:MOST_LOGGED], reason=reason[:500])

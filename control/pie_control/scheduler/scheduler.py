@@ -168,7 +168,13 @@ class Scheduler:
     def all_sent(self, owner: QueueOwner) -> bool:
         """True if no command of an owner is queued here that is yet to be sent."""
         account = self._backlog.accounts.get(owner)
-        return account is None or all(_is_parked(queue) for queue in account.active)
+        if account is None:
+            return True
+        firsts = [queue.pending[0] for queue in account.active]
+        return all(
+            isinstance(first, RunCommand) and first.row is not None and account.parked
+            for first in firsts
+        )
 
     def _forget(self, queue: CommandQueue, sync: Sync) -> None:
         """Takes a mark back whose future has been cancelled."""
@@ -315,13 +321,6 @@ class Scheduler:
             "queued": sum(len(queue.pending) for a in accounts for queue in a.active),
             "plans_in_flight": len(self.in_flight.plans),
         }
-
-
-def _is_parked(queue: CommandQueue) -> bool:
-    """True if nothing of a queue is sent before its pages are back, if they are moved."""
-    first = queue.pending[0]
-    is_under_way = isinstance(first, RunCommand) and first.row is not None
-    return is_under_way and queue.account.parked
 
 
 def _has_forward(queue: CommandQueue) -> bool:
