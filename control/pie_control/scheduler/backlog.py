@@ -118,26 +118,6 @@ class CommandBacklog:
         """Those whose instances have queues."""
         return {owner.user for owner in self.accounts}
 
-    @property
-    def is_idle(self) -> bool:
-        """True if nothing is queued but runs that are under way, and what is behind them."""
-        return not any(self.heads.values())
-
-    @property
-    def queued_inputs(self) -> int:
-        """Inputs of the forwards that are next in their queues."""
-        queues = self.heads[ForwardCommand]
-        return ForwardCommand.count_rows([queue.pending[0] for queue in queues])  # type: ignore[misc]
-
-    @property
-    def waits(self) -> bool:
-        """True if a command can be sent, or a run begin."""
-        return any(
-            not queue.pending[0].is_held_back()
-            for queues in self.heads.values()
-            for queue in queues
-        )
-
     def place(self, queue: CommandQueue, mark: Mark) -> None:
         """Sets a mark behind all commands of the queue so far, or notifies it if all are over."""
         if queue.pending:

@@ -121,7 +121,7 @@ class PlanForming:
         None if something else waits. What is queued but held back may come along with the next
         step.
         """
-        if self.newest is None or self.queues_in_plan or not self._backlog.is_idle:
+        if self.newest is None or self.queues_in_plan or any(self._backlog.heads.values()):
             return []
         found = []
         for steps, again in self._runs.further(self.newest, most):

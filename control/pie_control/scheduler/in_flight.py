@@ -80,11 +80,6 @@ class InFlight:
         return number
 
     @property
-    def is_cut(self) -> bool:
-        """True if a plan has been cut and is not over."""
-        return any(plan.is_cut for plan in self.plans.values())
-
-    @property
     def is_mostly_over(self) -> bool:
         """True if most runs of the newest plan have ended."""
         plan = next(reversed(self.plans.values()), None)
@@ -172,7 +167,10 @@ class InFlight:
         if plan.answered == len(plan.batches):
             del self.plans[result.id]
             if plan.follows:
-                self._stats.plan_followed(result.idle_ns)
+                stats, idle = self._stats, result.idle_ns
+                stats.plans_followed += 1
+                stats.worker_idle_ns += idle
+                stats.worker_idle_longest_ns = max(stats.worker_idle_longest_ns, idle)
         return batches, results
 
     def _leave_out(self, plan: _SentPlan, first: int) -> None:

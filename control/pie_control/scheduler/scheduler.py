@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
@@ -22,6 +22,7 @@ from pie_control.scheduler.commands.command import (
     Scrub,
     Sync,
 )
+from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.commands.pages import SwapInCommand
 from pie_control.scheduler.commands.run import RunCommand
 from pie_control.scheduler.drafting import Drafted
@@ -86,7 +87,8 @@ class Scheduler:
     @property
     def queued_inputs(self) -> int:
         """Inputs of the forwards that are next in their queues."""
-        return self._backlog.queued_inputs
+        firsts = [queue.pending[0] for queue in self._backlog.heads[ForwardCommand]]
+        return ForwardCommand.count_rows(cast(list[ForwardCommand], firsts))
 
     # Commands in
 
@@ -196,9 +198,9 @@ class Scheduler:
         its end, as a rule; if not, it is one step late, once. Nor where a run that guesses waits
         for its tokens: it would be left behind, too.
         """
-        if not self.in_flight.plans:  # the worker is busy with another model
+        if not (plans := self.in_flight.plans):  # the worker is busy with another model
             return True
-        if self.in_flight.is_cut or self._runs.guesses:
+        if any(plan.is_cut for plan in plans.values()) or self._runs.guesses:
             return False
         comes_along = self._runs.waits
         for queue in self._forming.queues_in_plan:
@@ -250,7 +252,10 @@ class Scheduler:
     @property
     def waits(self) -> bool:
         """True if there is something to send that no step of a run is."""
-        return bool(self._first) or self._backlog.waits
+        heads = self._backlog.heads.values()
+        return bool(self._first) or any(
+            not queue.pending[0].is_held_back() for queues in heads for queue in queues
+        )
 
     @property
     def is_idle(self) -> bool:
