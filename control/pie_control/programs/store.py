@@ -212,7 +212,7 @@ class ProgramStore:
         return Text(file, 1, text.removeprefix(SAMPLER.decode()))
 
     def tensors(self, name: str, user: str) -> Program:
-        """A file of tensors of a user's. Raises ApiError: as `find`, or `invalid-argument`."""
+        """A user's file of tensors. Raises ApiError: as `find`, or `invalid-argument`."""
         found = self.find(name, user)
         if found.kind != "tensors":
             raise ApiError(

@@ -110,7 +110,7 @@ class RunPages:
         return self._ask(self._allocate, later)
 
     def take_spare(self) -> int | None:
-        """Takes one more page if one is spare: without a wait, and from nobody; else None."""
+        """Takes one more page if one is spare: without a wait, and from no instance; else None."""
         if not self._has_spare():
             return None
         try:
