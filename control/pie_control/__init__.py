@@ -1,3 +1,1 @@
-"""pie_control: the control process. Runs inferlets as fibers on one trio thread and batches their
-calls.
-"""
+"""The control process: runs inferlets as fibers on one trio thread, and batches their calls."""

@@ -28,7 +28,6 @@ class Role:
     users: Users | None = None  # and their keys; None: those of its data folder
 
     def __init__(self, wiring: Wiring, programs: ProgramStore) -> None:
-        """Takes the parts of the server; nothing runs before `run`."""
         self._registry = wiring.registry
 
     def dependencies(self, of_one_server: Dependencies) -> Dependencies:

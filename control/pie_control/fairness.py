@@ -274,9 +274,7 @@ class FairThreads:
     """
 
     def __init__(self, threads: int, of_user: int, name: str, stack_bytes: int = 0) -> None:
-        """Starts no thread yet. Of the threads so many are for one user at a time; the size of
-        their stacks is the system's if 0.
-        """
+        """Starts no thread yet. One user has `of_user` at a time; stacks are the system's if 0."""
         self._threads = threads
         self._of_user = of_user
         self._name = name

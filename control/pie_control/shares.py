@@ -25,7 +25,6 @@ class Share:
     def __init__(
         self, kind: str, size: int, has: Held, quotas: Quotas, most: Held | None = None
     ) -> None:
-        """Takes what `Shares.add` says."""
         self.kind = kind
         self.size = size
         self.has = has
@@ -62,7 +61,6 @@ class Shares:
     """All kinds of which users have shares."""
 
     def __init__(self, quotas: Quotas) -> None:
-        """Has no kind yet."""
         self.quotas = quotas
         self._shares: dict[str, Share] = {}
         self._lent: dict[str, Held] = {}

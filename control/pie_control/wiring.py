@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 import trio
@@ -54,7 +53,7 @@ from pie_control.durable.runs import run_calls
 from pie_control.durable.service import DurableInstances
 from pie_control.instances.goals import Goals
 from pie_control.instances.guest_memory import GuestMemory, default_bytes
-from pie_control.instances.launcher import GuestMaker, Launcher
+from pie_control.instances.launcher import Launcher
 from pie_control.instances.ledger import Ledger
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import BYTES_OF_USER, ResultStore
@@ -67,8 +66,10 @@ from pie_control.models.model import ModelDependencies
 from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels
 from pie_control.models.weights import Weights
+from pie_control.programs.guests import Guests
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.requests import Dependencies
+from pie_control.rpc.server import RpcServer
 from pie_control.scheduler.dispatcher import Dispatcher
 from pie_control.scheduler.link import Order, Worker
 from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
@@ -95,16 +96,6 @@ FUTURES = 1 << 17  # open at once, of which a user has a share; some 600 bytes e
 RESULT_SECONDS = 86400.0
 
 
-class FrontEnd(Protocol):
-    """The RPC server, as the turns see it."""
-
-    def has_requests(self) -> bool:
-        """True if clients wait, who are let in soon then."""
-
-    def flush(self) -> None:
-        """Sends what instances have said."""
-
-
 @dataclass(frozen=True)
 class Scope:
     """Duties of a server: one by itself has them all."""
@@ -122,7 +113,7 @@ class Wiring:
     def __init__(
         self,
         config: ServerConfig,
-        guests: GuestMaker,
+        guests: Guests,
         programs: ProgramStore,
         worker: Worker,
         confined: ConfinedPool,
@@ -133,7 +124,7 @@ class Wiring:
         """Makes the parts. All of them measure by `clock`, trio's, in seconds; `clocks` are what
         users and guests read.
         """
-        self.front_end: FrontEnd | None = None  # set once clients may come in
+        self.front_end: RpcServer | None = None  # set once clients may come in
         self.clock = clock
         self.durations = Durations()
         self.shares = Shares.of(config)
@@ -396,7 +387,8 @@ class Wiring:
             self.front_end.flush()
             launches = self.front_end.has_requests()
         self.dispatcher.after_turn(launches)
-        self.on_demand.after_turn()
+        if self.models.on_demand:
+            self.on_demand.after_turn()
 
     def _send(self, message: Order) -> None:
         """Sends to the worker that serves a model."""

@@ -21,6 +21,7 @@ from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.instances.launcher import Launcher
 from pie_control.instances.turns import Executor
+from pie_control.programs.guests import Guests
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.wasm import Status
 
@@ -355,7 +356,7 @@ def _never() -> PuppetProgram:
         yield
 
 
-class _Puppets:
+class _Puppets(Guests):
     """Guests that return at once, and take a millisecond to be made."""
 
     def __init__(self, rig: Rig) -> None:

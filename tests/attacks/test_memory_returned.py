@@ -17,7 +17,7 @@ from support.instances import failure, take, until_ready
 from support.rig import Rig
 
 from pie_control.instances import ended as records_of_ended
-from pie_control.instances.futures import OutsideFuture
+from pie_control.instances.futures import Future
 from pie_control.instances.instance import Instance
 from pie_control.programs import store as programs
 from pie_control.programs.store import ProgramStore
@@ -151,7 +151,9 @@ def test_a_future_goes_when_it_is_taken_or_given_up(given_up: bool) -> None:
     """Its timer held it, and it held the timer."""
 
     def futures() -> int:
-        return sum(isinstance(each, OutsideFuture) for each in gc.get_objects())
+        return sum(
+            isinstance(each, Future) and each.outside is not None for each in gc.get_objects()
+        )
 
     async def main() -> None:
         rig = Rig(clock=trio.current_time)

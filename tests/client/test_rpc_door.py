@@ -22,6 +22,7 @@ import zmq
 from support.rpc_bench import FAST, Bench, Proxy
 
 from pie_control.instances.instance import Instance, InstanceState
+from pie_control.programs.store import Program
 from pie_control.rpc import outgoing
 from pie_control.rpc.auth import NotKnownNow
 from pie_control.rpc.endpoint import EndpointRefused
@@ -220,15 +221,20 @@ def test_who_asked_has_left_while_its_program_was_compiled(
     asked, compiled = threading.Event(), trio.Event()
     launched: list[Instance] = []
 
-    async def launch(*args: Any, **kwargs: Any) -> Instance:
+    start = behaviours.start
+
+    async def until_can_start(program: Program) -> None:
         asked.set()
         with trio.CancelScope(shield=True):  # as a thread, which nothing interrupts
             await compiled.wait()
-        launched.append(behaviours.start(*args, **kwargs))
+
+    def started(*args: Any, **kwargs: Any) -> Instance:
+        launched.append(start(*args, **kwargs))
         return launched[0]
 
     monkeypatch.setattr(behaviours, "can_start", lambda program: False)
-    monkeypatch.setattr(behaviours, "launch", launch)
+    monkeypatch.setattr(behaviours, "until_can_start", until_can_start)
+    monkeypatch.setattr(behaviours, "start", started)
     with Raw(bench.endpoint) as raw:
         raw.ask(Hello(PROTOCOL, bytes(16), "hasty"))
         raw.say(Request(1, 1, "launch", {"program": "sleep", "detached": detached}))

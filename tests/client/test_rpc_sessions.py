@@ -384,7 +384,7 @@ def test_a_connection_that_takes_nothing_is_given_up(server: Server) -> None:
     greet(server)
     launch(server)
     server.talkers["a"].say()
-    server.sessions.gather()
+    server.sessions.out.gather()
     [delivery] = server.sessions.take_deliveries()
     server.sessions.undelivered(delivery, gone=False)
     assert server.sessions.all[0].presence is Presence.CUT
@@ -487,7 +487,7 @@ def test_a_user_s_connections_share_what_they_may_be_behind(server: Server) -> N
         sent += flood(server, {peer: instance})
     assert (5 << 20) < sent < (11 << 20)
     for peer in peers:  # they are gone, and nothing is held for them
-        server.sessions.gather()
+        server.sessions.out.gather()
         server.sessions.tick()
         for delivery in server.sessions.take_deliveries():
             if delivery.peer == peer:

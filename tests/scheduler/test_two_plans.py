@@ -354,7 +354,7 @@ def test_steps_of_runs_are_cut_where_something_else_waits() -> None:
     guest.embed([5], 1, [guest.ring[0], 1])
     start_run(guest.instance, guest.queue, *run, "", 30, [])
     line.begin()
-    while line.server.scheduler.steps_in_flight <= STEPS_IN_FLIGHT:
+    while line.server.scheduler.in_flight.steps <= STEPS_IN_FLIGHT:
         line.answer()
     plans = line.link.in_flight
     line.begin()

@@ -45,8 +45,11 @@ class Clock:
         return round(self.seconds * 1e9)
 
 
-class NoGuests:
+class NoGuests(Guests):
     """In the place of Wasm: no program can be launched."""
+
+    def __init__(self) -> None:
+        """Has nothing to make guests of."""
 
     async def prepare(self, program: Program) -> None:
         raise NotImplementedError("this server runs no programs")

@@ -109,7 +109,7 @@ class Server:
 
     def sent(self, peer: bytes) -> list[Message]:
         """What goes to a connection now, as if all others took what is theirs."""
-        self.sessions.gather()
+        self.sessions.out.gather()
         deliveries = self.sessions.take_deliveries()
         return [decode(frame) for one in deliveries if one.peer == peer for frame in one.frames]
 
@@ -160,7 +160,7 @@ class World:
             self.up += frames
 
     def server_sends(self) -> None:
-        self.server.sessions.gather()
+        self.server.sessions.out.gather()
         for delivery in self.server.sessions.take_deliveries():
             if delivery.peer == self.peer:
                 self.down += delivery.frames

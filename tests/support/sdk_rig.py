@@ -280,7 +280,8 @@ class Rig(rig.Rig):
                         await trio.sleep(0.001)
                 instances = []
                 for program, args in programs:
-                    instance = await parts.launcher.launch(program, args, USER)
+                    await parts.launcher.until_can_start(program)
+                    instance = parts.launcher.start(program, args, USER)
                     for message in send:
                         box: Any = instance.texts if isinstance(message, str) else instance.blobs
                         box.put(message)

@@ -24,9 +24,7 @@ class AdapterCalls:
         return service.adapters.names(instance.user)
 
     def weights_version(self, instance: Instance, model: str, adapter: str) -> str:
-        """The version of the adapter through which the instance goes from now on, and of the
-        model's weights now.
-        """
+        """The versions of the instance's adapter from now on and of the model's weights now."""
         service = self._models.service(model)
         if not adapter:
             return version_of(None, service.weights)
@@ -55,8 +53,6 @@ def forward_with_adapter(
 
 
 def find_adapter(instance: Instance, target: OpenQueue, name: str) -> Adapter:
-    """The adapter of a name for an instance, of a queue's model. Raises ApiError `unsupported`,
-    `not-found`.
-    """
+    """An instance's adapter, by name. Raises ApiError `unsupported`, `not-found`."""
     target.model.check_trait("adapter")
     return target.model.adapters.find(name, instance)

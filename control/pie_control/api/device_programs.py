@@ -212,9 +212,7 @@ def check_tokens(wanted: SamplerWanted, vocabulary: int) -> None:
 
 
 def check_attends(facts: ModelDescription, *, in_layers: bool = False) -> None:
-    """Refuses programs of the stage `attend`, or in the layers, for a model that has none. Raises
-    ApiError.
-    """
+    """Refuses `attend` programs, or those in layers, for models without. Raises ApiError."""
     why = facts.no_attend or (facts.no_layers if in_layers else "")
     if why:
         raise ApiError("unsupported", f"attend programs: {facts.name!r} has none: {why}")

@@ -140,7 +140,7 @@ def _swap_in(target: OpenQueue, spans: list[int], reclaim: Callable[[int], bool]
     space.pages.replace(spans, moved)
     for part in swap_parts(len(sources)):
         target.scheduler.enqueue(
-            target.queue, SwapInCommand(sources[part], targets[part], host.first_name)
+            target.queue, SwapInCommand(targets[part], sources[part], host.first_name)
         )
     space.release_later(away, target.defer)
 

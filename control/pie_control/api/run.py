@@ -163,7 +163,10 @@ def run_progress(instance: Instance, queue: int, run: int, count: int) -> int:
     _, found = waiting_run_of(instance, queue, run)
     _check_count(count)
     future = instance.futures.create(FutureKind.DONE)
-    found.notify(count, future)
+    if found.ask(count):
+        future.resolve()
+    else:
+        found.when(found.taken + count, future)
     return future.handle
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from pie_control.api.binder import waiting_run_of
 from pie_control.errors import ApiError
+from pie_control.instances.durable import Durable
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance, Turns
 from pie_control.models.served import ServedModels
@@ -55,7 +56,7 @@ class RunTextCalls:
             )
         text = TokenText(codec.bytes_of, before[-MOST_BEFORE:], ends, hidden)
         future = instance.futures.create(FutureKind.RUN_TEXT)
-        _Reader(instance, found, text, future, self._turns if to_client else None).go_on()
+        _Reader(instance, found, text, future, self._turns if to_client else None).resolve()
         return future.handle
 
 
@@ -96,12 +97,9 @@ class _Reader:
         return self._future.ready
 
     def resolve(self) -> None:
-        """Tokens have come, or the run is over."""
-        if not (self._ended or self.ready):
-            self.go_on()
-
-    def go_on(self) -> None:
-        """Reads what is there, and then waits for more."""
+        """Reads what is there, then waits: tokens have come, the run is over, or there is room."""
+        if self._future.ready:
+            return
         if not self._ended:
             self._read_on()
         if self._turns is not None and not self._send():
@@ -115,7 +113,8 @@ class _Reader:
         elif self._run.error is not None:
             self._future.fail(self._run.error)
         else:
-            self._saw("")
+            if self._durable is not None:
+                self._saw(self._durable, "")
             self._future.resolve(("".join(self._pieces), self._read, self._text.found))
 
     def _read_on(self) -> None:
@@ -140,24 +139,25 @@ class _Reader:
         """Sends the client what it has room for: all or nothing. Whether all is sent."""
         if not self._unsent:
             return True
-        self._instance.make_room()
+        if self._instance.keeps_newest:
+            self._instance.make_room()
         if not self._instance.outbox.has_room:
             return False
-        self._saw(self._unsent)
+        if self._durable is not None:
+            self._saw(self._durable, self._unsent)
         self._instance.send(self._unsent)
         if self._durable is not None:
             self._durable.says()
         self._unsent = ""
         return True
 
-    def _saw(self, text: str) -> None:
+    def _saw(self, durable: Durable, text: str) -> None:
         """What has been read is seen by the program, or a text of it by the client."""
-        if self._durable is not None:
-            self._durable.saw(self._key, text, self._run, self._run.tokens[: self._read].tolist())
+        durable.saw(self._key, text, self._run, self._run.tokens[: self._read].tolist())
 
     def _room_came(self) -> None:
-        if self._turns is not None and not self.ready:
-            self.go_on()
+        if self._turns is not None and not self._future.ready:
+            self.resolve()
             for blocker in tuple(self._instance.turn.blockers):
                 blocker.has_work(self._instance)
             self._turns.give_another()

@@ -283,7 +283,7 @@ def last_checkpoint(instance: Instance) -> bytes:
 
 
 def checkpoint(instance: Instance, state: bytes) -> None:
-    """As `durable.checkpoints`."""
+    """As `durable.service`."""
     raise ApiError("unsupported", "this instance is not durable: launch it with `durable`")
 
 

@@ -75,9 +75,7 @@ class SamplerCalls:
         self._threads = FairThreads(2, of_user=1, name="sampler")
 
     def create_sampler(self, instance: Instance, queue: int, parameters: str) -> Any:
-        """Makes a sampler and returns its handle; the guest is suspended while a text is read, or
-        parameters that are long.
-        """
+        """Makes a sampler, returns its handle; the guest is suspended for long programs."""
         facts = queue_of(instance, queue, "sample").model.description
         # What is longer is refused.
         if not SHORT < len(parameters) <= MOST_TEXT and '"tensor"' not in parameters:

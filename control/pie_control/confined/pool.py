@@ -47,7 +47,6 @@ class ConfinedPool:
     """
 
     def __init__(self, config: ConfinedConfig) -> None:
-        """Starts nothing yet."""
         self._config = config
         self._of_user = max(1, config.processes - 1)
         self._idle: list[_Process] = []

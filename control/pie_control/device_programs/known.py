@@ -16,7 +16,6 @@ class KnownPrograms:
     """Programs of all users: what one gives is the same for all."""
 
     def __init__(self, confined: ConfinedPool) -> None:
-        """None is known."""
         self._confined = confined
         self._kept: LRUCache[str, Recorded] = LRUCache(_KEPT, getsizeof=_characters)
 

@@ -40,9 +40,7 @@ class MessageCalls:
         return self._bus.broadcast_once(instance, topic, message, (instance.id, number))
 
     def _tells(self, tell: Callable[..., Any], function: HostFunction) -> Call:
-        """A call that tells others something, once all before it is on disk. It returns once they
-        have it on theirs.
-        """
+        """A call that tells others something once all before is on disk; returns once theirs is."""
         name = name_of(function)
 
         def call(instance: Instance, *args: Any) -> Any:

@@ -27,7 +27,6 @@ class Queues:
     """The messages of durable instances that wait in work queues."""
 
     def __init__(self, bus: Bus, path: Path, writer: Writer) -> None:
-        """Takes the file, which is made when it is needed."""
         self._bus = bus
         self._held: dict[Origin, tuple[str, str, str]] = {}  # user, topic, message
         self._done: dict[str, int] = {}  # the number of each sender's last message

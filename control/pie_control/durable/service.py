@@ -15,13 +15,12 @@ import structlog
 import trio
 
 from pie_control.api.messaging.functions import Bus
-from pie_control.durable.checkpoints import checkpoint_calls
 from pie_control.durable.children import Children
 from pie_control.durable.messages import MessageCalls
 from pie_control.durable.queues import Queues
 from pie_control.durable.shelf import Ended, Shelf
 from pie_control.durable.sleeping import Sleepers
-from pie_control.durable.waits import Call, durable_of
+from pie_control.durable.waits import Call, durable_of, quiet
 from pie_control.errors import ApiError, ProgramRejected, Refusal, Shortage
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
@@ -35,7 +34,7 @@ from pie_control.programs.store import Program, is_hash
 from pie_control.shares import Shares
 from pie_control.tasks import Service
 from pie_control.timers import Timers
-from pie_control.wasm import HostFunction
+from pie_control.wasm import SUSPENDED, HostFunction
 from pie_py import __version__
 from pie_py.build.runtimes import RUNTIMES
 from pie_py.config.services import DurableConfig
@@ -102,9 +101,7 @@ class DurableInstances(Service):
         registry.on_end.append(self._on_end)
 
     def share(self, shelf: Shelf, fetch: Callable[[str, str], Awaitable[None]]) -> None:
-        """Has journals that other nodes of a cluster may go on with. `fetch` has a program here,
-        by its hash and for a user.
-        """
+        """Has journals that other nodes may go on with; `fetch` has a program here, by hash."""
         self.shelf, self._fetch, self._enabled = shelf, fetch, True
 
     def lose(self, reason: str) -> None:
@@ -137,8 +134,32 @@ class DurableInstances(Service):
         return MessageCalls(self._bus, self._queues, executor, self.shelf.writer)
 
     def checkpoint_calls(self) -> dict[str, Callable[[HostFunction], Call]]:
-        """The functions about checkpoints."""
-        return checkpoint_calls(partial(self._start_task, self._cut))
+        """The functions about checkpoints: the program says its state, and begins again with it.
+
+        So a journal is no longer than what an instance has done since then. There is one way to go
+        on from a state, at once and after a crash: the program's start.
+        """
+        return {
+            "runtime.last-checkpoint": lambda _: lambda instance: durable_of(instance).past.state,
+            "runtime.checkpoint": lambda made: quiet(replace(made, call=self._checkpoint)),
+        }
+
+    def _checkpoint(self, instance: Instance, state: bytes) -> Any:
+        durable = durable_of(instance)
+        if durable.goes_over:
+            raise durable.departs("runtime.checkpoint")
+        if durable.past.topics:
+            raise ApiError("busy", "it has subscriptions, whose messages would be lost: end them")
+        if any(len(child) == 1 for child in durable.past.children.values()):
+            raise ApiError("busy", "children run: wait for them")
+        if len(state) > durable.most // 2:
+            raise ApiError(
+                "limit-exceeded",
+                f"a state of {len(state)} bytes; {durable.most // 2} at most (half of"
+                " durable.journal_bytes)",
+            )
+        self._start_task(self._cut, instance, state)
+        return SUSPENDED
 
     async def _look(self) -> None:
         while True:

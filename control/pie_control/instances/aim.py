@@ -54,7 +54,6 @@ class Aim:
         lengths: Lengths | None = None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """It has begun now, without a goal."""
         self.user = user
         self.program = program
         self.goal = Goal()

@@ -25,7 +25,6 @@ class CoolDown:
     """Until when users rest. Times are in nanoseconds, of the clock that measures turns."""
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
-        """No user rests. Takes a user's weight: their rests are shorter with it."""
         self._weight_of = weight_of
         self._seen: dict[str, int] = {}  # when users were there last
         self._until: dict[str, int] = {}

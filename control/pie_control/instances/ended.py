@@ -133,9 +133,7 @@ def record_bytes(instance: Instance) -> int:
 
 
 def loggable(text: str) -> str:
-    """The reason of a failure as a log may have it: no words of the program, or its traceback, in
-    which its user's secrets may be.
-    """
+    """A failure's reason for the log: none of the program's words, which may have secrets."""
     if text.startswith("trap: "):
         return text[:300]
     code = _CODE.match(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from pie_control.errors import ApiError, Shortage
 
@@ -49,9 +49,9 @@ class Future:
     Once it is taken or cancelled it holds no callback: many hold the future, a circle.
     """
 
-    outside: ClassVar[Outside | None] = None  # of an `OutsideFuture` only
-
-    __slots__ = ("_table", "error", "handle", "kind", "on_cancel", "on_take", "ready", "value")
+    __slots__ = (
+        *("_table", "error", "handle", "kind", "on_cancel", "on_take", "outside", "ready", "value"),
+    )
 
     def __init__(self, table: FutureTable, handle: int, kind: FutureKind) -> None:
         self._table = table
@@ -60,6 +60,7 @@ class Future:
         self.ready = False
         self.value: Any = None
         self.error: ApiError | None = None
+        self.outside: Outside | None = None  # what it waits for, if that is measured
         self.on_cancel: Callable[[], None] | None = None
         self.on_take: Callable[[], None] | None = None  # its value has gone to the instance
 
@@ -71,6 +72,8 @@ class Future:
     def resolve(self, value: Any = None) -> None:
         """Gives the future its value and wakes the instance if it waits for it."""
         if not self.ready:
+            if self.outside is not None:
+                self._table.note(self.outside)
             self.ready = True
             self.value = value
             self._table.announce(self.handle)
@@ -82,32 +85,12 @@ class Future:
         collector, which comes seldom.
         """
         if not self.ready:
+            if self.outside is not None:
+                self._table.note(self.outside)
             self.ready = True
             self.error = error.with_traceback(None)
             error.__context__ = None
             self._table.announce(self.handle)
-
-
-class OutsideFuture(Future):
-    """A future whose wait is measured."""
-
-    __slots__ = ("outside",)
-
-    outside: Outside  # type: ignore[misc]
-
-    def resolve(self, value: Any = None) -> None:
-        """As `Future.resolve`."""
-        self._note()
-        super().resolve(value)
-
-    def fail(self, error: ApiError) -> None:
-        """As `Future.fail`."""
-        self._note()
-        super().fail(error)
-
-    def _note(self) -> None:
-        if not self.ready and self.outside.due is None:
-            self._table.note(self.outside)
 
 
 class FutureCount:
@@ -168,14 +151,8 @@ class FutureTable:
         Raises:
             ApiError: `limit-exceeded` if too many are open, of this instance or of its user.
         """
-        if len(self._open) >= self._limit or self._of_user.open >= self._of_user.most:
-            raise self._full()
-        self._of_user.open += 1
-        future = OutsideFuture(self, self._next, kind)
-        now = self._clock()
+        future, now = self.create(kind), self._clock()
         future.outside = Outside(what, now, None if seconds is None else now + seconds)
-        self._open[self._next] = future
-        self._next += 1
         return future
 
     def open(
@@ -196,7 +173,9 @@ class FutureTable:
         return future.handle
 
     def note(self, wait: Outside) -> None:
-        """A wait outside is over: reports how long it has lasted."""
+        """A wait outside is over: reports how long it has lasted, unless that was known."""
+        if wait.due is not None:
+            return
         seconds = self._clock() - wait.since
         self.outside_seconds += seconds if wait.kind.startswith(CALLS) else 0.0
         self._note_wait(wait.kind, seconds)

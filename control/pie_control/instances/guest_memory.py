@@ -48,7 +48,6 @@ class GuestMemory:
         check: Callable[[int], None] = lambda size: None,
         pages_made: Callable[[], int] = pages_made,
     ) -> None:
-        """Takes what is called after turns in which much was made, with the process's size."""
         self._check = check
         self._pages_made = pages_made
         self._seen = 0  # pages made when it last looked

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import structlog
 import trio
@@ -21,33 +21,14 @@ from pie_control.instances.instance import (
 from pie_control.instances.registry import Registry
 from pie_control.instances.turns import Executor
 from pie_control.programs.code_cache import CodeCache
+from pie_control.programs.guests import Guests
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.tasks import Service, take_off
 from pie_control.timers import Timer, Timers
-from pie_control.wasm import Guest
 from pie_py.config.processes import LOAD_SECONDS
 from pie_py.wire.rpc import MAX_ARGUMENT_BYTES
 
 log = structlog.get_logger("pie.launcher")
-
-
-class GuestMaker(Protocol):
-    """Makes the guests of programs."""
-
-    async def prepare(self, program: Program) -> None:
-        """Loads what a program runs in; raises `ProgramRejected`."""
-
-    def is_prepared(self, program: Program) -> bool:
-        """True if `start` may be called for a program."""
-
-    def start(self, program: Program, state: object, args: list[str]) -> tuple[Guest, bool]:
-        """A guest whose first turn is to come, and whether it waits for its source."""
-
-    def start_durable(self, program: Program, state: object, args: list[str]) -> Guest:
-        """A guest with the functions of durable instances."""
-
-    async def run(self) -> None:
-        """Keeps warm guests ready."""
 
 
 Done: TypeAlias = Callable[[InstanceEnded | ApiError], None]
@@ -63,7 +44,7 @@ class Launcher(Service):
         executor: Executor,
         timers: Timers,
         programs: ProgramStore,
-        guests: GuestMaker,
+        guests: Guests,
         clock: Callable[[], float],
     ) -> None:
         self.models_ready = trio.Event()  # set as long as there are models
@@ -96,24 +77,6 @@ class Launcher(Service):
     def find(self, name: str, user: str) -> Program:
         """A program by the user's name for it, or by its hash; as `ProgramStore.find`."""
         return self._programs.find(name, user)
-
-    async def launch(
-        self,
-        program: Program,
-        args: list[str],
-        user: str,
-        *,
-        detached: bool = False,
-        parent: Instance | None = None,
-    ) -> Instance:
-        """Starts an instance, after waiting for its code and for a model where that is needed.
-
-        Raises:
-            ApiError: as `start`; `worker-lost` if no model comes.
-            ProgramRejected: if the program cannot run here.
-        """
-        await self.until_can_start(program)
-        return self.start(program, args, user, detached=detached, parent=parent)
 
     async def until_can_start(self, program: Program) -> None:
         """Waits until `start` may be called.
@@ -214,11 +177,7 @@ class Launcher(Service):
             )
 
     def start_child(
-        self,
-        parent: Instance,
-        program: Program,
-        args: list[str],
-        done: Done,
+        self, parent: Instance, program: Program, args: list[str], done: Done
     ) -> Callable[[], None]:
         """Launches a child in a later turn, at its user's cost; it ends with its parent. Returns
         what kills it.
@@ -238,7 +197,7 @@ class Launcher(Service):
         if self.can_start(child.program):
             self._executor.do_later(child.parent.owner, partial(self._make, child))
         else:
-            self._wait_for(child, self._prepare)
+            self._start_task(self._prepare, child)
 
     def _make(self, child: _Child) -> None:
         if child.done is None:  # given up
@@ -256,20 +215,13 @@ class Launcher(Service):
             self._children[instance] = child
             self._is_started(child)
 
-    def _wait_for(self, child: _Child, wait: Callable[[_Child], Awaitable[None]]) -> None:
-        """Goes on with a child in a task of its own."""
-        self._start_task(self._waited_for, child, wait)
-
-    async def _waited_for(self, child: _Child, wait: Callable[[_Child], Awaitable[None]]) -> None:
+    async def _prepare(self, child: _Child) -> None:
         with child.scope:
             try:
-                await wait(child)
+                await self.until_can_start(child.program)
+                self._make_later(child)
             except Exception as error:  # noqa: BLE001  a child's end, whatever it is
                 self._over(child, _refusal(child, error))
-
-    async def _prepare(self, child: _Child) -> None:
-        await self.until_can_start(child.program)
-        self._make_later(child)
 
     def _is_started(self, child: _Child) -> None:
         """A child counts among the instances of this node, or does not run."""
@@ -294,13 +246,7 @@ class Launcher(Service):
 class _Child:
     """A child of an instance, from the call that launches it on."""
 
-    def __init__(
-        self,
-        parent: Instance,
-        program: Program,
-        args: list[str],
-        done: Done,
-    ) -> None:
+    def __init__(self, parent: Instance, program: Program, args: list[str], done: Done) -> None:
         self.parent = parent
         self.program = program
         self.args = args

@@ -52,9 +52,6 @@ class Ledger:
         page_seconds: Callable[[Instance], float],
         end: Callable[[Instance, InstanceState, str], None],
     ) -> None:
-        """Takes the file, budgets by program, the clock, the live instances, what pages these have
-        held, and what ends one.
-        """
         self._file = file
         self._budgets = budgets
         self._date_ns = date_ns

@@ -18,16 +18,12 @@ BESIDE = 136  # bytes of memory that an item takes beside itself, about
 
 
 def kept_bytes(item: object) -> int:
-    """Memory that an item takes while it waits: of a text four bytes for each character, if one of
-    them needs so many.
-    """
+    """Memory that a waiting item takes: of a text four bytes for each character, if need be."""
     return sys.getsizeof(item) + BESIDE
 
 
 class MessageBytes:
-    """Bytes of messages in several mailboxes, those that are lent to futures included. At the most,
-    all of them are full.
-    """
+    """Bytes of messages in several mailboxes, with those that are lent; at most, all are full."""
 
     __slots__ = ("_most", "_waiting", "_within", "held")
 
@@ -155,8 +151,10 @@ class Mailbox(Generic[Item]):
 
     def when_item(self, callback: Callable[[], None]) -> None:
         """Calls back once, as soon as there is an item."""
-        self._item_callbacks.append(callback)
-        self._call_for_items()
+        if self._items:
+            callback()
+        else:
+            self._item_callbacks.append(callback)
 
     def when_room(self, callback: Callable[[], None]) -> None:
         """Calls back once, as soon as there is room."""

@@ -25,7 +25,6 @@ class ReadyGuests:
     """
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
-        """None is ready. Takes users' weights."""
         self._line: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of, USER_CREDIT_NS)
         self._single: str | None = None  # the user whose all are, if they are in the heap
         self._heap: list[tuple[float, int, Instance]] = []  # by what each has had, then as it came
@@ -78,9 +77,7 @@ class ReadyGuests:
             self._costs = []
 
     def makes_way(self, user: str) -> bool:
-        """True if the guest that is next waits for the next turn, in which one of this user is
-        ready who was served less.
-        """
+        """True if the next guest waits a turn for a ready one of this user who was served less."""
         if self._single is not None:
             return user != self._single
         return self._line.lead(user) > LEAD_NS

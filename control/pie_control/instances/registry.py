@@ -305,9 +305,7 @@ class Registry:
         self._start(instance)
 
     def _settle(self, instance: Instance) -> None:
-        """Announces the end of an instance, and makes its record; of one that goes on at another
-        node nothing stays here.
-        """
+        """Announces an instance's end, and makes its record; none if it goes on at another node."""
         assert instance.ended is not None
         state, text = instance.ended.state, instance.ended.text
         moved = instance.durable is not None and instance.durable.journal.is_lost
@@ -413,9 +411,7 @@ class Registry:
             hook(instance)
 
     def instances(self, user: str | None = None, asleep: int | None = None) -> list[Instance]:
-        """Live instances and those that ended lately, oldest launch first; of those that sleep so
-        many of the newest, or all.
-        """
+        """Live instances and those ended lately, by launch; at most so many `asleep`, or all."""
 
         def of_user(some: Iterable[Instance]) -> Iterator[Instance]:
             return (each for each in some if user is None or each.user == user)

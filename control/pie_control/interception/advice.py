@@ -89,7 +89,6 @@ class SwapAdvice:
         policy_input: PolicyInput,
         budgets: tuple[TransferBudget, TransferBudget],
     ) -> None:
-        """Takes the policies' input, and the pages that may be swapped out and in per step."""
         self._service = service
         self._input = policy_input
         self._budget, self._inward = budgets
@@ -197,13 +196,11 @@ class SwapAdvice:
         return max(costs.swap_in.time(pages), beside)
 
     def _remaining(self, instance: Instance, wait: Wait) -> tuple[float, float]:
-        """The time from now on that the program expects, or else that of earlier waits, and of half
-        of them.
-        """
+        """The time that the program still expects, or of earlier waits, and of half of them."""
         if wait.expected_ns is not None and wait.expected_ns > wait.elapsed_ns:
             return ((wait.expected_ns - wait.elapsed_ns) / 1e9,) * 2
         kind = tool_kind(wait.tool)
-        return self._input.remaining(instance.user, kind, wait.elapsed_ns / 1e9)
+        return self._input.durations.remaining(instance.user, kind, wait.elapsed_ns / 1e9)
 
 
 def tool_kind(tool: str) -> str:

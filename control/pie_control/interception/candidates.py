@@ -67,7 +67,6 @@ class EvictionCandidates:
     def __init__(
         self, model: ServedModel, records: EvictionRecords, policy_input: PolicyInput
     ) -> None:
-        """Takes the model, where its instances stand, and the input of the policy."""
         self._model = model
         self._records = records
         self._input = policy_input
@@ -188,9 +187,7 @@ class EvictionCandidates:
         ]
 
     def _that_make_way(self, instance: Instance, count: int) -> list[Instance]:
-        """Those that make way, are not paused and have pages in the pool: other users', then the
-        user's own, youngest first.
-        """
+        """Those that make way and have pages: other users', then the user's own, youngest first."""
         allotments = self._model.reclaim.page_allotments()
         found = [
             other

@@ -185,9 +185,7 @@ class Evictor:
         return sorted(line, key=lambda instance: not within.get(instance.user))
 
     def _serve(self, record: EvictionRecord) -> bool:
-        """Lets one go on if there are pages for it, or if there will be none; whether the next one
-        may be served.
-        """
+        """Lets one go on if there are pages, or will be none; whether the next may be served."""
         instance, need = record.instance, record.need
         if not self._evict_for(instance, need):
             if self._may_wait(record) and self._candidates.will_come(instance, need):

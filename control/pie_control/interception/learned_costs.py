@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from pie_control.interception.costs import Costs, Transfer
+from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_py.wire.plan import BatchResult, Forward, SwapIn, SwapOut
 
@@ -146,15 +147,16 @@ class LearnedCosts:
                 way.took(batch.pages_moved, seconds)
             if batch.kind == Forward.kind:
                 forwards.append(batch)
-        if forwards and taken:
-            self._learn(forwards, taken)
-
-    def _learn(self, forwards: Sequence[PlanBatch], taken: float) -> None:
-        """Learns from steps, each with its light batches, that have taken so long together."""
+        if not (forwards and taken):
+            return
         prior = self._prior
         decoding = computing = 0.0  # seconds by the prior
         for batch in forwards:
-            prompts = batch.prompts
+            prompts = [
+                (int(each.page_used.sum()), len(each.inputs))
+                for each in batch.commands
+                if isinstance(each, ForwardCommand) and len(each.inputs) > 1
+            ]
             sequences = len(batch.commands) - len(prompts)
             sequences += 0 if batch.steps is None else batch.steps.count
             decoding += prior.step_time(sequences)

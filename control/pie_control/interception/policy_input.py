@@ -65,7 +65,6 @@ class TransferBudget:
     def __init__(
         self, service: ServedModel, costs: LearnedCosts | None, *, inward: bool = False
     ) -> None:
-        """Takes the costs, and the way."""
         self._service = service
         self._costs = costs
         self._inward = inward
@@ -124,7 +123,7 @@ class PolicyInput:
         self._model = model
         self.policy = policy
         self._costs = costs
-        self._durations = durations
+        self.durations = durations
         self.now = clock
         self.low_water = int(LOW_WATER * model.pages.size)  # pages
         self.wanted: Callable[[], int] = lambda: 0  # pages that instances wait for
@@ -160,12 +159,6 @@ class PolicyInput:
             lacking=(self.wanted() + wanted - self._model.pages.free) * page_size,
             reserve=self.low_water * page_size,
         )
-
-    def remaining(self, user: str, kind: str, elapsed: float) -> tuple[float, float]:
-        """Seconds that a wait of this kind will last from now on, by the user's earlier waits; and
-        seconds after which half of such waits have ended.
-        """
-        return self._durations.remaining(user, kind, elapsed)
 
     def facts(self, instance: Instance) -> Paused:
         """A paused instance whose pages the server may swap. It cannot recompute them."""
@@ -207,4 +200,4 @@ class PolicyInput:
     def _left(self, instance: Instance, wait: Outside, now: float) -> tuple[float, float]:
         if wait.due is not None:
             return (max(0.0, wait.due - now),) * 2
-        return self.remaining(instance.user, wait.kind, now - wait.since)
+        return self.durations.remaining(instance.user, wait.kind, now - wait.since)

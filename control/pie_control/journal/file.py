@@ -159,9 +159,7 @@ class Journal:
         return self._safe == self._appended
 
     def when_safe(self, callback: Callable[[], None]) -> None:
-        """Calls back once all entries so far are on disk, or cannot be written: look at
-        `problem`.
-        """
+        """Calls back once all entries so far are on disk, or cannot be: look at `problem`."""
         if self.is_safe or self.problem is not None:
             callback()
         else:
@@ -279,9 +277,7 @@ class Writer:
         self._work.set()
 
     def when_settled(self, callback: Callable[[], None]) -> None:
-        """Calls back a little later, once all that was appended to any journal is on disk, or
-        cannot be written.
-        """
+        """Calls back a little later, once all entries of any journal are on disk, or cannot be."""
         self._settled.append(callback)
         self._work.set()
 

@@ -28,9 +28,7 @@ class Adapter:
 
 
 class Adapters:
-    """The adapters that the worker holds, by name: the newest version of each, and former ones as
-    long as an instance uses them.
-    """
+    """The worker's adapters, by name: the newest of each, and former ones in use."""
 
     def __init__(self, model: str, names: list[str]) -> None:
         """Takes the names that were loaded at start, into the slots 0, 1, ..."""

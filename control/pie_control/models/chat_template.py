@@ -229,9 +229,7 @@ def _normal(message: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Message(dict[str, Any]):
-    """A message without what is null, as `transformers` leaves it out; templates that ask whether
-    that is none are told so.
-    """
+    """A message without nulls, as `transformers` has it; templates that ask are told it is none."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         super().__init__((key, value) for key, value in given.items() if value is not None)

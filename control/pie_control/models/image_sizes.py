@@ -27,7 +27,6 @@ class ImageSizes:
     """Asks the worker once for each size: a model's processor is what knows."""
 
     def __init__(self, send: Callable[[MeasureImage], None]) -> None:
-        """Takes how to send to the worker."""
         self._send = send
         self._known: LRUCache[_Key, Measured] = LRUCache(REMEMBERED)
         self._turn = trio.Lock()  # one at a time: plans are run in between

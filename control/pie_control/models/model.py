@@ -83,9 +83,7 @@ class OpenQueue:
         self.scheduler.defer(self.queue.account, (pages, embeds), release)
 
     def end_run(self, run: RunCommand, count: int) -> list[int]:
-        """Ends a run, of which the first `count` tokens stand. Returns spans of the pages that it
-        has taken and that hold tokens.
-        """
+        """Ends a run, whose first `count` tokens stand; spans of its pages that hold tokens."""
         self.scheduler.end_run(run)
         run.sampler.go_back(run.step + count, run.step + len(run.received))
         stay = max(0, count - 1)

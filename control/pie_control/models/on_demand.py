@@ -102,7 +102,6 @@ class OnDemandModels(Service):
         timers: Timers,
         clock: Callable[[], float],
     ) -> None:
-        """Loads none yet."""
         self._config, self._bounds = config, config.on_demand
         self._models, self._adapters, self._image_sizes = models, adapters, image_sizes
         self._weights = weights

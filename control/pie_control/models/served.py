@@ -14,7 +14,7 @@ from pie_control.models.model import ModelDependencies, ModelService
 from pie_control.models.tokenizer import TextCodec
 from pie_control.models.tokenizer_check import read_codec
 from pie_control.resources.pools import FreeList
-from pie_control.scheduler.model_turns import share_worker
+from pie_control.scheduler.dispatcher import share_worker
 from pie_py.wire.plan import LOGIT_ROWS, NoTokens
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ class ServedModels:
     """The models by name, the default first. There are none while no worker is ready."""
 
     def __init__(self, deps: ModelDependencies) -> None:
-        """Has no model yet."""
         self.services: dict[str, ModelService] = {}  # of all workers
         self.resident: dict[str, ModelService] = {}  # of the first, which serves from the start
         self.on_demand = [model.called for model in deps.config.models if model.on_demand]
@@ -164,9 +163,7 @@ class ServedModels:
             raise self.unknown(model) from None
 
     def kv_of(self, instance: Instance) -> tuple[int, int]:
-        """Pages of an instance in the pools of all models, and their filled slots: tokens of its
-        contexts, shared ones once.
-        """
+        """Pages of an instance in all models' pools, and its contexts' tokens, shared ones once."""
         pages = tokens = 0
         for service in self.services.values():
             if (space := service.spaces.get(instance)) is not None:

@@ -32,7 +32,6 @@ class ModelShares:
         samplers: SamplerPool,
         host_pages: HostMemory,
     ) -> None:
-        """Declares them. Pages are lent, so they have none."""
 
         def of_user(held: Callable[[Space], int]) -> Callable[[str], int]:
             return lambda user: sum(held(s) for i, s in spaces.items() if i.user == user)

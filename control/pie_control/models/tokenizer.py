@@ -1,6 +1,4 @@
-"""Text to tokens and back, and chat templates, for one model: in the control process, and as jobs
-of a confined process.
-"""
+"""Text to tokens and back, and chat templates, of one model: here, and as jobs of a process."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Weights:
             for instance in [*service.spaces]:
                 self._ends.fail(instance, f"cancelled: the operator has paused model {model!r}")
         # A result sets no event of its own.
-        while service.scheduler.steps_in_flight:  # noqa: ASYNC110
+        while service.scheduler.in_flight.steps:  # noqa: ASYNC110
             await trio.sleep(STEP_SECONDS)
 
     def resume(self, model: str) -> None:

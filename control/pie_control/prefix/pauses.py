@@ -58,7 +58,6 @@ class Pauses:
     """The conversations that wait, by the instances that served their last turns."""
 
     def __init__(self, pool: PagePool, history: History) -> None:
-        """Takes the pool of the pages, and what earlier waits took."""
         self._pool = pool
         self._history = history
         self._waiting: OrderedDict[str, _Pause] = OrderedDict()
@@ -88,9 +87,7 @@ class Pauses:
         pause.stamps, pause.placed = self._pool.stamps[pause.pages], now
 
     def end(self, instance: str, now: float) -> float:
-        """The conversation goes on, if it waits: the next wait for this tool is known better.
-        Returns how long it has waited.
-        """
+        """A conversation goes on, if it waits, which is learned; how long it has waited."""
         if (pause := self._forget(instance)) is None:
             return 0.0
         self._history.add(pause.user, pause.kind, now - pause.since)

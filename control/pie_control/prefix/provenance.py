@@ -192,7 +192,6 @@ class Branch:
     __slots__ = ("begins", "length", "parent", "record")
 
     def __init__(self, queue: Writer, record: Record, begins: int) -> None:
-        """Takes how many tokens are before its own."""
         self.record, self.begins, self.length = record, begins, record.length
         before = [w for w in record.origins if w is not queue and w.branch is not None]
         wrote = [w.id for w in before if w.branch is not None and w.branch.begins < begins]

@@ -212,9 +212,7 @@ class ProgramStore:
         return Text(file, 1, text.removeprefix(SAMPLER.decode()))
 
     def tensors(self, name: str, user: str) -> Program:
-        """A file of tensors that a user has uploaded. Raises ApiError: as `find`, or
-        `invalid-argument`.
-        """
+        """A user's file of tensors. Raises ApiError: as `find`, or `invalid-argument`."""
         found = self.find(name, user)
         if found.kind != "tensors":
             raise ApiError(
@@ -349,9 +347,7 @@ class ProgramStore:
         return self._blobs / digest[:2] / digest
 
     def _remove_stale(self) -> None:
-        """Removes what servers that were killed left behind: uploads, and bytes without a program;
-        and programs without bytes.
-        """
+        """Removes what killed servers left: uploads, bytes or programs without the other."""
         oldest = self.date_ns() / 1e9 - 24 * 3600
         for path in self._folder.glob(f"{_TEMPORARY}*"):
             with suppress(FileNotFoundError):  # another server's, which is complete by now

@@ -46,7 +46,6 @@ class Exports:
     def __init__(
         self, pool: PagePool, shares: Shares, model: str, clock: Callable[[], float], timers: Timers
     ) -> None:
-        """Has none yet; the timers go by the clock, in seconds."""
         self._pool = pool
         self._quotas = shares.quotas
         size = int(pool.size * MAX_SHARE)

@@ -110,9 +110,7 @@ class RunPages:
         return self._ask(self._allocate, later)
 
     def take_spare(self) -> int | None:
-        """Takes one more page if it can be had without a wait and without taking it from others;
-        else None.
-        """
+        """Takes one more page if one is spare: without a wait, and from no instance; else None."""
         if not self._has_spare():
             return None
         try:
@@ -157,9 +155,7 @@ class RunPages:
 
     @property
     def untouched(self) -> bool:
-        """True if they are where they were at the start, and nothing but the run has changed
-        them.
-        """
+        """True if they are where they began, and nothing but the run has changed them."""
         stamps = self._space.page_pool.stamps[self.pages]
         return not self._moved and bool((stamps == self._facts[STAMP, : self._count]).all())
 

@@ -98,9 +98,7 @@ class Sampler:
         return VERSIONS if self.has_state else 0
 
     def go_back(self, step: int, chosen: int) -> None:
-        """Goes on as if it had chosen fewer tokens: `step` of those `chosen` stand, as far as is
-        known.
-        """
+        """Goes on as if `step` of the `chosen` tokens had been chosen, as far as is known."""
         self.steps = step
         if self._versions and chosen - step + _UNDER_WAY >= self._versions:
             self.is_lost = True

@@ -115,9 +115,7 @@ class Space:
         self.release_later(self.pages.unmap(spans), defer)
 
     def release_later(self, entries: Int32, defer: Defer) -> None:
-        """Gives back what was behind addresses, in the pool and on the host, when `defer` calls
-        back.
-        """
+        """Gives back what addresses had, in pool and host, when `defer` calls back."""
         pages = entries[entries >= 0]
         if self.watcher is not None:
             self.watcher.forget(pages)
@@ -145,9 +143,7 @@ class Space:
             self.watcher.truncated(pages, used.tolist(), stamps.tolist())
 
     def free_embeds(self, spans: list[int], defer: Defer) -> None:
-        """Ends the addresses at once; the embeds come back when `defer` calls back. As
-        `free_pages`.
-        """
+        """Ends addresses at once; their embeds come back when `defer` calls back."""
         embeds = self.embeds.unmap(spans)
 
         def release() -> None:

@@ -94,9 +94,7 @@ class Authenticator:
         self._socket.close()
 
     def user_of(self, frame: zmq.Frame) -> tuple[str, bool]:
-        """The user of a connection, by a frame that came over it, and whether it may speak: its key
-        was not removed.
-        """
+        """The user of a frame's connection, and whether it may speak: its key is there."""
         tag = frame.get("User-Id")
         assert isinstance(tag, str)
         user, _, key = tag.partition(" ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from pie_control.api.session import READER
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.instances.log import LogLine
 from pie_control.models.model import ModelService
 from pie_control.models.served import ServedModels, runs_of
 from pie_control.programs.store import Program
@@ -46,15 +45,16 @@ def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any
         due_ns = instance.created_ns + round((aim.due - aim.since) * 1e9)
     pages, tokens = models.kv_of(instance)
     most_pages = models.most_pages_of(instance)
+    asleep = ended is None and instance.durable is not None and instance.durable.asleep
     for run in runs_of(instance):
-        run.collect()  # its tokens count from then on
+        run.tokens  # noqa: B018 - they count once they are looked at
     return {
         "id": instance.id,
         "program": instance.program.name,
         "program_hash": instance.program.hash,
         "args": in_short(instance.args),
         "user": instance.user,
-        "state": "asleep" if _sleeps(instance) else instance.state.value,
+        "state": "asleep" if asleep else instance.state.value,
         "reason": ended.text[:500] if ended is not None and ended.state.value != "finished" else "",
         "parent": instance.parent.id if instance.parent is not None else None,
         "created_ns": instance.created_ns,
@@ -77,10 +77,6 @@ def describe_instance(instance: Instance, models: ServedModels) -> dict[str, Any
     }
 
 
-def _sleeps(instance: Instance) -> bool:
-    return instance.ended is None and instance.durable is not None and instance.durable.asleep
-
-
 def in_short(args: list[str], left: int = ARGS_CHARS) -> list[str]:
     """The beginning of an instance's arguments, which are up to 1 MB: a user has many instances."""
     short: list[str] = []
@@ -92,26 +88,12 @@ def in_short(args: list[str], left: int = ARGS_CHARS) -> list[str]:
     return short
 
 
-def describe_log(lines: list[LogLine]) -> list[dict[str, Any]]:
-    """Lines of a log."""
-    return [{"time_ns": line.time_ns, "level": line.level, "text": line.text} for line in lines]
-
-
 def describe_model(model: ModelDescription, *, local: bool) -> dict[str, Any]:
     """Facts about a served model; its folder is for clients on the same machine alone."""
     facts = asdict(model)
     if not local:
         del facts["folder"]
     return facts
-
-
-def describe_stats(models: ServedModels) -> dict[str, Any]:
-    """Numbers of every model's scheduler and pools."""
-    return {name: _plain(service.stats()) for name, service in models.services.items()}
-
-
-def _plain(value: Any) -> Any:
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def inspect(instance: Instance, models: ServedModels, scope: str | None) -> Any:

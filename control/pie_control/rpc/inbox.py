@@ -49,50 +49,37 @@ class Inbox:
 
     def __init__(self, weight_of: Callable[[str], float]) -> None:
         """Nothing waits. Takes a user's weight, with which their part of the time grows."""
-        self._waiting: FairQueue[InboundMessage] = FairQueue(0.0, weight_of)
+        self.waiting: FairQueue[InboundMessage] = FairQueue(0.0, weight_of)
         self._messages: Counter[str] = Counter()  # by user
         self._bytes: Counter[str] = Counter()
-        self._with_commands = 0
-        self._full: set[str] = set()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def may_bring_commands(self) -> bool:
-        """True if a message waits because of which an instance may have commands."""
-        return self._with_commands > 0
-
-    @property
-    def is_full(self) -> bool:
-        """True if some user has so much here that no more is to be taken from ZeroMQ."""
-        return bool(self._full)
+        self.with_commands = 0  # messages because of which instances may have commands
+        self.full: set[str] = set()  # users with so much that no more is to be taken from ZeroMQ
 
     def put(self, message: InboundMessage) -> None:
         """A message has arrived."""
         user = message.owner.user
-        self._waiting.push(message.owner, message)
+        self.waiting.push(message.owner, message)
         self._messages[user] += 1
         self._bytes[user] += message.size
-        self._with_commands += message.may_bring_commands
+        self.with_commands += message.may_bring_commands
         if self._messages[user] >= MOST_MESSAGES or self._bytes[user] >= MOST_BYTES:
-            self._full.add(user)
+            self.full.add(user)
 
     def take(self) -> InboundMessage | None:
         """The next message."""
-        taken = self._waiting.pop()
+        taken = self.waiting.pop()
         if taken is None:
             return None
         (user, _), message = taken
         self._messages[user] -= 1
         self._bytes[user] -= message.size
-        self._with_commands -= message.may_bring_commands
+        self.with_commands -= message.may_bring_commands
         if self._messages[user] < MOST_MESSAGES and self._bytes[user] < MOST_BYTES:
-            self._full.discard(user)
+            self.full.discard(user)
         if not self._messages[user]:
             del self._messages[user], self._bytes[user]
         return message
 
     def charge(self, message: InboundMessage, nanoseconds: int) -> None:
         """A message was handled, and took so long."""
-        self._waiting.charge(message.owner, nanoseconds)
+        self.waiting.charge(message.owner, nanoseconds)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pie_control.rpc.session import ItemStream, Session
+from pie_control.rpc.session import ItemStream, Presence, Session
 from pie_control.tasks import take_off
 from pie_py.wire.rpc import Probe, ToClient, encode
 
@@ -51,6 +51,8 @@ class SentBytes:
             connection = self._connections[peer] = _Connection(user)
         connection.after += size
         self._users[connection.user] += size
+        if connection.number is not None or connection.after < PROBE_BYTES:
+            return None
         return self._ask(connection)
 
     def read(self, peer: bytes, number: int) -> int | None:
@@ -60,7 +62,7 @@ class SentBytes:
             return None
         self._users[connection.user] -= connection.before
         connection.before, connection.number = 0, None
-        return self._ask(connection)
+        return None if connection.after < PROBE_BYTES else self._ask(connection)
 
     def user_of(self, peer: bytes) -> str | None:
         """A connection's user; None if it has been sent nothing."""
@@ -76,7 +78,8 @@ class SentBytes:
         """True if a connection is behind by more than so many times the bytes that it may be, alone
         or with its user's others.
         """
-        behind = self.behind(peer)
+        connection = self._connections.get(peer)
+        behind = 0 if connection is None else connection.before + connection.after
         if behind > times * CONNECTION_BYTES:
             return True
         return behind > 2 * PROBE_BYTES and self._users[user] > times * USER_BYTES
@@ -97,9 +100,7 @@ class SentBytes:
         return 0 if connection is None else connection.before + connection.after
 
     @staticmethod
-    def _ask(connection: _Connection) -> int | None:
-        if connection.number is not None or connection.after < PROBE_BYTES:
-            return None
+    def _ask(connection: _Connection) -> int:
         connection.before, connection.after = connection.after, 0
         connection.number = secrets.randbits(63)
         return connection.number
@@ -130,13 +131,12 @@ class Outgoing:
         self._ready: dict[ItemStream, None] = {}  # may have something to send, in order
         self._held: dict[ItemStream, None] = {}  # wait until their connections have read more
         self._sessions: dict[Session, None] = {}  # have frames that wait
-        self._deliveries: list[Delivery] = []
-        self._hopeless: list[Session] = []
+        self.deliveries: list[Delivery] = []
+        self.hopeless: list[Session] = []  # so far behind that their frames were dropped
 
-    @property
-    def has_work(self) -> bool:
+    def __bool__(self) -> bool:
         """True if there may be something to send."""
-        return bool(self._ready or self._sessions or self._deliveries)
+        return bool(self._ready or self._sessions or self.deliveries)
 
     def add_ready(self, stream: ItemStream) -> None:
         """A stream may have something to send."""
@@ -166,7 +166,7 @@ class Outgoing:
 
     def deliver_one(self, peer: bytes, message: ToClient) -> None:
         """Sends to a connection what may be dropped."""
-        self._deliveries.append(Delivery(peer, [encode(message)], must_arrive=False))
+        self.deliveries.append(Delivery(peer, [encode(message)], must_arrive=False))
 
     def probe(self, peer: bytes, number: int | None) -> None:
         """Asks a connection how far it has read, if there is a number to ask with."""
@@ -181,7 +181,9 @@ class Outgoing:
         ready, self._ready = self._ready, {}
         for stream in ready:
             session = stream.reader
-            if session is None or session.peer is None or not session.is_present:
+            if session is None or session.peer is None:
+                continue
+            if session.presence is not Presence.PRESENT:
                 continue
             if self.backlog.is_behind(session.peer, session.user, TO_HOLD):
                 self._held[stream] = None
@@ -199,22 +201,13 @@ class Outgoing:
         if peer is None or not frames:
             return
         if self.backlog.is_behind(peer, session.user, TO_GIVE_UP):
-            self._hopeless.append(session)
+            self.hopeless.append(session)
             return
-        self._deliveries.append(Delivery(peer, frames))
-        self.probe(peer, self.backlog.sent(peer, session.user, sum(map(len, frames))))
+        self.deliveries.append(Delivery(peer, frames))
+        if number := self.backlog.sent(peer, session.user, sum(map(len, frames))):
+            self.probe(peer, number)
 
     def connection_gone(self, peer: bytes) -> None:
         """Drops what waits for a connection whose routing id another one has now."""
-        self._deliveries = [delivery for delivery in self._deliveries if delivery.peer != peer]
+        self.deliveries = [delivery for delivery in self.deliveries if delivery.peer != peer]
         self.backlog.drop(peer)
-
-    def take(self) -> list[Delivery]:
-        """Deliveries that are to be sent now, in order."""
-        taken, self._deliveries = self._deliveries, []
-        return taken
-
-    def take_hopeless(self) -> list[Session]:
-        """Sessions whose connections are so far behind that their frames were dropped."""
-        taken, self._hopeless = self._hopeless, []
-        return taken

@@ -6,10 +6,10 @@ import math
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import trio
 
@@ -32,9 +32,7 @@ from pie_control.programs.store import Program, ProgramStore, is_hash
 from pie_control.rpc.contexts import tokens_of
 from pie_control.rpc.describe import (
     describe_instance,
-    describe_log,
     describe_model,
-    describe_stats,
     inspect,
     waits_of,
 )
@@ -54,6 +52,10 @@ from pie_py.wire.rpc import PROTOCOL
 
 MOST_ASLEEP = 1000  # instances that are listed, the newest
 LOG_BYTES = 128 << 10  # of lines in an answer, about: others wait while it is made and encrypted
+
+
+# Has a program sent here, by its hash and for a user.
+Fetch: TypeAlias = Callable[[str, str], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,7 @@ class Dependencies:
     doing: Callable[[], list[str]] = list  # what a launch waits for that is done once
     # Turns over the budget, how many and the longest in seconds, by loop
     turns: Callable[[], dict[str, tuple[int, float]]] = dict
-    # In a cluster: has a program that is not here sent, by its hash and for a user.
-    fetch: Callable[[str, str], Awaitable[None]] | None = None
+    fetch: Fetch | None = None  # in a cluster, of programs that are not here
 
 
 class Requests:
@@ -192,7 +193,7 @@ class Requests:
         ]
 
     def _stats(self, session: Session, asked: methods.Stats) -> Answer:
-        return describe_stats(self._deps.models)
+        return {name: of.stats() for name, of in self._deps.models.services.items()}
 
     async def _quota(self, session: Session, asked: methods.Quota) -> Answer:
         users = [session.user]
@@ -324,12 +325,11 @@ class Requests:
     def _launch(self, session: Session, asked: methods.Launch) -> Answer | Awaitable[Answer]:
         fetch = self._deps.fetch if is_hash(asked.program) else None
         if fetch is not None and not self._deps.programs.has(asked.program):
-            return self._fetch_and_launch(fetch, session, asked)
+            return self._launch_later(session, asked, fetch)
         program = self._deps.programs.find(asked.program, session.user)
         check_arguments(asked.args)
-        durable = self._is_durable(asked, program)
-        if durable or not self._deps.launcher.can_start(program):
-            return self._launch_later(session, program, asked)
+        if self._is_durable(asked, program) or not self._deps.launcher.can_start(program):
+            return self._launch_later(session, asked)
         instance = self._deps.launcher.start(
             program, asked.args, session.user, detached=asked.detached
         )
@@ -338,27 +338,21 @@ class Requests:
     def _is_durable(self, asked: methods.Launch, program: Program) -> bool:
         return asked.durable or self._deps.durable.wants(program.name)
 
-    async def _fetch_and_launch(
-        self,
-        fetch: Callable[[str, str], Awaitable[None]],
-        session: Session,
-        asked: methods.Launch,
+    async def _launch_later(
+        self, session: Session, asked: methods.Launch, fetch: Fetch | None = None
     ) -> Answer:
-        """Of a program that this node of a cluster does not have yet."""
-        await fetch(asked.program, session.user)
+        """Of a program that is not loaded yet, or that this node of a cluster does not have."""
+        if fetch is not None:
+            await fetch(asked.program, session.user)
         program = self._deps.programs.find(asked.program, session.user)
         check_arguments(asked.args)
-        return await self._launch_later(session, program, asked)
-
-    async def _launch_later(
-        self, session: Session, program: Program, asked: methods.Launch
-    ) -> Answer:
         if self._is_durable(asked, program):
             instance = await self._deps.durable.launch(
                 program, asked.args, session.user, asked.goal
             )
         else:
-            instance = await self._deps.launcher.launch(
+            await self._deps.launcher.until_can_start(program)
+            instance = self._deps.launcher.start(
                 program, asked.args, session.user, detached=asked.detached
             )
         # A compilation runs to its end though the client has given the request up, or has left.
@@ -517,7 +511,7 @@ class Requests:
         instance = self._find(session, asked.instance)
         lines, following = instance.log.part(asked.after, LOG_BYTES)
         return {
-            "lines": describe_log(lines),
+            "lines": [asdict(line) for line in lines],
             "next": following,
             "total": instance.log.total,
             "ended": instance.ended is not None,

@@ -150,9 +150,17 @@ class RpcServer:
 
     async def _serve(self, nursery: trio.Nursery) -> None:
         while True:
-            self._take_in(nursery)
+            self._receive()
+            began = time.perf_counter_ns()
+            end = began + TURN_NS  # for which what has arrived is handled
+            while began < end and (inbound := self._inbox.take()) is not None:
+                self._handle(inbound, nursery)
+                self._deliver()
+                now = time.perf_counter_ns()
+                self._inbox.charge(inbound, now - began)
+                began = now
             self.flush()
-            if self.sessions.has_work or self._inbox:
+            if self.sessions.out or self._inbox.waiting:
                 await trio.lowlevel.checkpoint()
             else:
                 await self._socket.wait()
@@ -160,28 +168,14 @@ class RpcServer:
     def has_requests(self) -> bool:
         """True if messages that are not handled yet may give instances commands."""
         self._receive()
-        if self._inbox:
+        if self._inbox.waiting:
             self._socket.wake()  # the signal that `_serve` waits for is consumed
-        return self._inbox.may_bring_commands
-
-    def _take_in(self, nursery: trio.Nursery) -> None:
-        """Handles what has arrived, for a bounded time."""
-        self._receive()
-        if not self._inbox:
-            return
-        began = time.perf_counter_ns()
-        end = began + TURN_NS
-        while began < end and (inbound := self._inbox.take()) is not None:
-            self._handle(inbound, nursery)
-            self._deliver()
-            now = time.perf_counter_ns()
-            self._inbox.charge(inbound, now - began)
-            began = now
+        return self._inbox.with_commands > 0
 
     def _receive(self) -> None:
         """Takes what has arrived from ZeroMQ, for a bounded time."""
         end = time.perf_counter_ns() + RECEIVE_NS
-        while not self._inbox.is_full:
+        while not self._inbox.full:
             frames = self._socket.receive_frames()
             if frames is None:
                 return
@@ -219,7 +213,7 @@ class RpcServer:
 
     def flush(self) -> None:
         """Sends what waits: of every stream one message; those with more stay for the next turn."""
-        self.sessions.gather()
+        self.sessions.out.gather()
         self._deliver()
 
     def _deliver(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from pie_control.errors import ApiError
-from pie_control.instances.instance import Event, Instance, InstanceEnded
+from pie_control.instances.instance import Instance, InstanceEnded
 from pie_py.config.keys import LOCAL_USER
 from pie_py.wire.rpc import Ended, Failure, Item, Items, Response, size_of
 
@@ -200,9 +200,7 @@ class ItemStream:
 
     @property
     def finished(self) -> bool:
-        """True if the last item has been acknowledged. An end that is being written down is not
-        among the items yet.
-        """
+        """True if the last item is acknowledged; an end being written down is none yet."""
         settled = self.instance.ended_event.is_set()
         return settled and not self._unacked and not len(self.instance.outbox)
 
@@ -278,13 +276,20 @@ class ItemStream:
             else:
                 if len(self._unacked) >= self._window or self._unacked_bytes >= WINDOW_BYTES:
                     break
-                if not self._may_leave(self._acked + len(self._unacked)):
+                if self.instance.durable is not None and not self._may_leave():
                     break
                 event = self.instance.outbox.pop()
                 if event is None:
-                    self._watch()
+                    last = self._unacked[-1][0] if self._unacked else None
+                    if not self._watching and not isinstance(last, Ended):  # nothing comes then
+                        self._watching = True
+                        self.instance.outbox.when_item(self._on_item)
                     break
-                item, item_size = _as_item(event)
+                if isinstance(event, InstanceEnded):
+                    item = Ended(event.state.value, event.text)
+                    item_size = size_of(event.text)
+                else:
+                    item, item_size = event, size_of(event)
                 self._unacked.append((item, item_size))
                 self._unacked_bytes += item_size
             items.append(item)
@@ -293,29 +298,16 @@ class ItemStream:
         self._next = first + len(items)
         return Items(self.instance.id, first, items) if items else None
 
-    def _may_leave(self, number: int) -> bool:
-        """True if an item may be sent; else there is a wake once it may."""
+    def _may_leave(self) -> bool:
+        """True if a durable instance's next item may be sent; else there is a wake once it may."""
         durable = self.instance.durable
-        if durable is None or durable.may_leave(number):
+        if durable is None or durable.may_leave(self._acked + len(self._unacked)):
             return True
         if not self._watching:
             self._watching = True
             durable.journal.when_safe(self._on_item)
         return False
 
-    def _watch(self) -> None:
-        last = self._unacked[-1][0] if self._unacked else None
-        if not self._watching and not isinstance(last, Ended):  # nothing comes after that
-            self._watching = True
-            self.instance.outbox.when_item(self._on_item)
-
     def _on_item(self) -> None:
         self._watching = False
         self._wake(self)
-
-
-def _as_item(event: Event) -> tuple[Item, int]:
-    """The item that a client is sent of an event, and its bytes."""
-    if isinstance(event, InstanceEnded):
-        return Ended(event.state.value, event.text), size_of(event.text)
-    return event, size_of(event)

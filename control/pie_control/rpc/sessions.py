@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import structlog
 
 from pie_control.instances.instance import Instance
-from pie_control.rpc.outgoing import Delivery, Outgoing, SentBytes
+from pie_control.rpc.outgoing import Delivery, Outgoing
 from pie_control.rpc.session import Change, ItemStream, Pending, Session
 from pie_control.shares import Shares
 from pie_control.tasks import take_off
@@ -104,7 +104,8 @@ class Sessions:
         """No session yet. Each client's welcome has the facts; `on_work` is called when there may
         be something to send.
         """
-        self._out = Outgoing(on_work)
+        self.out = Outgoing(on_work)
+        self.backlog = self.out.backlog
         self._facts = facts
         self._timing = timing
         self._share = shares.add("sessions", MAX_SESSIONS, self.count_of)
@@ -113,11 +114,6 @@ class Sessions:
         self._peers: dict[bytes, Session] = {}  # by routing id
         self._streams: dict[Instance, ItemStream] = {}  # until the instance's record goes
         self._answer_bytes: Counter[str] = Counter()  # by user
-
-    @property
-    def backlog(self) -> SentBytes:
-        """Bytes that connections were sent and need not have read."""
-        return self._out.backlog
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -138,21 +134,19 @@ class Sessions:
     # Messages in
 
     def receive(self, peer: bytes, message: Message, user: str) -> Sequence[Event]:
-        """Handles a message of a connection, by its routing id, that was made with a key of the
-        user.
-        """
+        """Handles a message of a connection, by its routing id, made with a key of the user."""
         if isinstance(message, Hello):
             self._hello(peer, message, user)
             return ()
         session = self._session_of(peer, user)
         if isinstance(message, Probed):
             # Also by a connection that was cut off, and reads on: it counts for its user's others.
-            self._out.probe(peer, self.backlog.read(peer, message.number))
-            self._out.release_held()
+            self.out.probe(peer, self.backlog.read(peer, message.number))
+            self.out.release_held()
             if session is None:
                 return ()
         if session is None:
-            self._out.deliver_one(peer, Who())
+            self.out.deliver_one(peer, Who())
             return ()
         session.heard = self._clock()
         self._change(session, Change.MESSAGE)
@@ -168,9 +162,9 @@ class Sessions:
                     stream.resume(received, consumed)
                     self._close_if_finished(session, stream)
                 else:
-                    self._out.post(session, _closed(instance))
+                    self.out.post(session, _closed(instance))
             case Ping():
-                self._out.post(session, Pong())
+                self.out.post(session, Pong())
             case Bye():
                 return [self._end(session, Change.LEFT)]
         return ()
@@ -179,17 +173,17 @@ class Sessions:
         """Answers a frame that is no message; if it was to be a request, that fails."""
         session = self._session_of(peer, user)
         if error.request is None:
-            self._out.deliver_one(peer, Refused("invalid-argument", f"what it was sent is {error}"))
+            self.out.deliver_one(peer, Refused("invalid-argument", f"what it was sent is {error}"))
         elif session is None:
-            self._out.deliver_one(peer, Who())
+            self.out.deliver_one(peer, Who())
         else:
             text = f"the request cannot be read: {error}"
-            self._out.post(session, Failure(error.request, "invalid-argument", text))
+            self.out.post(session, Failure(error.request, "invalid-argument", text))
 
     def refuse(self, peer: bytes, reason: str, user: str) -> Sequence[Event]:
         """A connection may say nothing more: its session ends."""
         session = self._session_of(peer, user)
-        self._out.deliver_one(peer, Refused("permission-denied", reason))
+        self.out.deliver_one(peer, Refused("permission-denied", reason))
         return () if session is None else [self._end(session, Change.LEFT)]
 
     def _session_of(self, peer: bytes, user: str) -> Session | None:
@@ -204,7 +198,7 @@ class Sessions:
             self._cut_off(session)
             session = None
         if self.backlog.user_of(peer) not in (None, user):
-            self._out.connection_gone(peer)
+            self.out.connection_gone(peer)
         return session
 
     def _hello(self, peer: bytes, hello: Hello, user: str) -> None:
@@ -212,7 +206,7 @@ class Sessions:
         session = self._sessions.get(key)
         refusal = self._refusal(hello, user, is_new=session is None)
         if refusal is not None:
-            self._out.deliver_one(peer, refusal)
+            self.out.deliver_one(peer, refusal)
             return
         resumed = session is not None
         if session is None:
@@ -228,10 +222,10 @@ class Sessions:
         session.peer = peer
         session.heard = self._clock()
         self._peers[peer] = session
-        self._out.post(session, Welcome(resumed, user, {**self._facts, "session": session.mark}))
+        self.out.post(session, Welcome(resumed, user, {**self._facts, "session": session.mark}))
         # A client may name its connections itself. The probe that is out may have gone to an older
         # connection of this name, so it is sent again.
-        self._out.probe(peer, self.backlog.asked(peer))
+        self.out.probe(peer, self.backlog.asked(peer))
         for stream in session.streams.values():
             stream.pause()  # until the client says what it has received
         self._change(session, Change.HELLO)
@@ -265,20 +259,20 @@ class Sessions:
         known = session.pending.get(request.number)
         if known is not None:  # sent again after a broken connection: done at most once
             if known.answer is not None:
-                self._out.transmit(session, known.answer)
+                self.out.transmit(session, known.answer)
                 self._begin_again(session, known.opened)
             return events
         if request.number <= session.highest:
             # Its answer was confirmed, and then nothing waits for this one; or the client is wrong.
             text = f"request {request.number} comes after {session.highest};"
             text += " numbers begin with 1 and grow"
-            self._out.post(session, Failure(request.number, "invalid-argument", text))
+            self.out.post(session, Failure(request.number, "invalid-argument", text))
             return events
         session.highest = request.number
         session.pending[request.number] = Pending()
         if session.takes_no_answers or self._takes_more_than_its_part(session):
             log.warning("session ended: it does not take its answers", user=session.user)
-            self._out.post(session, Bye("too many requests at once, or answers not taken"))
+            self.out.post(session, Bye("too many requests at once, or answers not taken"))
             events.append(self._end(session, Change.LEFT))
         else:
             events.append(Do(session, request))
@@ -302,7 +296,7 @@ class Sessions:
         frame = encode(answer)
         if session.answered(answer, frame):
             self._answer_bytes[session.user] += len(frame)
-            self._out.transmit(session, frame)
+            self.out.transmit(session, frame)
 
     # Streams
 
@@ -310,7 +304,7 @@ class Sessions:
         """The stream of what an instance says."""
         stream = self._streams.get(instance)
         if stream is None:
-            stream = self._streams[instance] = ItemStream(instance, self._out.add_ready)
+            stream = self._streams[instance] = ItemStream(instance, self.out.add_ready)
         return stream
 
     def forget_instance(self, instance: Instance) -> None:
@@ -321,7 +315,7 @@ class Sessions:
         reader = None if stream is None else stream.reader
         if reader is not None and instance.durable is not None and instance.durable.journal.is_lost:
             self.stop_reading(reader, instance.id)
-            self._out.post(reader, Closed(instance.id, "node-lost", "it goes on at another node"))
+            self.out.post(reader, Closed(instance.id, "node-lost", "it goes on at another node"))
 
     def read(self, session: Session, stream: ItemStream, window: int, received: int | None) -> None:
         """Makes a session the reader of a stream, in place of the one that reads it now.
@@ -333,7 +327,7 @@ class Sessions:
         previous = stream.reader
         if previous is not None and previous is not session:
             previous.streams.pop(instance, None)
-            self._out.post(previous, _closed(instance))
+            self.out.post(previous, _closed(instance))
         session.streams[instance] = stream
         stream.attach(session, window, received)
         if not session.is_present:
@@ -362,7 +356,7 @@ class Sessions:
             if away is not None and now - away > self._resumable(session):
                 events.append(self._end(session, Change.EXPIRED))
         self._look_at_connections()
-        self._out.release_held()
+        self.out.release_held()
         return events
 
     def _resumable(self, session: Session) -> float:
@@ -373,7 +367,7 @@ class Sessions:
     def end_all(self, reason: str) -> Sequence[Gone]:
         """Ends all sessions, because the server stops."""
         for session in self.all:
-            self._out.post(session, Bye(reason))
+            self.out.post(session, Bye(reason))
         return [self._end(session, Change.LEFT) for session in self.all]
 
     def undelivered(self, delivery: Delivery, *, gone: bool) -> None:
@@ -389,7 +383,7 @@ class Sessions:
         session.change(change, self._clock())
         if session.is_present and not was_present:
             for stream in session.streams.values():
-                self._out.add_ready(stream)
+                self.out.add_ready(stream)
 
     def _cut_off(self, session: Session) -> None:
         """A session loses its connection; its client may come back with another."""
@@ -401,7 +395,7 @@ class Sessions:
 
     def _end(self, session: Session, change: Change) -> Gone:
         """A session ends for good, after what it has been sent."""
-        self._out.collect(session)
+        self.out.collect(session)
         if session.peer is not None:
             del self._peers[session.peer]
             session.peer = None
@@ -422,27 +416,19 @@ class Sessions:
             number = self.backlog.asked(peer)
             session = self._peers.get(peer)
             if number is not None:
-                self._out.deliver_one(peer, Probe(number))
+                self.out.deliver_one(peer, Probe(number))
             elif session is None or not session.is_present:
-                self._out.deliver_one(peer, Pong())
+                self.out.deliver_one(peer, Pong())
 
     # Frames out
 
-    @property
-    def has_work(self) -> bool:
-        """True if there may be something to send."""
-        return self._out.has_work
-
-    def gather(self) -> None:
-        """Makes deliveries of one message of every stream that has one, and of all that waits."""
-        self._out.gather()
-
     def take_deliveries(self) -> list[Delivery]:
         """Deliveries that are to be sent now, in order."""
-        for session in self._out.take_hopeless():
-            if session.peer is not None:
+        while self.out.hopeless:
+            if (session := self.out.hopeless.pop()).peer is not None:
                 self._cut_off(session)
-        return self._out.take()
+        taken, self.out.deliveries = self.out.deliveries, []
+        return taken
 
 
 def _closed(instance: str) -> Closed:

@@ -144,7 +144,11 @@ class Uploads:
         if found != upload.digest:
             raise ApiError("invalid-argument", f"the bytes hash to {found}, not {upload.digest}")
         if kind != "component":
-            await self._check_source(upload, user)
+            path, name = str(upload.path), upload.name
+            try:
+                await self._confined.call(Owner(user, ""), name, check_file, path, name)
+            except JobStopped as error:
+                raise ProgramRejected(f"{error.message} to compile") from None
         # Others' runtime is there in any case, or they have none.
         if kind in ("component", "javascript"):
             candidate = Program(
@@ -187,13 +191,6 @@ class Uploads:
                 f"you have {MOST_PROGRAMS} programs, the most that one user may: remove some with"
                 " `pie-py programs rm`",
             )
-
-    async def _check_source(self, upload: _Upload, user: str) -> None:
-        path, name = str(upload.path), upload.name
-        try:
-            await self._confined.call(Owner(user, ""), name, check_file, path, name)
-        except JobStopped as error:
-            raise ProgramRejected(f"{error.message} to compile") from None
 
 
 @contextmanager

@@ -1,3 +1,1 @@
-"""From the commands of many queues to plans of batches, to the worker, and from its results to
-futures.
-"""
+"""From the commands of many queues to batches, to the worker, and from its results to futures."""

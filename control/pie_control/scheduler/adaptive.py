@@ -38,14 +38,13 @@ class Adaptive:
     def __init__(
         self, config: SchedulerConfig, page_size: int, weight_of: Callable[[str], float]
     ) -> None:
-        """Nothing is known yet. Takes the settings, the slots of a page, and users' weights."""
         seconds = config.prompt_ms / 1000 if config.prompt_ms else None
         self._prompt_tokens = config.prompt_tokens or sys.maxsize
         self._short = config.step_tokens
         self._page_size = page_size
         self._weight_of = weight_of
         self._pace = PromptPace(seconds, config.prompt_tokens or 0, self._short)
-        self._shares = FairShare(seconds, self._short, weight_of)
+        self.shares = FairShare(seconds, self._short, weight_of)  # what users have had
         self._active = ActiveUsers()
         self._is_alone = True  # no other model is served
         self._others_step: Callable[[], bool] = lambda: False
@@ -57,13 +56,8 @@ class Adaptive:
         """Steps of users in other models of the worker count here, and these there: whose time it
         is does not depend on the model. Takes what says that others have something at the worker.
         """
-        self._active, self._shares, self._is_alone = active, shares, False
+        self._active, self.shares, self._is_alone = active, shares, False
         self._others_step = others_step
-
-    @property
-    def shares(self) -> FairShare:
-        """What users have had of the worker."""
-        return self._shares
 
     def wait(self, now: float, ready: Callable[[], int]) -> float:
         """0: the worker is never left idle."""
@@ -80,9 +74,9 @@ class Adaptive:
         if not self._is_alone and steps is not None:  # `choose` is not asked where all are runs
             self._active.step(steps.users)
         self._pace.took(forwards, runs, seconds)
-        if forwards or self._shares.waiting:
+        if forwards or self.shares.waiting:
             lone = self._pace.of_steps(runs + [len(each.inputs) for each in forwards].count(1))
-            self._shares.took(forwards, lambda: steps.users if steps else set(), elapsed, lone)
+            self.shares.took(forwards, lambda: steps.users if steps else set(), elapsed, lone)
 
     def choose(
         self,
@@ -104,7 +98,7 @@ class Adaptive:
         if self._others_step():
             steppers = steppers.union(self._active.users)
         if len(users | steppers) > 1:
-            forwards = self._shares.without_waiting(forwards, steppers)
+            forwards = self.shares.without_waiting(forwards, steppers)
         forwards = self._leave_out(forwards, limits, self._active.are_several(users))
         prompts = [command for command in forwards if not self._is_step(command)]
         if not prompts:
@@ -143,9 +137,7 @@ class Adaptive:
     def _leave_out(
         self, forwards: list[ForwardCommand], limits: BatchLimits, several: bool
     ) -> list[ForwardCommand]:
-        """All but the steps for which there is no room, or, if several users have some, no
-        time.
-        """
+        """All but steps for which there is no room, or, where several users have some, no time."""
         room, steps = limits.tokens, self._step_inputs(forwards)
         if several:
             prompts = any(not self._is_step(command) for command in forwards)
@@ -199,14 +191,15 @@ class Adaptive:
         chosen: list[ForwardCommand] = []
         tokens = cells = pages = 0
         least = self._short
-        next_at = self._least_served(forwards)
+        users = {each.queue.owner.user for each in forwards if not self._is_step(each)}
+        next_at = min([self.shares.start_of(user) for user in users])  # who was served least
         stopped: set[CommandQueue] = set()  # what comes after in these has to wait
         for is_long, command in self._in_order(forwards, numbers):
             if command.queue in stopped:
                 continue
             user = command.queue.owner.user
             room = limits.tokens - tokens
-            is_next = is_long and self._shares.start_of(user) == next_at
+            is_next = is_long and self.shares.start_of(user) == next_at
             is_next = is_next and not (passed and command is forwards[0])
             if is_long:
                 room = min(room, budget, max(least, self._pace.fitting(command, seconds)))
@@ -238,11 +231,6 @@ class Adaptive:
         chosen.sort(key=rank)
         return chosen
 
-    def _least_served(self, forwards: list[ForwardCommand]) -> float:
-        """The least virtual time of users with prompts among some forwards."""
-        users = {each.queue.owner.user for each in forwards if not self._is_step(each)}
-        return min([self._shares.start_of(user) for user in users])
-
     def _piece(self, command: ForwardCommand, room: int, is_oldest: bool) -> ForwardCommand | None:
         """The part of a command for a batch with so much room; the oldest gets on anyway."""
         if len(command.inputs) <= room:
@@ -271,7 +259,7 @@ class Adaptive:
                 behind.add(queue)
             # Steps may fill a batch, again and again: what has waited longest goes before them.
             late = is_long and command is not forwards[0]
-            had = self._shares.start_of(queue.owner.user) if late else 0.0
+            had = self.shares.start_of(queue.owner.user) if late else 0.0
             number = numbers[command] if late else command.number
             ranked.append(((queue.rank[0], late, had, number), is_long, command))
         ranked.sort()

@@ -72,7 +72,6 @@ class CommandBacklog:
     """The queues with commands, by the kind of their first one."""
 
     def __init__(self, order: CallOrder, scrub: Scrub) -> None:
-        """Takes what orders commands across queues, and what notes dropped ones."""
         kinds: tuple[type[Command], ...] = (*KINDS, RunCommand)
         self.heads: dict[type[Command], dict[CommandQueue, None]] = {kind: {} for kind in kinds}
         self.over: list[RunCommand] = []  # runs that are over, and may still be in their queues
@@ -118,26 +117,6 @@ class CommandBacklog:
     def users(self) -> set[str]:
         """Those whose instances have queues."""
         return {owner.user for owner in self.accounts}
-
-    @property
-    def is_idle(self) -> bool:
-        """True if nothing is queued but runs that are under way, and what is behind them."""
-        return not any(self.heads.values())
-
-    @property
-    def queued_inputs(self) -> int:
-        """Inputs of the forwards that are next in their queues."""
-        queues = self.heads[ForwardCommand]
-        return ForwardCommand.count_rows([queue.pending[0] for queue in queues])  # type: ignore[misc]
-
-    @property
-    def waits(self) -> bool:
-        """True if a command can be sent, or a run begin."""
-        return any(
-            not queue.pending[0].is_held_back()
-            for queues in self.heads.values()
-            for queue in queues
-        )
 
     def place(self, queue: CommandQueue, mark: Mark) -> None:
         """Sets a mark behind all commands of the queue so far, or notifies it if all are over."""

@@ -31,7 +31,6 @@ class CallOrder:
     """
 
     def __init__(self, pages: int, embeds: int) -> None:
-        """Takes how many names pages (with host pages) and embeds (with samplers) have."""
         self._page_writes = _LastTouch(pages)
         self._page_uses = _LastTouch(pages)  # reads and writes
         self._embed_writes = _LastTouch(embeds)
@@ -82,9 +81,7 @@ class _LastTouch:
         self._of_another: NDArray[np.int64] = np.zeros(names, np.int64)  # newest of other queues
 
     def by_others(self, names: Numbers, own: tuple[int, int]) -> int:
-        """The newest command that touched one of the names and is in another queue of the instance
-        than its `own`; 0 for none.
-        """
+        """The newest command of another queue of the instance that touched a name; 0 for none."""
         if not names:
             return 0
         instance, queue = own

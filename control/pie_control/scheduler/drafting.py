@@ -46,7 +46,9 @@ class Drafted:
         if self._waits:
             return None
         tokens = drafts.tokens
-        self._agree(tokens)
+        end = min(length, len(tokens))
+        while self._agreed < end and tokens[self._agreed] == self._text[self._agreed]:
+            self._agreed += 1
         if self._agreed == length and len(tokens) > length:
             return tokens[length : length + wanted].tolist()
         until = length + wanted
@@ -60,11 +62,6 @@ class Drafted:
         drafts.when(until, self)
         drafts.allow(until)
         return None
-
-    def _agree(self, tokens: Sequence[int]) -> None:
-        end = min(len(self._text), len(tokens))
-        while self._agreed < end and tokens[self._agreed] == self._text[self._agreed]:
-            self._agreed += 1
 
     def learn(self, guessed: int, accepted: int, behind: Sequence[int], price: Price) -> None:
         """Nothing: the program has said how many to guess."""

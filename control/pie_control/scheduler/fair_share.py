@@ -47,7 +47,6 @@ class ActiveUsers:
     """
 
     def __init__(self) -> None:
-        """Nothing has run."""
         self._batches = 0
         self._last: dict[str, int] = {}  # the batch of a user's last step
 

@@ -56,9 +56,6 @@ class PlanForming:
         short: int,
         pace: TransferPace | None,
     ) -> None:
-        """Takes what is queued, what batches hold, the counters, the policy, the inputs of the
-        longest forward that is a step, and how many pages may come back beside one.
-        """
         self._pace = pace
         self._backlog = backlog
         self._runs = runs
@@ -99,8 +96,11 @@ class PlanForming:
                 limits = limits.without(steps.inputs)
                 users = steps.users
             forwards = self._policy.choose(forwards, limits, users, self._backlog.users)
+            for command in forwards:
+                if (count := len(command.inputs)) > 1:  # one is a step, whose token is counted
+                    command.queue.owner.prompt_tokens += count
+                    self._stats.prompt_tokens += count
             if forwards:
-                self._note_prompts(forwards)
                 self._send(forwards, batches)
         if formed is not None:
             self._add_step(formed.steps, formed.forward, batches, bool(forwards))
@@ -121,7 +121,7 @@ class PlanForming:
         None if something else waits. What is queued but held back may come along with the next
         step.
         """
-        if self.newest is None or self.queues_in_plan or not self._backlog.is_idle:
+        if self.newest is None or self.queues_in_plan or any(self._backlog.heads.values()):
             return []
         found = []
         for steps, again in self._runs.further(self.newest, most):
@@ -129,17 +129,8 @@ class PlanForming:
             self._stats.step_sent(steps.count)
         return found
 
-    def _note_prompts(self, forwards: Sequence[ForwardCommand]) -> None:
-        """Counts texts that are read; a forward of one token is a step, whose token is counted."""
-        for command in forwards:
-            if (count := len(command.inputs)) > 1:
-                command.queue.owner.prompt_tokens += count
-                self._stats.prompt_tokens += count
-
     def _room_for_runs(self, forwards: list[ForwardCommand]) -> int:
-        """How many steps of runs a batch takes, so that the forward that waits longest goes
-        along.
-        """
+        """Steps of runs that a batch takes, so that the oldest forward goes along."""
         limits = self._limits
         if not forwards:
             return min(limits.tokens, limits.commands)

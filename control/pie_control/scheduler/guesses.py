@@ -43,9 +43,7 @@ class Guesses:
         self._verifying: set[int] = set()  # rows whose guesses are at the worker
 
     def guess(self, run: RunCommand, row: int, limit: int) -> int:
-        """Guesses the next tokens of a run if all its tokens are there and that pays; returns how
-        far it may go meanwhile.
-        """
+        """Guesses a run's next tokens if all before are there and that pays; how far it may go."""
         if row in self._verifying:
             return 0
         waited = row in self.guessing
@@ -74,9 +72,7 @@ class Guesses:
         return limit
 
     def take(self, rows: Rows, most: int) -> Guessed | None:
-        """The guesses of some rows, at most so many tokens, and pages for them as far as they are
-        spare; None if there are none.
-        """
+        """Some rows' guesses, at most so many, with spare pages; None if there are none."""
         if not self._next:
             return None
         room = min(most, self.room)

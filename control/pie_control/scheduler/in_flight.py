@@ -11,7 +11,7 @@ import structlog
 
 from pie_control.errors import ApiError
 from pie_control.scheduler.backlog import CommandBacklog
-from pie_control.scheduler.commands.command import Command, CommandQueue, QueueOwner
+from pie_control.scheduler.commands.command import Command, CommandQueue
 from pie_control.scheduler.plan_batch import PlanBatch
 from pie_control.scheduler.policy import SchedulingPolicy
 from pie_control.scheduler.stats import SchedulerStats
@@ -48,9 +48,6 @@ class InFlight:
         clock_ns: Callable[[], int],
         took: Took | None,
     ) -> None:
-        """Takes what is queued, the counters, the policy, which learns what batches take, the clock
-        of instances' time lines, and who else learns what batches take.
-        """
         self._took = took
         self._policy = policy
         self._clock_ns = clock_ns
@@ -81,11 +78,6 @@ class InFlight:
             return None
         plan.is_cut = True
         return number
-
-    @property
-    def is_cut(self) -> bool:
-        """True if a plan has been cut and is not over."""
-        return any(plan.is_cut for plan in self.plans.values())
 
     @property
     def is_mostly_over(self) -> bool:
@@ -135,7 +127,8 @@ class InFlight:
                     batch.steps.runs.took(batch.steps, seconds)
             batch.note_times(plan.sent_ns, now, answer.nanoseconds)
             if answer.error is not None:
-                _log_failure(batch.owners, answer.error)
+                ids = sorted({owner.id for owner in batch.owners})  # the worker's log has none
+                log.error("a batch failed", instances=ids[:MOST_LOGGED], reason=answer.error[:500])
                 if batch.failed is not None:
                     after.append(partial(batch.failed, answer.error))
             if batch.commands:
@@ -174,7 +167,10 @@ class InFlight:
         if plan.answered == len(plan.batches):
             del self.plans[result.id]
             if plan.follows:
-                self._stats.plan_followed(result.idle_ns)
+                stats, idle = self._stats, result.idle_ns
+                stats.plans_followed += 1
+                stats.worker_idle_ns += idle
+                stats.worker_idle_longest_ns = max(stats.worker_idle_longest_ns, idle)
         return batches, results
 
     def _leave_out(self, plan: _SentPlan, first: int) -> None:
@@ -219,9 +215,3 @@ class InFlight:
             batch.finish()
         self.plans.clear()
         self.steps = 0
-
-
-def _log_failure(owners: Sequence[QueueOwner], reason: str) -> None:
-    """Logs whose batch has failed: the worker's log has more, but knows no instances."""
-    ids = sorted({owner.id for owner in owners})
-    log.error("a batch failed", instances=ids[:MOST_LOGGED], reason=reason[:500])

@@ -23,7 +23,6 @@ class Known:
     """Guesses the known tokens of a run, and then what another one guesses, if there is one."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
-        """Takes the run's first tokens."""
         self.then: Guesser | None = None
         self._tokens = list(tokens)
         self._read = 0
@@ -61,9 +60,7 @@ class Known:
 def masks_of(
     runs: Sequence[RunCommand | None], numbers: Sequence[int], vocabulary: int
 ) -> tuple[Int32, Uint32]:
-    """The `masked` and `masks` of a `Sample` whose rows choose the tokens of runs with these
-    numbers.
-    """
+    """`masked` and `masks` of a `Sample` whose rows choose runs' tokens of these numbers."""
     masked = np.full(len(runs), -1, np.int32)
     masks: list[Uint32] = []
     for row, (run, number) in enumerate(zip(runs, numbers, strict=True)):

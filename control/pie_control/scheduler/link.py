@@ -73,7 +73,6 @@ class WorkerLink:
     """
 
     def __init__(self, config: ServerConfig, first: WorkerProcess | None = None) -> None:
-        """Takes the first worker if it has been started already."""
         self._config = config
         self._first = first
         self._socket: Socket | None = None
@@ -81,7 +80,6 @@ class WorkerLink:
         self.ready = False
         self.long_turns = (0, 0.0)  # of the worker: how many, and the longest in seconds
         self.pid: int | None = None
-        self.restarts = 0
         self.on_hello: Callable[[Hello], None] = lambda hello: None
         self.on_results: Callable[[list[PlanResult]], None] = lambda results: None
         self.on_adapter: Callable[[AdapterDone], None] = lambda answer: None
@@ -132,7 +130,6 @@ class WorkerLink:
                 if not started:
                     raise
             self.end(f"the inference worker was lost: {reason}")
-            self.restarts += 1
             pause = backoff.pause()
             log.error("worker lost, starting another", reason=reason, seconds=pause)
             await trio.sleep(pause)

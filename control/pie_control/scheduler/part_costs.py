@@ -23,7 +23,6 @@ class PartCosts:
     """
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self._squares = np.zeros((4, 4))
         self._products = np.zeros(4)
         self._seconds = [0.0] * 4  # of each term's unit
@@ -61,9 +60,7 @@ class PartCosts:
 def _least_squares(
     squares: NDArray[np.float64], products: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The terms that fit best, none of which is negative, as far as leaving out those that are
-    finds it.
-    """
+    """The terms, none negative, that fit best, as far as leaving out those that are finds it."""
     found = np.zeros(len(products))
     used = np.arange(len(products))
     while used.size:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pie_control.scheduler.commands.command import Command, Mark, QueueOwner
-from pie_control.scheduler.commands.forward import NO_ADAPTER, NO_SAMPLER, ForwardCommand
+from pie_control.scheduler.commands.forward import NO_ADAPTER, NO_SAMPLER
 from pie_control.scheduler.commands.pages import SwapInCommand, SwapOutCommand
 from pie_control.scheduler.runs import Steps
 from pie_py.wire.plan import Batch, EmbedSampled, Forward, Int32, Sample, SwapIn, SwapOut
@@ -51,12 +51,6 @@ class PlanBatch:
             return len(self.ready.pages)
         moves = [c for c in self.commands if isinstance(c, SwapInCommand | SwapOutCommand)]
         return sum(len(command.pages) for command in moves)
-
-    @property
-    def prompts(self) -> list[tuple[int, int]]:
-        """Of each forward of more than one input, the slots before its inputs, and these."""
-        found = [c for c in self.commands if isinstance(c, ForwardCommand) and len(c.inputs) > 1]
-        return [(int(command.page_used.sum()), len(command.inputs)) for command in found]
 
     def note_times(self, sent_ns: int, now_ns: int, device_ns: int) -> None:
         """Notes the batch in the time lines of its instances: when its plan was sent, when its

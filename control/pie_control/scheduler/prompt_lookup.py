@@ -37,7 +37,6 @@ class PromptLookup:
     """
 
     def __init__(self, text: Tokens) -> None:
-        """Begins with a text."""
         tokens = np.asarray(text, np.uint32).astype(np.int64)
         self._mask = (1 << max(10, (2 * tokens.size).bit_length())) - 1
         heads = np.full(self._mask + 1, _NOWHERE, np.int32)

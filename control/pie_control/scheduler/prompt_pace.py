@@ -107,9 +107,7 @@ class PromptPace:
             costs.took(parts, max(taken, seconds / LEAST))
 
     def _costs(self, command: ForwardCommand) -> PartCosts:
-        """Rows of a mask cost more, some models' many times as much; so do weights that a program
-        is told.
-        """
+        """Rows of a mask, and weights that a program is told, cost more, in some many times."""
         is_plain = command.mask is None and command.attends == NO_SAMPLER
         return self._plain if is_plain else self._masked
 

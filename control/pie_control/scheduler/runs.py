@@ -28,16 +28,7 @@ from pie_control.scheduler.order import Order, exchanged
 from pie_control.scheduler.run_table import NO_TOKEN, Chosen, Facts, Rows, RunTable
 from pie_control.scheduler.speculation import Guesser
 from pie_py.device_programs.step_cost import OF_A_STEP, fitting, whole_cost
-from pie_py.wire.plan import (
-    Again,
-    BatchResult,
-    EmbedSampled,
-    EmbedText,
-    Forward,
-    Int32,
-    Sample,
-    Samples,
-)
+from pie_py.wire.plan import Again, BatchResult, EmbedSampled, EmbedText, Forward, Int32, Sample
 
 # The batches of a step, with the code of a run's error if the worker refuses its row of one.
 REFUSED_AS = {
@@ -83,21 +74,23 @@ class Steps:
         return {owner.user for owner in self.owners}
 
     def answered(self, kind: str, answer: BatchResult, first: int) -> None:
-        """Takes the result of one of the batches, in which the runs are the rows from `first`
-        on.
-        """
+        """Takes the result of a batch, in which the runs are the rows from `first` on."""
+        samples = answer.samples
         if answer.error is not None:
             self.runs.failed(self, ApiError("internal", f"{kind} failed: {answer.error}"))
-        if self.guessed is not None and answer.samples is not None:
+        if self.guessed is not None and samples is not None:
             refused = {row - first: text for row, text in (answer.refused or {}).items()}
-            self.runs.verified(self, self.guessed, _behind(answer.samples, first), refused)
+            chosen = Chosen(samples.tokens[first:], samples.logprobs[first:])
+            self.runs.verified(self, self.guessed, chosen, refused)
             return
         for row, text in (answer.refused or {}).items():
             if row >= first:
                 error = ApiError(REFUSED_AS[kind], text)
                 self.runs.failed(self, error, slice(row - first, row - first + 1))
-        if answer.samples is not None:
-            self.runs.came(self, _behind(answer.samples, first))
+        if samples is not None:
+            self.runs.look_at_changes()
+            chosen = Chosen(samples.tokens[first:], samples.logprobs[first:])
+            self.runs.came(self, chosen, self.rows, self.numbers)
 
 
 class Formed(NamedTuple):
@@ -254,12 +247,10 @@ class Runs:
 
     # Answers
 
-    def came(self, steps: Steps, chosen: Chosen) -> None:
-        """Takes the tokens of a step; looks at the runs for which something follows from theirs."""
-        self.look_at_changes()
-        self._came(steps, chosen, steps.rows, steps.numbers)
-
-    def _came(self, steps: Steps, chosen: Chosen, rows: Rows, numbers: Int32) -> None:
+    def came(self, steps: Steps, chosen: Chosen, rows: Rows, numbers: Int32) -> None:
+        """Takes the tokens of a step, of rows that had runs with these numbers; looks at the runs
+        for which something follows from theirs.
+        """
         facts = self._table.facts
         there = facts.number[rows] == numbers
         tokens, logprobs = chosen
@@ -346,9 +337,7 @@ class Runs:
 
     @property
     def guesses(self) -> bool:
-        """True if a run waits for tokens to guess, or for what has become of its guesses: then
-        nothing is to be sent before.
-        """
+        """True if a run waits for tokens to guess, or for its guesses: nothing is sent before."""
         self.look_at_changes()
         return bool(self._guesses.guessing)
 
@@ -379,7 +368,7 @@ class Runs:
             if (text := refused.get(int(starts[i]))) is not None:
                 self.failed(steps, ApiError(REFUSED_AS[Sample.kind], text), slice(i, i + 1))
         lone = Chosen(*(each[starts[alone]] for each in chosen))
-        self._came(steps, lone, steps.rows[alone], steps.numbers[alone])
+        self.came(steps, lone, steps.rows[alone], steps.numbers[alone])
 
     def took(self, steps: Steps, seconds: float) -> None:
         """Learns what a step took, with what was before it at the worker."""
@@ -476,9 +465,7 @@ class Runs:
                 self._table.add_page(row, page)
 
     def _cut(self, rows: Rows, most: int) -> Rows:
-        """Those that fit into one batch: higher priority first, then those that waited longest, or
-        of the same user go before them.
-        """
+        """Those that fit into a batch: by priority, the longest waiting, or one user's first."""
         facts, runs = self._table.facts, self._table.runs
         if rows.size <= most and facts.current[rows].sum() + rows.size <= MAX_CONTEXT_PAGES:
             return rows
@@ -555,10 +542,6 @@ class Runs:
                 room = (facts.page_count[rows] - current) * size - filled
                 counts: Int32 = np.minimum(wanted, room)
                 return counts
-
-
-def _behind(samples: Samples, first: int) -> Chosen:
-    return Chosen(samples.tokens[first:], samples.logprobs[first:])
 
 
 def _runs_of(account: Account) -> list[RunCommand]:

@@ -8,22 +8,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
 from pie_control.scheduler.backlog import CommandBacklog
 from pie_control.scheduler.call_order import CallOrder
 from pie_control.scheduler.commands.command import (
-    Account,
     BatchLimits,
     Command,
     CommandQueue,
     QueueOwner,
     Scrub,
     Sync,
-    Touched,
 )
+from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.commands.pages import SwapInCommand
 from pie_control.scheduler.commands.run import RunCommand
 from pie_control.scheduler.drafting import Drafted
@@ -35,7 +34,7 @@ from pie_control.scheduler.runs import Runs
 from pie_control.scheduler.speculation import Jacobi, Lookup, Tokens
 from pie_control.scheduler.stats import SchedulerStats
 from pie_py.config.scheduling import SchedulerConfig
-from pie_py.wire.plan import Batch, Cut, ModelDescription, Plan, PlanResult
+from pie_py.wire.plan import Batch, Cut, ModelDescription, Plan
 
 
 class Scheduler:
@@ -58,9 +57,6 @@ class Scheduler:
         weight_of: Callable[[str], float],
         costs: tuple[TransferPace, Took] | None,
     ) -> None:
-        """Takes the model, what batches hold, the clock of time lines, users' weights, and, if
-        costs are known, the pace at which pages come back and what learns from batches.
-        """
         pace, took = costs or (None, None)
         self._model = model.name
         self._most_steps = model.most_steps
@@ -80,7 +76,9 @@ class Scheduler:
         self._forming = PlanForming(
             self._backlog, self._runs, limits, self._stats, self.policy, self.step_tokens, pace
         )
-        self._in_flight = InFlight(self._backlog, self._stats, self.policy, clock_ns, took)
+        self.in_flight = InFlight(self._backlog, self._stats, self.policy, clock_ns, took)
+        self.open_queue, self.defer = self._backlog.open_queue, self._backlog.defer
+        self.complete, self.after_results = self.in_flight.complete, self.in_flight.after_results
         self._first: list[PlanBatch] = []  # what the next plan begins with
         self._plan_numbers = itertools.count(1)
         self._lost: ApiError | None = None
@@ -89,18 +87,18 @@ class Scheduler:
     @property
     def queued_inputs(self) -> int:
         """Inputs of the forwards that are next in their queues."""
-        return self._backlog.queued_inputs
+        firsts = [queue.pending[0] for queue in self._backlog.heads[ForwardCommand]]
+        return ForwardCommand.count_rows(cast(list[ForwardCommand], firsts))
 
     # Commands in
-
-    def open_queue(self, owner: QueueOwner) -> CommandQueue:
-        """Opens one more queue of an owner."""
-        return self._backlog.open_queue(owner)
 
     def enqueue(self, queue: CommandQueue, command: Command) -> None:
         """Appends a command to its queue; the only way in, so provenance misses none."""
         if not self._backlog.add(queue, command):
-            self._reject(command)
+            if self._lost is not None:
+                command.fail(self._lost)
+            else:
+                self._backlog.drop(command)
         provenance = queue.account.provenance
         if provenance is not None:
             mark = command.trace(provenance)
@@ -152,12 +150,6 @@ class Scheduler:
         future.on_cancel = partial(self._forget, queue, sync)
         self._backlog.place(queue, sync)
 
-    def defer(self, account: Account, names: Touched, release: Callable[[], None]) -> None:
-        """Calls back once every command that the account has queued so far is in a plan, but for
-        runs that touch none of the names.
-        """
-        self._backlog.defer(account, names, release)
-
     def writes_pending(self, owner: QueueOwner, pages: set[int]) -> bool:
         """True if a command of the owner that has not completed writes one of the pages."""
         account = self._backlog.accounts.get(owner)
@@ -166,7 +158,7 @@ class Scheduler:
         waiting = (command for queue in account.active for command in queue.pending)
         flying = (
             command
-            for batch in self._in_flight.batches()
+            for batch in self.in_flight.batches()
             for command in batch.commands
             if command.queue.owner is owner
         )
@@ -178,19 +170,18 @@ class Scheduler:
     def all_sent(self, owner: QueueOwner) -> bool:
         """True if no command of an owner is queued here that is yet to be sent."""
         account = self._backlog.accounts.get(owner)
-        return account is None or all(_is_parked(queue) for queue in account.active)
-
-    def _reject(self, command: Command) -> None:
-        """Fails a command that is not even queued."""
-        if self._lost is not None:
-            command.fail(self._lost)
-        else:
-            self._backlog.drop(command)
+        if account is None:
+            return True
+        firsts = [queue.pending[0] for queue in account.active]
+        return all(
+            isinstance(first, RunCommand) and first.row is not None and account.parked
+            for first in firsts
+        )
 
     def _forget(self, queue: CommandQueue, sync: Sync) -> None:
         """Takes a mark back whose future has been cancelled."""
         places = [command.marks for command in queue.pending if command.marks]
-        places += [batch.marks for batch in self._in_flight.batches()]
+        places += [batch.marks for batch in self.in_flight.batches()]
         for marks in places:
             if sync in marks:
                 marks.remove(sync)
@@ -207,9 +198,9 @@ class Scheduler:
         its end, as a rule; if not, it is one step late, once. Nor where a run that guesses waits
         for its tokens: it would be left behind, too.
         """
-        if not self._in_flight.plans:  # the worker is busy with another model
+        if not (plans := self.in_flight.plans):  # the worker is busy with another model
             return True
-        if self._in_flight.is_cut or self._runs.guesses:
+        if any(plan.is_cut for plan in plans.values()) or self._runs.guesses:
             return False
         comes_along = self._runs.waits
         for queue in self._forming.queues_in_plan:
@@ -252,31 +243,24 @@ class Scheduler:
                 batches.append(again)
         plan = Plan(next(self._plan_numbers), self._model, batches)
         self._stats.plans += 1
-        self._stats.plans_ahead += bool(self._in_flight.plans)
+        self._stats.plans_ahead += bool(self.in_flight.plans)
         follows = not self._forming.queues_in_plan.keys().isdisjoint(before)
         follows = follows or self._forming.newest is not None
-        self._in_flight.add(plan.id, parts, further, follows)
+        self.in_flight.add(plan.id, parts, further, follows)
         return plan
-
-    @property
-    def steps_in_flight(self) -> int:
-        """Steps at the worker that are not answered; a plan without runs counts as one."""
-        return self._in_flight.steps
 
     @property
     def waits(self) -> bool:
         """True if there is something to send that no step of a run is."""
-        return bool(self._first) or self._backlog.waits
+        heads = self._backlog.heads.values()
+        return bool(self._first) or any(
+            not queue.pending[0].is_held_back() for queues in heads for queue in queues
+        )
 
     @property
     def is_idle(self) -> bool:
         """True if there is nothing to send."""
         return not (self.waits or self._runs.waits)
-
-    @property
-    def has_idle_steps(self) -> bool:
-        """True if the steps at the worker are mostly those of runs that are over."""
-        return self._in_flight.is_mostly_over
 
     def cut(self) -> Cut | None:
         """A message that has the worker begin no further step of the newest plan; None if that
@@ -284,7 +268,7 @@ class Scheduler:
 
         After it, no plan follows until that one is answered.
         """
-        plan = self._in_flight.cut()
+        plan = self.in_flight.cut()
         return None if plan is None else Cut(self._model, plan)
 
     def send_first(self, batch: Batch, failed: Callable[[str], None]) -> None:
@@ -305,22 +289,12 @@ class Scheduler:
         """Plans since the start."""
         return self._stats.plans
 
-    # Results in
-
-    def complete(self, result: PlanResult) -> int:
-        """Takes results of a plan, all or the next of them; returns how many steps are done by
-        them.
-        """
-        return self._in_flight.complete(result)
-
-    def after_results(self, call: Callable[[], None]) -> None:
-        """Calls once the results at hand are in their futures; at once if there are none."""
-        self._in_flight.after_results(call)
+    # The end
 
     def fail_all(self, reason: str) -> None:
         """Fails everything queued or sent, and whatever comes later: the worker is lost."""
         self._lost = error = ApiError("worker-lost", reason)
-        self._in_flight.fail_all(error)
+        self.in_flight.fail_all(error)
         backlog = self._backlog
         backlog.is_closed = True
         for account in backlog.accounts.values():
@@ -350,15 +324,8 @@ class Scheduler:
         return {
             **self._stats.values(),
             "queued": sum(len(queue.pending) for a in accounts for queue in a.active),
-            "plans_in_flight": len(self._in_flight.plans),
+            "plans_in_flight": len(self.in_flight.plans),
         }
-
-
-def _is_parked(queue: CommandQueue) -> bool:
-    """True if nothing of a queue is sent before its pages are back, if they are moved."""
-    first = queue.pending[0]
-    is_under_way = isinstance(first, RunCommand) and first.row is not None
-    return is_under_way and queue.account.parked
 
 
 def _has_forward(queue: CommandQueue) -> bool:

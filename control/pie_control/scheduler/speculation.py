@@ -29,7 +29,6 @@ class Price:
     """The price of a step with guesses, for each run that has some, in plain steps."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self._plain: dict[int, float] = {}  # seconds, by the logarithm of how many runs
         self._prices: dict[int, float] = {}  # by the logarithm of the guesses
         self._after = False  # the step before was one with guesses
@@ -118,7 +117,6 @@ class Lookup:
     """Guesses by prompt lookup in a run's context and in its own tokens."""
 
     def __init__(self, text: Tokens, most: int) -> None:
-        """Takes the context's tokens, and how many to guess at once at most."""
         self._lookup = PromptLookup(text)
         self._start = len(self._lookup.tokens)
         self._most = most

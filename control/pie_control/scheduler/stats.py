@@ -49,12 +49,6 @@ class SchedulerStats:
         else:
             self.steps_left_out += 1
 
-    def plan_followed(self, idle_ns: int) -> None:
-        """Counts how long the worker waited for a plan that continues the one before."""
-        self.plans_followed += 1
-        self.worker_idle_ns += idle_ns
-        self.worker_idle_longest_ns = max(self.worker_idle_longest_ns, idle_ns)
-
     def values(self) -> dict[str, Any]:
         """All of them, by name; and the tokens that samplers have chosen."""
         return asdict(self) | {"generated_tokens": self.commands[SampleCommand.kind]}

@@ -22,7 +22,6 @@ class WorkerProcess:
     """A running worker, and the endpoint that it connects to."""
 
     def __init__(self, folder: TemporaryFolder, process: subprocess.Popen[bytes]) -> None:
-        """Takes the process, and the folder of its socket."""
         self.process = process
         self._folder = folder
 

@@ -41,9 +41,7 @@ class Reaper:
         return len(self._waiting)
 
     def bury(self, store: int, owners: object) -> None:
-        """Deletes the store of an address, soon, or at once if too many wait already; its owners
-        live until then.
-        """
+        """Deletes a store soon, or at once if too many wait; its owners live until then."""
         if self._stopped or len(self._waiting) >= MOST_WAITING:
             symbols.store_delete(store)
             return

@@ -365,9 +365,7 @@ class DeviceChoice:
     # Tokens of the program's own
 
     def check(self, tokens: Tokens[int]) -> None:
-        """Refuses those that the grammar does not allow, and any beside `attend`. Raises as
-        `Walk.check`.
-        """
+        """Refuses tokens that the grammar does not allow, or beside `attend`. As `Walk.check`."""
         if self._choosing.attend is not None:
             raise ValueError(
                 "`attend` follows the tokens that the server chooses: accept none, but"

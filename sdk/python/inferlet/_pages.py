@@ -26,7 +26,6 @@ class Pages:
     """
 
     def __init__(self, model: Model, queue: int) -> None:
-        """No pages yet; `queue` is the sequence's, through which all of them are handled."""
         self.size = model.page_size
         self.addresses: list[int] = []
         self.read_only = 0

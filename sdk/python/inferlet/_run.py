@@ -44,7 +44,6 @@ class Run:
     """
 
     def __init__(self, sequence: Sequence) -> None:
-        """None yet, of a sequence whose tokens it makes."""
         self.undone = False
         self._sequence = sequence
         self._handle: int | None = None

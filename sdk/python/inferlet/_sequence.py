@@ -438,13 +438,10 @@ class Sequence:
         while self.images and self.images[-1][1] > length:
             first, end, positions = self.images.pop()
             self.shift -= positions - (end - first)
-            self._add_image(first, length, positions)
+            self.note_image(first, length, positions)
 
-    def note_image(self, first: int, positions: int) -> None:
-        """Notes that the tokens from place `first` on are an image that takes so many positions."""
-        self._add_image(first, len(self.tokens), positions)
-
-    def _add_image(self, first: int, end: int, positions: int) -> None:
+    def note_image(self, first: int, end: int, positions: int) -> None:
+        """Notes that the tokens from `first` up to `end` are an image of so many positions."""
         if first < end and positions != end - first:
             self.images.append((first, end, positions))
             self.shift += positions - (end - first)

@@ -36,11 +36,6 @@ class Layout:
     mask: List[Ranges] | None = None
 
     @property
-    def parts(self) -> tuple[list[int] | None, List[Ranges] | None]:
-        """Both, for checks."""
-        return self.positions, self.mask
-
-    @property
     def is_plain(self) -> bool:
         """True if the tokens are text, as the prefix cache takes it."""
         return self.positions is None and self.mask is None

@@ -24,7 +24,6 @@ class TextDecoder:
     __slots__ = ("_decode", "_given", "_held", "_tokens")
 
     def __init__(self, decode: Callable[[list[int]], str], before: Sequence[int] = ()) -> None:
-        """Takes the host's detokenizer and the tokens before the first new one."""
         self._decode = decode
         self._tokens = list(before)
         self._given = ""  # text of the window given out

@@ -416,7 +416,8 @@ class Context:
         layout = Layout(None if positions is None else list(positions), mask)
         if parents is not None:
             layout = tree(parents, len(sequence), sequence.shift)
-        if any(len(part) != len(tokens) for part in (parents, *layout.parts) if part is not None):
+        parts = parents, layout.positions, layout.mask
+        if any(len(part) != len(tokens) for part in parts if part is not None):
             raise ValueError(
                 f"parents, mask and positions are each for all of {len(tokens)} tokens"
             )

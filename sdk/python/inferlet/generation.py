@@ -426,9 +426,7 @@ class Generator:
         return joined
 
     def _join(self, tokens: list[int]) -> list[int]:
-        """Notes tokens of which all but the last are in the context already; those that belong to
-        it.
-        """
+        """Notes tokens of which all but the last are in the context; those that belong to it."""
         self._count += len(tokens[:-1])
         if self._take(tokens[-1] if tokens else None) is None:
             return tokens[:-1]

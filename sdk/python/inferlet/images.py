@@ -53,5 +53,5 @@ async def append_image(sequence: Sequence, image: bytes) -> None:
             sequence.forward([UNKNOWN] * part, output=last, given=[start + first, part])
     finally:
         raw.dealloc_emb(queue, [start, count])
-        sequence.note_image(place, positions)
+        sequence.note_image(place, len(sequence.tokens), positions)
     await sequence.flush()

@@ -154,9 +154,7 @@ class _Absence:
         return json.dumps({**self._facts, "elapsed_ns": elapsed_ns, "can_discard": can_discard})
 
     def due(self, elapsed_ns: int) -> float | None:
-        """Seconds until the context should be brought back; None if it is there, or the time is not
-        known.
-        """
+        """Seconds until the context should be back; None if it is there, or that is not known."""
         if self._expected is None or self.choice == "preserve":
             return None
         return max(0.0, self._expected - elapsed_ns / 1e9 - self._restore)

@@ -64,7 +64,6 @@ class keys:  # noqa: N801 - called as a function
     """
 
     def __init__(self, prefix: str = "") -> None:
-        """Reads nothing yet."""
         self._prefix = prefix
 
     async def __aiter__(self) -> AsyncIterator[str]:

@@ -33,9 +33,7 @@ class Vocabulary:
         return words & self.known
 
     def longest_start(self, mask: bytes) -> int | None:
-        """The longest token that a mask of llguidance allows; None if it allows more tokens than
-        one text can begin with.
-        """
+        """The longest token that a mask allows; None if no one text begins with all of them."""
         words = self.words(mask)
         # Counted before they are listed: most masks allow most of the vocabulary, and a list of
         # 100 000 tokens takes milliseconds of the interpreter's lock.

@@ -91,9 +91,7 @@ class McpServers(Service):
         )
 
     def is_repeatable(self, instance: Instance, server: str, tool: str) -> bool:
-        """True if a tool has said, when the server's were listed, that a second call of it changes
-        nothing more.
-        """
+        """True if a tool has said, as it was listed, that a second call changes nothing more."""
         found = self.registry.usable(instance.user).get(server)
         return found is not None and tool in found.repeatable
 

@@ -183,9 +183,7 @@ class _Pipes:
         return [JSONRPCError(jsonrpc="2.0", id=each, error=error) for each in meant]
 
     def _meant(self, line: bytes, whole: bool) -> set[int]:
-        """The open requests that a line answers which cannot be read: those that it names, or the
-        only one.
-        """
+        """The open requests that an unreadable line answers: the named ones, or the only one."""
         try:
             value = json.loads(line.decode(errors="replace") if whole else "")
             parts = value if isinstance(value, list) else [value]
@@ -223,9 +221,7 @@ class _Pipes:
         await self._to_session.aclose()
 
     async def limit_start(self, seconds: float, connected: Callable[[], bool]) -> None:
-        """Ends the connection unless it is made within seconds of the server's CPU time, or of its
-        doing nothing.
-        """
+        """Ends a connection that is not made within seconds of the server's CPU, or idle."""
         time = GroupTime(self._process.pid)
         goes_on = True
         while goes_on and time.used < seconds:

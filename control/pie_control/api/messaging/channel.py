@@ -32,9 +32,7 @@ def check_topic(topic: str) -> None:
 
 
 class Channel(Mailbox[str]):
-    """A mailbox of texts that many futures wait for; they are served in the order in which they
-    came.
-    """
+    """A mailbox of texts that many futures wait for, served in the order in which they came."""
 
     __slots__ = ("_closed", "_on_change", "_taken", "_takers")
 

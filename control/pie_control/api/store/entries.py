@@ -93,7 +93,6 @@ class Entries(ABC):
     """
 
     def __init__(self, config: StoreConfig) -> None:
-        """Takes what a user may store."""
         self._config = config
 
     @abstractmethod

@@ -187,10 +187,7 @@ class Command(ABC):
         """Reports what it makes of the contents of pages, as it is queued.
 
         A kind that says nothing more specific makes what it writes unknown: no page that it writes
-        is believed to hold any text.
-
-        Returns:
-            A mark to set behind it in its queue, if any.
+        is believed to hold any text. Returns a mark to set behind it in its queue, if any.
         """
         pages, embeds = self.written()
         provenance.overwritten(pages, embeds)
@@ -290,7 +287,6 @@ class CommandQueue:
     """
 
     def __init__(self, account: Account, number: int) -> None:
-        """Takes the account of its instance, and a number that grows with every queue."""
         self.account = account
         self.owner = account.owner
         # Its place in a batch: those of higher priority, then those of older queues, are before it.
@@ -336,9 +332,7 @@ class CommandQueue:
         return all(other is self for other in self.account.active)
 
     def must_follow(self, command: Command) -> bool:
-        """True if another queue of the instance has yet to send what comes before a command of this
-        one.
-        """
+        """True if another queue of the instance has yet to send what comes before a command."""
         for other in self.account.active:
             if other is self:
                 continue

@@ -29,7 +29,6 @@ class Encoded:
     """The answer of one call, whose texts are in several commands."""
 
     def __init__(self, future: Future, count: int, tokens: int) -> None:
-        """Waits for the numbers of so many texts, of so many tokens."""
         self.future = future
         self.withdrawals: list[Callable[[], None]] = []  # take its commands out of their queue
         self._rows: dict[int, Float32] = {}
@@ -75,9 +74,6 @@ class EncodeCommand(Command):
             seconds=int32([second for command in commands for second in command.seconds]),
             raw=int32([int(command.raw) for command in commands for _ in command.lengths]),
         )
-
-    def trace(self, provenance: object) -> None:
-        """It writes nothing."""
 
     def offer_withdrawal(self, withdraw: Callable[[Command], None]) -> None:
         """It is taken out when its call's future is cancelled."""

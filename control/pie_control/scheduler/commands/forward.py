@@ -140,9 +140,7 @@ class ForwardCommand(Command):
         return len(commands)
 
     def trace(self, provenance: Provenance) -> Mark | None:
-        """A page may hold the next tokens of a text now, if nothing but its tokens had an
-        influence.
-        """
+        """A page may hold a text's next tokens now, if nothing but its tokens had an influence."""
         is_plain = self.mask is None and not self.has_masked and self.observation is None
         # Prompts read all.
         is_plain &= self.attends == NO_SAMPLER or not (self.attend_step or self.is_changed)

@@ -112,14 +112,25 @@ class ShiftKvCommand(Command):
 
 
 @dataclass(slots=True, eq=False)
-class SwapOutCommand(Command):
-    """Copies pages to host pages."""
+class _Swap(Command):
+    """Copies pages to host pages, or back."""
 
-    kind: ClassVar[str] = SwapOut.kind
     counted: ClassVar[str | None] = "pages"
     pages: Int32  # [n]
     hosts: Int32  # [n] host pages
     first_name: int  # of host pages
+
+    @classmethod
+    def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
+        """As many as may be swapped at once."""
+        return within((len(command.pages) for command in commands), MAX_SWAP_PAGES)
+
+
+@dataclass(slots=True, eq=False)
+class SwapOutCommand(_Swap):
+    """Copies pages to host pages."""
+
+    kind: ClassVar[str] = SwapOut.kind
 
     def read(self) -> Touched:
         """The pages."""
@@ -134,25 +145,16 @@ class SwapOutCommand(Command):
         """One batch."""
         return SwapOut(chain([c.pages for c in commands]), chain([c.hosts for c in commands]))
 
-    @classmethod
-    def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
-        """As many as may be swapped at once."""
-        return within((len(command.pages) for command in commands), MAX_SWAP_PAGES)
-
     def scrub(self, scrub: Scrub) -> None:
         """The host pages."""
         scrub.host_pages.update(self.hosts.tolist())
 
 
 @dataclass(slots=True, eq=False)
-class SwapInCommand(Command):
+class SwapInCommand(_Swap):
     """Copies host pages to pages."""
 
     kind: ClassVar[str] = SwapIn.kind
-    counted: ClassVar[str | None] = "pages"
-    hosts: Int32  # [n] host pages
-    pages: Int32  # [n]
-    first_name: int  # of host pages
 
     def read(self) -> Touched:
         """The host pages."""
@@ -166,7 +168,7 @@ class SwapInCommand(Command):
         """Takes the first pages out of the command, which is left with the others; returns a
         command of them that is to run before this one.
         """
-        part = SwapInCommand(self.hosts[:count], self.pages[:count], self.first_name)
+        part = SwapInCommand(self.pages[:count], self.hosts[:count], self.first_name)
         part.is_part, part.queue, part.number = True, self.queue, self.number
         self.hosts, self.pages = self.hosts[count:], self.pages[count:]
         return part
@@ -175,11 +177,6 @@ class SwapInCommand(Command):
     def join(cls, commands: Sequence[Self]) -> SwapIn:
         """One batch."""
         return SwapIn(chain([c.hosts for c in commands]), chain([c.pages for c in commands]))
-
-    @classmethod
-    def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
-        """As many as may be swapped at once."""
-        return within((len(command.pages) for command in commands), MAX_SWAP_PAGES)
 
     def scrub(self, scrub: Scrub) -> None:
         """All slots of the pages."""

@@ -8,12 +8,10 @@ To its queue it is one command, which stays first until it is over. Its first to
 from __future__ import annotations
 
 from array import array
-from enum import Enum, auto
 from math import nan
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 from pie_control.errors import ApiError
-from pie_control.instances.futures import Future
 from pie_control.resources.run_pages import RunPages
 from pie_control.resources.samplers import Sampler
 from pie_control.scheduler.commands.command import Command, Scrub, Touched
@@ -33,27 +31,11 @@ ROOM = 64  # tokens that wait in the table until the run is looked at
 MOST_STOPS = 16  # stop tokens that are looked for in the table; a run with more is looked at always
 
 
-class RunState(Enum):
-    """The state of a run for its program and its queue."""
-
-    GOING = auto()  # it has steps, or will once what is before it in its queue is sent
-    # It waits for its program to ask for more tokens. An instance with nothing else queued may be
-    # paused, so its queue does not count it meanwhile.
-    STALLED = auto()
-    OVER = auto()
-
-
-MOVES = {
-    RunState.GOING: {RunState.STALLED, RunState.OVER},
-    RunState.STALLED: {RunState.GOING, RunState.OVER},
-    RunState.OVER: set(),
-}
-
-
 class RunTable(Protocol):
     """The scheduler's table of runs, which moves them on."""
 
-    def collect(self, run: RunCommand) -> None:
+    @property
+    def collect(self) -> Callable[[RunCommand], None]:
         """Gives a run the tokens that have come since it was looked at last."""
 
     def filled(self, run: RunCommand) -> int:
@@ -126,8 +108,10 @@ class RunCommand(Command):
         self.logprobs = array("f")  # of these, at temperature 1, before masks and programs
         self.taken = 0  # of these, by the program
         self.limit = min(most, LEAD)  # tokens that may come for now
-        self.state = RunState.GOING
-        self.over = False  # as its state says
+        self.over = False
+        # It waits for its program to ask for more tokens. An instance with nothing else queued may
+        # be paused, so its queue does not count it meanwhile.
+        self._stalled = False
         self.guesses = self.is_draft = False  # it guesses, or its tokens are another run's guesses
         self.error: ApiError | None = None  # why it is over
         self.known: Sequence[int] = ()  # the tokens that come first in any case
@@ -150,13 +134,9 @@ class RunCommand(Command):
     @property
     def tokens(self) -> array[int]:
         """Those that have come."""
-        self.collect()
-        return self.received
-
-    def collect(self) -> None:
-        """Takes those that have come since it was looked at last."""
         if self.row is not None and self.table is not None:
             self.table.collect(self)
+        return self.received
 
     @property
     def filled(self) -> int:
@@ -184,14 +164,15 @@ class RunCommand(Command):
             return
         if count >= self.wanted:
             self._wake()
-        if count == self.limit and self.state is RunState.GOING:
-            self._move(RunState.STALLED)
+        if count == self.limit and not self.over:
+            self._stall(is_stalled=True)
 
     def end(self, error: ApiError | None) -> None:
         """It is over: after its last token, or for an error."""
         if self.over:
             return
-        self._move(RunState.OVER)
+        self._stall(is_stalled=False)
+        self.over = True
         if error is not None:
             error = ApiError(error.code, self.sampler.explained(error.message))
         self.error = error
@@ -222,8 +203,7 @@ class RunCommand(Command):
         limit = min(self.most, count)
         if limit > self.limit and not self.over:
             self.limit = limit
-            if self.state is RunState.STALLED:
-                self._move(RunState.GOING)
+            self._stall(is_stalled=False)
             self._changed()
 
     def lead(self) -> None:
@@ -234,8 +214,8 @@ class RunCommand(Command):
         if self.over:
             return
         self.limit = 1 if self.table is None else self.table.asked(self)
-        if len(self.tokens) == self.limit and self.state is RunState.GOING:
-            self._move(RunState.STALLED)
+        if len(self.tokens) == self.limit:
+            self._stall(is_stalled=True)
         self._changed()
 
     def correct(self, count: int, token: int) -> None:
@@ -251,13 +231,6 @@ class RunCommand(Command):
         self.taken = min(self.taken, count)
         self.limit = count + 1
 
-    def notify(self, count: int, future: Future) -> None:
-        """Makes a future ready when so many tokens can be taken, or it is over."""
-        if self.ask(count):
-            future.resolve()
-            return
-        self.when(self.taken + count, future)
-
     def when(self, count: int, waiter: Waiter) -> None:
         """Makes a waiter ready when so many tokens have come, or it is over; neither is yet."""
         if len(self.waiting) >= self._crowd:  # who was cancelled is forgotten, now and then
@@ -271,18 +244,11 @@ class RunCommand(Command):
         if self.table is not None:
             self.table.changed(self)
 
-    def _move(self, state: RunState) -> None:
-        """Enters another state.
-
-        Raises:
-            RuntimeError: if none leads there from the present one: a defect.
-        """
-        if state not in MOVES[self.state]:
-            raise RuntimeError(f"a run that is {self.state.name} cannot become {state.name}")
-        if RunState.STALLED in (self.state, state):
-            self.queue.owner.queued_commands += 1 if self.state is RunState.STALLED else -1
-        self.state = state
-        self.over = state is RunState.OVER
+    def _stall(self, *, is_stalled: bool) -> None:
+        """Stands still, or goes on; it may have done so before."""
+        if is_stalled is not self._stalled:
+            self._stalled = is_stalled
+            self.queue.owner.queued_commands += -1 if is_stalled else 1
 
     def _wake(self) -> None:
         waiting, self.waiting, self.wanted = self.waiting, [], NEVER

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -256,12 +256,15 @@ class Question(Command):
     is_withdrawn_if_cancelled: ClassVar[bool] = True
     future: Future
 
-    def trace(self, provenance: object) -> None:
-        """It writes nothing."""
-
     def offer_withdrawal(self, withdraw: Callable[[Command], None]) -> None:
         """It is taken out when its future is cancelled."""
         self.future.on_cancel = partial(withdraw, self)
+
+    def answer(self, value: Any) -> None:
+        """Gives its future a value, unless what is before it in its queue has failed."""
+        if self.queue.failure is None:
+            self.future.on_cancel = None
+            self.future.resolve(value)
 
     def fail(self, error: ApiError) -> None:
         """Fails its future."""
@@ -312,10 +315,7 @@ class NextDistCommand(Question):
         tokens = distributions.tokens.view(np.uint32)
         probabilities = distributions.probabilities
         for i, command in enumerate(commands):
-            if command.queue.failure is None:
-                k = command.k
-                command.future.on_cancel = None
-                command.future.resolve((tokens[i, :k], probabilities[i, :k]))
+            command.answer((tokens[i, : command.k], probabilities[i, : command.k]))
 
 
 @dataclass(slots=True, eq=False)
@@ -341,12 +341,9 @@ class ReadHiddenCommand(Question):
     @classmethod
     def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
         """Gives every command its own mean."""
-        if answer.hidden is None:
-            return
-        for command, mean in zip(commands, answer.hidden.means, strict=True):
-            if command.queue.failure is None:
-                command.future.on_cancel = None
-                command.future.resolve(mean)
+        if answer.hidden is not None:
+            for command, mean in zip(commands, answer.hidden.means, strict=True):
+                command.answer(mean)
 
 
 @dataclass(slots=True, eq=False)
@@ -373,9 +370,6 @@ class KeepLogitsCommand(Command):
     def was_sent(self) -> None:
         """What comes behind it in a plan may read the row."""
         self.row.sent = True
-
-    def trace(self, provenance: object) -> None:
-        """It writes nothing."""
 
     def fail(self, error: ApiError) -> None:
         """Fails the choice that wants the row, and what comes behind it in its queue."""

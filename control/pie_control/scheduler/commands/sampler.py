@@ -63,9 +63,7 @@ class SetSamplerCommand(Command):
 
     @classmethod
     def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
-        """As many as have programs that the worker has soon read, of equal ones it reads one, and
-        values that it has soon copied.
-        """
+        """As many as the worker has soon read, of equal programs one, with values soon copied."""
         total, size, texts = 0, 0, set()
         for i, command in enumerate(commands):
             for bound in (command.program, command.attend):
@@ -127,10 +125,7 @@ class ReadStateCommand(Question):
             return
         states = device_programs.unpacked_states(answer.states)
         for command, values in zip(commands, states, strict=True):
-            if command.queue.failure is None:
-                command.future.on_cancel = None
-                text = state_json(command.sampler.stated, values, command.vocabulary)
-                command.future.resolve(text)
+            command.answer(state_json(command.sampler.stated, values, command.vocabulary))
 
 
 @dataclass(slots=True, eq=False)
