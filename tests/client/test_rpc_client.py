@@ -20,6 +20,7 @@ import trio.testing
 from support.rpc_bench import Bench, Proxy
 
 from pie_control.instances.instance import InstanceState
+from pie_control.instances.log import LINE_OVERHEAD
 from pie_control.rpc.endpoint import EndpointInUse
 from pie_control.rpc.requests import LOG_BYTES
 from pie_py.client import (
@@ -189,6 +190,8 @@ def test_a_long_log_comes_in_parts(client: sync.Client, bench: Bench) -> None:
     assert [line["text"] for line in found["lines"]] == sent[90:]
     assert found["next"] == 100
     assert talker.logs(after=1000) == {"lines": [], "next": 100, "ended": False}
+    log.shrink(50 * (len(sent[50]) + LINE_OVERHEAD))  # as if it slept
+    assert [line["text"] for line in talker.logs()["lines"]] == sent[50:]
     talker.cancel()
 
 

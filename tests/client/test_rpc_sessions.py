@@ -197,6 +197,18 @@ def test_an_answer_that_is_confirmed_is_forgotten_and_a_request_given_up_stops(
     assert server.sent(b"1") == []
 
 
+def test_what_is_to_be_sent_wakes_the_server(server: Server) -> None:
+    """It waits for messages, and an answer or an item may come between two of them."""
+    greet(server)
+    server.ask(b"1", Request(1, 0, "later", {}))
+    launch(server)
+    for come in (server.finish, server.talkers["a"].say):
+        woken = server.woken
+        come()
+        assert server.woken > woken
+        assert len(server.sent(b"1")) == 1
+
+
 def test_a_client_that_takes_no_answers_is_cut_off(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,17 @@ def test_records_are_bounded_by_what_they_hold(monkeypatch: pytest.MonkeyPatch, 
     assert records[-1] is one
 
 
+def test_a_server_that_stops_waits_for_the_last_instance() -> None:
+    instances = Instances()
+    living = [instances.launch() for _ in range(2)]
+    closed = instances.registry.close()
+    for one in living:
+        assert not closed.is_set()
+        instances.end(one)
+    assert closed.is_set()
+    assert instances.registry.close().is_set()
+
+
 def test_small_records_stay() -> None:
     instances = Instances()
     for _ in range(records_of_ended.MOST + 5):

@@ -20,8 +20,10 @@ import pytest
 import trio
 import trio.testing
 from hypothesis import HealthCheck, assume, given, settings
+from support import rig
 from support.checkpoints import small_tokenizer
 from support.grammar_strategies import BOMBS, conditions, documents, regexes, schemas
+from support.instances import Instances
 
 from pie_control.api.grammar import functions
 from pie_control.api.grammar.matcher import Matcher
@@ -30,6 +32,7 @@ from pie_control.api.grammar.vocabulary import Vocabulary
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
 from pie_control.fairness import Owner
+from pie_control.instances.futures import FutureKind
 from pie_control.models.tokenizer import TextCodec
 from pie_control.scheduler.commands.sample import TokenMask
 from pie_py.config.limits import Limits
@@ -263,6 +266,7 @@ TAKEN: list[tuple[str, Any, str, str]] = [
         r'{"\u0061":0} {"a":1,"b":1} {"a":"x"} {"\u00e9]^":0} {"b":0,"\u0061":0}',
     ),
     ("json-schema", {"properties": {"a": {"type": "null"}}}, '{"a":null,"b":[]}', r'{"\u0061":1}'),
+    ("json-schema", {"anyOf": [{"not": {"minItems": 0}}, {"const": 1}]}, "1", "[] [1] 2"),
     ("sequence", [["lark", 'start: "a"+'], ["json-schema", '{"const": [1]}']], "aa[1]", "[1] a"),
 ]
 
@@ -580,6 +584,25 @@ async def test_grammars_and_matchers_of_an_instance_are_few(
             table.find(other, handle)
     table.remove(Matcher, handle)
     table.check_room(Matcher)
+
+
+async def test_grammars_of_all_users_take_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    instances = Instances()
+    grammars = [await compiled("regex", text) for text in ("a+", "b+")]
+    all_bytes = sum(grammar.size for grammar in grammars)
+
+    def take(user: str, grammar: Grammar) -> None:
+        instance = instances.launch(user)
+        future = instance.futures.create(FutureKind.GRAMMAR)
+        future.resolve(grammar)
+        rig.grammar.take_grammar(instance, future.handle)
+
+    monkeypatch.setattr(functions, "GRAMMAR_BYTES", all_bytes - 1)
+    take("ann", grammars[0])
+    with pytest.raises(ApiError, match=r"^out-of-resources: the grammars of all users"):
+        take("ben", grammars[1])
+    monkeypatch.setattr(functions, "GRAMMAR_BYTES", all_bytes)
+    take("ben", grammars[1])
 
 
 def test_what_is_refused_at_once() -> None:

@@ -6,13 +6,16 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
+import trio
 from support.durable import MODELS, cut_everywhere, follow, follow_all, journal_of
 from support.servers import Server
 
+from pie_control.durable.service import DurableInstances
 from pie_control.journal.file import read_entries
 from pie_py.client import InferletFailed
 
@@ -90,6 +93,36 @@ def test_cut_anywhere_before_and_behind() -> None:
             found = follow_all(server.endpoint, [*first, *behind], MESSAGES)
     wanted = dict.fromkeys(first, whole) | dict.fromkeys(behind, whole._replace(said=not_acked))
     assert {name: run for name, run in found.items() if run != wanted[name]} == {}
+
+
+def test_a_state_stands_for_all_that_came_before_it() -> None:
+    """Also for what came while the journal was read, and is not on disk yet."""
+    journal: Any = SimpleNamespace(
+        size=10, is_safe=True, replace=lambda entries: cut.append(entries)
+    )
+    durable = SimpleNamespace(journal=journal, coming_key=1, clock_ns=0)
+    instance: Any = SimpleNamespace(durable=durable, guest=None, ended=None)
+    changes = [{"size": 15}, {"is_safe": False}, {"is_safe": True}]
+    cut: list[int] = []
+
+    async def own_past(instance: Any) -> Any:
+        size = journal.size
+        return SimpleNamespace(size=size, cut=lambda *told: size)
+
+    async def settled() -> None:
+        vars(journal).update(changes.pop(0))
+
+    async def begin_again(instance: Any) -> None:
+        assert cut == [15]
+
+    service: Any = SimpleNamespace(
+        shelf=SimpleNamespace(writer=SimpleNamespace(settled=settled)),
+        _own_past=own_past,
+        _registry=SimpleNamespace(begin_again=lambda instance: None),
+        _begin_again=begin_again,
+    )
+    trio.run(DurableInstances._cut, service, instance, b"state")
+    assert (cut, changes) == ([15], [])
 
 
 def test_one_that_has_begun_again_sleeps_is_resumed_and_branched(short_folder: Path) -> None:

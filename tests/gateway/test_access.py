@@ -67,6 +67,7 @@ def test_users_of_an_encrypted_server(folder: Path) -> None:
         assert http.get("/health").status_code == 200
         refused = http.get("/v1/models")
         assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert "this server wants an API key" in refused.text
         assert http.get("/v1/models", headers={"x-api-key": "pie-x"}).status_code == 401
         unread = http.post("/v1/messages", json={}, headers={"x-api-key": "pie-x"})
         assert (unread.status_code, unread.json()["type"]) == (401, "error")

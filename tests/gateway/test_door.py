@@ -63,6 +63,10 @@ def test_of_the_address_with_most_connections_the_oldest_makes_way() -> None:
         door.enter(peer, "10.0.0.2")
     assert [peer.dropped for peer in crowd] == [True] * 21 + [False] * 9
     assert not quiet.dropped
+    small = Door(3, Clock())
+    for peer in (one := Peer(), other := Peer()):
+        small.enter(peer, "10.0.0.1")
+    assert (one.dropped, other.dropped) == (True, False), "one stranger, however few there may be"
 
 
 def test_strangers_take_nothing_from_users_and_one_user_not_all() -> None:

@@ -10,12 +10,16 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
+import msgspec
 import pytest
 from support.gateways import Gateway
 from support.servers import Server
 
 from pie_control.errors import Shortage
+from pie_gateway.backend.generation import Generation, Seat
+from pie_gateway.backend.job import Job, Piece, Prompt
 from pie_gateway.http.answers import EventStream
 from pie_gateway.http.reading import parse
 from pie_gateway.ollama.requests import chat_request
@@ -417,6 +421,32 @@ def test_only_what_passes_is_a_reason_to_try_again() -> None:
             for path in (CHAT, "/v1/inferlets/waste"):
                 full = http.post(path, json=HI if path == CHAT else {"how": "wait"})
                 assert (full.status_code, full.headers["retry-after"]) == (503, "1"), full.text
+
+
+@pytest.mark.parametrize(
+    ("events", "why"),
+    [
+        ([Piece(0, "a", 1)], "it begins with Piece"),
+        ([Prompt(3), Piece(0, "a", 1), Prompt(3)], "it tells of its prompt twice"),
+        ([Prompt(3), ["song", 0]], "Invalid value"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_program_that_speaks_otherwise_is_refused(
+    events: list[Any], why: str, *, stream: bool
+) -> None:
+    async def launch(argument: str) -> Seat:
+        seat = Seat("one")
+        seat.answer([msgspec.Raw(msgspec.json.encode(event)) for event in events], None)
+        return seat
+
+    async def read() -> None:
+        async with Generation(launch, Job("m", {}, text="x", stream=stream), ()) as generation:
+            await generation.prompt()
+            assert [event async for event in generation.events()] == []
+
+    with pytest.raises(Problem, match=f"does not speak as agreed: {why}"):
+        anyio.run(read)
 
 
 @pytest.mark.parametrize(

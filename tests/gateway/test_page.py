@@ -19,6 +19,7 @@ from support.gateways import Gateway
 from support.servers import Server
 
 from pie_gateway.backend.catalog import REFRESH_SECONDS, Snapshot
+from pie_gateway.backend.job import Piece
 from pie_gateway.live import View, percentiles
 from pie_gateway.metrics.requests import RequestMetrics
 from pie_gateway.page import FILES
@@ -122,6 +123,10 @@ def test_an_instance_over_the_same_connection(gateway: Gateway, sharers: list[st
         while len(found) < 3:
             each = next(told)
             found[each.get("instance", "server")] = each
+        later: list[Any] = []
+        while sum("server" in each for each in later) < 3:
+            later.append(next(told))
+    assert not [each for each in later if each.get("instance") == "none"], "it has not changed"
     mine = found[sharers[0]]
     assert mine["told"]["waits"] == ["sleep"]
     assert [line["text"] for line in mine["log"]["lines"]] == ["ready"]
@@ -353,6 +358,17 @@ def test_percentiles() -> None:
     assert percentiles([]) is None
     assert percentiles(range(1, 101)) == {"p50": 50, "p90": 90, "p99": 99}
     assert percentiles([3.0]) == {"p50": 3.0, "p90": 3.0, "p99": 3.0}
+
+
+def test_times_of_what_was_streamed() -> None:
+    now = 0.0
+    metrics = RequestMetrics(lambda: now)
+    meter = metrics.generation("m", "ann", streams=True)
+    for now, tokens in ((2.0, 1), (2.5, 1), (4.0, 3)):  # noqa: B007  the clock reads it
+        meter.piece(Piece(0, "x", tokens))
+    shown = View(metrics).of(Snapshot(1.0, defaultdict(int), {}, []))
+    assert shown["first"] == percentiles([2.0])
+    assert shown["between"] == percentiles([0.5, 0.5])  # each of several tokens took a part
 
 
 def test_top_shows_the_same(server: Server, sharers: list[str]) -> None:

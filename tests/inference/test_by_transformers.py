@@ -34,6 +34,7 @@ KINDS = (
     "BloomForCausalLM",
     "MptForCausalLM",
     "GPTNeoXForCausalLM",
+    "FalconForCausalLM",
     "DeepseekV2ForCausalLM",
     "Llama4ForCausalLM",
     "OlmoeForCausalLM",

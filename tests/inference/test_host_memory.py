@@ -51,6 +51,24 @@ def test_a_text_goes_on_as_if_it_had_stayed(tmp_path: Path, family: str) -> None
     assert_close(torch.cat(rest), expected_logits(folder, TOKENS)[72:])
 
 
+@torch.inference_mode()
+def test_texts_that_change_places_leave_their_copies_behind(folder: Path) -> None:
+    """What decoding keeps of a page is of the text that was there."""
+    rig = Rig(folder, pages=8, host_pages=8)
+    texts = TOKENS[:40], TOKENS[40:80]
+    streams = [rig.sequence(40) for _ in texts]
+    for start, end in ((0, 37), (37, 38), (38, 39)):
+        rig.forward(*(Step(s, text[start:end]) for s, text in zip(streams, texts, strict=True)))
+    pages = [stream.pages for stream in streams]
+    everywhere, hosts = ints(pages[0] + pages[1]), ints(range(2 * len(pages[0])))
+    handlers.pages.swap_out(rig.model, SwapOut(everywhere, hosts))
+    handlers.pages.swap_in(rig.model, SwapIn(hosts, ints(pages[1] + pages[0])))
+    streams[0].pages, streams[1].pages = pages[1], pages[0]
+    last = rig.forward(*(Step(s, text[39:]) for s, text in zip(streams, texts, strict=True)))
+    for found, text in zip(last, texts, strict=True):
+        assert_close(found, expected_logits(folder, text)[39:])
+
+
 def test_masked_slots_stay_masked(folder: Path) -> None:
     rig = Rig(folder, pages=8, host_pages=2)
     stream = rig.sequence(30)

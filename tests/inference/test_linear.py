@@ -27,3 +27,17 @@ def test_bfloat16_products_are_near_the_exact_ones(
     assert y.dtype == total.dtype == torch.bfloat16
     torch.testing.assert_close(y.double(), exact, rtol=2**-7, atol=2**-5)
     torch.testing.assert_close(total.double(), residual.double() + exact, rtol=2**-7, atol=2**-4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "has_mkldnn", "packs"),
+    [(torch.float32, True, True), (torch.float32, False, False), (torch.bfloat16, True, False)],
+)
+def test_weights_are_packed_where_the_cpu_can(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, has_mkldnn: bool, packs: bool
+) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: has_mkldnn)
+    monkeypatch.setattr(layers, "packs_bfloat16", lambda: False)
+    product = layers.for_many_rows(torch.ones(24, 40, dtype=dtype))
+    assert isinstance(product, layers._Packed) == packs
+    assert product(torch.ones(3, 40, dtype=dtype)).tolist() == 3 * [24 * [40.0]]

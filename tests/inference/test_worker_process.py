@@ -12,17 +12,20 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import zmq
 from support.checkpoints import make_llama
 from support.model_rig import expected_logits, forward_of, ints
 from support.workers import SECONDS, Worker
 
 from pie_inference.serving.engine import Engine
+from pie_inference.serving.worker import _Inbox
 from pie_py.config.model import ModelConfig
 from pie_py.config.turns import BUDGET_SECONDS
 from pie_py.wire.messages import decode, encode
 from pie_py.wire.plan import (
     Batch,
     CopyKv,
+    Cut,
     EmbedText,
     Failed,
     Forward,
@@ -74,6 +77,24 @@ def test_a_second_plan_waits_at_the_worker(running: Worker) -> None:
     idle = [a.idle_ns for a in answers]  # type: ignore[union-attr]
     assert idle[0] == 0, "they are its first"
     assert min(idle[1:]) > 0
+
+
+def test_a_cut_is_seen_while_its_plan_runs() -> None:
+    plan = prompt_plan(2)
+    with zmq.Context() as context, context.socket(zmq.PAIR) as control:
+        control.bind("inproc://worker")
+        with context.socket(zmq.PAIR) as own:
+            own.connect("inproc://worker")
+            inbox = _Inbox(own, None)
+            for message in (Cut("llama", 1), plan):
+                control.send(encode(message))
+            assert not inbox.is_cut(plan)
+            control.send(encode(Cut("llama", 2)))
+            assert inbox.is_cut(plan)
+            taken = inbox.take()
+            assert isinstance(taken, Plan)
+            assert taken.id == 2
+            assert inbox.is_empty
 
 
 def test_a_worker_says_hello_runs_plans_and_stops(worker: Worker, folder: Path) -> None:

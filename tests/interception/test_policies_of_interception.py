@@ -202,11 +202,10 @@ def test_costs_from_what_was_measured() -> None:
     assert COSTS.step_time(20) == pytest.approx(0.018)
     assert COSTS.step_time(64) == pytest.approx(0.04)  # beyond: as the last piece
     assert COSTS.swap_time(16) == pytest.approx(2e-4 + 1.5 * (1 << 20) / 1e10)
-    pages = COSTS.swap_budget(0.01, 0.5) // 16
     assert COSTS.swap_out is not None
+    pages = COSTS.swap_out.pages_within(0.005)
     assert COSTS.swap_out.time(pages) <= 0.005 < COSTS.swap_out.time(pages + 1)
     without = Costs.measured({**FACTS, "swap_out": None, "swap_in": None})
-    assert without.swap_budget(1.0, 1.0) == 0
     assert math.isinf(without.swap_time(1))
 
 

@@ -598,7 +598,8 @@ def test_pages_move_ahead_of_need_within_the_budget(monkeypatch: pytest.MonkeyPa
     machine.start(holder(28))
     moved = machine.counts["pages_evicted"]
     costs = Costs.measured(COSTS)
-    budget = costs.swap_budget(costs.step_time(1), 0.004) // PAGE
+    assert costs.swap_out is not None
+    budget = costs.swap_out.pages_within(0.004 * costs.step_time(1))
     assert 0 < budget < 12
     for _ in range(20):
         machine.turn()

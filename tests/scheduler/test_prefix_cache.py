@@ -875,6 +875,38 @@ def test_embeds_that_an_unknown_kind_of_command_wrote_are_not_taken_for_tokens()
         provenance.forget(np.array([0], np.int32))
 
 
+def test_some_pages_of_a_text_are_not_the_text() -> None:
+    """Only its first ones are: those after them hold what was computed from all before."""
+    provenance = Provenance(PagePool(8, PAGE), 16, cast(Any, None))
+    queue, embeds = FakeWriter(), list(range(PAGE))
+
+    def extend(pages: list[int], target: int) -> None:
+        step: Any = SimpleNamespace(
+            inputs=embeds,
+            pages=np.array(pages, np.int32),
+            page_used=np.full(len(pages), PAGE, np.int32),
+            output_slots=[target * PAGE + place for place in range(PAGE)],
+            output_pages=[target],
+            adapter=-1,
+        )
+        start = len(pages) * PAGE
+        provenance.embedded(queue, embeds, list(range(start, start + PAGE)), [7] * PAGE)
+        provenance.extended(queue, step)
+
+    def own(*pages: int) -> int:
+        """How many of these pages are the first ones of a text."""
+        found = provenance.find(np.array(pages, np.int32))
+        return 0 if found is None else found[1]
+
+    extend([], 0)
+    extend([0], 1)
+    assert (own(0, 1), own(0), own(1), own(5, 1)) == (2, 1, 0, 0)
+    extend([1], 2)
+    assert (own(0, 2), own(1, 2), own(2)) == (1, 0, 0)
+    extend([0], 3)
+    assert (own(0, 3), own(0, 1)) == (2, 2)
+
+
 class Deceivers(RuleBasedStateMachine):
     """Programs of two users that do what they like to pages, on a small pool, while plans fail."""
 

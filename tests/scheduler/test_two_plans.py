@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import hypothesis.strategies as st
@@ -531,6 +532,17 @@ def test_a_policy_by_path_decides_how_long_what_is_ready_waits_for_more() -> Non
     assert len(line.link.plans) == 1
     line.run()
     assert alone.got == expected(1)
+
+
+def test_between_steps_what_instances_say_goes_out_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a turn with a result the worker comes first: it is idle."""
+    parts, order = Server().parts, list[Any]()
+    clients: Any = SimpleNamespace(flush=lambda: order.append("said"), has_requests=lambda: True)
+    monkeypatch.setattr(parts, "front_end", clients)
+    monkeypatch.setattr(parts.dispatcher, "after_turn", order.append)
+    for of_result in (False, True):
+        parts._after_turn(of_result)
+    assert order == ["said", True, False]
 
 
 def test_policies_of_scheduling_by_name() -> None:

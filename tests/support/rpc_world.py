@@ -68,11 +68,15 @@ class Server:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.sessions = Sessions(FACTS, TIMING, clock, lambda: None, Shares(Quotas(Quota(), {})))
+        self.woken = 0
+        self.sessions = Sessions(FACTS, TIMING, clock, self._wake, Shares(Quotas(Quota(), {})))
         self.talkers: dict[str, Talker] = {}
         self.done: list[Any] = []  # values of the requests that were done
         self.working: list[Do] = []
         self.events: list[Event] = []  # all that were returned
+
+    def _wake(self) -> None:
+        self.woken += 1
 
     def receive(self, peer: bytes, message: Message, user: str = "local") -> None:
         self.act(list(self.sessions.receive(peer, message, user)))

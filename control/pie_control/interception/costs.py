@@ -105,12 +105,6 @@ class Costs:
         pages = self.pages(tokens)
         return self.swap_out.time(pages) + self.swap_in.time(pages)
 
-    def swap_budget(self, step_seconds: float, share: float) -> int:
-        """Tokens whose swap out hides behind a share of a step."""
-        if self.swap_out is None:
-            return 0
-        return self.swap_out.pages_within(share * step_seconds) * self.page_size
-
 
 def _transfer(facts: dict[str, float] | None, page_bytes: int) -> Transfer | None:
     if facts is None:

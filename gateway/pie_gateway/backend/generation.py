@@ -131,7 +131,7 @@ class Generation:
         if is_pure and isinstance(job, jobs.Job) and job.sampler.get("seed") is None:
             job = msgspec.structs.replace(job, sampler={**job.sampler, "seed": _seed()})
         self._argument = ""
-        self._ahead: deque[jobs.Event] = deque()  # read and not taken yet
+        self._ahead: deque[jobs.Piece | jobs.End] = deque()  # read and not taken yet
         self._job = job
         self._images = images
         self._instance: Instance | Seat | None = None
@@ -192,7 +192,7 @@ class Generation:
                 raise of_client(error) from None
         raise AssertionError("the last try returns or raises")
 
-    async def events(self) -> AsyncIterator[jobs.Event]:
+    async def events(self) -> AsyncIterator[jobs.Piece | jobs.End]:
         """The events that follow. Raises `Problem`: the instance fails."""
         while self._ahead:
             yield self._ahead.popleft()
@@ -200,12 +200,14 @@ class Generation:
             async for event in self._rest():
                 yield event
 
-    async def _rest(self) -> AsyncIterator[jobs.Event]:
+    async def _rest(self) -> AsyncIterator[jobs.Piece | jobs.End]:
         while (event := await self._next()) is not None:
+            if isinstance(event, jobs.Prompt):
+                raise _misspoken("it tells of its prompt twice")
             for observer in self.observers:
                 if isinstance(event, jobs.Piece):
                     observer.piece(event)
-                elif isinstance(event, jobs.End):
+                else:
                     observer.end(event)
             yield event
 

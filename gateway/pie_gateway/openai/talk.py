@@ -67,8 +67,6 @@ class Talk:
             yield prompt
             splitters: dict[int, _TextSplitter] = {}
             async for each in generation.events():
-                if isinstance(each, Prompt):
-                    continue
                 if each.choice not in splitters:
                     splitters[each.choice] = _TextSplitter(self, prompt.tail, pieces)
                 splitter = splitters[each.choice]
