@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from pie_py import __version__
-from pie_py.cli.connect import fail
+from pie_py.cli.connect import FILE, NEW_FILE, fail
 from pie_py.cli.console import say
 from pie_py.cli.users import data_folder_of, in_data_folder
 
@@ -27,7 +27,7 @@ _ASIDE = ("-wal", "-shm", "-journal")  # of a database: what its copy has within
 
 
 @click.command("backup")
-@click.argument("archive", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("archive", type=NEW_FILE)
 @in_data_folder
 def backup(archive: Path, data_folder: Path | None, file: Path | None) -> None:
     """Write all that the data folder has into ARCHIVE, a new .tar.gz: programs, the store, keys.
@@ -50,7 +50,7 @@ def backup(archive: Path, data_folder: Path | None, file: Path | None) -> None:
 
 
 @click.command("restore")
-@click.argument("archive", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("archive", type=FILE)
 @in_data_folder
 def restore(archive: Path, data_folder: Path | None, file: Path | None) -> None:
     """Bring back a data folder of a `pie-py backup`, into one that is empty or not there yet.

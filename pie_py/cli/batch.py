@@ -13,7 +13,15 @@ import click
 
 from pie_py.cli.ask import model_option
 from pie_py.cli.batch_files import Answers, BadLine, Line, read_lines
-from pie_py.cli.connect import EXIT_FAILED, At, errors_shown, server_options
+from pie_py.cli.connect import (
+    EXIT_FAILED,
+    FILE,
+    NEW_FILE,
+    At,
+    errors_shown,
+    repeatable,
+    server_options,
+)
 from pie_py.cli.console import say
 from pie_py.cli.reached import talking_server
 from pie_py.cli.stream import Interrupt, run_interruptible
@@ -30,22 +38,18 @@ SHOWN = 10  # errors on standard error; the file has all
 
 
 @click.command("batch")
-@click.argument("requests", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("requests", type=FILE)
 @click.argument("program", required=False)
 @click.option(
-    "-o",
-    "--output",
+    *("-o", "--output"),
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     metavar="FILE",
     help="Where the answers go, a line each as they come.",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A field of all lines that do not have it; JSON, or else a text. Repeatable.",
+@repeatable(
+    *("--set", "settings", "NAME=VALUE"),
+    help="A field of all lines that do not have it; JSON, or else a text.",
 )
 @click.option(
     "--at-once",

@@ -14,6 +14,7 @@ import click
 from pie_py.cli.arguments import PassingCommand, TextCommand, goal_options, with_files
 from pie_py.cli.connect import (
     EXIT_FAILED,
+    FILE,
     At,
     errors_shown,
     json_option,
@@ -103,11 +104,7 @@ def attach(instance: str, at: At) -> None:
 @click.command("send", cls=TextCommand)
 @click.argument("instance")
 @click.argument("text", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Send the bytes of a file instead, such as an image.",
-)
+@click.option("--file", type=FILE, help="Send the bytes of a file instead, such as an image.")
 @with_client
 def send(client: sync.Client, instance: str, text: tuple[str, ...], file: Path | None) -> None:
     """Send a message to INSTANCE: TEXT, or a file; `pie-py attach INSTANCE` shows its answers."""

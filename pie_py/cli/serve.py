@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pie_py.cli import kept_servers
-from pie_py.cli.config_options import config_options
-from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED, fail
+from pie_py.cli.config_options import config_options, http_options
+from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED, FILE, fail
 from pie_py.cli.console import alive, progress, say
-from pie_py.cli.http_options import http_options
 from pie_py.cli.known_at_once import check_at_once, check_users
 from pie_py.cli.pull import pull_those_of
 from pie_py.cli.server_config import names_of, server_config
@@ -32,9 +31,7 @@ if TYPE_CHECKING:
 
 @click.command("serve")
 @click.option(
-    "--detach",
-    is_flag=True,
-    help="Return once it serves; it runs on until `pie-py stop`.",
+    "--detach", is_flag=True, help="Return once it serves; it runs on until `pie-py stop`."
 )
 @click.option(
     "--endpoint",
@@ -74,7 +71,7 @@ def command(detach: bool, **options: Any) -> None:
 
 
 @click.command("check-config")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 def check_config(file: Path) -> None:
     """Say what is wrong with a server's configuration, without starting one.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from pie_py.cli.connect import fail, json_option, options, with_client
+from pie_py.cli.connect import FILE, FOLDER, NEW_FILE, fail, json_option, options, with_client
 from pie_py.cli.console import in_binary, say, table
 from pie_py.cli.server_config import server_config
 from pie_py.client import sync
@@ -21,24 +21,20 @@ DAY = 24 * 3600.0  # in seconds
 # Where the server keeps its data.
 in_data_folder = options(
     click.option(
-        "--config",
-        "file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        *("--config", "file"),
+        type=FILE,
         help="The server's TOML file, which may name its data folder.",
     ),
     click.option(
-        "--data-folder",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="The server's data folder, if it is not the default.",
+        "--data-folder", type=FOLDER, help="The server's data folder, if it is not the default."
     ),
 )
 # Of a key that is made.
 _key_options = options(
     in_data_folder,
     click.option(
-        "--output",
-        "-o",
-        type=click.Path(dir_okay=False, path_type=Path),
+        *("--output", "-o"),
+        type=NEW_FILE,
         help="The user's key file; USER.key.json here by default.",
     ),
     click.option(
@@ -100,7 +96,7 @@ def _hand_over(
 
 
 @keys.command("http")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 def http(file: Path) -> None:
     """Print the API key for HTTP of the user whose key FILE this is."""
     from pie_py.config.keys import api_key
