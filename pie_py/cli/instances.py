@@ -22,21 +22,13 @@ from pie_py.cli.connect import (
     told_of_builds,
     with_client,
 )
-from pie_py.cli.console import LOOK_SECONDS, print_text, say, table
+from pie_py.cli.console import LOOK_SECONDS, columns, print_text, say, table
 from pie_py.client import Client, Instance, RpcError, sync
 
-COLUMNS = {
-    "id": "ID",
-    "state": "STATE",
-    "user": "USER",
-    "created_ns": "LAUNCHED",
-    "cpu_ms": "CPU MS",
-    "generated_tokens": "TOKENS",
-    "most_pages": "PAGES",
-    "attached": "ATTACHED",
-    "late": "LATE",
-    "args": "ARGS",
-}
+COLUMNS = columns(
+    "id state user created_ns=LAUNCHED cpu_ms generated_tokens=TOKENS most_pages=PAGES "
+    "attached late args"
+)
 
 
 @click.command("ps")

@@ -28,7 +28,7 @@ import platformdirs
 
 from pie_py import __version__
 from pie_py.cli.connect import At, asked, json_option, server_options
-from pie_py.cli.console import alive, say, table
+from pie_py.cli.console import alive, columns, say, table
 from pie_py.cli.names import find_name
 from pie_py.config.endpoint import answers, parse_endpoint
 
@@ -40,14 +40,7 @@ if TYPE_CHECKING:
 WHEN_IDLE = "when it is idle"
 DETACHED = "detached"  # the KEY of those that stay
 IN_FRONT = "when its terminal ends it"  # that of `serve` itself
-COLUMNS = {
-    "models": "MODELS",
-    "ends": "ENDS",
-    "pid": "PID",
-    "created_ns": "STARTED",
-    "endpoint": "ENDPOINT",
-    "http": "HTTP",
-}
+COLUMNS = columns("models ends pid created_ns=STARTED endpoint http")
 # Of the environment: what servers read, but for what says which of them a client uses.
 _READ = ("PIE_PY_", "OMP_", "CUDA_", "HF_", "XDG_", "PYTHON")
 _CLIENT = ("PIE_PY_ENDPOINT", "PIE_PY_KEY", "PIE_PY_KEEP_SERVER")

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from pie_py.cli.connect import FILE, FOLDER, NEW_FILE, fail, json_option, options, with_client
-from pie_py.cli.console import in_binary, say, table
+from pie_py.cli.console import columns, in_binary, say, table
 from pie_py.cli.server_config import server_config
 from pie_py.client import sync
 from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
@@ -183,19 +183,10 @@ def _problems_shown() -> Iterator[None]:
         )
 
 
-USAGE_COLUMNS = {
-    "day": "DAY",
-    "user": "USER",
-    "program": "PROGRAM",
-    "tag": "TAG",
-    "instances": "RUNS",
-    "prompt_tokens": "PROMPT",
-    "generated_tokens": "GENERATED",
-    "cached_tokens": "CACHED",
-    "page_seconds": "PAGE-S",
-    "cpu_seconds": "CPU-S",
-    "tool_seconds": "TOOL-S",
-}
+USAGE_COLUMNS = columns(
+    "day user program tag instances=RUNS prompt_tokens=PROMPT generated_tokens=GENERATED "
+    "cached_tokens=CACHED page_seconds=PAGE-S cpu_seconds=CPU-S tool_seconds=TOOL-S"
+)
 
 
 @click.command("usage")
