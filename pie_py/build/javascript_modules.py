@@ -26,11 +26,8 @@ def read_javascript(main: Path) -> dict[str, bytes]:
     """Sources of a program by path, the main module first.
 
     Paths are those within the folder of the main module, or, where a module lies above it, of the
-    folder that holds them all.
-
-    Raises:
-        BadProgram: a module that is imported is not there.
-        OSError: a file cannot be read.
+    folder that holds them all. Raises `BadProgram`: a module that is imported is not there. Raises
+    `OSError`: a file cannot be read.
     """
     main = main.resolve()
     found = {main: main.read_bytes()}

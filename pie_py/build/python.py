@@ -67,10 +67,8 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
     made if need be. `progress` is told in a sentence what takes time.
 
     It is found by the content of the SDK, the contract and the version of componentize-py. Of two
-    that need it at once, one builds it and the other waits.
-
-    Raises:
-        BuildError: if componentize-py fails.
+    that need it at once, one builds it and the other waits. Raises `BuildError` if componentize-py
+    fails.
     """
     target = runtime_file(cache_folder)
     if target.parent != cache_folder:

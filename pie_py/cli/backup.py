@@ -119,10 +119,8 @@ def _copy(source: Path, copy: Path) -> None:
 
 
 def _check(folder: Path) -> int:
-    """Holds the files to the manifest, which goes; how many they are.
-
-    Raises:
-        ValueError: one is missing, another one, or too many.
+    """Holds the files to the manifest, which goes; how many they are. Raises `ValueError`: one is
+    missing, another one, or too many.
     """
     path = folder / MANIFEST
     hashes: dict[str, str] = json.loads(path.read_bytes())["files"]

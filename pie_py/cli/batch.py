@@ -138,11 +138,8 @@ class _Batch:
     async def run(
         self, interrupt: Interrupt, at: At, main: Main, inputs: Sequence[Given], at_once: int
     ) -> int:
-        """Asks them, up to an interrupt; 0.
-
-        Raises:
-            ClientError: no server, or it has gone.
-            OSError: an answer cannot be written.
+        """Asks them, up to an interrupt; 0. Raises `ClientError`: no server, or it has gone. Raises
+        `OSError`: an answer cannot be written.
         """
 
         def done(number: int, result: Any) -> None:

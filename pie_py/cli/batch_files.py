@@ -114,10 +114,7 @@ class Answers:
 
     def __enter__(self) -> Answers:
         """Reads what is there, and takes out what is no answer: errors, and a line that a crash has
-        cut short.
-
-        Raises:
-            click.UsageError: it is another file than of answers.
+        cut short. Raises `click.UsageError`: it is another file than of answers.
         """
         before = self._path.read_bytes() if self._path.exists() else b""
         kept = list[bytes]()

@@ -23,10 +23,8 @@ _OTHERS = {"ENDPOINT", "KEY", "KEEP_SERVER", "CLUSTER_FOLDER", "CONFINED_BYTES"}
 
 @contextmanager
 def config_errors(file: Path | None = None) -> Iterator[None]:
-    """Within it a wrong configuration, from a file or not, is a usage error.
-
-    Raises:
-        click.UsageError: naming what is wrong.
+    """Within it a wrong configuration, from a file or not, is a usage error. Raises
+    `click.UsageError`: naming what is wrong.
     """
     import tomllib
 

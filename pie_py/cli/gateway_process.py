@@ -18,10 +18,8 @@ log = structlog.get_logger("pie.serve")
 @contextmanager
 def gateway_process(config: ServerConfig) -> Iterator[str]:
     """The URL of a gateway that runs within the context, and is started again whenever it ends. The
-    configuration is that of its server, with the endpoint at which that listens.
-
-    Raises:
-        ServerFailed: it cannot serve, as where its address is taken.
+    configuration is that of its server, with the endpoint at which that listens. Raises
+    `ServerFailed`: it cannot serve, as where its address is taken.
     """
     first = ServerProcess(config, module="pie_gateway")
     try:

@@ -86,10 +86,8 @@ def find_serving(model: str | None) -> tuple[str, str] | None:
 
 
 def detach(config: ServerConfig, tell: Tell) -> dict[str, Any]:
-    """Starts a server that stays until it is stopped, and waits until it serves; its facts.
-
-    Raises:
-        ServerFailed: it does not start.
+    """Starts a server that stays until it is stopped, and waits until it serves; its facts. Raises
+    `ServerFailed`: it does not start.
     """
     from pie_py.config.server_process import ServerProcess
 

@@ -50,10 +50,8 @@ def talking_server(at: At, model: str | None) -> tuple[At, str]:
     """A server for `ask` and `chat`, and the model's name there, "" for its first.
 
     That is the one at the endpoint; else one that stays and serves the model; else one is started,
-    which stays until it is idle.
-
-    Raises:
-        click.UsageError: the server of a given endpoint does not serve the model.
+    which stays until it is idle. Raises `click.UsageError`: the server of a given endpoint does not
+    serve the model.
     """
     if use_running(at.endpoint, {}):
         if model is None:

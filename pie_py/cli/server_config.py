@@ -40,10 +40,7 @@ _FIELDS = {
 def server_config(file: Path | None = None, **options: Any) -> ServerConfig:
     """Builds a configuration: defaults, then the file (TOML, with the fields of ServerConfig), then
     the environment, then the options: values of `config_options` by name, and `endpoint`, where
-    None and () say nothing.
-
-    Raises:
-        click.UsageError: naming what is wrong.
+    None and () say nothing. Raises `click.UsageError`: naming what is wrong.
     """
     given = {
         name: value
@@ -89,10 +86,8 @@ def _read(file: Path | None, fields: dict[str, Any]) -> ServerConfig:
 
 
 def _sections(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The fields that options set, by their sections; the server's own are of none, "".
-
-    Raises:
-        click.UsageError: an option is wrong, or options do not go together.
+    """The fields that options set, by their sections; the server's own are of none, "". Raises
+    `click.UsageError`: an option is wrong, or options do not go together.
     """
     found: dict[str, dict[str, Any]] = {}
     for name, value in given.items():
@@ -135,10 +130,8 @@ def with_adapters(config: ServerConfig, adapters: Mapping[str, Mapping[str, Path
 
 
 def _adapter(text: str) -> tuple[str, Path]:
-    """Name and folder of NAME=FOLDER.
-
-    Raises:
-        click.UsageError: if it is not that, or there is no such folder.
+    """Name and folder of NAME=FOLDER. Raises `click.UsageError` if it is not that, or there is no
+    such folder.
     """
     name, _, folder = text.partition("=")
     path = Path(folder).expanduser()
@@ -150,10 +143,8 @@ def _adapter(text: str) -> tuple[str, Path]:
 
 
 def _mcp_server(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and fields of `McpServerConfig` of NAME=COMMAND or NAME=URL.
-
-    Raises:
-        click.UsageError: if it is neither.
+    """Name and fields of `McpServerConfig` of NAME=COMMAND or NAME=URL. Raises `click.UsageError`
+    if it is neither.
     """
     import shlex
 

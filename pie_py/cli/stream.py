@@ -167,10 +167,8 @@ async def show(
     standard error; returns the exit status. If `typed`, lines of standard input are messages to it.
 
     An interrupt calls `on_interrupt`; so does a reader of standard output that has gone. If that is
-    `cancel`, standard input's end ends the instance too.
-
-    Raises:
-        ClientError: if the instance fails or the server is lost.
+    `cancel`, standard input's end ends the instance too. Raises `ClientError` if the instance fails
+    or the server is lost.
     """
     output = Output()
     problem: Exception | None = None

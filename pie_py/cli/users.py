@@ -150,10 +150,8 @@ def _make_key(
     store: KeyStore, user: str, name: str, days: float | None, output: Path, *, rotate: bool
 ) -> None:
     """Makes a key and its file, or neither: a key whose file is nowhere is of no use, and in the
-    way.
-
-    Raises:
-        KeyProblem: for a bad name, one that has a key already, or a file that cannot be written.
+    way. Raises `KeyProblem` for a bad name, one that has a key already, or a file that cannot be
+    written.
     """
     key = store.make(user, name, rotate=rotate)
     try:

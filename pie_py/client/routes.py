@@ -88,11 +88,9 @@ class Redirected(Route):
 
     async def _of_instance(self, instance: str, *, lost: bool = False) -> Connection:
         """The connection to the node that an instance runs on; if `lost`, the last one that was
-        told does not have it any more.
-
-        Raises:
-            RpcError: `node-lost` if that node has ended, and the instance with it; `busy` if it is
-                durable and no node has taken it yet; `not-found` of an id of no cluster.
+        told does not have it any more. Raises `RpcError`: `node-lost` if that node has ended, and
+        the instance with it; `busy` if it is durable and no node has taken it yet; `not-found` of
+        an id of no cluster.
         """
         life = self._moved.get(instance, instance.rpartition("@")[2])
         known = self._known(life)

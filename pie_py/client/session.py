@@ -192,11 +192,9 @@ class Session:
     # Requests
 
     def request(self, method: str, params: dict[str, Any], read: Reader | None = None) -> Call:
-        """Opens a request, which is done at most once however often the connection breaks.
-
-        Raises:
-            RpcError: `invalid-argument`, `limit-exceeded` if it cannot be sent.
-            ClientError: the session is dead.
+        """Opens a request, which is done at most once however often the connection breaks. Raises
+        `RpcError`: `invalid-argument`, `limit-exceeded` if it cannot be sent. Raises `ClientError`:
+        the session is dead.
         """
         if self.error is not None:
             raise self.error
@@ -236,11 +234,7 @@ class Session:
             self.die(problem)
 
     def receive(self, message: Message) -> None:
-        """Handles a message.
-
-        Raises:
-            Exception: of any kind, if it has not what it should.
-        """
+        """Handles a message. Raises `Exception`: of any kind, if it has not what it should."""
         self._heard = self._clock()
         if self.error is not None:
             return

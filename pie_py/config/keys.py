@@ -160,10 +160,8 @@ class KeyStore:
 
     def make(self, user: str, name: str = "", *, rotate: bool = False) -> ClientKey:
         """A new key of a user, which is not admitted yet; to `rotate` is to take the place of the
-        one that there is.
-
-        Raises:
-            KeyProblem: for a bad name, one that has a key already, or none to rotate.
+        one that there is. Raises `KeyProblem` for a bad name, one that has a key already, or none
+        to rotate.
         """
         for what in (user, name) if name else (user,):
             if not _is_name(what):
@@ -194,9 +192,7 @@ class KeyStore:
 
     def remove(self, user: str, name: str | None = None) -> None:
         """Forgets a user's keys, or the one of a name: new connections with them are refused.
-
-        Raises:
-            KeyProblem: if the user has none.
+        Raises `KeyProblem` if the user has none.
         """
         gone = [key for key in self.admitted() if key.user == user and name in (None, key.name)]
         if not gone:
@@ -248,10 +244,8 @@ class KnownUsers:
         self._users: dict[str, str] = {}
 
     def look(self) -> dict[str, str]:
-        """User names by public key, as they are now.
-
-        Raises:
-            OSError: if the folder cannot be looked at.
+        """User names by public key, as they are now. Raises `OSError` if the folder cannot be
+        looked at.
         """
         stamp, now = self._store.stamp(), time.time()
         if stamp != self._stamp or now >= self._until:
@@ -292,11 +286,8 @@ def _is_name(user: str) -> bool:
 
 
 def _fields(path: Path) -> dict[str, str]:
-    """The fields of a file with a key pair.
-
-    Raises:
-        OSError, ValueError, TypeError: it cannot be read, or is none.
-        KeyProblem: a newer pie_py has written it.
+    """The fields of a file with a key pair. Raises `OSError`, `ValueError`, `TypeError`: it cannot
+    be read, or is none. Raises `KeyProblem`: a newer pie_py has written it.
     """
     fields: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8-sig")))
     form = fields.pop("format", FORMAT)

@@ -92,10 +92,8 @@ class Reach:
     """
 
     def __init__(self, target: Callable[..., Any]) -> None:
-        """Looks at what it uses.
-
-        Raises:
-            CannotTravel: it, or something that it uses, cannot be sent.
+        """Looks at what it uses. Raises `CannotTravel`: it, or something that it uses, cannot be
+        sent.
         """
         named: tuple[str, ...] = ()
         if isinstance(target, Inferlet):
@@ -136,11 +134,7 @@ class Reach:
         return inspect.iscoroutinefunction(self.target)
 
     def encoded(self, value: Any, what: str) -> str:
-        """A value as it travels; its types go along.
-
-        Raises:
-            CannotTravel: it is no data.
-        """
+        """A value as it travels; its types go along. Raises `CannotTravel`: it is no data."""
         return dumps(value, what, self._name_of)
 
     def program(self) -> bytes:
