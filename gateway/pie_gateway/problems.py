@@ -109,9 +109,7 @@ def fault(error: Exception) -> Problem:
 
 
 def of_client(error: ClientError, prompt: str = "messages") -> Problem:
-    """The problem of a refusal or failure of the control process, or an instance; `prompt` is the
-    request's field that may be too long.
-    """
+    """The problem of a refusal or failure; `prompt` is the request's field that may be too long."""
     if isinstance(error, InferletFailed):
         return of_text(error.text, prompt)
     if isinstance(error, RequestTooLarge):

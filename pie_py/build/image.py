@@ -37,9 +37,7 @@ class Image:
     """
 
     def __init__(self, component: bytes) -> None:
-        """Takes the largest core module's data for the memory image. Raises `ValueError` if the
-        component has no such data.
-        """
+        """Takes the largest core module's data. Raises `ValueError` if there is none."""
         self.component = bytearray(component)
         modules = [
             (start, end)

@@ -135,9 +135,7 @@ def _build(job: dict[str, Any], target: Path, cache_folder: Path) -> None:
 
 
 def _tools(cache_folder: Path) -> Path:
-    """The folder of the npm packages, which are installed into it first unless they are there.
-    Raises `BuildError`: npm cannot install them.
-    """
+    """The folder of the npm packages, installed if need be. Raises `BuildError`: they cannot be."""
     digest = hashlib.sha256(find_node().version.encode())
     sdk = sdk_folder("js")
     for name in _TOOLS:

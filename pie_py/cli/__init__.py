@@ -1,6 +1,4 @@
-"""The command line: click commands of the modules that `COMMANDS` names, and entry points of other
-packages.
-"""
+"""The command line: click commands that `COMMANDS` names, and entry points of other packages."""
 
 from __future__ import annotations
 

@@ -73,9 +73,7 @@ class TextCommand(PassingCommand):
 
 
 def goal_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of a launch's goal, and passes those that are given as `goal`, arguments of
-    the client's `launch`.
-    """
+    """Adds the options of a launch's goal, and passes those given as `goal`, as of `launch`."""
 
     @options(
         click.option(

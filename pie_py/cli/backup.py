@@ -119,9 +119,7 @@ def _copy(source: Path, copy: Path) -> None:
 
 
 def _check(folder: Path) -> int:
-    """Holds the files to the manifest, which goes; how many they are. Raises `ValueError`: one is
-    missing, another one, or too many.
-    """
+    """The number of files. Raises `ValueError`: the manifest, which goes, has others."""
     path = folder / MANIFEST
     hashes: dict[str, str] = json.loads(path.read_bytes())["files"]
     path.unlink()

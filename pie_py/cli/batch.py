@@ -138,9 +138,7 @@ class _Batch:
     async def run(
         self, interrupt: Interrupt, at: At, main: Main, inputs: Sequence[Given], at_once: int
     ) -> int:
-        """Asks them, up to an interrupt; 0. Raises `ClientError`: no server, or it has gone. Raises
-        `OSError`: an answer cannot be written.
-        """
+        """Asks them, up to an interrupt; 0. Raises `ClientError`, or `OSError` of the answers."""
 
         def done(number: int, result: Any) -> None:
             if isinstance(result, ServerUnreachable | ConnectionLost):

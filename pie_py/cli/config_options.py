@@ -1,6 +1,4 @@
-"""The options that make up a server's configuration, for `serve` and `run`: `server_config` says
-which field each sets.
-"""
+"""Options of a server's configuration; `server_config` says which field each sets."""
 
 from __future__ import annotations
 

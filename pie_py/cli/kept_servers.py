@@ -47,9 +47,7 @@ _CLIENT = ("PIE_PY_ENDPOINT", "PIE_PY_KEY", "PIE_PY_KEEP_SERVER")
 
 
 def server_key(options: dict[str, Any]) -> str:
-    """Stands for all that makes a server what it is, as `config_options` say: two that differ in it
-    are two servers.
-    """
+    """Stands for all that makes a server what it is: two that differ in it are two servers."""
     given = {name: value for name, value in options.items() if value not in (None, (), "")}
     environment = {
         name: value
@@ -86,9 +84,7 @@ def find_serving(model: str | None) -> tuple[str, str] | None:
 
 
 def detach(config: ServerConfig, tell: Tell) -> dict[str, Any]:
-    """Starts a server that stays until it is stopped, and waits until it serves; its facts. Raises
-    `ServerFailed`: it does not start.
-    """
+    """Starts a server that stays; its facts. Raises `ServerFailed`: it does not start."""
     from pie_py.config.server_process import ServerProcess
 
     folder = Path(tempfile.mkdtemp(dir=_place(DETACHED)))

@@ -78,9 +78,7 @@ def talking_server(at: At, model: str | None) -> tuple[At, str]:
 
 
 def started(config: ServerConfig, kind: str | None, wait: Callable[[Tell], str]) -> str:
-    """The endpoint of a server, for which it waits, showing progress; it is to run a program of
-    this kind.
-    """
+    """The endpoint of a server, for which it waits; it is to run a program of this kind."""
     from pie_py.config.server_process import ServerFailed
 
     if kind in ("python", "javascript"):
@@ -107,9 +105,7 @@ def prepare_runtime(kind: str, cache_folder: Path) -> Path:
 
 
 def prepare_at(at: At, kind: str) -> None:
-    """Builds the runtime that a running server lacks and does not build, if it is this user's and
-    on this machine.
-    """
+    """Builds the runtime that a running server of this user lacks and does not build."""
     if kind != "javascript":
         return
     with at.client() as client:

@@ -117,9 +117,7 @@ def _with_models_changed(config: ServerConfig, fields: dict[str, Any]) -> Server
 
 
 def with_adapters(config: ServerConfig, adapters: Mapping[str, Mapping[str, Path]]) -> ServerConfig:
-    """The configuration, with a program's adapters by model for models that have none and may have
-    some.
-    """
+    """The configuration, with a program's adapters for models that have none and may have some."""
     changed = tuple(
         model.model_copy(update={"adapters": dict(adapters[model.source])})
         if model.source in adapters and not model.adapters and not model.deterministic
@@ -130,9 +128,7 @@ def with_adapters(config: ServerConfig, adapters: Mapping[str, Mapping[str, Path
 
 
 def _adapter(text: str) -> tuple[str, Path]:
-    """Name and folder of NAME=FOLDER. Raises `click.UsageError` if it is not that, or there is no
-    such folder.
-    """
+    """Name and folder of NAME=FOLDER. Raises `click.UsageError` if there is none."""
     name, _, folder = text.partition("=")
     path = Path(folder).expanduser()
     if not name or not folder:
@@ -143,9 +139,7 @@ def _adapter(text: str) -> tuple[str, Path]:
 
 
 def _mcp_server(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and fields of `McpServerConfig` of NAME=COMMAND or NAME=URL. Raises `click.UsageError`
-    if it is neither.
-    """
+    """Name and fields of NAME=COMMAND or NAME=URL. Raises `click.UsageError` if it is neither."""
     import shlex
 
     name, _, what = text.partition("=")

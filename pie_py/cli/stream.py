@@ -139,9 +139,7 @@ def show_at(
     logs: bool = False,
     typed: bool = True,
 ) -> int:
-    """Begins an instance at a server, and shows it as `show` does or, with `detach`, prints its id;
-    the exit status.
-    """
+    """Begins an instance, and shows it, or, with `detach`, prints its id; the exit status."""
 
     async def main(interrupt: Interrupt) -> int:
         async with Client(at.endpoint, at.key) as client:

@@ -16,9 +16,7 @@ from pie_py.config.processes import STOP_SECONDS, python_command
 
 
 def watch_target(target: Target, at: At, args: Sequence[str]) -> int:
-    """Runs a target, with arguments of `pie-py run`, and again at each change of its files, until
-    Ctrl-C; returns the exit status.
-    """
+    """Runs a target, and again at each change of its files, until Ctrl-C; the exit status."""
     command = python_command("-m", "pie_py", "run")
     for option, value in (("--endpoint", at.endpoint), ("--key", at.key)):
         command += [option, value] if value else []

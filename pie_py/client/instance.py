@@ -204,9 +204,7 @@ async def branch(
 async def read_log(
     ask: Callable[[Logs], Awaitable[dict[str, Any]]], instance: str, after: int
 ) -> dict[str, Any]:
-    """The lines of an instance that there are when the first part comes, from a number on; `ask`
-    asks for a part.
-    """
+    """The lines of a log that there are when the first part comes, from a number on."""
     found = await ask(Logs(instance, after))
     total, lines = found.pop("total"), found["lines"]
     while found["next"] < total:

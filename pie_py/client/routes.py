@@ -106,9 +106,7 @@ class Redirected(Route):
         return connection
 
     async def at(self, instance: str, act: Callable[[Connection], Awaitable[Value]]) -> Value:
-        """Acts at the node that has an instance: at another one if it is durable, and its node is
-        lost meanwhile.
-        """
+        """Acts at the node that has an instance: at another one if a durable one's node is lost."""
         lost: RpcError | None = None
         comes = math.inf  # until when it may be about to go on where it is not found
         until = anyio.current_time() + DURABLE_PATIENCE

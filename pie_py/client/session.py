@@ -135,9 +135,7 @@ class Session:
         self.on_known()
 
     def lose(self, reason: str) -> None:
-        """The node of a cluster is gone, and with it the instances: their streams end, but those of
-        durable ones.
-        """
+        """The node of a cluster is gone: streams end, but those of durable instances."""
         for stream in list(self._streams.values()):
             self._gone(stream, reason)
         self.die(RpcError("node-lost", reason))

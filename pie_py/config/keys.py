@@ -191,9 +191,7 @@ class KeyStore:
         write_whole(self._users / key.file, text.encode(), mode=0o644)
 
     def remove(self, user: str, name: str | None = None) -> None:
-        """Forgets a user's keys, or the one of a name: new connections with them are refused.
-        Raises `KeyProblem` if the user has none.
-        """
+        """Forgets a user's keys, or one by its name. Raises `KeyProblem` if the user has none."""
         gone = [key for key in self.admitted() if key.user == user and name in (None, key.name)]
         if not gone:
             raise _no_key(user, name)
@@ -209,9 +207,7 @@ class KeyStore:
             path.touch()
 
     def last_use(self, public: str) -> int | None:
-        """When a user came in with a key, in nanoseconds since the epoch; None if that is not
-        known.
-        """
+        """When a user came in with a key, in nanoseconds since the epoch; None if not known."""
         try:
             return self._used(public).stat().st_mtime_ns
         except OSError:
@@ -244,9 +240,7 @@ class KnownUsers:
         self._users: dict[str, str] = {}
 
     def look(self) -> dict[str, str]:
-        """User names by public key, as they are now. Raises `OSError` if the folder cannot be
-        looked at.
-        """
+        """User names by public key, as they are now. Raises `OSError` of the folder."""
         stamp, now = self._store.stamp(), time.time()
         if stamp != self._stamp or now >= self._until:
             keys = [key for key in self._store.admitted() if now < key.until]

@@ -35,9 +35,7 @@ def python_command(*arguments: str) -> list[str]:
 
 
 class Child:
-    """A module that runs as a child of this process. Its standard input ends with this process,
-    whatever happens to it.
-    """
+    """A module that runs as a child of this process; its standard input ends with it."""
 
     def __init__(
         self,
@@ -75,9 +73,7 @@ class Child:
         return self._process.poll()
 
     def next_line(self, seconds: float | None = None) -> dict[str, Any] | None:
-        """Its next report; None if there is none within so long. Raises `EOFError` if it has closed
-        its standard output, as at its end.
-        """
+        """Its next report; None if there is none within so long. Raises `EOFError` at its end."""
         assert self._process.stdout is not None
         stdout = self._process.stdout.fileno()
         poll = select.poll()

@@ -1,6 +1,4 @@
-"""The control process, or the gateway, as a child of this one: of the command line, or a
-benchmark.
-"""
+"""The control process, or the gateway, as a child of this one."""
 
 from __future__ import annotations
 

@@ -59,9 +59,7 @@ class Backend:
         clock: Callable[[], float],
         load_seconds: float,
     ) -> None:
-        """Takes a connected client, the names of models and programs, and how long requests wait
-        for a model to be loaded.
-        """
+        """Takes a connected client, names, and how long requests wait for a model to be loaded."""
         self.client = client
         self.catalog = Catalog(client, config.served_model_names, clock, load_seconds)
         self.snapshots = Snapshots(client, clock)

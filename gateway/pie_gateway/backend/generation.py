@@ -168,9 +168,7 @@ class Generation:
         await self._end()
 
     async def prompt(self, *, alone: bool = False) -> jobs.Prompt:
-        """The first event; what follows is not read if it is wanted `alone`. Raises `Problem`: the
-        instance has failed before.
-        """
+        """The first event, or that `alone`. Raises `Problem`: the instance has failed before."""
         for left in reversed(range(TRIES)):
             try:
                 event = await self._next()

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a text between two markers; without an end it goes to the text's. `then` is a token
-    that may begin what follows.
-    """
+    """A part of a text between markers, or to its end; the token `then` may begin what follows."""
 
     begin: str
     end: str
@@ -95,7 +93,5 @@ FAMILIES = (
 
 
 def family_of(tokens: Collection[str], *, tells: bool) -> Family:
-    """The family of a model, by those of its tokens that stand in the table, and whether its chat
-    template tells of tools.
-    """
+    """The family of a model, by its tokens, and whether its chat template tells of tools."""
     return next((each for each in FAMILIES if tells and each.token in tokens), TOLD)

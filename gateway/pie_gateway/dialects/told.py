@@ -70,9 +70,7 @@ def _with_prompt(messages: Messages, tools: Sequence[dict[str, Any]]) -> Message
 
 
 def told_calls(calls: Grammar) -> Grammar:
-    """A text, or calls, by `required_calls`, between their markers: what begins with the marker is
-    held to the schema.
-    """
+    """A text, or calls, by `required_calls`: what begins with the marker is held to the schema."""
     schema = json.loads(calls.text)
     one = {**schema["items"], "x-guidance": {"strict": True}}
     return Grammar(

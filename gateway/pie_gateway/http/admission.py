@@ -66,17 +66,13 @@ class Exchange:
         return found
 
     async def by_size(self, work: Callable[..., Value], *arguments: Any) -> Value:
-        """What a function of the body returns or raises: called at once for a few bytes, else in a
-        thread.
-        """
+        """What a function of the body returns or raises; in a thread unless it has few bytes."""
         if self.connection.state.size <= SHORT:
             return work(*arguments)
         return await self.aside.run(self.user, work, *arguments)
 
     def flag(self, name: str) -> bool:
-        """A parameter of the query that is true or false, which it is by default. Raises `Problem`:
-        400, it is neither.
-        """
+        """A parameter of the query, false by default. Raises `Problem`: 400, it is no boolean."""
         found = self.request.query_params.get(name, "false")
         if found not in ("true", "false"):
             raise Problem(400, f"`{name}` is true or false", param=name)

@@ -38,9 +38,7 @@ class Keys:
         return bool(self._store.users())
 
     def key_of(self, headers: Headers) -> ClientKey | None:
-        """The key of a request's user; None where none is needed. Raises `Problem`: 401 if there is
-        no key, or it belongs to no user.
-        """
+        """The key of a request's user; None where none is needed. Raises `Problem`: 401."""
         if not self.needed:
             return None
         given = _given(headers)

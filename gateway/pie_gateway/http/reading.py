@@ -95,9 +95,7 @@ async def body_parts(request: Request, config: GatewayConfig) -> AsyncIterator[b
 
 
 def parse(body: bytes, kind: type[Body]) -> Body:
-    """JSON as a structure. Raises `Problem`: 400 naming the field that is wrong; 413 if it has too
-    many parts.
-    """
+    """JSON as a structure. Raises `Problem`: 400 naming the wrong field; 413 of too many parts."""
     _check_parts(body)
     try:
         try:
@@ -270,9 +268,7 @@ def asks_for_nothing(name: str, value: Any) -> bool:
 
 
 def _leave_out_tools(tools: list[Any], types: tuple[str, ...]) -> None:
-    """Takes out of a list, in place, the tools that are of other types: their makers' own models
-    and servers know them.
-    """
+    """Takes tools of other types out of a list, in place: their makers' own servers know them."""
     functions, others = [], set()
     for tool in tools:
         kind = tool.get("type") if isinstance(tool, dict) else None

@@ -43,9 +43,7 @@ async def launched(exchange: Exchange, wanted: LaunchRequest) -> AsyncIterator[I
 
 
 async def events_of(instance: Instance) -> AsyncIterator[RunEvent]:
-    """Which instance it is, its messages, and its end. Raises `Problem`: nothing more can come,
-    though the instance may live.
-    """
+    """Which instance it is, its messages, and its end. Raises `Problem`: no more can come."""
     yield Begun(instance.id)
     try:
         async for message in instance:
@@ -69,9 +67,7 @@ def of_path(exchange: Exchange) -> str:
 
 
 def launch_request(body: bytes) -> LaunchRequest:
-    """A body of JSON; its fields that are not of `LaunchRequest` become options. Raises `Problem`:
-    400 naming what is wrong.
-    """
+    """JSON whose fields not of `LaunchRequest` become options. Raises `Problem`: 400 naming one."""
     wanted = parse(body, LaunchRequest)
     given = msgspec.json.decode(body)
     options = {name: value for name, value in given.items() if name not in _FIELDS}

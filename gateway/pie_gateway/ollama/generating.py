@@ -86,9 +86,7 @@ async def embed_one(exchange: Exchange) -> Response:
 
 
 async def keep(exchange: Exchange, model: str, keep_alive: str | float | None) -> None:
-    """Has a model, which may be loaded by request, stay so long after its last use; of others than
-    operators it has no effect.
-    """
+    """Has a model by request stay so long after its last use; of operators alone."""
     if keep_alive is not None and exchange.is_operator:
         catalog = exchange.backend.catalog
         name, seconds = await catalog.look_up(model), kept_seconds(keep_alive)

@@ -22,9 +22,7 @@ def items_of(asked: responses.ResponsesRequest) -> list[dict[str, Any]]:
 def chat_request(
     asked: responses.ResponsesRequest, items: list[dict[str, Any]]
 ) -> chat.ChatRequest:
-    """The same request as one of `/v1/chat/completions`, of the conversation, its input last.
-    Raises `Problem`: 400 naming what is wrong.
-    """
+    """The same as a chat, its input last. Raises `Problem`: 400 naming what is wrong."""
     messages: list[schema.Message] = []
     if asked.instructions:
         messages.append(schema.SystemMessage(asked.instructions))

@@ -26,9 +26,7 @@ SEEDS = 2**53  # integers that JSON's readers agree on
 
 
 def sampling(asked: SamplingRequest, words: Vocabulary, top_logprobs: int = 0) -> dict[str, Any]:
-    """How tokens are chosen: parameters of the SDKs' `Sampler`. Raises `Problem`: 400 naming the
-    field that is wrong.
-    """
+    """Parameters of the SDKs' `Sampler`. Raises `Problem`: 400 naming the field that is wrong."""
     biases = _biases(asked.logit_bias or {})
     words.check("logit_bias", map(int, biases))
     for field in ("allowed_token_ids", "stop_token_ids", "dry_sequence_breakers"):

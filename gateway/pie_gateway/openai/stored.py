@@ -110,9 +110,7 @@ class Responses:
             most.pop(next(iter(most.kept)))
 
     def find(self, user: str, name: str, param: str | None = None) -> Stored:
-        """A user's response. Raises `Problem`: 404, naming the field of the request if it stands in
-        one.
-        """
+        """A user's response. Raises `Problem`: 404, naming `param` of the request."""
         found = self._users[user].kept.get(name)
         if found is None:
             text = (
@@ -123,9 +121,7 @@ class Responses:
         return found
 
     def find_items(self, user: str, places: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """Items of a user's conversations by their names, each of which has its place in a request.
-        Raises `Problem`: 404, naming the place.
-        """
+        """Items by their names, each with its place. Raises `Problem`: 404, naming the place."""
         holders: dict[int, Stored] = {}
         for name, place in places.items():
             stored = self._users[user].by_item.get(name)
@@ -158,9 +154,7 @@ def items_before(exchange: Exchange, name: str | None) -> list[dict[str, Any]]:
 def with_items_of_responses(
     exchange: Exchange, items: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Items, those that are only named by their ids in full. Raises `Problem`: 404, or 413 if they
-    have more than a body may have.
-    """
+    """Items, those named by ids in full. Raises `Problem`: 404; 413: more than a body may have."""
     references = (
         (at, each) for at, each in enumerate(items) if each.get("type") == "item_reference"
     )

@@ -239,9 +239,7 @@ def _job(
 
 
 def _continued(asked: ChatRequest) -> str | None:
-    """The end of the last message, if that is not ended but continued. Raises `Problem`: 400 if
-    there is none to be continued.
-    """
+    """The end of the last message, if it is to go on. Raises `Problem`: 400 if it cannot."""
     if not asked.continue_final_message:
         return None
     if asked.add_generation_prompt:

@@ -191,9 +191,7 @@ class Sender:
 
     @classmethod
     async def of(cls, client: Launcher, target: Callable[..., Any]) -> Sender:
-        """Of a function or class; a thread reads its source. Raises `CannotTravel`: it cannot be
-        sent.
-        """
+        """Of a function or class; a thread reads its source. Raises `CannotTravel`: it cannot."""
         return cls(client, await anyio.to_thread.run_sync(Reach, target))
 
     def encoded(self, args: Any, options: Any) -> str:

@@ -32,9 +32,7 @@ class Main:
     streams = False
 
     def __init__(self, path: Path, name: str) -> None:
-        """Reads a source, or a folder with `main.py`, and the modules beside it. Raises
-        `BadProgram`, `OSError`: as `read_program`.
-        """
+        """Reads a source, or a folder. Raises `BadProgram`, `OSError`: as `read_program`."""
         main, *others = read_modules(path).items()
         self._folder = path if path.is_dir() else path.parent
         self._main = main[0]

@@ -92,9 +92,7 @@ class Reach:
     """
 
     def __init__(self, target: Callable[..., Any]) -> None:
-        """Looks at what it uses. Raises `CannotTravel`: it, or something that it uses, cannot be
-        sent.
-        """
+        """Looks at what it uses. Raises `CannotTravel`: it, or what it uses, cannot be sent."""
         named: tuple[str, ...] = ()
         if isinstance(target, Inferlet):
             named = target.modules
