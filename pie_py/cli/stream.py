@@ -217,9 +217,7 @@ async def show(
 
 
 async def _messages(instance: Instance, typed: bool) -> AsyncIterator[str | bytes]:
-    """Its messages. Before the first one the seconds are shown, unless what is typed would be
-    written over.
-    """
+    """Its messages; before the first the seconds, unless that would hide what is typed."""
     with ExitStack() as silence:
         if not typed:
             silence.enter_context(alive("reads"))

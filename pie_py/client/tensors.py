@@ -20,9 +20,7 @@ def shared_file() -> Iterator[Path]:
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Any]) -> None:
-    """Writes PyTorch's tensors, or NumPy's arrays, as safetensors. Raises `ValueError`: they are
-    none, or of both.
-    """
+    """Writes PyTorch's or NumPy's tensors. Raises `ValueError`: they are none, or of both."""
     kinds = {type(tensor).__module__.partition(".")[0] for tensor in tensors.values()}
     if kinds == {"numpy"}:
         from safetensors.numpy import save_file

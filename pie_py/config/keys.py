@@ -144,9 +144,7 @@ class KeyStore:
         return {key.public: key.user for key in self.admitted() if now < key.until}
 
     def stamp(self) -> int:
-        """When a user's key was added or removed last, by the file system's clock in nanoseconds; 0
-        if none ever was.
-        """
+        """When a user's key was added or removed last, in nanoseconds of files; 0: never."""
         try:
             return self._users.stat().st_mtime_ns
         except FileNotFoundError:

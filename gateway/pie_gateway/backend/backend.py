@@ -98,9 +98,7 @@ class Backend:
         together: Together | None = None,
         **how: Any,
     ) -> Generation:
-        """An instance for a job, which `async with` launches, or a place in one that it may share;
-        `how` is as of the client's `launch`.
-        """
+        """An instance for a job, or a place in one; `how` is as of the client's `launch`."""
         field = _PROMPTS.get(route, "messages")
         begin = partial(self._launch, route, {"prompt": _beginning(job), **how})
         launch: Callable[[str], Awaitable[Instance | Seat]] = begin

@@ -71,9 +71,7 @@ class Seat:
 
 
 class _Told:
-    """What instances have told of a request: one that takes the place of another begins again, and
-    tells the same.
-    """
+    """What was told of a request: an instance in another's place tells the same again."""
 
     def __init__(self) -> None:
         self._most: Counter[object] = Counter()  # events, and tokens and characters by choice

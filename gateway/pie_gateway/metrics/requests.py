@@ -93,9 +93,7 @@ class RequestMetrics(Collector):
         self._users: set[str] = set()
 
     def generation(self, model: str, user: str, *, streams: bool) -> GenerationMeter:
-        """Measures one generation, which begins now. Only if its text comes as it is generated
-        (`streams`) is known when.
-        """
+        """Measures a generation, from now; when text comes is known only if it `streams`."""
         if user not in self._users:
             if len(self._users) >= MOST_USERS:
                 user = "other"

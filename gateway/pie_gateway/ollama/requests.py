@@ -25,9 +25,7 @@ _PNG = "iVBOR"  # how one begins in base64
 
 
 def kept_seconds(asked: str | float) -> float:
-    """Seconds of a `keep_alive`: a number, or text such as `1h30m`; a negative one is always.
-    Raises `Problem`: 400, it is neither.
-    """
+    """Seconds of `keep_alive`, as `1h30m`; negative: always. Raises `Problem`: 400, it is none."""
     text = str(asked).strip()
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|h|m|s)", text)
     if re.fullmatch(r"-?\d+(\.\d+)?", text):

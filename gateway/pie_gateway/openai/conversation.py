@@ -16,9 +16,7 @@ Part: TypeAlias = schema.TextPart | schema.ImagePart | schema.RefusalPart
 
 
 def render(messages: Sequence[schema.Message]) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The chat template's messages, and the files of the images in it, in order. Raises `Problem`:
-    400 if an image is none.
-    """
+    """The template's messages, and the images' files. Raises `Problem`: 400 if one is none."""
     images: list[bytes] = []
     return [_message(message, images, at) for at, message in enumerate(messages)], images
 

@@ -16,9 +16,7 @@ from pie_gateway.problems import Problem, unsupported
 
 @dataclass(frozen=True)
 class Infill:
-    """A row: tokens before the prefix, before the suffix, and behind both; and those that end the
-    middle, beside the model's own.
-    """
+    """A row: tokens before prefix and suffix, behind both; and those that end the middle."""
 
     prefix: str
     suffix: str

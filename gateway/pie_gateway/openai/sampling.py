@@ -50,9 +50,7 @@ def sampling(asked: SamplingRequest, words: Vocabulary, top_logprobs: int = 0) -
 
 
 def most_tokens(*given: int | None) -> int | None:
-    """`max_tokens`, the first of its names that is given; None if there is no bound, as -1 says.
-    Raises `Problem`: 400 if it is 0.
-    """
+    """`max_tokens`, the first that is given; None: no bound, as -1. Raises `Problem`: 400 for 0."""
     found = next((count for count in given if count is not None), -1)
     if not found:
         raise unsupported("max_tokens", "at least 1, or -1 for no bound")

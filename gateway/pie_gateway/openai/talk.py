@@ -258,9 +258,7 @@ def _must_call(asked: ChatRequest) -> bool:
 
 
 def _may_call(asked: ChatRequest, known: list[Tool]) -> list[Tool]:
-    """The functions that may be called; all are told, so that prefixes stay. Raises `Problem`: 400
-    if the choice does not go with them.
-    """
+    """The functions that may be called. Raises `Problem`: 400 if the choice is none of them."""
     choice = asked.tool_choice
     if not known and choice not in (None, "none", "auto"):
         raise unsupported("tool_choice", "there are no functions among `tools`")
