@@ -26,8 +26,7 @@ from pie_gateway.http.admission import MAX_TOKENS_HEADER, Admission, Exchange
 from pie_gateway.http.answers import json_response, problem_response
 from pie_gateway.http.keys import KEY_PROTOCOL, Keys
 from pie_gateway.http.middleware import Origins, RequestIds
-from pie_gateway.inferlets.sessions import PATH as SESSION_PATH
-from pie_gateway.inferlets.sessions import session
+from pie_gateway.inferlets.running import SESSION_PATH, session
 from pie_gateway.listening import CannotServe
 from pie_gateway.metrics.requests import RequestMetrics
 from pie_gateway.openai.stored import Responses
