@@ -18,7 +18,7 @@ from support.servers import Server
 from pie_control.errors import Shortage
 from pie_gateway.http.answers import EventStream
 from pie_gateway.http.reading import parse
-from pie_gateway.ollama.requests import chat_request
+from pie_gateway.ollama.generating import chat_request
 from pie_gateway.problems import Problem, headers_of, of_text
 from pie_gateway.schemas.completions import CompletionRequest
 from pie_gateway.schemas.ollama import OllamaChatRequest, OllamaMessage

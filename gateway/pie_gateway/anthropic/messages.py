@@ -17,7 +17,7 @@ from pie_gateway.http.answers import event, json_response, while_asked
 from pie_gateway.openai.building import Building
 from pie_gateway.openai.conversation import merged_up
 from pie_gateway.openai.talk import Talk, prepare
-from pie_gateway.problems import Problem, headers_of, unsupported
+from pie_gateway.problems import Problem, headers_of, unsupported, wrong
 from pie_gateway.schemas import anthropic
 from pie_gateway.schemas import messages as openai
 from pie_gateway.schemas.chat import ChatRequest, Function, FunctionName, NamedTool, Tool
@@ -261,4 +261,4 @@ _TURNS = {"user": _user, "assistant": _assistant, "system": _system}
 
 def _misplaced(at: int, role: str) -> Problem:
     where = f"messages[{at}].content"
-    return Problem(400, f"`{where}`: no block of the role {role} is of this type", param=where)
+    return wrong(where, f"no block of the role {role} is of this type")

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, while_asked
-from pie_gateway.problems import Problem, asked
+from pie_gateway.problems import Problem, asked, wrong
 from pie_gateway.schemas import inferlets
 from pie_py.build.library import library as shipped
 from pie_py.build.library import library_source
@@ -31,7 +31,7 @@ async def upload(exchange: Exchange) -> Response:
     """Uploads a program: the body is a component's bytes or a Python source."""
     name = exchange.request.query_params.get("name", "")
     if not name:
-        raise Problem(400, "`name`: what the program is to be called is missing", param="name")
+        raise wrong("name", "what the program is to be called is missing")
     data = await exchange.body()
     client = exchange.backend.client
     digest = await while_asked(exchange, lambda: asked(client.upload(data, name)))

@@ -6,7 +6,7 @@ from typing import Any
 
 from pie_gateway.http.reading import convert
 from pie_gateway.openai.conversation import merged_up
-from pie_gateway.problems import Problem
+from pie_gateway.problems import wrong
 from pie_gateway.schemas import chat, responses
 from pie_gateway.schemas import messages as schema
 from pie_gateway.schemas.sampling import JsonObject, JsonSchema, NamedSchema, ResponseFormat, same
@@ -116,7 +116,7 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     if any(isinstance(part, responses.InputImage) for part in content):
-        raise Problem(400, "`input`: only the user's messages have images", param="input")
+        raise wrong("input", "only the user's messages have images")
     return "\n".join(
         part.refusal if isinstance(part, schema.RefusalPart) else part.text for part in content
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from pie_gateway.backend.job import Grammar, Job
 from pie_gateway.backend.vocabulary import Vocabulary
-from pie_gateway.problems import Problem, unsupported
+from pie_gateway.problems import unsupported, wrong
 from pie_gateway.schemas.sampling import (
     SAMPLER,
     JsonObject,
@@ -174,5 +174,5 @@ def stream_options(asked: SamplingRequest) -> StreamOptions:
 def _biases(asked: dict[str, float]) -> dict[str, float]:
     for token in asked:
         if not (token.isascii() and token.isdigit() and len(token) <= 10):
-            raise Problem(400, f"`logit_bias`: {token[:50]!r} is no token id", param="logit_bias")
+            raise wrong("logit_bias", f"{token[:50]!r} is no token id")
     return {str(int(token)): bias for token, bias in asked.items()}

@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import EVENT_END, EVENT_STREAM
-from pie_gateway.problems import Problem, unsupported
+from pie_gateway.problems import Problem, unsupported, wrong
 from pie_py.config.whole_files import write_whole
 
 INCLUDED = "reasoning.encrypted_content"  # `reasoning` items have their thoughts in plain
@@ -205,9 +205,9 @@ async def input_items(exchange: Exchange) -> Response:
     query = exchange.request.query_params
     limit, order, after = query.get("limit", "20"), query.get("order", "desc"), query.get("after")
     if limit not in map(str, range(1, 101)):
-        raise Problem(400, "`limit`: from 1 to 100 items", param="limit")
+        raise wrong("limit", "from 1 to 100 items")
     if order not in ("asc", "desc"):
-        raise Problem(400, "`order`: `asc` or `desc`", param="order")
+        raise wrong("order", "`asc` or `desc`")
     name = exchange.request.path_params["response"]
     stored = _responses(exchange).find(exchange.user, name)
     page = partial(_page, stored, order, after, int(limit))
@@ -222,7 +222,7 @@ def _page(stored: Stored, order: str, after: str | None, limit: int) -> Response
         items.reverse()
     ids = [item["id"] for item in items]
     if after is not None and after not in ids:
-        raise Problem(400, f"`after`: there is no item {after[:100]!r}", param="after")
+        raise wrong("after", f"there is no item {after[:100]!r}")
     begin = 0 if after is None else ids.index(after) + 1
     page = items[begin : begin + limit]
     told = {"object": "list", "data": page, "has_more": begin + len(page) < len(items)}

@@ -25,7 +25,7 @@ from pie_gateway.dialects.written import Arguments
 from pie_gateway.http.admission import Exchange
 from pie_gateway.openai.conversation import render, text_of, with_ids
 from pie_gateway.openai.sampling import fill_ends, grammar, hinted, most_tokens, sampling
-from pie_gateway.problems import Problem, unsupported
+from pie_gateway.problems import unsupported, wrong
 from pie_gateway.schemas.chat import AllowedTools, ChatRequest, NamedTool, Tool
 from pie_gateway.schemas.messages import AssistantMessage, ToolMessage
 from pie_py.config.gateway import Route
@@ -190,7 +190,7 @@ def _job(
     tools, tells = [_described(tool) for tool in known], "tools" in words.arguments
     messages, images = render(asked.messages)
     if images and model["image_place"] is None:
-        raise Problem(400, f"`messages`: {name.model} reads no images", param="messages")
+        raise wrong("messages", f"{name.model} reads no images")
     arguments = template_arguments(asked, words.arguments, effort_field)
     form, continued = _grammar(asked, may_call), _continued(asked)
     dialect = dialect_of(
