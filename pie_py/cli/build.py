@@ -25,9 +25,7 @@ from pie_py.cli.target import find_target
     help="Instead of PATH: what a server runs all sources of a language in.",
 )
 @click.option(
-    "--cache-folder",
-    type=FOLDER,
-    help="Where the server keeps it, if its configuration says so.",
+    "--cache-folder", type=FOLDER, help="Where the server keeps it, if its configuration says so."
 )
 def command(
     target: str | None,

@@ -50,12 +50,7 @@ def ps(client: sync.Client, ended: bool, all_users: bool, as_json: bool) -> None
 @click.option("--durable", is_flag=True, help="It goes on after a crash of the server.")
 @goal_options
 def launch(
-    program: str,
-    args: tuple[str, ...],
-    at: At,
-    detach: bool,
-    durable: bool,
-    goal: dict[str, Any],
+    program: str, args: tuple[str, ...], at: At, detach: bool, durable: bool, goal: dict[str, Any]
 ) -> None:
     """Launch an uploaded PROGRAM, by name or content hash, and print what it answers.
 

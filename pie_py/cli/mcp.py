@@ -72,11 +72,7 @@ def list_servers(client: sync.Client, as_json: bool) -> None:
 )
 @with_client
 def add(
-    client: sync.Client,
-    name: str,
-    target: list[str],
-    headers: dict[str, str],
-    env: dict[str, str],
+    client: sync.Client, name: str, target: list[str], headers: dict[str, str], env: dict[str, str]
 ) -> None:
     """Register the server at TARGET, a URL, as NAME, until the server stops or you remove it.
 

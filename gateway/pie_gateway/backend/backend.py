@@ -32,11 +32,7 @@ ASYNCHRONOUS = ("gateway-async", "async_function_calling/chat.py")
 EMBEDDING = ("gateway-embedding", "embedding/main.py")
 _OTHERS: dict[Route, tuple[str, str]] = {"async": ASYNCHRONOUS, "embeddings": EMBEDDING}
 # Fields of requests that have the prompt, where it is not `messages`.
-_PROMPTS: dict[Route, str] = {
-    "completions": "prompt",
-    "responses": "input",
-    "embeddings": "input",
-}
+_PROMPTS: dict[Route, str] = {"completions": "prompt", "responses": "input", "embeddings": "input"}
 IDLE_SECONDS = 600.0  # after which a user's connection is closed
 # That neither a cluster's gateway nor a node answers: this machine is cut off, and its streams end.
 CUT_SECONDS = 4.0
@@ -53,11 +49,7 @@ class Backend:
     """The server, as a user's requests reach it."""
 
     def __init__(
-        self,
-        client: Client,
-        config: GatewayConfig,
-        clock: Callable[[], float],
-        load_seconds: float,
+        self, client: Client, config: GatewayConfig, clock: Callable[[], float], load_seconds: float
     ) -> None:
         """Takes a connected client, names, and how long requests wait for a model to be loaded."""
         self.client = client

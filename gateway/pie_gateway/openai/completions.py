@@ -17,12 +17,7 @@ from pie_gateway.backend.job import Prompt as PromptRead
 from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import DONE, event, json_response, stream_response, while_asked
-from pie_gateway.openai.choices import (
-    Whole,
-    completion_logprobs,
-    echoed_logprobs,
-    prompt_logprobs,
-)
+from pie_gateway.openai.choices import Whole, completion_logprobs, echoed_logprobs, prompt_logprobs
 from pie_gateway.openai.infill import fill_in
 from pie_gateway.openai.sampling import (
     fill_ends,
