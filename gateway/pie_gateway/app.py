@@ -213,12 +213,9 @@ def _socket_route(
                 await socket.accept(PROTOCOL if KEY_PROTOCOL in offers else None)
                 await serve(socket, exchange)
         except Problem as problem:
-            await socket.close(FAILED if problem.status >= 500 else REFUSED, _reason(problem))
+            reason = problem.message.encode()[:REASON_BYTES].decode(errors="ignore")
+            await socket.close(FAILED if problem.status >= 500 else REFUSED, reason)
         except WebSocketDisconnect:
             pass
 
     return WebSocketRoute(path, connected)
-
-
-def _reason(problem: Problem) -> str:
-    return problem.message.encode()[:REASON_BYTES].decode(errors="ignore")

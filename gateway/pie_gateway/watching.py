@@ -202,6 +202,8 @@ class View:
         alive = [each for each in instances if each["ended_ns"] is None]  # or asleep
         alive.sort(key=lambda each: each["state"] == "asleep")
         ended = [each for each in instances if each["ended_ns"] is not None]
+        # Of a cluster, those first that take no launches.
+        nodes = sorted(snapshot.info.get("nodes", []), key=lambda node: node["state"] == "ready")
         return {
             "version": snapshot.info["version"],
             "user": snapshot.info["user"],
@@ -213,7 +215,7 @@ class View:
             "first": percentiles(self._requests.recent_first),
             "between": percentiles(self._requests.recent_between),
             "models": [self._model(name, before, snapshot) for name in snapshot.stats],
-            "nodes": _nodes(snapshot.info.get("nodes", [])),
+            "nodes": nodes[:MOST_NODES],
             "instances": [*alive[:MOST_INSTANCES], *ended[-MOST_ENDED:]],
         }
 
@@ -258,11 +260,6 @@ def _with_rates(before: Snapshot | None, now: Snapshot) -> list[dict[str, Any]]:
         }
         for each in now.instances
     ]
-
-
-def _nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The nodes of a cluster, those first that take no launches; none of a server without one."""
-    return sorted(nodes, key=lambda node: node["state"] == "ready")[:MOST_NODES]
 
 
 def percentiles(seen: Sequence[float] | Iterable[float]) -> dict[str, float] | None:

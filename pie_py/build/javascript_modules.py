@@ -6,7 +6,6 @@ The imports are found by their looks, also in comments and texts: a module too m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from pie_py.wire.javascript import ENDINGS
@@ -34,8 +33,8 @@ def read_javascript(main: Path) -> dict[str, bytes]:
     unread = [main]
     while unread:
         importer = unread.pop()
-        for name in _imported(found[importer]):
-            file = _find(importer, name)
+        for match in _IMPORT.finditer(found[importer]):
+            file = _find(importer, match[2].decode("utf-8", "replace"))
             if file not in found:
                 found[file] = file.read_bytes()
                 unread.append(file)
@@ -43,11 +42,6 @@ def read_javascript(main: Path) -> dict[str, bytes]:
     while not all(file.is_relative_to(root) for file in found):
         root = root.parent
     return {file.relative_to(root).as_posix(): text for file, text in found.items()}
-
-
-def _imported(source: bytes) -> Iterator[str]:
-    for match in _IMPORT.finditer(source):
-        yield match[2].decode("utf-8", "replace")
 
 
 def _find(importer: Path, name: str) -> Path:

@@ -127,7 +127,9 @@ class Generation:
         self._is_whole = is_pure and not (isinstance(job, jobs.Job) and job.stream)
         self._is_pure, self._told = is_pure, _Told()
         if is_pure and isinstance(job, jobs.Job) and job.sampler.get("seed") is None:
-            job = msgspec.structs.replace(job, sampler={**job.sampler, "seed": _seed()})
+            job = msgspec.structs.replace(
+                job, sampler={**job.sampler, "seed": random.getrandbits(53)}
+            )
         self._argument = ""
         self._ahead: deque[jobs.Event] = deque()  # read and not taken yet
         self._job = job
@@ -258,10 +260,6 @@ class Generation:
 
 async def _at_once(work: Callable[..., Any], *arguments: Any) -> Any:
     return work(*arguments)
-
-
-def _seed() -> int:
-    return random.getrandbits(53)
 
 
 def _argument(job: jobs.Job | jobs.EmbeddingJob) -> str:

@@ -157,17 +157,15 @@ def _rename(value: Any, aliases: Mapping[str, tuple[str, ...]], within: str) -> 
         held = value.get(field)
         if not inner:
             value[field] = said if held is None else held
-        elif held and not (isinstance(held, dict) and _says_nothing(held)):
+        # An object says nothing if no field is set; an empty schema is, it takes every JSON.
+        elif held and not (
+            isinstance(held, dict) and all(each in (None, "", False) for each in held.values())
+        ):
             raise unsupported(name, "another field says what the text looks like")
         else:
             value[field] = {inner[0]: said}
         given[within + ".".join((field, *inner))] = within + name
     return given
-
-
-def _says_nothing(held: Mapping[str, Any]) -> bool:
-    """True if no field is set; an empty schema is, it takes every JSON."""
-    return all(value in (None, "", False) for value in held.values())
 
 
 @cache
@@ -228,12 +226,9 @@ def leave_out_nothing(value: Any, kind: Type) -> None:
     elif isinstance(kind, ListType) and isinstance(value, list):
         for item in value:
             leave_out_nothing(item, kind.item_type)
-    elif isinstance(kind, StructType) and isinstance(value, dict) and _is_of(value, kind):
-        _leave_out_fields(value, kind)
-
-
-def _is_of(value: dict[str, Any], kind: StructType) -> bool:
-    return kind.tag_field is None or value.get(kind.tag_field) == kind.tag
+    elif isinstance(kind, StructType) and isinstance(value, dict):
+        if kind.tag_field is None or value.get(kind.tag_field) == kind.tag:
+            _leave_out_fields(value, kind)
 
 
 def _leave_out_fields(value: dict[str, Any], kind: StructType) -> None:

@@ -85,8 +85,9 @@ def understood(message: str | bytes, instance: Instance, reach: Sent) -> tuple[i
     value or exception; what is printed is printed, and `PRINTED`. Raises `ClientError`: nothing
     that `guests/main.py` sends.
     """
-    if not isinstance(message, bytes) or not message.startswith(MARK):
-        _print(message)
+    if not isinstance(message, bytes) or not message.startswith(MARK):  # sent by itself
+        text = message if isinstance(message, str) else message.decode(errors="replace")
+        print(_shown(text), end="")
         return PRINTED
     try:
         report = json.loads(message[len(MARK) :])
@@ -228,12 +229,6 @@ async def end(instance: Instance) -> None:
     if not instance.ended:
         with anyio.move_on_after(5, shield=True), suppress(ClientError):  # it may be lost
             await instance.cancel()
-
-
-def _print(message: str | bytes) -> None:
-    """A message that a program sends by itself, as `pie-py run` shows it."""
-    text = message if isinstance(message, str) else message.decode(errors="replace")
-    print(_shown(text), end="")
 
 
 def _shown(text: str) -> str:
