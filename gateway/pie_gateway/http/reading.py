@@ -226,9 +226,12 @@ def leave_out_nothing(value: Any, kind: Type) -> None:
     elif isinstance(kind, ListType) and isinstance(value, list):
         for item in value:
             leave_out_nothing(item, kind.item_type)
-    elif isinstance(kind, StructType) and isinstance(value, dict):
-        if kind.tag_field is None or value.get(kind.tag_field) == kind.tag:
-            _leave_out_fields(value, kind)
+    elif (
+        isinstance(kind, StructType)
+        and isinstance(value, dict)
+        and (kind.tag_field is None or value.get(kind.tag_field) == kind.tag)
+    ):
+        _leave_out_fields(value, kind)
 
 
 def _leave_out_fields(value: dict[str, Any], kind: StructType) -> None:
