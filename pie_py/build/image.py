@@ -30,11 +30,7 @@ _LOWEST_ADDRESS = 1 << 18
 
 
 class Image:
-    """Words of the memory by address, in the bytes of the component, which they change in place.
-
-    Attributes:
-        component: the bytes.
-    """
+    """Words of the memory by address, in the bytes of the component, which they change in place."""
 
     def __init__(self, component: bytes) -> None:
         """Takes the largest core module's data. Raises `ValueError` if there is none."""

@@ -21,19 +21,12 @@ class BadLine(ClientError):
 
 @dataclass(frozen=True)
 class Line:
-    """A line that asks.
+    """A line that asks."""
 
-    Attributes:
-        number: counted from 1.
-        text: of it.
-        facts: the object that it is; empty of one that is none.
-        wrong: why it cannot be asked; empty if it can.
-    """
-
-    number: int
-    text: bytes
-    facts: dict[str, Any]
-    wrong: str = ""
+    number: int  # counted from 1
+    text: bytes  # of it
+    facts: dict[str, Any]  # the object that it is; empty of one that is none
+    wrong: str = ""  # why it cannot be asked; empty if it can
 
     @property
     def is_openai(self) -> bool:

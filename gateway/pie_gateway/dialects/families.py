@@ -31,25 +31,18 @@ THOUGHTS = (
 
 @dataclass(frozen=True)
 class Family:
-    """A row.
+    """A row."""
 
-    Attributes:
-        name: of the models.
-        token: one that their vocabularies have.
-        calls: the marked part that calls stand in; None where a text itself is a call or none.
-        inner: further tokens that stand in calls.
-        bare: how a text may begin that is a call without a marker: with these characters, or
-            `name` for a function's name in a line of its own.
-        channels: whether all that is said stands in channels.
-        id_length: letters and digits that the template wants of a call's id; 0 if it wants nothing.
-    """
-
-    name: str
-    token: str
+    name: str  # of the models
+    token: str  # one that their vocabularies have
+    # The marked part that calls stand in; None where a text itself is a call or none.
     calls: Section | None
-    inner: tuple[str, ...] = ()
+    inner: tuple[str, ...] = ()  # further tokens that stand in calls
+    # How a text may begin that is a call without a marker: with these characters, or `name` for a
+    # function's name in a line of its own.
     bare: str = ""
-    channels: bool = False
+    channels: bool = False  # whether all that is said stands in channels
+    # Letters and digits that the template wants of a call's id; 0 if it wants nothing.
     id_length: int = 0
 
 

@@ -82,14 +82,7 @@ def guest_modules() -> dict[str, bytes]:
 
 
 class Reach:
-    """All that one function or class reaches. It grows with the types of what is sent to it.
-
-    Attributes:
-        target: the function or class.
-        name: of the function, as the program is called.
-        module: what the caller's module is called in the inferlet.
-        types: that may come back, by the names that they have on the way.
-    """
+    """All that one function or class reaches. It grows with the types of what is sent to it."""
 
     def __init__(self, target: Callable[..., Any]) -> None:
         """Looks at what it uses. Raises `CannotTravel`: it, or what it uses, cannot be sent."""
@@ -105,9 +98,11 @@ class Reach:
         self.target = target
         self._named = named
         self._home = target.__module__
+        # Of the function, as the program is called.
         self.name = re.sub(r"\W", "", target.__name__)[:64]
         self.program_name = f"function-{self.name}"[:64]
-        self.module = _module_name(self._home)
+        self.module = _module_name(self._home)  # what the caller's module is called in the inferlet
+        # That may come back, by the names that they have on the way.
         self.types: dict[str, type] = {}
         self._bound: dict[str, Any] = {}  # global names in the inferlet, and what they mean here
         self._excerpts: dict[str, Excerpt] = {}  # by file
