@@ -6,8 +6,9 @@ import hashlib
 import math
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ from pie_py.client.remote.call import Call, Remote, Sender, end
 from pie_py.client.remote.reach import Reach
 from pie_py.client.remote.several import map_calls
 from pie_py.client.routes import Redirected, Route
-from pie_py.client.tensors import shared_file, write_tensors
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey, KeyProblem
 from pie_py.wire import methods
@@ -812,3 +812,36 @@ class Client:
                 " PIE_PY_KEY; `pie-py keys add USER` on the server's machine makes one"
             )
         return endpoint, key
+
+
+SHARED = Path("/dev/shm")  # Linux's files in memory
+
+
+@contextmanager
+def shared_file() -> Iterator[Path]:
+    """A file in memory, where there are such, that is removed at the end."""
+    where = SHARED if SHARED.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="pie-", dir=where) as folder:
+        yield Path(folder, "tensors.safetensors")
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Any]) -> None:
+    """Writes PyTorch's or NumPy's tensors. Raises `ValueError`: they are none, or of both."""
+    kinds = {type(tensor).__module__.partition(".")[0] for tensor in tensors.values()}
+    if kinds == {"numpy"}:
+        from safetensors.numpy import save_file
+
+        save_file(dict(tensors), file)
+    elif kinds == {"torch"}:
+        from safetensors.torch import save_file as save
+
+        seen: set[int] = set()
+        whole: dict[str, Any] = {}
+        for name, tensor in tensors.items():
+            given = tensor.detach().cpu().contiguous()
+            # A file has no two tensors in one place, as a head that is the embedding.
+            whole[name] = given.clone() if given.data_ptr() in seen else given
+            seen.add(given.data_ptr())
+        save(whole, file)
+    else:
+        raise ValueError(f"tensors of PyTorch or arrays of NumPy are wanted, not {sorted(kinds)}")
