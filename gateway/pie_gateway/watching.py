@@ -37,7 +37,7 @@ async def metrics(exchange: Exchange) -> Response:
         raise Problem(
             403, f"{exchange.user} is no operator: `admins` of the configuration names them"
         )
-    used = await asked(exchange.backend.client.usage(all_users=True))
+    used = await asked(exchange.client.usage(all_users=True))
     text = metrics_text(exchange.metrics, await exchange.backend.snapshots.newest(), used)
     return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
@@ -83,7 +83,7 @@ class _Viewer:
     def __init__(self, socket: WebSocket, exchange: Exchange) -> None:
         self._socket = socket
         self._exchange = exchange
-        self._client = exchange.backend.client
+        self._client = exchange.client
         self._watched: dict[str, Read] = {}
         self._shown: dict[str, str] = {}  # what was sent last of each
 
@@ -138,9 +138,9 @@ async def inspect(exchange: Exchange) -> Response:
     """The waits of an instance, and its pages with the instances that share them; the tokens of its
     context number `context`, too.
     """
-    instance = exchange.request.path_params["instance"]
+    instance = exchange.path["instance"]
     context = exchange.number("context") or None
-    return json_response(await asked(exchange.backend.client.inspect(instance, context)))
+    return json_response(await asked(exchange.client.inspect(instance, context)))
 
 
 class Version(msgspec.Struct):

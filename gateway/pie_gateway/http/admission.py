@@ -20,6 +20,7 @@ from pie_gateway.http.limits import UserLimits
 from pie_gateway.http.reading import parse, read_body
 from pie_gateway.metrics.requests import RequestMetrics
 from pie_gateway.problems import Problem
+from pie_py.client import Client
 from pie_py.config.gateway import GatewayConfig, Route
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
@@ -48,6 +49,16 @@ class Exchange:
         """The request, which is none for a WebSocket."""
         assert isinstance(self.connection, Request)
         return self.connection
+
+    @property
+    def client(self) -> Client:
+        """The user's, of the control process."""
+        return self.backend.client
+
+    @property
+    def path(self) -> dict[str, str]:
+        """Parameters of the path."""
+        return self.connection.path_params
 
     @property
     def id(self) -> str:

@@ -32,7 +32,7 @@ async def launched(exchange: Exchange, wanted: LaunchRequest) -> AsyncIterator[I
     args = wanted.args
     if wanted.input is not None:
         args = ["--input", msgspec.json.encode(wanted.input).decode(), *args]
-    program = exchange.connection.path_params["program"]
+    program = exchange.path["program"]
     instance = await exchange.backend.launch(program, args, durable=wanted.durable, **wanted.goal())
     exchange.instance_launched(instance.id)
     try:
@@ -60,12 +60,6 @@ async def events_of(instance: Instance) -> AsyncIterator[RunEvent]:
 def failed_end(error: InferletFailed) -> Ended:
     """The end of an instance that has not finished."""
     return Ended("killed" if error.state == "killed" else "failed", error.text)
-
-
-def of_path(exchange: Exchange) -> str:
-    """The instance that the request's path names."""
-    found: str = exchange.request.path_params["instance"]
-    return found
 
 
 def launch_request(body: bytes) -> LaunchRequest:

@@ -105,7 +105,7 @@ async def _loaded(
     if asked.keep_alive is not None and kept_seconds(asked.keep_alive) == 0.0:
         reason = "unload"
         if (await catalog.describe(found.model)).get("on_demand"):
-            await asked_for(exchange.backend.client.unload_model(found.model))
+            await asked_for(exchange.client.unload_model(found.model))
     else:
         await catalog.load(found)
         await keep(exchange, asked.model, asked.keep_alive)

@@ -188,7 +188,7 @@ async def response(exchange: Exchange) -> Response:
         raise unsupported("include", f"there is {INCLUDED}")
     if exchange.flag("include_obfuscation"):
         raise unsupported("include_obfuscation", "nothing is added to hide lengths")
-    name = exchange.request.path_params["response"]
+    name = exchange.path["response"]
     stored = _responses(exchange).find(exchange.user, name)
     if not streams:
         return Response(stored.answer, media_type="application/json")
@@ -208,7 +208,7 @@ async def input_items(exchange: Exchange) -> Response:
         raise wrong("limit", "from 1 to 100 items")
     if order not in ("asc", "desc"):
         raise wrong("order", "`asc` or `desc`")
-    name = exchange.request.path_params["response"]
+    name = exchange.path["response"]
     stored = _responses(exchange).find(exchange.user, name)
     page = partial(_page, stored, order, after, int(limit))
     return await exchange.aside.run(exchange.user, page)
@@ -241,7 +241,7 @@ def _listed(item: dict[str, Any], at: int) -> dict[str, Any]:
 
 async def forget_response(exchange: Exchange) -> Response:
     """Forgets a response; those that went on from it stay."""
-    name = exchange.request.path_params["response"]
+    name = exchange.path["response"]
     _responses(exchange).forget(exchange.user, name)
     told = {"id": name, "object": "response", "deleted": True}
     return Response(encode(told), media_type="application/json")
