@@ -44,15 +44,9 @@ def dialect_of(
     marked: bool = True,
     held: bool = False,
 ) -> Dialect:
-    """How a model writes.
-
-    Args:
-        words: its tokens.
-        functions: that it was given; without any, no calls are looked for.
-        tells: whether its chat template tells of tools.
-        marked: whether the program precedes the tokens that are markers by `MARK`.
-        held: whether the text is held to a form: calls have no marker then, and if the program
-            marks no tokens, there are no thoughts.
+    """How a model with these tokens writes; without `functions` no calls are looked for. Its chat
+    template `tells` of tools; tokens that are markers are `marked` by `MARK`; a text that is `held`
+    to a form has calls without a marker, and thoughts only if tokens are marked.
     """
     tokens = {each.token for each in FAMILIES if words.id_of(each.token) is not None}
     family = family_of(tokens, tells=tells)
