@@ -122,8 +122,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "inferlets": "problems schemas backend http",
         "batches": "problems backend http",
         "page": "",
-        "live": "backend metrics",
-        "watching": "problems metrics http live",
+        "watching": "problems metrics http backend",
         "operations": "problems schemas http openai anthropic ollama inferlets batches watching",
         "openapi": "operations",
         "app": "problems schemas backend metrics telemetry http openai anthropic inferlets batches"

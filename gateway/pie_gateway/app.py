@@ -26,8 +26,7 @@ from pie_gateway.http.admission import MAX_TOKENS_HEADER, Admission, Exchange
 from pie_gateway.http.answers import json_response, problem_response
 from pie_gateway.http.keys import KEY_PROTOCOL, Keys
 from pie_gateway.http.middleware import Origins, RequestIds
-from pie_gateway.inferlets.sessions import PATH as SESSION_PATH
-from pie_gateway.inferlets.sessions import session
+from pie_gateway.inferlets.running import SESSION_PATH, session
 from pie_gateway.listening import CannotServe
 from pie_gateway.metrics.requests import RequestMetrics
 from pie_gateway.openai.stored import Responses
@@ -214,12 +213,9 @@ def _socket_route(
                 await socket.accept(PROTOCOL if KEY_PROTOCOL in offers else None)
                 await serve(socket, exchange)
         except Problem as problem:
-            await socket.close(FAILED if problem.status >= 500 else REFUSED, _reason(problem))
+            reason = problem.message.encode()[:REASON_BYTES].decode(errors="ignore")
+            await socket.close(FAILED if problem.status >= 500 else REFUSED, reason)
         except WebSocketDisconnect:
             pass
 
     return WebSocketRoute(path, connected)
-
-
-def _reason(problem: Problem) -> str:
-    return problem.message.encode()[:REASON_BYTES].decode(errors="ignore")

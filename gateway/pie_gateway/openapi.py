@@ -63,7 +63,9 @@ def _operation(each: Operation, of_kind: dict[str, Any]) -> dict[str, Any]:
     }
     if rest:
         described["description"] = rest
-    parameters = [_path_parameter(name) for name in re.findall(r"\{(\w+)(?::\w+)?\}", each.path)]
+    in_path = {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    names = re.findall(r"\{(\w+)(?::\w+)?\}", each.path)
+    parameters: list[dict[str, Any]] = [{"name": name, **in_path} for name in names]
     parameters += [
         {"name": name, "in": "query", "required": "default" not in schema, "schema": schema}
         for name, schema in each.query
@@ -78,11 +80,6 @@ def _operation(each: Operation, of_kind: dict[str, Any]) -> dict[str, Any]:
         content = {media: {"schema": of_kind[str(each.body)]}}
         described["requestBody"] = {"required": True, "content": content}
     return described
-
-
-def _path_parameter(name: str) -> dict[str, Any]:
-    schema = {"type": "string", "minLength": 1}
-    return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def _responses(each: Operation, of_kind: dict[str, Any]) -> dict[str, Any]:

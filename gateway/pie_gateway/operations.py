@@ -10,13 +10,15 @@ from typing import Any, TypeAlias
 from starlette.responses import Response
 
 from pie_gateway import watching
-from pie_gateway.anthropic import messages
+from pie_gateway.anthropic.messages import count_tokens, messages
 from pie_gateway.batches import endpoints as batches
 from pie_gateway.batches.store import Batch, StoredFile
 from pie_gateway.http.admission import Exchange
 from pie_gateway.inferlets import instances, programs, running
 from pie_gateway.ollama import generating
 from pie_gateway.ollama import models as ollama_models
+from pie_gateway.ollama.generating import embed, embed_one, generate
+from pie_gateway.ollama.models import pull
 from pie_gateway.openai import adapters, stored, tokens
 from pie_gateway.openai import models as served
 from pie_gateway.openai.chat import chat_completions
@@ -25,7 +27,7 @@ from pie_gateway.openai.embeddings import classify, embeddings, pooling, rerank,
 from pie_gateway.openai.responses import input_tokens, responses
 from pie_gateway.problems import ErrorBody
 from pie_gateway.schemas import anthropic, chat, inferlets, ollama
-from pie_gateway.schemas import embeddings as embedding
+from pie_gateway.schemas import embeddings as vector
 from pie_gateway.schemas.completions import CompletionAnswer, CompletionRequest
 from pie_gateway.schemas.responses import ResponsesAnswer, ResponsesRequest
 
@@ -126,15 +128,11 @@ OPERATIONS = (
     _get("/v1/responses/{response}/input_items", stored.input_items, ANY, query=_PAGE),
     _delete("/v1/responses/{response}", stored.forget_response, ANY),
     _post(
-        "/v1/messages",
-        messages.messages,
-        anthropic.MessagesAnswer,
-        anthropic.MessagesRequest,
-        streams=True,
+        "/v1/messages", messages, anthropic.MessagesAnswer, anthropic.MessagesRequest, streams=True
     ),
     _post(
         "/v1/messages/count_tokens",
-        messages.count_tokens,
+        count_tokens,
         anthropic.Counted,
         anthropic.CountRequest,
         more=(504,),
@@ -142,17 +140,13 @@ OPERATIONS = (
     _post("/tokenize", tokens.tokenize, tokens.Tokenized, tokens.TokenizeRequest),
     _post("/detokenize", tokens.detokenize, tokens.Detokenized, tokens.DetokenizeRequest),
     _post(
-        "/v1/embeddings",
-        embeddings,
-        embedding.EmbeddingsAnswer,
-        embedding.EmbeddingsRequest,
-        more=(504,),
+        "/v1/embeddings", embeddings, vector.EmbeddingsAnswer, vector.EmbeddingsRequest, more=(504,)
     ),
-    _post("/v1/score", score, embedding.ScoreAnswer, embedding.ScoreRequest, more=(504,)),
-    _post("/v1/rerank", rerank, embedding.RerankAnswer, embedding.RerankRequest, more=(504,)),
-    _post("/v2/rerank", rerank, embedding.RerankAnswer, embedding.RerankRequest, more=(504,)),
-    _post("/pooling", pooling, embedding.PooledAnswer, embedding.TextsRequest, more=(504,)),
-    _post("/classify", classify, embedding.ClassifiedAnswer, embedding.TextsRequest, more=(504,)),
+    _post("/v1/score", score, vector.ScoreAnswer, vector.ScoreRequest, more=(504,)),
+    _post("/v1/rerank", rerank, vector.RerankAnswer, vector.RerankRequest, more=(504,)),
+    _post("/v2/rerank", rerank, vector.RerankAnswer, vector.RerankRequest, more=(504,)),
+    _post("/pooling", pooling, vector.PooledAnswer, vector.TextsRequest, more=(504,)),
+    _post("/classify", classify, vector.ClassifiedAnswer, vector.TextsRequest, more=(504,)),
     _post("/v1/files", batches.upload_file, StoredFile, batches.UploadedFile, is_form=True),
     _get("/v1/files", batches.files, batches.Listing, query=_FILES),
     _get("/v1/files/{name}", batches.file, StoredFile),
@@ -165,36 +159,20 @@ OPERATIONS = (
     _get("/tokenizer_info", tokens.tokenizer_info, ANY, query=_MODEL, more=(404,)),
     _post("/api/chat", generating.chat, ollama.OllamaChunk, ollama.OllamaChatRequest, streams=True),
     _post(
-        "/api/generate",
-        generating.generate,
-        ollama.OllamaChunk,
-        ollama.OllamaGenerateRequest,
-        streams=True,
+        "/api/generate", generate, ollama.OllamaChunk, ollama.OllamaGenerateRequest, streams=True
     ),
     _post("/api/show", ollama_models.show, ollama.OllamaShown, ollama.OllamaShowRequest),
-    _post(
-        "/api/embed",
-        generating.embed,
-        ollama.OllamaEmbeddings,
-        ollama.OllamaEmbedRequest,
-        more=(504,),
-    ),
+    _post("/api/embed", embed, ollama.OllamaEmbeddings, ollama.OllamaEmbedRequest, more=(504,)),
     _post(
         "/api/embeddings",
-        generating.embed_one,
+        embed_one,
         ollama.OllamaEmbedding,
         ollama.OllamaEmbedOneRequest,
         more=(504,),
     ),
     _get("/api/tags", ollama_models.tags, ollama.OllamaModels),
     _get("/api/ps", ollama_models.loaded, ollama.OllamaModels),
-    _post(
-        "/api/pull",
-        ollama_models.pull,
-        ollama.OllamaPulling,
-        ollama.OllamaPullRequest,
-        streams=True,
-    ),
+    _post("/api/pull", pull, ollama.OllamaPulling, ollama.OllamaPullRequest, streams=True),
     _get("/api/version", ollama_models.version, ANY),
     _get("/v1/library", programs.library, inferlets.Data[inferlets.LibraryCard]),
     _get("/v1/programs", programs.programs, inferlets.Data[inferlets.ProgramCard]),

@@ -93,7 +93,12 @@ _CONTEXT_LENGTH, _MAX_TOKENS = "context-length: ", "max-tokens: "
 
 def unsupported(field: str, why: str) -> Problem:
     """A field of the request that has no effect here, so the request is refused."""
-    return Problem(400, f"`{field}`: {why}", param=field, code="unsupported_value")
+    return wrong(field, why, "unsupported_value")
+
+
+def wrong(field: str, why: str, code: str | None = None) -> Problem:
+    """A field of the request that cannot be what it is."""
+    return Problem(400, f"`{field}`: {why}", param=field, code=code)
 
 
 def unknown_model(name: str, served: list[str]) -> Problem:
@@ -109,9 +114,7 @@ def fault(error: Exception) -> Problem:
 
 
 def of_client(error: ClientError, prompt: str = "messages") -> Problem:
-    """The problem of a refusal or failure of the control process, or an instance; `prompt` is the
-    request's field that may be too long.
-    """
+    """The problem of a refusal or failure; `prompt` is the request's field that may be too long."""
     if isinstance(error, InferletFailed):
         return of_text(error.text, prompt)
     if isinstance(error, RequestTooLarge):

@@ -35,9 +35,7 @@ def sdk_folder(language: str) -> Path:
     """The folder of the SDK for `python`, `js` or `rust`.
 
     A wheel has the generated files; those of a checkout are made first, unless they are up to date.
-
-    Raises:
-        BuildError: if there is no package `inferlet`.
+    Raises `BuildError` if there is no package `inferlet`.
     """
     folder = _python() if language == "python" else shipped_folder(language)
     if folder.is_relative_to(_CHECKOUT / "sdk"):

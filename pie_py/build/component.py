@@ -39,10 +39,8 @@ class _Import:
 
 def make_component(core: bytes) -> bytes:
     """Wraps a core module into a component that imports what the module uses, and exports `run`.
-
-    Raises:
-        ComponentError: the bytes are no core module, it imports what the contract does not have,
-            or it lacks an export.
+    Raises `ComponentError`: the bytes are no core module, it imports what the contract does not
+    have, or it lacks an export.
     """
     try:
         module = wasmtime.Module(wasmtime.Engine(), core)

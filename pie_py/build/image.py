@@ -30,18 +30,10 @@ _LOWEST_ADDRESS = 1 << 18
 
 
 class Image:
-    """Words of the memory by address, in the bytes of the component, which they change in place.
-
-    Attributes:
-        component: the bytes.
-    """
+    """Words of the memory by address, in the bytes of the component, which they change in place."""
 
     def __init__(self, component: bytes) -> None:
-        """Takes the largest core module's data for the memory image.
-
-        Raises:
-            ValueError: if the component has no such data.
-        """
+        """Takes the largest core module's data. Raises `ValueError` if there is none."""
         self.component = bytearray(component)
         modules = [
             (start, end)
@@ -73,9 +65,7 @@ class Image:
 
 def memory_instance(data: Data) -> int:
     """Which of a component's core instances has the memory, counted as they are made, from 0.
-
-    Raises:
-        ValueError: if not exactly one has a memory of its own, or that can't be told.
+    Raises `ValueError` if not exactly one has a memory of its own, or that can't be told.
     """
     has_memory: list[bool] = []
     made: list[int] = []  # the module of each
@@ -163,10 +153,7 @@ def make_immortal(component: bytes) -> bytes:
 
     CPython writes the reference count of an object that it only looks at, unless the object is
     immortal (PEP 683), which an object is whose count is large enough. `inferlet._guest.image`
-    lists the objects that there are.
-
-    Raises:
-        ValueError: if there is no list.
+    lists the objects that there are. Raises `ValueError` if there is no list.
     """
     image = Image(component)
     data = image.component

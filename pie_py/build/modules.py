@@ -60,7 +60,8 @@ def read_modules(path: Path) -> dict[str, bytes]:
         # normalized outside of ASCII.
         if importer == main.name and source.isascii() and not any(n in source for n in beside):
             break
-        for name in _imported(source, importer):
+        names = imported_names(source, importer)
+        for name in (each for each in names if not is_taken(each.partition(".")[0])):
             for file in _files(root, name):
                 module = file.relative_to(root).as_posix()
                 if module not in found:
@@ -97,11 +98,6 @@ def imported_names(source: bytes, path: str) -> Iterator[str]:
             if base:
                 yield ".".join(base)
             yield from (".".join([*base, alias.name]) for alias in node.names)
-
-
-def _imported(source: bytes, path: str) -> Iterator[str]:
-    """As `imported_names`, without what the Python runtime has."""
-    return (name for name in imported_names(source, path) if not is_taken(name.partition(".")[0]))
 
 
 def _files(root: Path, name: str) -> Iterator[Path]:

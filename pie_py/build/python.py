@@ -67,10 +67,8 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
     made if need be. `progress` is told in a sentence what takes time.
 
     It is found by the content of the SDK, the contract and the version of componentize-py. Of two
-    that need it at once, one builds it and the other waits.
-
-    Raises:
-        BuildError: if componentize-py fails.
+    that need it at once, one builds it and the other waits. Raises `BuildError` if componentize-py
+    fails.
     """
     target = runtime_file(cache_folder)
     if target.parent != cache_folder:
@@ -88,9 +86,7 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
 
 
 def runtime_file(cache_folder: Path) -> Path:
-    """Where the component that runs Python source files is kept: the package's own, or where it is
-    once it has been built.
-    """
+    """Where the component that runs sources is: the package's own, or in the cache, once built."""
     name = f"python-runtime-{_fingerprint()}.wasm"
     shipped = shipped_folder("runtimes") / name
     return shipped if shipped.is_file() else cache_folder / name

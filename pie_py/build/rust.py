@@ -82,11 +82,7 @@ def build_crate(
 
 
 def check_compiler(folder: Path | None = None) -> str:
-    """The Rust compiler that Cargo will use in a folder.
-
-    Raises:
-        BuildError: there is none, or it has no standard library for Wasm.
-    """
+    """Cargo's compiler in a folder. Raises `BuildError`: none, or without a library for Wasm."""
     rustc = os.environ.get("RUSTC", "rustc")
     try:
         asked = subprocess.run(

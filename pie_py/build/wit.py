@@ -95,11 +95,7 @@ def contract() -> Package:
 
 
 def parse(text: str) -> Package:
-    """Parses one WIT file.
-
-    Raises:
-        WitError: with the line.
-    """
+    """Parses one WIT file. Raises `WitError` with the line."""
     return _Parser(text).package()
 
 

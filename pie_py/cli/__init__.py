@@ -1,6 +1,4 @@
-"""The command line: click commands of the modules that `COMMANDS` names, and entry points of other
-packages.
-"""
+"""The command line: click commands that `COMMANDS` names, and entry points of other packages."""
 
 from __future__ import annotations
 
@@ -66,30 +64,23 @@ COMMANDS = {
     "version": "pie_py.cli:version",
     "bench": "pie_py.bench.command:command",
 }
-# What users of other programs type, and what they mean.
-MEANT = {
-    "complete": ("ask",),
-    "completions": ("ask",),
-    "cp": ("inferlets copy",),
-    "create": ("new",),
-    "delete": ("rm", "programs rm"),
-    "download": ("pull",),
-    "generate": ("ask",),
-    "help": ("--help",),
-    "info": ("status", "models"),
-    "init": ("new",),
-    "install": ("pull",),
-    "list": ("models", "ps"),
-    "ls": ("models", "ps"),
-    "message": ("send",),
-    "prompt": ("ask",),
-    "query": ("ask",),
-    "remove": ("rm", "programs rm"),
-    "servers": ("status",),
-    "show": ("models", "status"),
-    "start": ("serve --detach",),
-    "talk": ("chat",),
+# What is meant, and what users of other programs type for it.
+_TYPED = {
+    ("ask",): "complete completions generate prompt query",
+    ("chat",): "talk",
+    ("inferlets copy",): "cp",
+    ("models", "ps"): "list ls",
+    ("models", "status"): "show",
+    ("new",): "create init",
+    ("pull",): "download install",
+    ("rm", "programs rm"): "delete remove",
+    ("send",): "message",
+    ("serve --detach",): "start",
+    ("status",): "servers",
+    ("status", "models"): "info",
+    ("--help",): "help",
 }
+MEANT = {word: meant for meant, words in _TYPED.items() for word in words.split()}
 GROUP = "pie_py.commands"  # of entry points
 PACKAGES = {"cluster": "pie-py[cluster]"}  # that have commands of this group
 

@@ -73,9 +73,7 @@ class TextCommand(PassingCommand):
 
 
 def goal_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of a launch's goal, and passes those that are given as `goal`, arguments of
-    the client's `launch`.
-    """
+    """Adds the options of a launch's goal, and passes those given as `goal`, as of `launch`."""
 
     @options(
         click.option(
@@ -107,9 +105,7 @@ def goal_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def with_files(args: Sequence[str]) -> list[str]:
     """The arguments, with `@PATH` replaced by the text of that file, if there is one; `@@` is `@`.
-
-    Raises:
-        click.UsageError: a file is not UTF-8 text, or can't be read.
+    Raises `click.UsageError`: a file is not UTF-8 text, or can't be read.
     """
     return [_expanded(arg) if arg.startswith("@") else arg for arg in args]
 

@@ -9,12 +9,10 @@ from pathlib import Path
 import click
 
 from pie_py.cli.arguments import TextCommand, utf8, with_files
-from pie_py.cli.connect import At, errors_shown, server_options
+from pie_py.cli.connect import FILE, At, errors_shown, server_options
 from pie_py.cli.reached import talking_server
 from pie_py.cli.run import built, run_program
 from pie_py.cli.target import find_target
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 model_option = click.option(
     "-m",
@@ -30,8 +28,8 @@ model_option = click.option(
 @server_options
 @model_option
 @click.option("--system", metavar="TEXT", help="What the model is told before the question.")
-@click.option("--json-schema", type=_FILE, metavar="FILE", help="Answer in JSON that fits it.")
-@click.option("--image", "images", type=_FILE, multiple=True, metavar="FILE", help="Repeatable.")
+@click.option("--json-schema", type=FILE, metavar="FILE", help="Answer in JSON that fits it.")
+@click.option("--image", "images", type=FILE, multiple=True, metavar="FILE", help="Repeatable.")
 @click.option("-n", type=click.IntRange(1), metavar="N", help="Several answers, made at once.")
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Most of an answer.")
 @click.option("--temperature", type=click.FloatRange(0), metavar="T", help="0 is greedy.")

@@ -17,9 +17,9 @@ from pathlib import Path
 import click
 
 from pie_py import __version__
-from pie_py.cli.connect import fail
+from pie_py.cli.connect import FILE, NEW_FILE, fail
 from pie_py.cli.console import say
-from pie_py.cli.users import data_folder_of, in_data_folder
+from pie_py.cli.users import in_data_folder
 
 MANIFEST = "manifest.json"  # of each file its SHA-256; the last one of the archive
 _DATABASE = ".sqlite3"
@@ -27,14 +27,13 @@ _ASIDE = ("-wal", "-shm", "-journal")  # of a database: what its copy has within
 
 
 @click.command("backup")
-@click.argument("archive", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("archive", type=NEW_FILE)
 @in_data_folder
-def backup(archive: Path, data_folder: Path | None, file: Path | None) -> None:
+def backup(archive: Path, folder: Path) -> None:
     """Write all that the data folder has into ARCHIVE, a new .tar.gz: programs, the store, keys.
 
     A server may run meanwhile. ARCHIVE has secrets, as the folder has: only you may read it.
     """
-    folder = data_folder_of(data_folder, file)
     if not folder.is_dir():
         fail(f"there is no data folder {folder}: name it with --data-folder or --config")
     if archive.exists():
@@ -50,14 +49,14 @@ def backup(archive: Path, data_folder: Path | None, file: Path | None) -> None:
 
 
 @click.command("restore")
-@click.argument("archive", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("archive", type=FILE)
 @in_data_folder
-def restore(archive: Path, data_folder: Path | None, file: Path | None) -> None:
+def restore(archive: Path, folder: Path) -> None:
     """Bring back a data folder of a `pie-py backup`, into one that is empty or not there yet.
 
     All of ARCHIVE is checked before anything appears.
     """
-    folder = data_folder_of(data_folder, file).absolute()
+    folder = folder.absolute()
     if folder.exists() and any(folder.iterdir()):
         fail(f"{folder} is not empty: move it aside, or name another one with --data-folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -119,11 +118,7 @@ def _copy(source: Path, copy: Path) -> None:
 
 
 def _check(folder: Path) -> int:
-    """Holds the files to the manifest, which goes; how many they are.
-
-    Raises:
-        ValueError: one is missing, another one, or too many.
-    """
+    """The number of files. Raises `ValueError`: the manifest, which goes, has others."""
     path = folder / MANIFEST
     hashes: dict[str, str] = json.loads(path.read_bytes())["files"]
     path.unlink()

@@ -1,10 +1,12 @@
-"""`pie-py batch`: a program for each line of a file."""
+"""`pie-py batch`: a program for each line of a file, and the files of lines that ask and answer."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +14,26 @@ import anyio
 import click
 
 from pie_py.cli.ask import model_option
-from pie_py.cli.batch_files import Answers, BadLine, Line, read_lines
-from pie_py.cli.connect import EXIT_FAILED, At, errors_shown, server_options
+from pie_py.cli.connect import (
+    EXIT_FAILED,
+    FILE,
+    NEW_FILE,
+    At,
+    errors_shown,
+    repeatable,
+    server_options,
+)
 from pie_py.cli.console import say
 from pie_py.cli.reached import talking_server
 from pie_py.cli.stream import Interrupt, run_interruptible
 from pie_py.cli.target import BadTarget, find_target
 from pie_py.client import Client, ConnectionLost, ServerUnreachable
+from pie_py.client.errors import ClientError, RpcError
 from pie_py.client.remote.call import Sender
 from pie_py.client.remote.program import Main
 from pie_py.client.remote.several import Given, call_each
 from pie_py.config.printable import printable
+from pie_py.config.whole_files import write_whole
 from pie_py.wire.modules import BadProgram
 
 COMPLETION = "completion"  # of the library, which answers where no program is named
@@ -30,22 +41,18 @@ SHOWN = 10  # errors on standard error; the file has all
 
 
 @click.command("batch")
-@click.argument("requests", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("requests", type=FILE)
 @click.argument("program", required=False)
 @click.option(
-    "-o",
-    "--output",
+    *("-o", "--output"),
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     metavar="FILE",
     help="Where the answers go, a line each as they come.",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A field of all lines that do not have it; JSON, or else a text. Repeatable.",
+@repeatable(
+    *("--set", "settings", "NAME=VALUE"),
+    help="A field of all lines that do not have it; JSON, or else a text.",
 )
 @click.option(
     "--at-once",
@@ -134,12 +141,7 @@ class _Batch:
     async def run(
         self, interrupt: Interrupt, at: At, main: Main, inputs: Sequence[Given], at_once: int
     ) -> int:
-        """Asks them, up to an interrupt; 0.
-
-        Raises:
-            ClientError: no server, or it has gone.
-            OSError: an answer cannot be written.
-        """
+        """Asks them, up to an interrupt; 0. Raises `ClientError`, or `OSError` of the answers."""
 
         def done(number: int, result: Any) -> None:
             if isinstance(result, ServerUnreachable | ConnectionLost):
@@ -169,3 +171,138 @@ class _Batch:
         self.failed += 1
         if self.failed <= SHOWN:
             say(f"line {line.number}: {printable(answer['error']['message'], 300)}")
+
+
+class BadLine(ClientError):
+    """A line that cannot be asked."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that asks."""
+
+    number: int  # counted from 1
+    text: bytes  # of it
+    facts: dict[str, Any]  # the object that it is; empty of one that is none
+    wrong: str = ""  # why it cannot be asked; empty if it can
+
+    @property
+    def is_openai(self) -> bool:
+        """True if it is one of OpenAI's batches."""
+        return isinstance(self.facts.get("body"), dict) and "url" in self.facts
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """The facts by which its answer tells what it answers."""
+        named = {name: self.facts[name] for name in ("custom_id",) if name in self.facts}
+        if self.is_openai:
+            return {"id": f"batch_req_{self.number}", **named}
+        return {"line": self.number, "of": hashlib.sha256(self.text).hexdigest()[:16], **named}
+
+    def arguments(self, known: dict[str, Any], *, with_url: bool) -> dict[str, Any]:
+        """The fields that the program gets: the line's over those that are `known` of all."""
+        if self.is_openai:
+            url = {"url": self.facts["url"]} if with_url else {}
+            return {**known, **self.facts["body"], **url}
+        return {**known, **{name: v for name, v in self.facts.items() if name != "custom_id"}}
+
+    def answer(self, result: Any) -> dict[str, Any]:
+        """The line that answers, with a result or an exception."""
+        if isinstance(result, Exception):
+            error = _described(result)
+            return {**self.head, **({"response": None} if self.is_openai else {}), "error": error}
+        if not self.is_openai:
+            return {**self.head, "result": result}
+        name = self.head["id"]
+        response = {"status_code": 200, "request_id": name, "body": result}
+        return {**self.head, "response": response, "error": None}
+
+
+def _described(error: Exception) -> dict[str, str]:
+    """What has gone wrong with a line."""
+    code = error.code if isinstance(error, RpcError) else "failed"
+    text = str(error) if isinstance(error, ClientError) else f"{type(error).__name__}: {error}"
+    return {"code": code, "message": text}
+
+
+def _key(head: dict[str, Any]) -> tuple[Any, ...]:
+    """What an answer and its line have in common."""
+    return (str(head["custom_id"]),) if "id" in head else (head["line"], head["of"])
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """The lines of a file that ask."""
+    names = set[str]()
+    for number, text in enumerate(path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            facts = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            yield Line(number, text, {}, f"no JSON: {error}")
+            continue
+        if not isinstance(facts, dict):
+            yield Line(number, text, {}, "no JSON object")
+            continue
+        line = Line(number, text, facts)
+        name = str(facts.get("custom_id", ""))
+        if line.is_openai and not name:
+            yield Line(number, text, {}, "a request of OpenAI's batches has a `custom_id`")
+        elif name in names and name:
+            yield Line(number, text, {}, f"another line has the custom_id {name[:100]!r}")
+        else:
+            names.add(name)
+            yield line
+
+
+class Answers:
+    """The file of the lines that answer. What is answered stays; the rest is asked again."""
+
+    def __init__(self, path: Path) -> None:
+        """Takes where it is, or will be."""
+        self._path = path
+        self._answered = set[tuple[Any, ...]]()
+
+    def __enter__(self) -> Answers:
+        """Reads what is there, and takes out what is no answer: errors, and a line that a crash has
+        cut short. Raises `click.UsageError`: it is another file than of answers.
+        """
+        before = self._path.read_bytes() if self._path.exists() else b""
+        kept = list[bytes]()
+        *whole, _ = before.split(b"\n")
+        for number, text in enumerate(whole, 1):
+            found = self._read(text, number)
+            if found.get("error") is None:
+                self._answered.add(_key(found))
+                kept.append(text + b"\n")
+        if len(data := b"".join(kept)) < len(before):
+            write_whole(self._path, data, self._path.stat().st_mode & 0o777)
+        self._file = self._path.open("ab")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it."""
+        self._file.close()
+
+    def _read(self, text: bytes, number: int) -> dict[str, Any]:
+        try:
+            found = json.loads(text)
+            _key(found)
+            if "result" in found or "error" in found:
+                answer: dict[str, Any] = found
+                return answer
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        raise click.UsageError(
+            f"line {number} of {self._path} is no answer of a batch: give another file for them"
+        )
+
+    def has(self, line: Line) -> bool:
+        """True if a line is answered."""
+        return not line.wrong and _key(line.head) in self._answered
+
+    def add(self, answer: dict[str, Any]) -> None:
+        """Writes an answer, at once."""
+        text = json.dumps(answer, ensure_ascii=False)
+        self._file.write(text.encode(errors="backslashreplace") + b"\n")
+        self._file.flush()

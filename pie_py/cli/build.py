@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pie_py.cli.connect import fail
+from pie_py.cli.connect import FOLDER, NEW_FILE, fail, repeatable
 from pie_py.cli.console import progress
 from pie_py.cli.reached import prepare_runtime
 from pie_py.cli.target import find_target
@@ -15,18 +15,9 @@ from pie_py.cli.target import find_target
 @click.command("build")
 @click.argument("target", metavar="PATH", required=False)
 @click.option(
-    "--output",
-    "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The component's file; NAME.wasm here by default.",
+    "--output", "-o", type=NEW_FILE, help="The component's file; NAME.wasm here by default."
 )
-@click.option(
-    "--package",
-    "packages",
-    multiple=True,
-    metavar="NAME",
-    help="Python package to put in. Repeatable.",
-)
+@repeatable("--package", "packages", "NAME", help="Python package to put in.")
 @click.option("--entry", help="Which of a library inferlet's programs to build.")
 @click.option(
     "--runtime",
@@ -34,9 +25,7 @@ from pie_py.cli.target import find_target
     help="Instead of PATH: what a server runs all sources of a language in.",
 )
 @click.option(
-    "--cache-folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where the server keeps it, if its configuration says so.",
+    "--cache-folder", type=FOLDER, help="Where the server keeps it, if its configuration says so."
 )
 def command(
     target: str | None,

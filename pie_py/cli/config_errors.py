@@ -23,11 +23,7 @@ _OTHERS = {"ENDPOINT", "KEY", "KEEP_SERVER", "CLUSTER_FOLDER", "CONFINED_BYTES"}
 
 @contextmanager
 def config_errors(file: Path | None = None) -> Iterator[None]:
-    """Within it a wrong configuration, from a file or not, is a usage error.
-
-    Raises:
-        click.UsageError: naming what is wrong.
-    """
+    """Within it a wrong configuration is a `click.UsageError`, which names what is wrong."""
     import tomllib
 
     from pydantic import ValidationError

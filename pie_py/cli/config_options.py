@@ -1,14 +1,31 @@
-"""The options that make up a server's configuration, for `serve` and `run`."""
+"""Options of a server's configuration; `server_config` says which field each sets."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from pie_py.cli.connect import options
+from pie_py.cli.connect import FILE, options, repeatable
 
-# What `server_config` takes, all but the endpoint.
+_PEM = click.Path(exists=True, dir_okay=False, resolve_path=True)
+# Of `serve`, beside `config_options`.
+http_options = options(
+    repeatable(
+        *("--served-model-name", "served_model_names", "ALIAS[=MODEL]"),
+        help="A further name of the first model, or of MODEL, over HTTP.",
+    ),
+    repeatable(
+        *("--cors-origin", "cors_origins", "ORIGIN"),
+        help="Origin of web pages that may call, as https://example.org, or *.",
+    ),
+    click.option("--tls-key", type=_PEM, help="The certificate's key, a PEM file."),
+    click.option("--tls-certificate", type=_PEM, help="A PEM file; HTTP is then encrypted."),
+    click.option("--no-http", is_flag=True, help="Serve no HTTP."),
+    click.option(
+        "--http",
+        metavar="HOST:PORT",
+        help="Where to serve HTTP.  [default: 127.0.0.1:8000, or a free port]",
+    ),
+)
 config_options = options(
     click.option("--threads", type=int, help="Threads of the inference worker."),
     click.option("--max-instances", type=int, help="Most instances alive at once."),
@@ -44,55 +61,36 @@ config_options = options(
     ),
     click.option("--kv-pages", type=int, help="Pages of the KV pool; as many as fit by default."),
     click.option("--page-size", type=click.Choice(["8", "16", "24", "32"]), help="Tokens a page."),
-    click.option(
-        "--mcp",
-        "mcp_servers",
-        multiple=True,
-        metavar="NAME=COMMAND",
-        help="An MCP server whose tools inferlets may call: a command, or a URL. Repeatable.",
+    repeatable(
+        *("--mcp", "mcp_servers", "NAME=COMMAND"),
+        help="An MCP server whose tools inferlets may call: a command, or a URL.",
     ),
-    click.option(
-        "--allow-http-network",
-        "http_networks",
-        multiple=True,
-        metavar="NETWORK",
-        help="Private addresses that HTTP requests may go to, such as 10.0.0.0/8. Repeatable.",
+    repeatable(
+        *("--allow-http-network", "http_networks", "NETWORK"),
+        help="Private addresses that HTTP requests may go to, such as 10.0.0.0/8.",
     ),
-    click.option(
-        "--allow-http",
-        "http_hosts",
-        multiple=True,
-        metavar="HOST[:PORT]",
+    repeatable(
+        *("--allow-http", "http_hosts", "HOST[:PORT]"),
         help="A host that inferlets may send HTTP requests to: a name, *.NAME, an address, or *;"
-        " ports 80 and 443, or PORT, or :* for any. No host by default. Repeatable.",
+        " ports 80 and 443, or PORT, or :* for any. No host by default.",
     ),
-    click.option(
-        "--adapter",
-        "adapters",
-        multiple=True,
-        metavar="NAME=FOLDER",
-        help="A LoRA adapter of the model, as PEFT saves it. Repeatable.",
+    repeatable(
+        *("--adapter", "adapters", "NAME=FOLDER"),
+        help="A LoRA adapter of the model, as PEFT saves it.",
     ),
-    click.option(
-        "--on-demand",
-        multiple=True,
-        metavar="MODEL",
-        help="A model that is loaded when it is first asked for, and unloaded when it is not used."
-        " Repeatable.",
+    repeatable(
+        *("--on-demand", "on_demand", "MODEL"),
+        help="A model that is loaded when it is first asked for, and unloaded when it is not used.",
     ),
-    click.option(
-        "-m",
-        "--model",
-        "models",
-        multiple=True,
-        metavar="MODEL",
+    repeatable(
+        *("-m", "--model", "models", "MODEL"),
         help="A folder, a hub id, or a name such as smollm2: a model to serve; the embedded one by"
-        " default. Repeatable.",
+        " default.",
     ),
     click.option(
         "--config",
         "file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=FILE,
         help="TOML file with the fields of ServerConfig; options and environment win.",
     ),
 )

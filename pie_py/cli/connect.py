@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
@@ -49,6 +50,18 @@ def fail(text: object) -> NoReturn:
 def options(*added: Callable[[Any], Any]) -> Callable[[Function], Function]:
     """A decorator that adds options; `--help` lists the last one first."""
     return lambda function: functools.reduce(lambda one, add: add(one), added, function)
+
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+def repeatable(*names: str, help: str, **how: Any) -> Callable[[Any], Any]:  # noqa: A002  click's
+    """An option that may be given several times: its names, the parameter's, and its metavar."""
+    *known, metavar = names
+    text = f"{help} Repeatable."
+    return click.option(*known, multiple=True, metavar=metavar, help=text, **how)
 
 
 def server_options(function: Callable[..., None]) -> Callable[..., None]:

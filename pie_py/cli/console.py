@@ -75,6 +75,12 @@ def run_to_end(command: Sequence[str]) -> int:
                 continue
 
 
+def columns(text: str) -> dict[str, str]:
+    """Columns of a table, key to title: of `key=TITLE`, or a key alone, in capitals."""
+    pairs = (word.partition("=")[::2] for word in text.split())
+    return {key: (title or key.upper()).replace("_", " ") for key, title in pairs}
+
+
 def table(rows: Sequence[dict[str, Any]], columns: dict[str, str], as_json: bool) -> None:
     """Prints rows: as JSON with all they hold, or the columns (key to title) as text."""
     if as_json:

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -170,10 +170,4 @@ def _optional(what: str, module: str, mend: str) -> Finding:
     return Finding(what, "ok", "installed") if there else Finding(what, "missing", "-", mend)
 
 
-LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
-    _versions,
-    _device,
-    _toolchains,
-    _folders,
-    _ports,
-)
+LOOKS = (_versions, _device, _toolchains, _folders, _ports)

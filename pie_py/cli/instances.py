@@ -14,6 +14,7 @@ import click
 from pie_py.cli.arguments import PassingCommand, TextCommand, goal_options, with_files
 from pie_py.cli.connect import (
     EXIT_FAILED,
+    FILE,
     At,
     errors_shown,
     json_option,
@@ -21,21 +22,13 @@ from pie_py.cli.connect import (
     told_of_builds,
     with_client,
 )
-from pie_py.cli.console import LOOK_SECONDS, print_text, say, table
+from pie_py.cli.console import LOOK_SECONDS, columns, print_text, say, table
 from pie_py.client import Client, Instance, RpcError, sync
 
-COLUMNS = {
-    "id": "ID",
-    "state": "STATE",
-    "user": "USER",
-    "created_ns": "LAUNCHED",
-    "cpu_ms": "CPU MS",
-    "generated_tokens": "TOKENS",
-    "most_pages": "PAGES",
-    "attached": "ATTACHED",
-    "late": "LATE",
-    "args": "ARGS",
-}
+COLUMNS = columns(
+    "id state user created_ns=LAUNCHED cpu_ms generated_tokens=TOKENS most_pages=PAGES "
+    "attached late args"
+)
 
 
 @click.command("ps")
@@ -57,12 +50,7 @@ def ps(client: sync.Client, ended: bool, all_users: bool, as_json: bool) -> None
 @click.option("--durable", is_flag=True, help="It goes on after a crash of the server.")
 @goal_options
 def launch(
-    program: str,
-    args: tuple[str, ...],
-    at: At,
-    detach: bool,
-    durable: bool,
-    goal: dict[str, Any],
+    program: str, args: tuple[str, ...], at: At, detach: bool, durable: bool, goal: dict[str, Any]
 ) -> None:
     """Launch an uploaded PROGRAM, by name or content hash, and print what it answers.
 
@@ -103,11 +91,7 @@ def attach(instance: str, at: At) -> None:
 @click.command("send", cls=TextCommand)
 @click.argument("instance")
 @click.argument("text", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Send the bytes of a file instead, such as an image.",
-)
+@click.option("--file", type=FILE, help="Send the bytes of a file instead, such as an image.")
 @with_client
 def send(client: sync.Client, instance: str, text: tuple[str, ...], file: Path | None) -> None:
     """Send a message to INSTANCE: TEXT, or a file; `pie-py attach INSTANCE` shows its answers."""

@@ -29,7 +29,7 @@ import platformdirs
 
 from pie_py import __version__
 from pie_py.cli.connect import At, asked, json_option, server_options
-from pie_py.cli.console import alive, say, table
+from pie_py.cli.console import alive, columns, say, table
 from pie_py.cli.names import find_name
 from pie_py.config.endpoint import answers, parse_endpoint
 
@@ -41,22 +41,15 @@ if TYPE_CHECKING:
 WHEN_IDLE = "when it is idle"
 DETACHED = "detached"  # the KEY of those that stay
 IN_FRONT = "when its terminal ends it"  # that of `serve` itself
-COLUMNS = {
-    "models": "MODELS",
-    "ends": "ENDS",
-    "pid": "PID",
-    "created_ns": "STARTED",
-    "endpoint": "ENDPOINT",
-    "http": "HTTP",
-}
+COLUMNS = columns("models ends pid created_ns=STARTED endpoint http")
 # Of the environment: what servers read, but for what says which of them a client uses.
 _READ = ("PIE_PY_", "OMP_", "CUDA_", "HF_", "XDG_", "PYTHON")
 _CLIENT = ("PIE_PY_ENDPOINT", "PIE_PY_KEY", "PIE_PY_KEEP_SERVER")
 
 
 def server_key(options: Mapping[str, Any], adapters: Mapping[str, Any] = {}) -> str:
-    """Stands for all that makes a server what it is, as `config_options` say, with the adapters of
-    a program, and for the files of its models as they are: two that differ in it are two servers.
+    """Stands for all that makes a server what it is, with the adapters of a program, and for the
+    files of its models as they are: two that differ in it are two servers.
     """
     given = {name: value for name, value in options.items() if value not in (None, (), "")}
     environment = {
@@ -97,11 +90,7 @@ def find_serving(model: str | None) -> tuple[str, str] | None:
 
 
 def detach(config: ServerConfig, tell: Tell) -> dict[str, Any]:
-    """Starts a server that stays until it is stopped, and waits until it serves; its facts.
-
-    Raises:
-        ServerFailed: it does not start.
-    """
+    """Starts a server that stays; its facts. Raises `ServerFailed`: it does not start."""
     from pie_py.config.server_process import ServerProcess
 
     folder = Path(tempfile.mkdtemp(dir=_place(DETACHED)))

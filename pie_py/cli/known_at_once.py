@@ -21,11 +21,8 @@ _WORKER = "pie_inference"  # another one may know other models
 
 def check_at_once(config: ServerConfig, *, http: bool) -> None:
     """Refuses models that cannot be found here or elsewhere, and, of a server with HTTP, addresses
-    that are taken, and HTTP that no user could use.
-
-    Raises:
-        click.UsageError: naming what is wrong.
-        click.ClickException: an address is taken.
+    that are taken, and HTTP that no user could use. Raises `click.UsageError`: naming what is
+    wrong. Raises `click.ClickException`: an address is taken.
     """
     if config.worker_module == _WORKER:
         for model in config.models:

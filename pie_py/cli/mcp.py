@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from pie_py.cli.connect import json_option, with_client
+from pie_py.cli.connect import json_option, repeatable, with_client
 from pie_py.cli.console import say, table
 from pie_py.client import sync
 from pie_py.config.variables import MissingVariable, filled_in
@@ -60,28 +60,19 @@ def list_servers(client: sync.Client, as_json: bool) -> None:
 @command.command("add")
 @click.argument("name")
 @click.argument("target", callback=_words)
-@click.option(
-    "--header",
-    "headers",
-    multiple=True,
-    metavar="NAME=VALUE",
+@repeatable(
+    *("--header", "headers", "NAME=VALUE"),
     callback=_pairs,
-    help="Sent to a URL with every request. ${VARIABLE} is one of your environment. Repeatable.",
+    help="Sent to a URL with every request. ${VARIABLE} is one of your environment.",
 )
-@click.option(
-    "--env",
-    multiple=True,
-    metavar="NAME=VALUE",
+@repeatable(
+    *("--env", "env", "NAME=VALUE"),
     callback=_pairs,
-    help="A variable of a command. ${VARIABLE} is one of your environment. Repeatable.",
+    help="A variable of a command. ${VARIABLE} is one of your environment.",
 )
 @with_client
 def add(
-    client: sync.Client,
-    name: str,
-    target: list[str],
-    headers: dict[str, str],
-    env: dict[str, str],
+    client: sync.Client, name: str, target: list[str], headers: dict[str, str], env: dict[str, str]
 ) -> None:
     """Register the server at TARGET, a URL, as NAME, until the server stops or you remove it.
 

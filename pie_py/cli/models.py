@@ -12,22 +12,14 @@ from typing import Any
 import click
 
 from pie_py.cli.connect import At, asked, fail, json_option, server_options, with_client
-from pie_py.cli.console import print_text, say, table
+from pie_py.cli.console import columns, print_text, say, table
 from pie_py.cli.names import find_name
 from pie_py.client import sync
 from pie_py.config.processes import python_command
 
-MODEL_COLUMNS = {
-    "name": "NAME",
-    "state": "STATE",
-    "family": "FAMILY",
-    "quantization": "QUANTIZATION",
-    "size": "SIZE",
-    "max_position": "POSITIONS",
-    "kv_pages": "KV PAGES",
-    "adapters": "ADAPTERS",
-    "source": "FROM",
-}
+MODEL_COLUMNS = columns(
+    "name state family quantization size max_position=POSITIONS kv_pages adapters source=FROM"
+)
 
 _NONE_SERVED = "no model is served at the moment: the worker is starting, or starting again"
 

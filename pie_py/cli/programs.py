@@ -7,20 +7,13 @@ from pathlib import Path
 import click
 
 from pie_py.cli.connect import At, errors_shown, fail, json_option, server_options, with_client
-from pie_py.cli.console import print_text, say, table
+from pie_py.cli.console import columns, print_text, say, table
 from pie_py.cli.target import find_target, program_bytes, target_bytes
 from pie_py.client import sync
 from pie_py.wire.adapter_file import BadAdapter
 from pie_py.wire.modules import SAMPLER
 
-COLUMNS = {
-    "name": "NAME",
-    "hash": "HASH",
-    "kind": "KIND",
-    "size": "SIZE",
-    "user": "USER",
-    "uploaded_ns": "UPLOADED",
-}
+COLUMNS = columns("name hash kind size user uploaded_ns=UPLOADED")
 
 
 @click.group("programs", invoke_without_command=True)

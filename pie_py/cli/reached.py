@@ -50,10 +50,8 @@ def talking_server(at: At, model: str | None) -> tuple[At, str]:
     """A server for `ask` and `chat`, and the model's name there, "" for its first.
 
     That is the one at the endpoint; else one that stays and serves the model, of a file or folder
-    that one as it is; else one is started, which stays until it is idle.
-
-    Raises:
-        click.UsageError: the server of a given endpoint does not serve the model.
+    that one as it is; else one is started, which stays until it is idle. Raises `click.UsageError`:
+    the server of a given endpoint does not serve the model.
     """
     if use_running(at.endpoint, {}):
         if model is None:
@@ -83,9 +81,7 @@ def talking_server(at: At, model: str | None) -> tuple[At, str]:
 
 
 def started(config: ServerConfig, kind: str | None, wait: Callable[[Tell], str]) -> str:
-    """The endpoint of a server, for which it waits, showing progress; it is to run a program of
-    this kind.
-    """
+    """The endpoint of a server, for which it waits; it is to run a program of this kind."""
     from pie_py.config.server_process import ServerFailed
 
     if kind in ("python", "javascript"):
@@ -112,9 +108,7 @@ def prepare_runtime(kind: str, cache_folder: Path) -> Path:
 
 
 def prepare_at(at: At, kind: str) -> None:
-    """Builds the runtime that a running server lacks and does not build, if it is this user's and
-    on this machine.
-    """
+    """Builds the runtime that a running server of this user lacks and does not build."""
     if kind != "javascript":
         return
     with at.client() as client:

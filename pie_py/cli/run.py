@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,6 +18,7 @@ from pie_py.cli import kept_servers
 from pie_py.cli.arguments import PassingCommand, goal_options, with_files
 from pie_py.cli.config_options import config_options
 from pie_py.cli.connect import (
+    EXIT_INTERRUPTED,
     EXIT_TERMINATED,
     EXIT_USAGE,
     At,
@@ -23,13 +26,13 @@ from pie_py.cli.connect import (
     server_options,
     told_of_builds,
 )
-from pie_py.cli.console import say
+from pie_py.cli.console import LOOK_SECONDS, say
 from pie_py.cli.known_at_once import check_at_once
 from pie_py.cli.pull import pull_those_of
 from pie_py.cli.reached import prepare_at, started, use_running
 from pie_py.cli.server_config import server_config, with_adapters
 from pie_py.cli.target import Target, find_target, target_bytes
-from pie_py.cli.watch import watch_target
+from pie_py.config.processes import STOP_SECONDS, python_command
 from pie_py.config.temporary import TemporaryFolder
 from pie_py.testing.script import Line, replaying
 
@@ -210,3 +213,61 @@ def run_program(
 
     typed = blobs is None and not (program and has_debugger(program[0]))
     return show_at(at, begin, leave if durable else cancel, logs=logs, typed=typed)
+
+
+def watch_target(target: Target, at: At, args: Sequence[str]) -> int:
+    """Runs a target, and again at each change of its files, until Ctrl-C; the exit status."""
+    command = python_command("-m", "pie_py", "run")
+    for option, value in (("--endpoint", at.endpoint), ("--key", at.key)):
+        command += [option, value] if value else []
+    # An exception could come between starting a run and being ready to stop it; and a shell's
+    # background jobs ignore Ctrl-C unless they ask for it.
+    interrupted = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    while not interrupted.is_set():
+        seen = _stamps(target)
+        process = subprocess.Popen([*command, *args])
+        running = True
+        while not interrupted.wait(LOOK_SECONDS) and _stamps(target) == seen:
+            if running and process.poll() is not None:
+                running = False
+                say("waiting for a change; Ctrl-C ends")
+        if not interrupted.is_set():
+            say(f"{target.path} has changed")
+        _stop(process)
+    return EXIT_INTERRUPTED
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """As Ctrl-C does; a process that was too young to notice is killed."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _stamps(target: Target) -> dict[Path, int]:
+    """When each file of a program was written; those that are gone have none."""
+    from pie_py.build.javascript_modules import read_javascript
+    from pie_py.build.modules import read_modules
+    from pie_py.wire.modules import BadProgram
+
+    path = target.path
+    files = [path]
+    if target.kind == "crate":
+        files = [path / "Cargo.toml", *path.glob("src/**/*.rs")]
+    elif target.kind == "python":
+        root = path if path.is_dir() else path.parent
+        with suppress(OSError, BadProgram):
+            files = [root / name for name in read_modules(path)]
+    elif target.kind == "javascript":
+        with suppress(OSError, BadProgram):
+            files = [path, *(path.parent / name for name in read_javascript(path))]
+    found = {}
+    for file in files:
+        with suppress(OSError):
+            found[file] = file.stat().st_mtime_ns
+    return found

@@ -9,22 +9,24 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
 from pie_py.cli import kept_servers
-from pie_py.cli.config_options import config_options
-from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED, fail
+from pie_py.cli.config_options import config_options, http_options
+from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED, FILE, fail
 from pie_py.cli.console import alive, progress, say
-from pie_py.cli.http_options import http_options
 from pie_py.cli.known_at_once import check_at_once, check_users
 from pie_py.cli.pull import pull_those_of
 from pie_py.cli.server_config import names_of, server_config
+from pie_py.config.processes import Supervisor
+from pie_py.config.server_process import ServerFailed, ServerProcess
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
@@ -32,9 +34,7 @@ if TYPE_CHECKING:
 
 @click.command("serve")
 @click.option(
-    "--detach",
-    is_flag=True,
-    help="Return once it serves; it runs on until `pie-py stop`.",
+    "--detach", is_flag=True, help="Return once it serves; it runs on until `pie-py stop`."
 )
 @click.option(
     "--endpoint",
@@ -74,7 +74,7 @@ def command(detach: bool, **options: Any) -> None:
 
 
 @click.command("check-config")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 def check_config(file: Path) -> None:
     """Say what is wrong with a server's configuration, without starting one.
 
@@ -95,8 +95,6 @@ def _serve(
     """Serves until a signal comes; returns the exit status. `tell` is told what goes on; `report`
     gets a line of JSON once all serve, or if they do not.
     """
-    from pie_py.cli.gateway_process import gateway_process
-    from pie_py.config.server_process import ServerFailed, ServerProcess
 
     def starting(text: str) -> None:
         tell(text)
@@ -147,8 +145,6 @@ def _ended(status: int, tell: Callable[[str], object]) -> int:
 
 
 def _detach(config: ServerConfig) -> None:
-    from pie_py.config.server_process import ServerFailed
-
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # so that it is ended
     try:
         with progress(f"starting a server with {names_of(config)}") as show:
@@ -172,6 +168,46 @@ def main() -> int:
 
     config, _ = read_options("pie_py.cli.serve")
     return _serve(config, _logged, report)
+
+
+@contextmanager
+def gateway_process(config: ServerConfig) -> Iterator[str]:
+    """The URL of a gateway that runs within the context, and is started again whenever it ends. The
+    configuration is that of its server, with the endpoint at which that listens. Raises
+    `ServerFailed`: it cannot serve, as where its address is taken.
+    """
+    import structlog
+
+    log = structlog.get_logger("pie.serve")
+    first = ServerProcess(config, module="pie_gateway")
+    try:
+        url = first.wait_ready()
+    except ServerFailed:
+        first.stop()
+        raise
+    # Users have this address, also where the default one was taken.
+    gateway = config.gateway.model_copy(update={"http": urlsplit(url).netloc})
+    config = config.model_copy(update={"gateway": gateway})
+
+    def attend(child: ServerProcess) -> None:
+        try:
+            if child is not first:
+                log.info("gateway ready again", url=child.wait_ready())
+            child.wait()
+        except ServerFailed as error:
+            log.error("the gateway does not start", reason=str(error))
+
+    def on_lost(reason: str, pause: float) -> None:
+        log.error("gateway lost, starting another", reason=reason, seconds=pause)
+
+    def start() -> ServerProcess:
+        return ServerProcess(config, module="pie_gateway")
+
+    supervisor = Supervisor("gateway", start, on_lost, attend=attend, child=first)
+    try:
+        yield url
+    finally:
+        supervisor.stop()
 
 
 if __name__ == "__main__":

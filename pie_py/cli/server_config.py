@@ -2,45 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pie_py.cli.config_errors import config_errors, refuse_misspelt_variables
-from pie_py.cli.http_options import gateway_fields
 
 if TYPE_CHECKING:
     from pie_py.config.server import ServerConfig
 
-# Options by the names of `config_options`, and the fields of ServerConfig that they set.
-_SERVER_FIELDS = {
+# The fields that options set, by the options' names: of the server, or of a section of it; those of
+# `models` in every model.
+_FIELDS = {
     "endpoint": "endpoint",
     "threads": "worker_threads",
     "max_instances": "max_instances",
     "tensor_parallel_size": "tensor_parallel_size",
+    "log_level": "log.level",
+    "log_format": "log.format",
+    "http_hosts": "http.allow",
+    "http_networks": "http.allow_networks",
+    "mcp_servers": "mcp.servers",
+    **{
+        name: f"gateway.{name}"
+        for name in ("served_model_names", "cors_origins", "tls_key", "tls_certificate", "http")
+    },
+    **{
+        name: f"models.{name}"
+        for name in ("page_size", "kv_pages", "dtype", "quantize", "deterministic", "device")
+    },
+    **{name: f"models.{name}" for name in ("kv_dtype", "gpu_memory_utilization", "adapters")},
 }
-# Options that set the field of the same name in every model.
-_MODEL_FIELDS = (
-    "page_size",
-    "kv_pages",
-    "dtype",
-    "quantize",
-    "deterministic",
-    "device",
-    "kv_dtype",
-    "gpu_memory_utilization",
-)
 
 
 def server_config(file: Path | None = None, **options: Any) -> ServerConfig:
     """Builds a configuration: defaults, then the file (TOML, with the fields of ServerConfig), then
     the environment, then the options: values of `config_options` by name, and `endpoint`, where
-    None and () say nothing.
-
-    Raises:
-        click.UsageError: naming what is wrong.
+    None and () say nothing. Raises `click.UsageError`: naming what is wrong.
     """
     given = {
         name: value
@@ -48,12 +48,19 @@ def server_config(file: Path | None = None, **options: Any) -> ServerConfig:
         if value not in (None, ()) and value is not False
     }
     refuse_misspelt_variables()
+    sections = _sections(given)
+    models, fields = sections.pop("models", {}), {**sections.pop("", {}), **sections}
+    sources = [(source, False) for source in given.get("models", ())]
+    sources += [(source, True) for source in given.get("on_demand", ())]
+    if "adapters" in models and len(sources) > 1:
+        raise click.UsageError(
+            "--adapter goes with one --model; name the adapters of several in a --config file"
+        )
+    if sources:
+        fields["models"] = [{"source": one, "on_demand": later, **models} for one, later in sources]
     with config_errors(file):
-        models = _model_fields(given)
-        config = _read(file, _server_fields(given, models))
-        if models and not {"models", "on_demand"} & given.keys():
-            config = _with_models_changed(config, models)
-    return config
+        config = _read(file, fields)
+        return _with_models_changed(config, models) if models and not sources else config
 
 
 def names_of(config: ServerConfig) -> str:
@@ -78,43 +85,25 @@ def _read(file: Path | None, fields: dict[str, Any]) -> ServerConfig:
     return FromFile(**fields)
 
 
-def _server_fields(given: dict[str, Any], models: dict[str, Any]) -> dict[str, Any]:
-    """Fields of ServerConfig that the options set."""
-    fields = {field: given[name] for name, field in _SERVER_FIELDS.items() if name in given}
-    if log := {
-        name: given[f"log_{name}"] for name in ("level", "format") if f"log_{name}" in given
-    }:
-        fields["log"] = log
-    if gateway := gateway_fields(given):
-        fields["gateway"] = gateway
-    if http := _http_fields(given.get("http_hosts", ()), given.get("http_networks", ())):
-        fields["http"] = http
-    if "mcp_servers" in given:
-        fields["mcp"] = {"servers": dict(map(_mcp_server, given["mcp_servers"]))}
-    if "models" in given or "on_demand" in given:
-        wanted = {False: given.get("models", ()), True: given.get("on_demand", ())}
-        fields["models"] = [
-            {"source": source, "on_demand": later, **models}
-            for later, sources in wanted.items()
-            for source in sources
-        ]
-    return fields
-
-
-def _model_fields(given: dict[str, Any]) -> dict[str, Any]:
-    """Fields of ModelConfig that the options set, in every model.
-
-    Raises:
-        click.UsageError: if adapters are given for several models.
+def _sections(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The fields that options set, by their sections; the server's own are of none, "". Raises
+    `click.UsageError`: an option is wrong, or options do not go together.
     """
-    fields = {name: given[name] for name in _MODEL_FIELDS if name in given}
-    if "adapters" in given:
-        if len((*given.get("models", ()), *given.get("on_demand", ()))) > 1:
-            raise click.UsageError(
-                "--adapter goes with one --model; name the adapters of several in a --config file"
-            )
-        fields["adapters"] = dict(map(_adapter, given["adapters"]))
-    return fields
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in given.items():
+        if name in _FIELDS:
+            section, _, field = _FIELDS[name].rpartition(".")
+            if name in _READ:
+                value = dict(map(_READ[name], value))
+            found.setdefault(section, {})[field] = value
+    gateway = found.get("gateway", {})
+    if ("tls_key" in gateway) != ("tls_certificate" in gateway):
+        raise click.UsageError("--tls-certificate and --tls-key go together")
+    if given.get("no_http"):
+        if gateway:
+            raise click.UsageError("--no-http goes with no other option of HTTP")
+        found["gateway"] = {"enabled": False}
+    return found
 
 
 def _with_models_changed(config: ServerConfig, fields: dict[str, Any]) -> ServerConfig:
@@ -128,9 +117,7 @@ def _with_models_changed(config: ServerConfig, fields: dict[str, Any]) -> Server
 
 
 def with_adapters(config: ServerConfig, adapters: Mapping[str, Mapping[str, Path]]) -> ServerConfig:
-    """The configuration, with a program's adapters by model for models that have none and may have
-    some.
-    """
+    """The configuration, with a program's adapters for models that have none and may have some."""
     changed = tuple(
         model.model_copy(update={"adapters": dict(adapters[model.source])})
         if model.source in adapters and not model.adapters and not model.deterministic
@@ -140,18 +127,8 @@ def with_adapters(config: ServerConfig, adapters: Mapping[str, Mapping[str, Path
     return config.model_copy(update={"models": changed})
 
 
-def _http_fields(hosts: tuple[str, ...], networks: tuple[str, ...]) -> dict[str, Any]:
-    """Fields of `HttpConfig` that the options set."""
-    fields = {"allow": hosts, "allow_networks": networks}
-    return {name: values for name, values in fields.items() if values}
-
-
 def _adapter(text: str) -> tuple[str, Path]:
-    """Name and folder of NAME=FOLDER.
-
-    Raises:
-        click.UsageError: if it is not that, or there is no such folder.
-    """
+    """Name and folder of NAME=FOLDER. Raises `click.UsageError` if there is none."""
     name, _, folder = text.partition("=")
     path = Path(folder).expanduser()
     if not name or not folder:
@@ -161,12 +138,16 @@ def _adapter(text: str) -> tuple[str, Path]:
     return name, path.absolute()
 
 
-def _mcp_server(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and fields of `McpServerConfig` of NAME=COMMAND or NAME=URL.
+def _alias(text: str) -> tuple[str, str]:
+    """A further name, and the model of ALIAS=MODEL. Raises `click.UsageError` if there is none."""
+    name, _, model = text.partition("=")
+    if not name:
+        raise click.UsageError("--served-model-name: the further name is missing")
+    return name, model
 
-    Raises:
-        click.UsageError: if it is neither.
-    """
+
+def _mcp_server(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and fields of NAME=COMMAND or NAME=URL. Raises `click.UsageError` if it is neither."""
     import shlex
 
     name, _, what = text.partition("=")
@@ -179,3 +160,11 @@ def _mcp_server(text: str) -> tuple[str, dict[str, Any]]:
     if what.startswith(("http://", "https://")):
         return name, {"url": what}
     return name, {"command": words[0], "args": words[1:]}
+
+
+# Options of which each gives a name and what it stands for.
+_READ: dict[str, Callable[[str], tuple[str, Any]]] = {
+    "adapters": _adapter,
+    "mcp_servers": _mcp_server,
+    "served_model_names": _alias,
+}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import asyncio
 import os
+import select
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from stat import S_ISFIFO, S_ISSOCK
 from types import FrameType
 
 import anyio
@@ -18,7 +20,6 @@ import anyio
 from pie_py.build.modules import read_modules
 from pie_py.cli.connect import EXIT_INTERRUPTED, At
 from pie_py.cli.console import LOOK_SECONDS, alive, print_text, say
-from pie_py.cli.typed import StandardInput
 from pie_py.client import Client, ClientError, Instance
 from pie_py.config.printable import printable
 from pie_py.wire.modules import pack
@@ -139,9 +140,7 @@ def show_at(
     logs: bool = False,
     typed: bool = True,
 ) -> int:
-    """Begins an instance at a server, and shows it as `show` does or, with `detach`, prints its id;
-    the exit status.
-    """
+    """Begins an instance, and shows it, or, with `detach`, prints its id; the exit status."""
 
     async def main(interrupt: Interrupt) -> int:
         async with Client(at.endpoint, at.key) as client:
@@ -167,10 +166,8 @@ async def show(
     standard error; returns the exit status. If `typed`, lines of standard input are messages to it.
 
     An interrupt calls `on_interrupt`; so does a reader of standard output that has gone. If that is
-    `cancel`, standard input's end ends the instance too.
-
-    Raises:
-        ClientError: if the instance fails or the server is lost.
+    `cancel`, standard input's end ends the instance too. Raises `ClientError` if the instance fails
+    or the server is lost.
     """
     output = Output()
     problem: Exception | None = None
@@ -221,9 +218,7 @@ async def show(
 
 
 async def _messages(instance: Instance, typed: bool) -> AsyncIterator[str | bytes]:
-    """Its messages. Before the first one the seconds are shown, unless what is typed would be
-    written over.
-    """
+    """Its messages; before the first the seconds, unless that would hide what is typed."""
     with ExitStack() as silence:
         if not typed:
             silence.enter_context(alive("reads"))
@@ -277,3 +272,65 @@ def _breaks(source: bytes) -> bool:
         return False  # the server says what is wrong with it
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(isinstance(one, ast.Name) and one.id == "breakpoint" for one in calls)
+
+
+class StandardInput:
+    """Lines of standard input: of a terminal, a pipe or a file.
+
+    Nothing is read before an instance waits for a message: what reads none leaves standard input to
+    the commands behind it.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._ended = False
+        try:
+            self._file = sys.stdin.fileno()
+            mode = os.fstat(self._file).st_mode
+        except (AttributeError, OSError, ValueError):  # closed, or a test's
+            self._file, mode = -1, 0
+        # A file is always ready, and epoll refuses it.
+        self._can_wait = S_ISFIFO(mode) or S_ISSOCK(mode) or os.isatty(self._file)
+
+    async def line(self) -> str | None:
+        """The next line without its end; None after the last. Cancelled, it leaves the line."""
+        while b"\n" not in self._rest and not self._ended:
+            if self._can_wait:
+                await anyio.wait_readable(self._file)
+            part = os.read(self._file, 1 << 16)
+            self._ended = not part
+            self._rest += part
+        if not self._rest:
+            return None
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode(errors="replace").removesuffix("\r")
+
+    async def pass_on(self, client: Client, instance: Instance, *, to_end: bool) -> None:
+        """Sends an instance each line, once it waits for a message. With `to_end` an empty text
+        tells it of the end; if it waits for more then, it is cancelled.
+        """
+        if self._file < 0:
+            return
+        with suppress(ClientError):  # the reader of the messages gets it, too
+            await self._until_wanted(client, instance)
+            while (line := await self.line()) is not None:
+                await instance.send(line)
+            if to_end:
+                await instance.send("")
+                await self._until_wanted(client, instance, alone=True)
+                say(f"{instance.id} waits for a message, and standard input has ended: cancelling")
+                await instance.cancel()
+
+    async def _until_wanted(
+        self, client: Client, instance: Instance, *, alone: bool = False
+    ) -> None:
+        """Returns once the instance waits for a message: for that `alone`, or there is one."""
+        pause = 0.02  # seconds; then ever longer
+        while True:
+            if alone or self._rest or select.select([self._file], [], [], 0)[0]:
+                waits = (await client.inspect(instance.id))["waits"]
+                wanted = [one for one in waits if one.startswith("client of ")]
+                if wanted and not (alone and wanted != waits):
+                    return
+            await anyio.sleep(pause)
+            pause = min(1.5 * pause, LOOK_SECONDS)

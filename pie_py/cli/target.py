@@ -37,10 +37,8 @@ class Target:
 
 
 def find_target(text: str, entry: str | None = None) -> Target | None:
-    """Finds what a path or a library inferlet's name means; None if it is neither.
-
-    Raises:
-        BadTarget: if it is a path to something else, or has no such entry.
+    """Finds what a path or a library inferlet's name means; None if it is neither. Raises
+    `BadTarget` if it is a path to something else, or has no such entry.
     """
     path = Path(text)
     if not path.exists():
@@ -59,9 +57,7 @@ def find_target(text: str, entry: str | None = None) -> Target | None:
 
 def program_bytes(path: Path, read: Callable[[Path], bytes] = read_program) -> bytes:
     """A source program or a component, as it is uploaded, read by a function like `read_program`.
-
-    Raises:
-        BadTarget: if a file can't be read, or the modules make no program.
+    Raises `BadTarget` if a file can't be read, or the modules make no program.
     """
     try:
         return read(path)
@@ -74,11 +70,8 @@ def program_bytes(path: Path, read: Callable[[Path], bytes] = read_program) -> b
 def target_bytes(
     target: Target, read: Callable[[Path], bytes] = read_program, *, lines: bool = False
 ) -> bytes:
-    """A target as it is uploaded; a crate is built first, with its source lines or without.
-
-    Raises:
-        BadTarget: as `program_bytes`.
-        BuildError: the crate does not build.
+    """A target as it is uploaded; a crate is built first, with its source lines or without. Raises
+    `BadTarget`: as `program_bytes`. Raises `BuildError`: the crate does not build.
     """
     if target.kind != "crate":
         return program_bytes(target.path, read)

@@ -11,31 +11,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pie_py.cli.connect import json_option, with_client
-from pie_py.cli.console import lines_of, print_text
+from pie_py.cli.console import columns, lines_of, print_text
 
 if TYPE_CHECKING:
     from pie_py.client.sync import Client
 
 MOST_ROWS = 30
 CLEAR = "\x1b[H\x1b[2J"
-MODELS = {
-    "name": "MODEL",
-    "used": "PAGES IN USE",
-    "prefix_pages": "CACHED",
-    "swapped": "SWAPPED",
-    "queued": "QUEUED",
-    "rate": "TOKENS/S",
-    "busy": "WORKER BUSY",
-}
-INSTANCES = {
-    "id": "INSTANCE",
-    "user": "USER",
-    "waits": "WAITS FOR",
-    "generated_tokens": "TOKENS",
-    "pages": "PAGES",
-    "cpu_ms": "CPU MS",
-    "created_ns": "LAUNCHED",
-}
+MODELS = columns(
+    "name=MODEL used=PAGES_IN_USE prefix_pages=CACHED swapped queued rate=TOKENS/S busy=WORKER_BUSY"
+)
+INSTANCES = columns(
+    "id=INSTANCE user waits=WAITS_FOR generated_tokens=TOKENS pages cpu_ms created_ns=LAUNCHED"
+)
 
 
 @click.command("top")

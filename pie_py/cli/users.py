@@ -2,43 +2,51 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pie_py.cli.connect import fail, json_option, options, with_client
-from pie_py.cli.console import in_binary, say, table
+from pie_py.cli.connect import FILE, FOLDER, NEW_FILE, fail, json_option, options, with_client
+from pie_py.cli.console import columns, in_binary, say, table
 from pie_py.cli.server_config import server_config
 from pie_py.client import sync
 from pie_py.config.keys import ClientKey, KeyProblem, KeyStore
 
 DAY = 24 * 3600.0  # in seconds
-# Where the server keeps its data.
-in_data_folder = options(
-    click.option(
-        "--config",
-        "file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The server's TOML file, which may name its data folder.",
-    ),
-    click.option(
-        "--data-folder",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="The server's data folder, if it is not the default.",
-    ),
-)
+
+
+def in_data_folder(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that say where the server keeps its data, and passes the `folder`."""
+
+    @options(
+        click.option(
+            *("--config", "file"),
+            type=FILE,
+            help="The server's TOML file, which may name its data folder.",
+        ),
+        click.option(
+            "--data-folder", type=FOLDER, help="The server's data folder, if it is not the default."
+        ),
+    )
+    @functools.wraps(function)
+    def wrapped(*args: Any, data_folder: Path | None, file: Path | None, **given: Any) -> None:
+        function(*args, folder=data_folder or server_config(file).data_folder, **given)
+
+    return wrapped
+
+
 # Of a key that is made.
 _key_options = options(
     in_data_folder,
     click.option(
-        "--output",
-        "-o",
-        type=click.Path(dir_okay=False, path_type=Path),
+        *("--output", "-o"),
+        type=NEW_FILE,
         help="The user's key file; USER.key.json here by default.",
     ),
     click.option(
@@ -80,19 +88,13 @@ def rotate(**given: Any) -> None:
 
 
 def _hand_over(
-    user: str,
-    name: str,
-    days: float | None,
-    output: Path | None,
-    data_folder: Path | None,
-    file: Path | None,
-    rotate: bool,
+    user: str, name: str, days: float | None, output: Path | None, folder: Path, rotate: bool
 ) -> None:
     output = output or Path(f"{user}{name and '.'}{name}.key.json")
     with _problems_shown():
         if output.exists():
             raise KeyProblem(f"{output} exists already; choose another with --output")
-        _make_key(_store(data_folder, file), user, name, days, output, rotate=rotate)
+        _make_key(KeyStore(folder), user, name, days, output, rotate=rotate)
     say(f"give {output} to {user}, over a safe channel, and to no one else:")
     say(f"    pie-py ps --endpoint tcp://HOST:PORT --key {output}")
     say(f"`pie-py keys http {output}` prints the user's API key for HTTP")
@@ -100,7 +102,7 @@ def _hand_over(
 
 
 @keys.command("http")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 def http(file: Path) -> None:
     """Print the API key for HTTP of the user whose key FILE this is."""
     from pie_py.config.keys import api_key
@@ -113,10 +115,10 @@ def http(file: Path) -> None:
 @click.argument("user")
 @click.option("--name", help="Of the key, if others of this user stay.")
 @in_data_folder
-def remove(user: str, name: str | None, data_folder: Path | None, file: Path | None) -> None:
+def remove(user: str, name: str | None, folder: Path) -> None:
     """Forget USER's keys. Connections with them end within seconds."""
     with _problems_shown():
-        _store(data_folder, file).remove(user, name)
+        KeyStore(folder).remove(user, name)
 
 
 KEY_COLUMNS = {"user": "USER", "name": "NAME", "until": "UNTIL", "used_ns": "LAST USE"}
@@ -125,10 +127,10 @@ KEY_COLUMNS = {"user": "USER", "name": "NAME", "until": "UNTIL", "used_ns": "LAS
 @keys.command("list")
 @in_data_folder
 @json_option
-def list_users(data_folder: Path | None, file: Path | None, as_json: bool) -> None:
+def list_users(folder: Path, as_json: bool) -> None:
     """Print the users' keys, until when each lets them in, and when it last did."""
     with _problems_shown():
-        store = _store(data_folder, file)
+        store = KeyStore(folder)
         rows = [
             {
                 "user": key.user,
@@ -141,23 +143,12 @@ def list_users(data_folder: Path | None, file: Path | None, as_json: bool) -> No
     table(rows, KEY_COLUMNS, as_json)
 
 
-def data_folder_of(data_folder: Path | None, file: Path | None) -> Path:
-    """The one that `in_data_folder` names."""
-    return data_folder or server_config(file).data_folder
-
-
-def _store(data_folder: Path | None, file: Path | None) -> KeyStore:
-    return KeyStore(data_folder_of(data_folder, file))
-
-
 def _make_key(
     store: KeyStore, user: str, name: str, days: float | None, output: Path, *, rotate: bool
 ) -> None:
     """Makes a key and its file, or neither: a key whose file is nowhere is of no use, and in the
-    way.
-
-    Raises:
-        KeyProblem: for a bad name, one that has a key already, or a file that cannot be written.
+    way. Raises `KeyProblem` for a bad name, one that has a key already, or a file that cannot be
+    written.
     """
     key = store.make(user, name, rotate=rotate)
     try:
@@ -187,19 +178,10 @@ def _problems_shown() -> Iterator[None]:
         )
 
 
-USAGE_COLUMNS = {
-    "day": "DAY",
-    "user": "USER",
-    "program": "PROGRAM",
-    "tag": "TAG",
-    "instances": "RUNS",
-    "prompt_tokens": "PROMPT",
-    "generated_tokens": "GENERATED",
-    "cached_tokens": "CACHED",
-    "page_seconds": "PAGE-S",
-    "cpu_seconds": "CPU-S",
-    "tool_seconds": "TOOL-S",
-}
+USAGE_COLUMNS = columns(
+    "day user program tag instances=RUNS prompt_tokens=PROMPT generated_tokens=GENERATED "
+    "cached_tokens=CACHED page_seconds=PAGE-S cpu_seconds=CPU-S tool_seconds=TOOL-S"
+)
 
 
 @click.command("usage")

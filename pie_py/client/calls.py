@@ -77,11 +77,9 @@ class Calls:
     def open(
         self, method: str, params: dict[str, Any], read: Reader | None, limit: int
     ) -> tuple[Call, bytes]:
-        """A new call and its request's bytes; they are made again when it is sent again.
-
-        Raises:
-            RpcError: `invalid-argument` if it has what no message holds.
-            RequestTooLarge: it has more than `limit` bytes: the server would break the connection.
+        """A new call and its request's bytes; they are made again when it is sent again. Raises
+        `RpcError`: `invalid-argument` if it has what no message holds. Raises `RequestTooLarge`: it
+        has more than `limit` bytes: the server would break the connection.
         """
         number = next(self._numbers)
 

@@ -6,8 +6,9 @@ import hashlib
 import math
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,19 +22,16 @@ from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, RpcError, ServerUnreachable, instance_error
 from pie_py.client.functions import Function, answer
 from pie_py.client.handshake import encrypts
-from pie_py.client.instance import Instance, branch, read_log
+from pie_py.client.instance import Instance, branch, opened, read_log
 from pie_py.client.local import local_endpoint
 from pie_py.client.remote.call import Call, Remote, Sender, end
 from pie_py.client.remote.reach import Reach
 from pie_py.client.remote.several import map_calls
 from pie_py.client.routes import Redirected, Route
-from pie_py.client.stream import WINDOW, Stream
-from pie_py.client.tensors import shared_file, write_tensors
 from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, Endpoint, parse_endpoint
 from pie_py.config.keys import ClientKey, KeyProblem
 from pie_py.wire import methods
 from pie_py.wire.adapter_file import CONFIG_FILE, TENSOR_FILE, pack
-from pie_py.wire.methods import Value
 from pie_py.wire.modules import SAMPLER
 from pie_py.wire.rpc import CHUNK_BYTES
 
@@ -419,7 +417,7 @@ class Client:
 
     async def logs(self, instance_id: str, after: int = 0) -> dict[str, Any]:
         """`lines` that an instance logged, from number `after` on; `next`; `ended`."""
-        return await read_log(self._ask_at, instance_id, after)
+        return await read_log(self._route.ask, instance_id, after)
 
     async def trace(self, instance_id: str, after: int = 0) -> dict[str, Any]:
         """The work of an instance over time, as far as the server keeps it.
@@ -436,7 +434,7 @@ class Client:
         Raises:
             RpcError: `not-found`.
         """
-        return await self._ask_at(methods.Trace(instance_id, after))
+        return await self._route.ask(methods.Trace(instance_id, after))
 
     async def inspect(self, instance_id: str, context: int | None = None) -> dict[str, Any]:
         """An instance from the inside: the facts of `instances`, `sent` (the newest of its texts,
@@ -447,7 +445,7 @@ class Client:
         Raises:
             RpcError: `not-found`.
         """
-        return await self._ask_at(methods.Inspect(instance_id, context))
+        return await self._route.ask(methods.Inspect(instance_id, context))
 
     # Programs
 
@@ -571,35 +569,23 @@ class Client:
         async def start(connection: Connection, program: str) -> Instance:
             session = connection.session
 
-            def read(launched: dict[str, Any]) -> Instance:
-                stream = Stream(session, launched["instance"])
-                stream.durable = launched.get("durable", False)
-                if detached:
-                    text = f"{stream.instance} was launched detached: attach to read from it"
-                    stream.close(ClientError(text))
-                else:
-                    session.open_stream(stream)
-                return self._reader(Instance(self._route, launched["program"], stream))
-
             def abandoned(instance: Instance) -> None:
                 session.close_stream(instance.id)
                 if session.error is None:
                     session.request("kill", {"instance": instance.id})
 
-            instance: Instance = await connection.request(
-                "launch",
-                read=read,
+            return await opened(
+                *(self._route, connection, "launch"),
+                keep=self._reader,
                 on_late=abandoned,
                 program=program,
                 args=list(args),
                 detached=detached,
-                window=WINDOW,
                 durable=durable,
                 keep_newest=keep_newest,
                 tag=tag,
                 goal=methods.Goal(deadline, objective, expected_tokens),
             )
-            return instance
 
         return await self._route.launch(program, near, prompt, start, durable=durable)
 
@@ -609,7 +595,7 @@ class Client:
         Raises:
             RpcError: `not-found`; `already-exists` if it is alive, or has its result.
         """
-        await self._ask_at(methods.Resume(instance_id))
+        await self._route.ask(methods.Resume(instance_id))
 
     async def branch(
         self,
@@ -624,7 +610,7 @@ class Client:
 
     async def calls(self, instance_id: str, after: int = 0) -> list[dict[str, Any]]:
         """As `Instance.calls`, of an instance by its id."""
-        return await self._ask_at(methods.Calls(instance_id, after))
+        return await self._route.ask(methods.Calls(instance_id, after))
 
     async def attach(self, instance_id: str) -> Instance:
         """Reads from an instance, in place of the client that reads from it now.
@@ -638,23 +624,12 @@ class Client:
         return await self._route.at(instance_id, partial(self._attach_at, instance_id))
 
     async def _attach_at(self, instance_id: str, connection: Connection) -> Instance:
-        session = connection.session
         current = self._reading.get(instance_id)
-        if current is not None and session.stream(instance_id) is not None:
+        if current is not None and connection.session.stream(instance_id) is not None:
             return current
-
-        def read(answer: dict[str, Any]) -> Instance:
-            stream = Stream(session, instance_id, answer["first"])
-            stream.durable = answer.get("durable", False)
-            session.open_stream(stream)
-            if answer["state"] != "running":
-                stream.finish(answer["state"], answer["text"])
-            return self._reader(Instance(self._route, "", stream))
-
-        attached: Instance = await connection.request(
-            "attach", read=read, instance=instance_id, window=WINDOW
+        return await opened(
+            self._route, connection, "attach", keep=self._reader, instance=instance_id
         )
-        return attached
 
     async def send(self, instance_id: str, message: str | bytes) -> None:
         """Sends to an instance without reading from it; waits while its mailbox is full.
@@ -663,11 +638,11 @@ class Client:
             RpcError: `not-found`, `limit-exceeded`, `cancelled` (it has ended), `busy` (a message
                 of this client waits for room).
         """
-        await self._ask_at(methods.Send(instance_id, message))
+        await self._route.ask(methods.Send(instance_id, message))
 
     async def kill(self, instance_id: str) -> bool:
         """Ends an instance. Returns whether it was alive."""
-        return await self._ask_at(methods.Kill(instance_id))
+        return await self._route.ask(methods.Kill(instance_id))
 
     async def await_tools(
         self, instance_id: str, tools: Sequence[str], *, person: bool = False
@@ -679,7 +654,7 @@ class Client:
         Raises:
             RpcError: `not-found` if the instance ended too long ago.
         """
-        await self._ask_at(methods.AwaitTools(instance_id, [*tools], person))
+        await self._route.ask(methods.AwaitTools(instance_id, [*tools], person))
 
     async def result(self, instance_id: str) -> str:
         """Waits for an instance's end without reading from it, and returns its result.
@@ -688,7 +663,7 @@ class Client:
             UsageError, InferletFailed: if it ended without a result.
             RpcError: `not-found`.
         """
-        ended = await self._ask_at(methods.Result(instance_id))
+        ended = await self._route.ask(methods.Result(instance_id))
         if ended["state"] != "finished":
             raise instance_error(ended["state"], ended["text"])
         return ended["text"]
@@ -815,10 +790,6 @@ class Client:
     def _connected(self) -> Connection:
         return self._route.server
 
-    async def _ask_at(self, asked: methods.OfInstance[Value]) -> Value:
-        """The answer of the server or node that has an instance."""
-        return await self._route.ask(asked)
-
     def _reader(self, instance: Instance) -> Instance:
         self._reading[instance.id] = instance
         return instance
@@ -841,3 +812,36 @@ class Client:
                 " PIE_PY_KEY; `pie-py keys add USER` on the server's machine makes one"
             )
         return endpoint, key
+
+
+SHARED = Path("/dev/shm")  # Linux's files in memory
+
+
+@contextmanager
+def shared_file() -> Iterator[Path]:
+    """A file in memory, where there are such, that is removed at the end."""
+    where = SHARED if SHARED.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="pie-", dir=where) as folder:
+        yield Path(folder, "tensors.safetensors")
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Any]) -> None:
+    """Writes PyTorch's or NumPy's tensors. Raises `ValueError`: they are none, or of both."""
+    kinds = {type(tensor).__module__.partition(".")[0] for tensor in tensors.values()}
+    if kinds == {"numpy"}:
+        from safetensors.numpy import save_file
+
+        save_file(dict(tensors), file)
+    elif kinds == {"torch"}:
+        from safetensors.torch import save_file as save
+
+        seen: set[int] = set()
+        whole: dict[str, Any] = {}
+        for name, tensor in tensors.items():
+            given = tensor.detach().cpu().contiguous()
+            # A file has no two tensors in one place, as a head that is the embedding.
+            whole[name] = given.clone() if given.data_ptr() in seen else given
+            seen.add(given.data_ptr())
+        save(whole, file)
+    else:
+        raise ValueError(f"tensors of PyTorch or arrays of NumPy are wanted, not {sorted(kinds)}")

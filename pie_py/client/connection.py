@@ -43,10 +43,8 @@ class Connection:
     """
 
     def __init__(self, endpoint: Endpoint, key: ClientKey | None, patience: float) -> None:
-        """Takes how many seconds to look for the server, at first and whenever it was lost.
-
-        Raises:
-            ServerUnreachable: if nothing can be connected to such an endpoint.
+        """Takes how many seconds to look for the server, at first and whenever it was lost. Raises
+        `ServerUnreachable` if nothing can be connected to such an endpoint.
         """
         self.endpoint = endpoint
         self._has_key = key is not None
@@ -106,11 +104,8 @@ class Connection:
 
         `read` turns the answer into the value that is returned, before any later message is
         handled. Cancelled, the request may or may not have been done; `on_late` then gets what
-        `read` made.
-
-        Raises:
-            RpcError: if the server refuses.
-            ConnectionLost, ServerUnreachable: if the answer will never come.
+        `read` made. Raises `RpcError` if the server refuses. Raises `ConnectionLost`,
+        `ServerUnreachable` if the answer will never come.
         """
         await self.session.calls.room()
         call = self.session.request(method, params, read)

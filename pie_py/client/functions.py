@@ -76,11 +76,7 @@ class Function:
             "function": {
                 "name": self.called,
                 "description": inspect.getdoc(self.run) or "",
-                "parameters": {
-                    "type": "object",
-                    "properties": properties,
-                    "required": required,
-                },
+                "parameters": {"type": "object", "properties": properties, "required": required},
             },
             "seconds": self.seconds,
         }

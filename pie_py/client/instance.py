@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import anyio
 
 from pie_py.client.connection import Connection
-from pie_py.client.errors import ConnectionLost, RpcError, instance_error
+from pie_py.client.errors import ClientError, ConnectionLost, RpcError, instance_error
 from pie_py.client.routes import Route
 from pie_py.client.stream import WINDOW, Stream, detached
 from pie_py.wire import methods
@@ -179,34 +179,51 @@ async def branch(
     """See `Instance.branch`."""
 
     async def begin(connection: Connection) -> Instance:
-        session = connection.session
-
-        def read(launched: dict[str, Any]) -> Instance:
-            stream = Stream(session, launched["instance"], launched["first"])
-            stream.durable = True
-            session.open_stream(stream)
-            return Instance(route, launched["program"], stream)
-
-        made: Instance = await connection.request(
-            "branch",
-            read=read,
-            instance=instance,
-            call=at,
-            program=program,
-            args=None if args is None else list(args),
-            window=WINDOW,
-        )
-        return made
+        given = None if args is None else list(args)
+        asked: dict[str, Any] = {"call": at, "program": program, "args": given}
+        return await opened(route, connection, "branch", instance=instance, **asked)
 
     return await route.at(instance, begin)
+
+
+async def opened(
+    route: Route,
+    connection: Connection,
+    method: str,
+    *,
+    keep: Callable[[Instance], object] = lambda instance: None,
+    on_late: Callable[[Instance], None] | None = None,
+    **params: Any,
+) -> Instance:
+    """The instance that a request launches or names; it is read from unless it is `detached`, and
+    `keep` gets it before any later message is handled.
+    """
+    session = connection.session
+
+    def read(answer: dict[str, Any]) -> Instance:
+        name = params["instance"] if method == "attach" else answer["instance"]
+        stream = Stream(session, name, answer.get("first", 0))
+        stream.durable = method == "branch" or answer.get("durable", False)
+        if params.get("detached"):
+            stream.close(ClientError(f"{name} was launched detached: attach to read from it"))
+        else:
+            session.open_stream(stream)
+        if answer.get("state", "running") != "running":
+            stream.finish(answer["state"], answer["text"])
+        found = Instance(route, answer.get("program", ""), stream)
+        keep(found)
+        return found
+
+    made: Instance = await connection.request(
+        method, read=read, on_late=on_late, window=WINDOW, **params
+    )
+    return made
 
 
 async def read_log(
     ask: Callable[[Logs], Awaitable[dict[str, Any]]], instance: str, after: int
 ) -> dict[str, Any]:
-    """The lines of an instance that there are when the first part comes, from a number on; `ask`
-    asks for a part.
-    """
+    """The lines of a log that there are when the first part comes, from a number on."""
     found = await ask(Logs(instance, after))
     total, lines = found.pop("total"), found["lines"]
     while found["next"] < total:

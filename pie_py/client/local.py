@@ -21,9 +21,7 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def local_endpoint(endpoint: str, settings: dict[str, Any]) -> AsyncIterator[str]:
     """The endpoint, if a server answers there and no settings are given; else that of a new one.
-
-    Raises:
-        ServerUnreachable: it does not start, or the settings are wrong.
+    Raises `ServerUnreachable`: it does not start, or the settings are wrong.
     """
     run = anyio.to_thread.run_sync
     if not settings and await run(answers, parse_endpoint(endpoint)):

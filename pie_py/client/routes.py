@@ -88,11 +88,9 @@ class Redirected(Route):
 
     async def _of_instance(self, instance: str, *, lost: bool = False) -> Connection:
         """The connection to the node that an instance runs on; if `lost`, the last one that was
-        told does not have it any more.
-
-        Raises:
-            RpcError: `node-lost` if that node has ended, and the instance with it; `busy` if it is
-                durable and no node has taken it yet; `not-found` of an id of no cluster.
+        told does not have it any more. Raises `RpcError`: `node-lost` if that node has ended, and
+        the instance with it; `busy` if it is durable and no node has taken it yet; `not-found` of
+        an id of no cluster.
         """
         life = self._moved.get(instance, instance.rpartition("@")[2])
         known = self._known(life)
@@ -108,9 +106,7 @@ class Redirected(Route):
         return connection
 
     async def at(self, instance: str, act: Callable[[Connection], Awaitable[Value]]) -> Value:
-        """Acts at the node that has an instance: at another one if it is durable, and its node is
-        lost meanwhile.
-        """
+        """Acts at the node that has an instance: at another one if a durable one's node is lost."""
         lost: RpcError | None = None
         comes = math.inf  # until when it may be about to go on where it is not found
         until = anyio.current_time() + DURABLE_PATIENCE

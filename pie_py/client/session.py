@@ -18,25 +18,7 @@ from pie_py.client.calls import Call, Calls, Reader
 from pie_py.client.errors import ClientError, ConnectionLost, RpcError, ServerUnreachable
 from pie_py.client.stream import Stream
 from pie_py.config.printable import printable
-from pie_py.wire.rpc import (
-    PROTOCOL,
-    Bye,
-    Closed,
-    Failure,
-    Hello,
-    Items,
-    Message,
-    Ping,
-    Pong,
-    Probe,
-    Probed,
-    Refused,
-    Response,
-    Welcome,
-    Who,
-    decode,
-    encode,
-)
+from pie_py.wire import rpc
 
 DURABLE_PATIENCE = 600.0  # seconds for a server to come back that has durable instances
 DEFAULT_HEARTBEAT = 2.0  # seconds, until the server tells its own
@@ -111,7 +93,7 @@ class Session:
     def connected(self) -> None:
         """A connection is made: says hello on it."""
         if self.error is None:
-            self._transmit(Hello(PROTOCOL, self._id, f"pie_py {__version__}"))
+            self._transmit(rpc.Hello(rpc.PROTOCOL, self._id, f"pie_py {__version__}"))
 
     def disconnected(self) -> None:
         """The connection broke. What was to go over it is dropped: `Welcome` sends it again."""
@@ -135,9 +117,7 @@ class Session:
         self.on_known()
 
     def lose(self, reason: str) -> None:
-        """The node of a cluster is gone, and with it the instances: their streams end, but those of
-        durable ones.
-        """
+        """The node of a cluster is gone: streams end, but those of durable instances."""
         for stream in list(self._streams.values()):
             self._gone(stream, reason)
         self.die(RpcError("node-lost", reason))
@@ -152,7 +132,7 @@ class Session:
     def leave(self) -> None:
         """The client leaves on purpose: the server need not keep the session."""
         if self.is_open:
-            self._transmit(Bye("closed"))
+            self._transmit(rpc.Bye("closed"))
         self.die(ConnectionLost("the client was closed"))
 
     def tick(self) -> None:
@@ -177,7 +157,7 @@ class Session:
             self.disconnected()
             self.connected()
         elif now - self._said > self.heartbeat * 0.9 or now - self._heard > self.heartbeat * 2:
-            self._transmit(Ping())
+            self._transmit(rpc.Ping())
 
     @property
     def _has_durable(self) -> bool:
@@ -192,11 +172,9 @@ class Session:
     # Requests
 
     def request(self, method: str, params: dict[str, Any], read: Reader | None = None) -> Call:
-        """Opens a request, which is done at most once however often the connection breaks.
-
-        Raises:
-            RpcError: `invalid-argument`, `limit-exceeded` if it cannot be sent.
-            ClientError: the session is dead.
+        """Opens a request, which is done at most once however often the connection breaks. Raises
+        `RpcError`: `invalid-argument`, `limit-exceeded` if it cannot be sent. Raises `ClientError`:
+        the session is dead.
         """
         if self.error is not None:
             raise self.error
@@ -205,7 +183,7 @@ class Session:
             self._send(frame)
         return call
 
-    def tell(self, message: Message) -> None:
+    def tell(self, message: rpc.Message) -> None:
         """Sends a message that needs no answer; it is lost with the connection."""
         if self.is_open:
             self._transmit(message)
@@ -229,57 +207,53 @@ class Session:
     def receive_frame(self, frame: bytes | memoryview) -> None:
         """Handles a message's frame; whatever else it is ends the session by a named error."""
         try:
-            self.receive(decode(frame))
+            self.receive(rpc.decode(frame))
         except Exception as error:  # noqa: BLE001  a hostile frame ends its session
             problem = ConnectionLost(f"{self._server} does not speak as agreed: {printable(error)}")
             problem.__cause__ = error
             self.die(problem)
 
-    def receive(self, message: Message) -> None:
-        """Handles a message.
-
-        Raises:
-            Exception: of any kind, if it has not what it should.
-        """
+    def receive(self, message: rpc.Message) -> None:
+        """Handles a message. Raises `Exception`: of any kind, if it has not what it should."""
         self._heard = self._clock()
         if self.error is not None:
             return
         match message:
-            case Items(instance):
+            case rpc.Items(instance):
                 if (stream := self._streams.get(instance)) is not None:
                     stream.receive(message)
-            case Response(number, value):
+            case rpc.Response(number, value):
                 self.calls.answer(number, value)
-            case Failure(number, code, text):
+            case rpc.Failure(number, code, text):
                 self.calls.answer(number, RpcError(code, text))
-            case Welcome():
+            case rpc.Welcome():
                 self._welcomed(message)
-            case Probe(number):
-                self._transmit(Probed(number))
-            case Who():
+            case rpc.Probe(number):
+                self._transmit(rpc.Probed(number))
+            case rpc.Who():
                 # The server would take what comes before its welcome for a new session's.
                 self.disconnected()
                 self.connected()
-            case Closed(instance, "node-lost", text):
+            case rpc.Closed(instance, "node-lost", text):
                 if (stream := self._streams.get(instance)) is not None:
                     self._gone(stream, f"node-lost: {text}")
-            case Closed(instance, code, text):
+            case rpc.Closed(instance, code, text):
                 if (stream := self._streams.pop(instance, None)) is not None:
                     stream.close(RpcError(code, text))
-            case Refused(code, text):
+            case rpc.Refused(code, text):
                 self.die(ServerUnreachable(f"{self._server} refuses: {text}"))
-            case Bye(reason) if self.life is not None:
+            case rpc.Bye(reason) if self.life is not None:
                 self.lose(f"node-lost: node {self.life} has ended: {reason}")
-            case Bye() if self._has_durable or self._is_of_gateway:
+            case rpc.Bye() if self._has_durable or self._is_of_gateway:
                 self.disconnected()  # there is another server soon
-            case Bye(reason):
+            case rpc.Bye(reason):
                 self.die(ConnectionLost(f"{self._server} has ended the session: {reason}"))
-            case Pong():
+            case rpc.Pong():
                 pass
             case _:
                 raise ValueError(f"a server says {type(message).__name__}")
 
-    def _welcomed(self, welcome: Welcome) -> None:
+    def _welcomed(self, welcome: rpc.Welcome) -> None:
         _check(welcome.facts)
         life = welcome.facts.get("life")
         if self.life not in (None, life):  # a later life, that listens at the same address
@@ -318,8 +292,8 @@ class Session:
         """Number of frames to be sent."""
         return len(self._outgoing)
 
-    def _transmit(self, message: Message) -> None:
-        self._send(encode(message))
+    def _transmit(self, message: rpc.Message) -> None:
+        self._send(rpc.encode(message))
 
     def _send(self, frame: bytes) -> None:
         self._said = self._clock()

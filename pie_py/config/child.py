@@ -28,9 +28,7 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def read_options(module: str) -> tuple[ServerConfig, bool]:
-    """The configuration, and whether to stop with the parent; sets up the log. The module is named
-    in the usage.
-    """
+    """The configuration, and whether to stop with the parent; sets up the log."""
     given, with_parent = read_arguments(module)
     return configured(given), with_parent
 

@@ -117,10 +117,7 @@ def mechanism(endpoint: Endpoint, seconds: float = 1.0) -> str | None:
     others.
 
     None if what listens there says none within `seconds`. Blocks for that long, and as long to
-    connect.
-
-    Raises:
-        OSError: if nothing listens there.
+    connect. Raises `OSError` if nothing listens there.
     """
     greeting = b""
     with _connected(endpoint, seconds) as probe, suppress(OSError):

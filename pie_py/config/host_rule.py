@@ -14,10 +14,7 @@ _HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 def canonical_host(host: str) -> str:
     """A host as it is compared: ASCII (IDNA), lower case, no last dot; addresses in their short
-    form.
-
-    Raises:
-        ValueError: if it can be no host.
+    form. Raises `ValueError` if it can be no host.
     """
     host = host.strip("[]").removesuffix(".")
     if ":" in host:
@@ -56,11 +53,7 @@ class HostRule:
 
     @classmethod
     def parse(cls, text: str) -> HostRule:
-        """Reads a rule.
-
-        Raises:
-            ValueError: saying what is wrong and how rules look.
-        """
+        """Reads a rule. Raises `ValueError`: saying what is wrong and how rules look."""
         how = "a rule is HOST, *.HOST, an address or *, and then :PORT or :* if need be"
         if "/" in text:
             raise ValueError(f"{text!r} is no host: {how}; address ranges go into `allow_networks`")

@@ -13,11 +13,7 @@ from pie_py.config.section import Section
 
 
 def _read_network(value: Any) -> Any:
-    """The network that a text names; other values are left to pydantic.
-
-    Raises:
-        ValueError: if it names none; the text says what would do.
-    """
+    """The network that a text names; other values are pydantic's. Raises `ValueError`: none."""
     if not isinstance(value, str):
         return value
     with suppress(ValueError):

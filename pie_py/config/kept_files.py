@@ -37,9 +37,7 @@ def own_folder(name: str) -> Path:
 
 
 def used(path: Path, pattern: str) -> Path:
-    """A file or folder that is used now. Its like beside it, of the pattern, that have not been
-    used for long are removed.
-    """
+    """A file or folder that is used now; what is like it and was not for long is removed."""
     with suppress(OSError):  # another user's, which can be read
         os.utime(path)
     oldest = time.time() - 30 * 86400
@@ -68,9 +66,7 @@ def on_disk(size: int) -> int:
 
 
 def bytes_on_disk(folder: Path) -> int:
-    """Bytes of the disk that the files of a folder take; none if it is not there. It takes a
-    microsecond or two for each of them.
-    """
+    """Bytes of the disk that a folder's files take, 0 of none; a microsecond or two for each."""
     total = 0
     with suppress(FileNotFoundError), os.scandir(folder) as found:
         for each in found:
@@ -80,9 +76,7 @@ def bytes_on_disk(folder: Path) -> int:
 
 
 def told_bytes(path: Path, user: str) -> int:
-    """Bytes of a user that a file tells of, whose writer has them in its memory; none if the writer
-    does not run.
-    """
+    """Bytes that a file tells of a user; 0 if its writer, who has them in memory, does not run."""
     with suppress(FileNotFoundError):
         return int(json.loads(path.read_bytes()).get(user, 0))
     return 0

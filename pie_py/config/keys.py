@@ -144,9 +144,7 @@ class KeyStore:
         return {key.public: key.user for key in self.admitted() if now < key.until}
 
     def stamp(self) -> int:
-        """When a user's key was added or removed last, by the file system's clock in nanoseconds; 0
-        if none ever was.
-        """
+        """When a user's key was added or removed last, in nanoseconds of files; 0: never."""
         try:
             return self._users.stat().st_mtime_ns
         except FileNotFoundError:
@@ -160,10 +158,8 @@ class KeyStore:
 
     def make(self, user: str, name: str = "", *, rotate: bool = False) -> ClientKey:
         """A new key of a user, which is not admitted yet; to `rotate` is to take the place of the
-        one that there is.
-
-        Raises:
-            KeyProblem: for a bad name, one that has a key already, or none to rotate.
+        one that there is. Raises `KeyProblem` for a bad name, one that has a key already, or none
+        to rotate.
         """
         for what in (user, name) if name else (user,):
             if not _is_name(what):
@@ -193,11 +189,7 @@ class KeyStore:
         write_whole(self._users / key.file, text.encode(), mode=0o644)
 
     def remove(self, user: str, name: str | None = None) -> None:
-        """Forgets a user's keys, or the one of a name: new connections with them are refused.
-
-        Raises:
-            KeyProblem: if the user has none.
-        """
+        """Forgets a user's keys, or one by its name. Raises `KeyProblem` if the user has none."""
         gone = [key for key in self.admitted() if key.user == user and name in (None, key.name)]
         if not gone:
             raise _no_key(user, name)
@@ -213,9 +205,7 @@ class KeyStore:
             path.touch()
 
     def last_use(self, public: str) -> int | None:
-        """When a user came in with a key, in nanoseconds since the epoch; None if that is not
-        known.
-        """
+        """When a user came in with a key, in nanoseconds since the epoch; None if not known."""
         try:
             return self._used(public).stat().st_mtime_ns
         except OSError:
@@ -248,11 +238,7 @@ class KnownUsers:
         self._users: dict[str, str] = {}
 
     def look(self) -> dict[str, str]:
-        """User names by public key, as they are now.
-
-        Raises:
-            OSError: if the folder cannot be looked at.
-        """
+        """User names by public key, as they are now. Raises `OSError` of the folder."""
         stamp, now = self._store.stamp(), time.time()
         if stamp != self._stamp or now >= self._until:
             keys = [key for key in self._store.admitted() if now < key.until]
@@ -292,11 +278,8 @@ def _is_name(user: str) -> bool:
 
 
 def _fields(path: Path) -> dict[str, str]:
-    """The fields of a file with a key pair.
-
-    Raises:
-        OSError, ValueError, TypeError: it cannot be read, or is none.
-        KeyProblem: a newer pie_py has written it.
+    """The fields of a file with a key pair. Raises `OSError`, `ValueError`, `TypeError`: it cannot
+    be read, or is none. Raises `KeyProblem`: a newer pie_py has written it.
     """
     fields: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8-sig")))
     form = fields.pop("format", FORMAT)

@@ -27,9 +27,7 @@ class LogConfig(Section):
 
 
 class _Lines:
-    """A stream of which what cannot be written is dropped: no process ends for its log, whether the
-    disk is full or who read it has gone.
-    """
+    """A stream that drops what cannot be written: no process ends for its log."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

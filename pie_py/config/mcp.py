@@ -71,10 +71,7 @@ SHORTEST = 4  # characters: what is shorter is no secret, and stands in many tex
 
 def with_secrets(name: str, config: McpServerConfig) -> McpServerConfig:
     """The operator's configuration of MCP server `name`, variables of the server's environment
-    filled in.
-
-    Raises:
-        MissingVariable: naming the variable and where it stands.
+    filled in. Raises `MissingVariable`: naming the variable and where it stands.
     """
     return config.model_copy(
         update={

@@ -48,17 +48,13 @@ def available_memory() -> int:
 
 
 def trim() -> None:
-    """Gives back what the C library holds and nothing uses, whole pages of it. Blocking: some
-    milliseconds a gigabyte.
-    """
+    """Gives back what the C library holds unused. Blocking: some milliseconds a gigabyte."""
     if (malloc_trim := c_function("malloc_trim")) is not None:  # glibc has it
         malloc_trim(0)
 
 
 def group_limits(proc: Path = _PROC) -> list[tuple[int, int]]:
-    """Limit and use of each group around this process that has a limit, in bytes; `(2**60, 0)` if
-    none has.
-    """
+    """Limit and use in bytes of each group around this process with a limit; else `(2**60, 0)`."""
     found = [(_UNLIMITED, 0)]
     for version, folder in _groups(proc):
         with suppress(OSError, ValueError):

@@ -14,9 +14,7 @@ PROC = Path("/proc")
 
 
 def c_function(name: str) -> Any:
-    """A function of the C library; None if it has none of that name. Those of Linux alone are none
-    elsewhere, whatever they do there.
-    """
+    """A function of the C library; None if it has none of that name, or is not Linux's."""
     return (
         getattr(ctypes.CDLL(None, use_errno=True), name, None) if sys.platform == "linux" else None
     )

@@ -25,10 +25,7 @@ class UnknownPolicy(ValueError):
 
 def named_policy(name: str, known: Mapping[str, Policy], kind: str) -> Policy:
     """The known policy of a name, or the function at an import path `package.module:function`. The
-    kind is what they decide, for messages: "placement".
-
-    Raises:
-        UnknownPolicy: if there is none.
+    kind is what they decide, for messages: "placement". Raises `UnknownPolicy` if there is none.
     """
     if name in known:
         return known[name]
@@ -71,10 +68,8 @@ class ObserverConfig:
 def observing(
     config: ObserverConfig | None, process: Process, messages: Any
 ) -> AbstractContextManager[None]:
-    """The observer's context; without a configuration one that does nothing.
-
-    Raises:
-        UnknownPolicy: if there is no such function.
+    """The observer's context; without a configuration one that does nothing. Raises `UnknownPolicy`
+    if there is no such function.
     """
     if config is None:
         return nullcontext()

@@ -35,9 +35,7 @@ def python_command(*arguments: str) -> list[str]:
 
 
 class Child:
-    """A module that runs as a child of this process. Its standard input ends with this process,
-    whatever happens to it.
-    """
+    """A module that runs as a child of this process; its standard input ends with it."""
 
     def __init__(
         self,
@@ -50,10 +48,7 @@ class Child:
         """Starts `python -m MODULE ARGUMENTS`; the arguments that end it with its parent are among
         them, if it takes such. The environment, and where its standard error goes, are this
         process's by default. If it `reports`, standard output has lines of JSON, for `next_line`;
-        else it goes to the log.
-
-        Raises:
-            OSError: if there is no room for its log, or for a process.
+        else it goes to the log. Raises `OSError` if there is no room for its log, or for a process.
         """
         own = partial(os.open, mode=0o600)  # what users send is in it
         with nullcontext() if log is None else open(log, "ab", opener=own) as output:
@@ -78,11 +73,7 @@ class Child:
         return self._process.poll()
 
     def next_line(self, seconds: float | None = None) -> dict[str, Any] | None:
-        """Its next report; None if there is none within so long.
-
-        Raises:
-            EOFError: if it has closed its standard output, as at its end.
-        """
+        """Its next report; None if there is none within so long. Raises `EOFError` at its end."""
         assert self._process.stdout is not None
         stdout = self._process.stdout.fileno()
         poll = select.poll()

@@ -28,9 +28,7 @@ class SchedulerConfig(Section):
 
     @property
     def step_tokens(self) -> int:
-        """Inputs of the longest forward that counts as a step: one token, or a few that are
-        tried.
-        """
+        """Inputs of the longest forward that counts as a step: one token, or a few."""
         return sys.maxsize if self.prompt_tokens is None else max(1, self.prompt_tokens // STEPS)
 
     def most_at_once(self, keys: int) -> int:

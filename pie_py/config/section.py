@@ -16,9 +16,7 @@ class Section(BaseModel):
 
 
 def section_of(annotation: Any) -> type[BaseModel] | None:
-    """The class of a field's section, or of the sections in its list or table; None if the field is
-    a value.
-    """
+    """The section of a field, or of its list or table; None if the field is a value."""
     for one in (annotation, *get_args(annotation)):
         if isinstance(one, type) and issubclass(one, BaseModel):
             return one

@@ -6,13 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
-from pydantic import (
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    field_validator,
-)
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,

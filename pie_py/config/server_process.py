@@ -1,6 +1,4 @@
-"""The control process, or the gateway, as a child of this one: of the command line, or a
-benchmark.
-"""
+"""The control process, or the gateway, as a child of this one."""
 
 from __future__ import annotations
 
@@ -36,10 +34,8 @@ class ServerProcess(Child):
         stays: bool = False,
     ) -> None:
         """Starts it: the control process, `pie_gateway`, or what starts both. Its log goes to
-        standard error by default; it runs on after the end of this process if it `stays`.
-
-        Raises:
-            OSError: if it cannot be started.
+        standard error by default; it runs on after the end of this process if it `stays`. Raises
+        `OSError` if it cannot be started.
         """
         options = ["--config", config.model_dump_json(), *([] if stays else ["--with-parent"])]
         super().__init__(module, *options, log=log_file)
@@ -49,10 +45,7 @@ class ServerProcess(Child):
 
     def wait_ready(self, tell: Tell = lambda text: None) -> str:
         """Waits until it serves and returns its endpoint, a URL of the gateway. `tell` gets, for a
-        person, what is done that takes long.
-
-        Raises:
-            ServerFailed: if it does not start.
+        person, what is done that takes long. Raises `ServerFailed` if it does not start.
         """
         try:
             while "doing" in (report := self.next_line() or {}):

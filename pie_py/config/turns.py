@@ -18,16 +18,11 @@ _OF_USER = ("exchange", "inbound", "instance", "session", "owner")
 
 
 class Turns:
-    """The turns of one thread.
-
-    Attributes:
-        long: how many were over the budget.
-        worst: seconds that the longest of those took.
-    """
+    """The turns of one thread."""
 
     def __init__(self, loop: str) -> None:
         """Takes what the loop is called in the log."""
-        self.long, self.worst = 0, 0.0
+        self.long, self.worst = 0, 0.0  # turns over the budget, and seconds of the longest
         self._loop = loop
         self._thread = 0  # none yet
         self._began = self._cpu = 0.0

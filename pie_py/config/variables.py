@@ -13,11 +13,7 @@ class MissingVariable(ValueError):
 
 
 def filled_in(text: str, place: str) -> str:
-    """The text with the variables' values in the place of each `${NAME}`.
-
-    Raises:
-        MissingVariable: naming the variable and the place.
-    """
+    """The text with the values of each `${NAME}`. Raises `MissingVariable`, with the place."""
 
     def value(found: re.Match[str]) -> str:
         try:

@@ -20,11 +20,8 @@ def write_whole(
     durable: bool = False,
 ) -> None:
     """Writes a file in one step, and its folder if need be; `durable` if it is to be on the disk
-    when this returns.
-
-    Raises:
-        FileExistsError: if it is there and `replace` is false.
-        OSError: if it cannot be written.
+    when this returns. Raises `FileExistsError` if it is there and `replace` is false. Raises
+    `OSError` if it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # mkstemp makes the file readable by its owner alone from the start.

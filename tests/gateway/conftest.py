@@ -12,8 +12,6 @@ import pytest
 from support.gateways import Gateway
 from support.servers import EMBEDDED, Server
 
-from pie_py.cli.http_options import gateway_fields
-
 TEMPLATE = (
     "{{ bos_token }}{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}"
     "{% if tools %}<|system|>\n{{ tools | tojson }}<|end|>\n{% endif %}"
@@ -48,8 +46,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def gateway(server: Server) -> Iterator[Gateway]:
-    names = gateway_fields({"served_model_names": ["gpt-4o", "caller=tools"]})
-    with Gateway(server, **names) as gateway:
+    with Gateway(server, served_model_names={"gpt-4o": "", "caller": "tools"}) as gateway:
         yield gateway
 
 

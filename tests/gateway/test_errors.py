@@ -22,7 +22,7 @@ from pie_gateway.backend.generation import Generation, Seat
 from pie_gateway.backend.job import Job, Piece, Prompt
 from pie_gateway.http.answers import EventStream
 from pie_gateway.http.reading import parse
-from pie_gateway.ollama.requests import chat_request
+from pie_gateway.ollama.generating import chat_request
 from pie_gateway.problems import Problem, headers_of, of_text
 from pie_gateway.schemas.completions import CompletionRequest
 from pie_gateway.schemas.ollama import OllamaChatRequest, OllamaMessage

@@ -24,10 +24,10 @@ from openai.types.responses.input_token_count_params import InputTokenCountParam
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 from typing_extensions import get_type_hints, is_typeddict
 
-from pie_gateway.anthropic import requests as of_anthropic
+from pie_gateway.anthropic import messages as of_anthropic
 from pie_gateway.batches.endpoints import BatchRequest
 from pie_gateway.http.reading import parse
-from pie_gateway.openai import response_requests as of_responses
+from pie_gateway.openai import responses as of_responses
 from pie_gateway.problems import Problem
 from pie_gateway.schemas.anthropic import CountRequest, MessagesRequest
 from pie_gateway.schemas.chat import ChatRequest

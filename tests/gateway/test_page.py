@@ -20,9 +20,9 @@ from support.servers import Server
 
 from pie_gateway.backend.catalog import REFRESH_SECONDS, Snapshot
 from pie_gateway.backend.job import Piece
-from pie_gateway.live import View, percentiles
 from pie_gateway.metrics.requests import RequestMetrics
 from pie_gateway.page import FILES
+from pie_gateway.watching import View, percentiles
 from pie_py.cli import main as pie_py
 
 if TYPE_CHECKING:

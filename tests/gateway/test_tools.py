@@ -13,7 +13,7 @@ import openai
 import pytest
 from support.gateways import Gateway
 
-from pie_gateway.openai.response_requests import chat_request, items_of
+from pie_gateway.openai.responses import chat_request, items_of
 from pie_gateway.schemas.messages import AssistantMessage, ToolMessage, UserMessage
 from pie_gateway.schemas.responses import ResponsesRequest
 

@@ -32,11 +32,7 @@ ASYNCHRONOUS = ("gateway-async", "async_function_calling/chat.py")
 EMBEDDING = ("gateway-embedding", "embedding/main.py")
 _OTHERS: dict[Route, tuple[str, str]] = {"async": ASYNCHRONOUS, "embeddings": EMBEDDING}
 # Fields of requests that have the prompt, where it is not `messages`.
-_PROMPTS: dict[Route, str] = {
-    "completions": "prompt",
-    "responses": "input",
-    "embeddings": "input",
-}
+_PROMPTS: dict[Route, str] = {"completions": "prompt", "responses": "input", "embeddings": "input"}
 IDLE_SECONDS = 600.0  # after which a user's connection is closed
 # That neither a cluster's gateway nor a node answers: this machine is cut off, and its streams end.
 CUT_SECONDS = 4.0
@@ -53,15 +49,9 @@ class Backend:
     """The server, as a user's requests reach it."""
 
     def __init__(
-        self,
-        client: Client,
-        config: GatewayConfig,
-        clock: Callable[[], float],
-        load_seconds: float,
+        self, client: Client, config: GatewayConfig, clock: Callable[[], float], load_seconds: float
     ) -> None:
-        """Takes a connected client, the names of models and programs, and how long requests wait
-        for a model to be loaded.
-        """
+        """Takes a connected client, names, and how long requests wait for a model to be loaded."""
         self.client = client
         self.catalog = Catalog(client, config.served_model_names, clock, load_seconds)
         self.snapshots = Snapshots(client, clock)
@@ -100,9 +90,7 @@ class Backend:
         together: Together | None = None,
         **how: Any,
     ) -> Generation:
-        """An instance for a job, which `async with` launches, or a place in one that it may share;
-        `how` is as of the client's `launch`.
-        """
+        """An instance for a job, or a place in one; `how` is as of the client's `launch`."""
         field = _PROMPTS.get(route, "messages")
         begin = partial(self._launch, route, {"prompt": _beginning(job), **how})
         launch: Callable[[str], Awaitable[Instance | Seat]] = begin

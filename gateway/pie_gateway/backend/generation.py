@@ -71,9 +71,7 @@ class Seat:
 
 
 class _Told:
-    """What instances have told of a request: one that takes the place of another begins again, and
-    tells the same.
-    """
+    """What was told of a request: an instance in another's place tells the same again."""
 
     def __init__(self) -> None:
         self._most: Counter[object] = Counter()  # events, and tokens and characters by choice
@@ -129,7 +127,9 @@ class Generation:
         self._is_whole = is_pure and not (isinstance(job, jobs.Job) and job.stream)
         self._is_pure, self._told = is_pure, _Told()
         if is_pure and isinstance(job, jobs.Job) and job.sampler.get("seed") is None:
-            job = msgspec.structs.replace(job, sampler={**job.sampler, "seed": _seed()})
+            job = msgspec.structs.replace(
+                job, sampler={**job.sampler, "seed": random.getrandbits(53)}
+            )
         self._argument = ""
         self._ahead: deque[jobs.Piece | jobs.End] = deque()  # read and not taken yet
         self._job = job
@@ -168,9 +168,7 @@ class Generation:
         await self._end()
 
     async def prompt(self, *, alone: bool = False) -> jobs.Prompt:
-        """The first event; what follows is not read if it is wanted `alone`. Raises `Problem`: the
-        instance has failed before.
-        """
+        """The first event, or that `alone`. Raises `Problem`: the instance has failed before."""
         for left in reversed(range(TRIES)):
             try:
                 event = await self._next()
@@ -264,10 +262,6 @@ class Generation:
 
 async def _at_once(work: Callable[..., Any], *arguments: Any) -> Any:
     return work(*arguments)
-
-
-def _seed() -> int:
-    return random.getrandbits(53)
 
 
 def _argument(job: jobs.Job | jobs.EmbeddingJob) -> str:

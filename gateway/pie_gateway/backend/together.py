@@ -82,9 +82,7 @@ class Together:
         self._opening = anyio.Lock()
 
     async def launch(self, begin: Begin, alike: Hashable, argument: str) -> Instance | Seat:
-        """A place for a request, by its argument, among those that are alike; or an instance of its
-        own. Raises as `begin`.
-        """
+        """A place for a request in one that is alike, or its own. Raises as `begin`."""
         if len(argument) > LONG or argument in self._alone:
             return await begin(argument)
         async with self._opening:

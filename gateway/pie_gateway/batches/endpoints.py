@@ -139,12 +139,12 @@ async def batches(exchange: Exchange) -> Response:
 
 async def batch(exchange: Exchange) -> Response:
     """How far a batch is."""
-    return json_response(_batches(exchange).find(exchange.user, _name(exchange)))
+    return json_response(_batches(exchange).find(exchange.user, exchange.path["name"]))
 
 
 async def cancel_batch(exchange: Exchange) -> Response:
     """Gives a batch up; what has been answered stays."""
-    return json_response(_batches(exchange).cancel(exchange.user, _name(exchange)))
+    return json_response(_batches(exchange).cancel(exchange.user, exchange.path["name"]))
 
 
 def _page(exchange: Exchange) -> Page:
@@ -162,13 +162,8 @@ def _listing(found: Iterable[Any], page: Page) -> Listing:
     return Listing(shown, first, last, len(some) > len(shown))
 
 
-def _name(exchange: Exchange) -> str:
-    name: str = exchange.request.path_params["name"]
-    return name
-
-
 def _file(exchange: Exchange) -> StoredFile:
-    return _batches(exchange).store.find(exchange.user, _name(exchange), StoredFile)
+    return _batches(exchange).store.find(exchange.user, exchange.path["name"], StoredFile)
 
 
 def _batches(exchange: Exchange) -> Batches:

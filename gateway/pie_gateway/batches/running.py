@@ -186,9 +186,7 @@ class Batches:
     async def _tell_all(
         self, user: str, batch: Batch, told: MemoryObjectReceiveStream[_Told]
     ) -> None:
-        """Writes lines until the last: as many at once as have come. What is answered stays, also
-        of a batch that is given up.
-        """
+        """Writes lines until the last, as many at once as have come, also once it is given up."""
         with anyio.CancelScope(shield=True):
             async for first in told:
                 some = [first]
@@ -197,9 +195,7 @@ class Batches:
                 await self._aside.run(user, self._tell, user, batch, some)
 
     def _tell(self, user: str, batch: Batch, told: list[_Told]) -> None:
-        """Adds lines to the file of results, or to that of errors. Raises `Problem`: 413, the user
-        has no room for them.
-        """
+        """Adds lines to results or errors. Raises `Problem`: 413, the user has no room for them."""
         for kind in ("output", "error"):
             lines = [line for its, line in told if its == kind]
             if lines:

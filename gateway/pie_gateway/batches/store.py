@@ -101,9 +101,7 @@ class Store:
         written.replace(path)
 
     def find(self, user: str, name: str, kind: type[Kept], param: str | None = None) -> Kept:
-        """The facts of a file or a batch. Raises `Problem`: 404, naming the field of the request if
-        the name stands in one.
-        """
+        """The facts of a file or a batch. Raises `Problem`: 404, naming `param` of the request."""
         try:
             if not re.fullmatch(_PREFIX[kind] + r"[0-9a-f]{1,99}", name):
                 raise FileNotFoundError

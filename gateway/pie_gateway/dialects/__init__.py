@@ -20,22 +20,16 @@ MOST_CALLS = 8  # that one answer is held to
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a model writes.
+    """How a model writes."""
 
-    Attributes:
-        sections: the marked parts that are looked for.
-        family: of the model.
-        functions: that may be called, with the JSON schemas of their arguments.
-        marks: tokens whose text the program precedes by `MARK`: only so they count as markers, and
-            a text that spells one out does not.
-        held: whether the text is held to a form: thoughts come before it, if at all.
-    """
-
-    sections: tuple[Section, ...] = ()
-    family: Family = TOLD
+    sections: tuple[Section, ...] = ()  # the marked parts that are looked for
+    family: Family = TOLD  # of the model
+    # That may be called, with the JSON schemas of their arguments.
     functions: Functions = field(default_factory=dict)
+    # Tokens whose text the program precedes by `MARK`: only so they count as markers, and a text
+    # that spells one out does not.
     marks: Mapping[int, str] = field(default_factory=dict)
-    held: bool = False
+    held: bool = False  # whether the text is held to a form: thoughts come before it, if at all
 
     def marked(self, marker: str) -> str:
         """A marker as it comes in the program's text."""
@@ -50,15 +44,9 @@ def dialect_of(
     marked: bool = True,
     held: bool = False,
 ) -> Dialect:
-    """How a model writes.
-
-    Args:
-        words: its tokens.
-        functions: that it was given; without any, no calls are looked for.
-        tells: whether its chat template tells of tools.
-        marked: whether the program precedes the tokens that are markers by `MARK`.
-        held: whether the text is held to a form: calls have no marker then, and if the program
-            marks no tokens, there are no thoughts.
+    """How a model with these tokens writes; without `functions` no calls are looked for. Its chat
+    template `tells` of tools; tokens that are markers are `marked` by `MARK`; a text that is `held`
+    to a form has calls without a marker, and thoughts only if tokens are marked.
     """
     tokens = {each.token for each in FAMILIES if words.id_of(each.token) is not None}
     family = family_of(tokens, tells=tells)

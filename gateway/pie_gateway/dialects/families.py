@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a text between two markers; without an end it goes to the text's. `then` is a token
-    that may begin what follows.
-    """
+    """A part of a text between markers, or to its end; the token `then` may begin what follows."""
 
     begin: str
     end: str
@@ -33,25 +31,18 @@ THOUGHTS = (
 
 @dataclass(frozen=True)
 class Family:
-    """A row.
+    """A row."""
 
-    Attributes:
-        name: of the models.
-        token: one that their vocabularies have.
-        calls: the marked part that calls stand in; None where a text itself is a call or none.
-        inner: further tokens that stand in calls.
-        bare: how a text may begin that is a call without a marker: with these characters, or
-            `name` for a function's name in a line of its own.
-        channels: whether all that is said stands in channels.
-        id_length: letters and digits that the template wants of a call's id; 0 if it wants nothing.
-    """
-
-    name: str
-    token: str
+    name: str  # of the models
+    token: str  # one that their vocabularies have
+    # The marked part that calls stand in; None where a text itself is a call or none.
     calls: Section | None
-    inner: tuple[str, ...] = ()
+    inner: tuple[str, ...] = ()  # further tokens that stand in calls
+    # How a text may begin that is a call without a marker: with these characters, or `name` for a
+    # function's name in a line of its own.
     bare: str = ""
-    channels: bool = False
+    channels: bool = False  # whether all that is said stands in channels
+    # Letters and digits that the template wants of a call's id; 0 if it wants nothing.
     id_length: int = 0
 
 
@@ -95,7 +86,5 @@ FAMILIES = (
 
 
 def family_of(tokens: Collection[str], *, tells: bool) -> Family:
-    """The family of a model, by those of its tokens that stand in the table, and whether its chat
-    template tells of tools.
-    """
+    """The family of a model, by its tokens, and whether its chat template tells of tools."""
     return next((each for each in FAMILIES if tells and each.token in tokens), TOLD)

@@ -52,9 +52,7 @@ def _call(call: dict[str, Any]) -> str:
 
 
 def _with_prompt(messages: Messages, tools: Sequence[dict[str, Any]]) -> Messages:
-    """The prompt goes to the system's message, or before what the user says first: not all
-    templates take a system's message.
-    """
+    """The prompt goes to the system's message if there is one, or to the first of the user."""
     prompt = _PROMPT + "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
     roles = [message["role"] for message in messages]
     at = next((roles.index(role) for role in ("system", "user") if role in roles), None)
@@ -70,9 +68,7 @@ def _with_prompt(messages: Messages, tools: Sequence[dict[str, Any]]) -> Message
 
 
 def told_calls(calls: Grammar) -> Grammar:
-    """A text, or calls, by `required_calls`, between their markers: what begins with the marker is
-    held to the schema.
-    """
+    """A text, or calls, by `required_calls`: what begins with the marker is held to the schema."""
     schema = json.loads(calls.text)
     one = {**schema["items"], "x-guidance": {"strict": True}}
     return Grammar(

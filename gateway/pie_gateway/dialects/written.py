@@ -34,9 +34,7 @@ class Arguments:
 
 
 class _Tags(NamedTuple):
-    """How a form writes arguments that are texts: they are closed by `close`, before which `end`
-    does not count.
-    """
+    """How a form writes arguments that are texts, up to `close`; `end` before it is left out."""
 
     head: re.Pattern[str]
     begin: re.Pattern[str]

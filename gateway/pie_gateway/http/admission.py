@@ -20,6 +20,7 @@ from pie_gateway.http.limits import UserLimits
 from pie_gateway.http.reading import parse, read_body
 from pie_gateway.metrics.requests import RequestMetrics
 from pie_gateway.problems import Problem
+from pie_py.client import Client
 from pie_py.config.gateway import GatewayConfig, Route
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.server import ServerConfig
@@ -50,6 +51,16 @@ class Exchange:
         return self.connection
 
     @property
+    def client(self) -> Client:
+        """The user's, of the control process."""
+        return self.backend.client
+
+    @property
+    def path(self) -> dict[str, str]:
+        """Parameters of the path."""
+        return self.connection.path_params
+
+    @property
     def id(self) -> str:
         """Of the request, in headers, answers and logs."""
         found: str = self.connection.state.request_id
@@ -66,17 +77,13 @@ class Exchange:
         return found
 
     async def by_size(self, work: Callable[..., Value], *arguments: Any) -> Value:
-        """What a function of the body returns or raises: called at once for a few bytes, else in a
-        thread.
-        """
+        """What a function of the body returns or raises; in a thread unless it has few bytes."""
         if self.connection.state.size <= SHORT:
             return work(*arguments)
         return await self.aside.run(self.user, work, *arguments)
 
     def flag(self, name: str) -> bool:
-        """A parameter of the query that is true or false, which it is by default. Raises `Problem`:
-        400, it is neither.
-        """
+        """A parameter of the query, false by default. Raises `Problem`: 400, it is no boolean."""
         found = self.request.query_params.get(name, "false")
         if found not in ("true", "false"):
             raise Problem(400, f"`{name}` is true or false", param=name)

@@ -1,6 +1,4 @@
-"""Threads for work whose length a user chooses: what parses, sorts and reads files, away from the
-thread that streams to all.
-"""
+"""Threads for work whose length a user chooses, away from the thread that streams to all."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ THREADS = 3  # of all users; each waits for Python's lock as long as others have
 
 
 class Aside:
-    """A few threads, of which each user has one at a time: further requests of one wait in a line
-    of their own.
-    """
+    """A few threads, of which each user has one at a time: further requests of one wait in line."""
 
     def __init__(self) -> None:
         """No thread is started yet."""

@@ -31,9 +31,7 @@ _TOO_LONG = (
 
 
 class Bounded(asyncio.Protocol):
-    """The common part of both kinds of connections: they are read in pieces, while the door lets
-    them.
-    """
+    """What both kinds of connections share: they are read in pieces, while the door lets them."""
 
     piece = PIECE
     transport: Any

@@ -40,20 +40,13 @@ class Connection(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Party:
-    """An address, or a user.
+    """An address, or a user."""
 
-    Attributes:
-        user: the user; empty for a stranger's address.
-        time: seconds of the thread.
-        arrivals: connections that it may make.
-        connections: the oldest first.
-        resting: those of them that have something to read.
-    """
-
-    user: str
-    time: Bucket
-    arrivals: Bucket
-    connections: dict[Connection, None] = field(default_factory=dict)
+    user: str  # empty for a stranger's address
+    time: Bucket  # seconds of the thread
+    arrivals: Bucket  # connections that it may make
+    connections: dict[Connection, None] = field(default_factory=dict)  # the oldest first
+    # Those of them that have something to read.
     resting: dict[Connection, None] = field(default_factory=dict)
 
 

@@ -17,9 +17,7 @@ FORM = "multipart/form-data"
 
 
 class Form:
-    """The parts of a form by their names, whose files are kept in memory; `is_whole` once its end
-    has come.
-    """
+    """The parts of a form by their names, in memory; `is_whole` once its end has come."""
 
     def __init__(self, content_type: str) -> None:
         """Takes the content's type, with its boundary. Raises `Problem`: 400, it is no form."""

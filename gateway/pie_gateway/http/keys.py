@@ -25,9 +25,7 @@ class Keys:
     def __init__(
         self, endpoint: str, data_folder: Path, local: bool, clock: Callable[[], float]
     ) -> None:
-        """Takes where the control process is, where users' keys are, and whether only this machine
-        reaches the gateway.
-        """
+        """Takes where the control process and keys are, and whether only this machine comes."""
         self._store = KeyStore(data_folder)
         self._server_wants_keys = not parse_endpoint(endpoint).is_loopback
         self.needed = self._server_wants_keys or not local
@@ -38,9 +36,7 @@ class Keys:
         return bool(self._store.users())
 
     def key_of(self, headers: Headers) -> ClientKey | None:
-        """The key of a request's user; None where none is needed. Raises `Problem`: 401 if there is
-        no key, or it belongs to no user.
-        """
+        """The key of a request's user; None where none is needed. Raises `Problem`: 401."""
         if not self.needed:
             return None
         given = _given(headers)

@@ -101,9 +101,7 @@ async def body_parts(request: Request, config: GatewayConfig) -> AsyncIterator[b
 
 
 def parse(body: bytes, kind: type[Body]) -> Body:
-    """JSON as a structure. Raises `Problem`: 400 naming the field that is wrong; 413 if it has too
-    many parts.
-    """
+    """JSON as a structure. Raises `Problem`: 400 naming the wrong field; 413 of too many parts."""
     _check_parts(body)
     try:
         try:
@@ -165,17 +163,15 @@ def _rename(value: Any, aliases: Mapping[str, tuple[str, ...]], within: str) -> 
         held = value.get(field)
         if not inner:
             value[field] = said if held is None else held
-        elif held and not (isinstance(held, dict) and _says_nothing(held)):
+        # An object says nothing if no field is set; an empty schema is, it takes every JSON.
+        elif held and not (
+            isinstance(held, dict) and all(each in (None, "", False) for each in held.values())
+        ):
             raise unsupported(name, "another field says what the text looks like")
         else:
             value[field] = {inner[0]: said}
         given[within + ".".join((field, *inner))] = within + name
     return given
-
-
-def _says_nothing(held: Mapping[str, Any]) -> bool:
-    """True if no field is set; an empty schema is, it takes every JSON."""
-    return all(value in (None, "", False) for value in held.values())
 
 
 @cache
@@ -236,12 +232,12 @@ def leave_out_nothing(value: Any, kind: Type) -> None:
     elif isinstance(kind, ListType) and isinstance(value, list):
         for item in value:
             leave_out_nothing(item, kind.item_type)
-    elif isinstance(kind, StructType) and isinstance(value, dict) and _is_of(value, kind):
+    elif (
+        isinstance(kind, StructType)
+        and isinstance(value, dict)
+        and (kind.tag_field is None or value.get(kind.tag_field) == kind.tag)
+    ):
         _leave_out_fields(value, kind)
-
-
-def _is_of(value: dict[str, Any], kind: StructType) -> bool:
-    return kind.tag_field is None or value.get(kind.tag_field) == kind.tag
 
 
 def _leave_out_fields(value: dict[str, Any], kind: StructType) -> None:
@@ -276,9 +272,7 @@ def asks_for_nothing(name: str, value: Any) -> bool:
 
 
 def _leave_out_tools(tools: list[Any], types: tuple[str, ...]) -> None:
-    """Takes out of a list, in place, the tools that are of other types: their makers' own models
-    and servers know them.
-    """
+    """Takes tools of other types out of a list, in place: their makers' own servers know them."""
     functions, others = [], set()
     for tool in tools:
         kind = tool.get("type") if isinstance(tool, dict) else None

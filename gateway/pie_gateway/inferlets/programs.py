@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, while_asked
-from pie_gateway.problems import Problem, asked
+from pie_gateway.problems import Problem, asked, wrong
 from pie_gateway.schemas import inferlets
 from pie_py.build.library import library as shipped
 from pie_py.build.library import library_source
@@ -16,7 +16,7 @@ from pie_py.build.library import library_source
 
 async def programs(exchange: Exchange) -> Response:
     """The user's programs, oldest first."""
-    found = await asked(exchange.backend.client.programs())
+    found = await asked(exchange.client.programs())
     return json_response(inferlets.Data(msgspec.convert(found, list[inferlets.ProgramCard])))
 
 
@@ -31,22 +31,22 @@ async def upload(exchange: Exchange) -> Response:
     """Uploads a program: the body is a component's bytes or a Python source."""
     name = exchange.request.query_params.get("name", "")
     if not name:
-        raise Problem(400, "`name`: what the program is to be called is missing", param="name")
+        raise wrong("name", "what the program is to be called is missing")
     data = await exchange.body()
-    client = exchange.backend.client
+    client = exchange.client
     digest = await while_asked(exchange, lambda: asked(client.upload(data, name)))
     return json_response(await _card(exchange, digest), 201)
 
 
 async def program(exchange: Exchange) -> Response:
     """One of the user's programs, by name or hash."""
-    return json_response(await _card(exchange, exchange.request.path_params["program"]))
+    return json_response(await _card(exchange, exchange.path["program"]))
 
 
 async def make_current(exchange: Exchange) -> Response:
     """Makes a former version of a program, by its hash, the one that its name stands for."""
-    found = await _card(exchange, exchange.request.path_params["program"])
-    await asked(exchange.backend.client.make_current(found.hash, found.name))
+    found = await _card(exchange, exchange.path["program"])
+    await asked(exchange.client.make_current(found.hash, found.name))
     return json_response(await _card(exchange, found.hash))
 
 
@@ -55,15 +55,13 @@ async def remove(exchange: Exchange) -> Response:
     instances run, which are ended.
     """
     removed = await asked(
-        exchange.backend.client.remove_program(
-            exchange.request.path_params["program"], force=exchange.flag("force")
-        )
+        exchange.client.remove_program(exchange.path["program"], force=exchange.flag("force"))
     )
     return json_response(inferlets.Removed(msgspec.convert(removed, list[inferlets.ProgramCard])))
 
 
 async def _card(exchange: Exchange, name: str) -> inferlets.ProgramCard:
-    found = await asked(exchange.backend.client.programs())
+    found = await asked(exchange.client.programs())
     for each in reversed(found):  # the newest of a name
         if name in (each["hash"], each["name"]):
             return msgspec.convert(each, inferlets.ProgramCard)

@@ -1,4 +1,4 @@
-"""Runs of programs over HTTP, and `POST /v1/inferlets/{program}`: JSON in, JSON or events out."""
+"""Runs of programs over HTTP: JSON in, JSON or events out; or a WebSocket, messages both ways."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
+import anyio
 import msgspec
 from starlette.responses import Response
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from pie_gateway.backend.generation import end
 from pie_gateway.http.admission import Exchange
@@ -30,7 +32,7 @@ async def launched(exchange: Exchange, wanted: LaunchRequest) -> AsyncIterator[I
     args = wanted.args
     if wanted.input is not None:
         args = ["--input", msgspec.json.encode(wanted.input).decode(), *args]
-    program = exchange.connection.path_params["program"]
+    program = exchange.path["program"]
     instance = await exchange.backend.launch(program, args, durable=wanted.durable, **wanted.goal())
     exchange.instance_launched(instance.id)
     try:
@@ -43,9 +45,7 @@ async def launched(exchange: Exchange, wanted: LaunchRequest) -> AsyncIterator[I
 
 
 async def events_of(instance: Instance) -> AsyncIterator[RunEvent]:
-    """Which instance it is, its messages, and its end. Raises `Problem`: nothing more can come,
-    though the instance may live.
-    """
+    """Which instance it is, its messages, and its end. Raises `Problem`: no more can come."""
     yield Begun(instance.id)
     try:
         async for message in instance:
@@ -62,16 +62,8 @@ def failed_end(error: InferletFailed) -> Ended:
     return Ended("killed" if error.state == "killed" else "failed", error.text)
 
 
-def of_path(exchange: Exchange) -> str:
-    """The instance that the request's path names."""
-    found: str = exchange.request.path_params["instance"]
-    return found
-
-
 def launch_request(body: bytes) -> LaunchRequest:
-    """A body of JSON; its fields that are not of `LaunchRequest` become options. Raises `Problem`:
-    400 naming what is wrong.
-    """
+    """JSON whose fields not of `LaunchRequest` become options. Raises `Problem`: 400 naming one."""
     wanted = parse(body, LaunchRequest)
     given = msgspec.json.decode(body)
     options = {name: value for name, value in given.items() if name not in _FIELDS}
@@ -142,3 +134,54 @@ def _result(text: str) -> Any:
         with suppress(msgspec.DecodeError, RecursionError):
             return msgspec.json.decode(text)
     return text
+
+
+SESSION_PATH = "/v1/inferlets/{program}/session"
+
+
+async def session(socket: WebSocket, exchange: Exchange) -> None:
+    """Serves one connection; the instance ends with it. The first frame from the client is a
+    `LaunchRequest`, each later one a message, text or bytes. The server sends the instance's events
+    in JSON; its bytes as they are.
+    """
+    with anyio.move_on_after(exchange.config.body_seconds) as first:
+        frame = await socket.receive()
+    if first.cancelled_caught:
+        raise Problem(408, "the first frame has not come")
+    if frame["type"] == "websocket.disconnect":
+        return
+    first_text = (frame.get("text") or "").encode()
+    socket.state.size = len(first_text)
+    wanted = await exchange.by_size(launch_request, first_text)
+    problem: list[Exception] = []
+    async with launched(exchange, wanted) as instance, anyio.create_task_group() as tasks:
+        tasks.start_soon(_receive, socket, instance, tasks.cancel_scope)
+        try:
+            await _send(socket, instance)
+        except (Problem, WebSocketDisconnect) as error:  # raised outside of the group
+            problem.append(error)
+        tasks.cancel_scope.cancel()
+    if problem:
+        raise problem[0]
+
+
+async def _send(socket: WebSocket, instance: Instance) -> None:
+    async for each in events_of(instance):
+        if isinstance(each, Blob):
+            await socket.send_bytes(each.base64)
+        else:
+            await socket.send_text(msgspec.json.encode(each).decode())
+    await socket.close()
+
+
+async def _receive(socket: WebSocket, instance: Instance, scope: anyio.CancelScope) -> None:
+    while True:
+        frame = await socket.receive()
+        if frame["type"] == "websocket.disconnect":
+            scope.cancel()
+            return
+        text = frame.get("text")
+        try:
+            await asked(instance.send(frame["bytes"] if text is None else text))
+        except Problem:
+            return  # it has ended, and its last event says how

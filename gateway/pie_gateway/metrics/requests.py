@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
+from typing import TypeAlias
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -92,9 +93,7 @@ class RequestMetrics(Collector):
         self._users: set[str] = set()
 
     def generation(self, model: str, user: str, *, streams: bool) -> GenerationMeter:
-        """Measures one generation, which begins now. Only if its text comes as it is generated
-        (`streams`) is known when.
-        """
+        """Measures a generation, from now; when text comes is known only if it `streams`."""
         if user not in self._users:
             if len(self._users) >= MOST_USERS:
                 user = "other"
@@ -119,19 +118,29 @@ class RequestMetrics(Collector):
         ]
         users, requests = self.of_users.items(), self.http.items()
         by_end, by_path = ("model_name", "finished_reason"), ("path", "method", "status")
-        yield _counter("pie_prompt_tokens", "Tokens of prompts", ("model_name",), prompts)
-        yield _counter("pie_generation_tokens", "Tokens generated", ("model_name",), tokens)
-        yield _counter("pie_request_success", "Choices that have ended, by reason", by_end, ends)
-        yield _counter("pie_user_tokens", "Tokens of users' requests", ("user", "kind"), users)
-        yield _counter("pie_http_requests", "Requests", by_path, requests)
+        yield counter("pie_prompt_tokens", "Tokens of prompts", ("model_name",), prompts)
+        yield counter("pie_generation_tokens", "Tokens generated", ("model_name",), tokens)
+        yield counter("pie_request_success", "Choices that have ended, by reason", by_end, ends)
+        yield counter("pie_user_tokens", "Tokens of users' requests", ("user", "kind"), users)
+        yield counter("pie_http_requests", "Requests", by_path, requests)
         if self._turns is not None:
             yield from long_turns("gateway", self._turns.long, self._turns.worst)
 
 
-def _counter(
-    name: str, text: str, labels: Sequence[str], counts: Iterable[tuple[Sequence[str], int]]
-) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, text, labels=labels)
+Counts: TypeAlias = Iterable[tuple[Sequence[str], float]]  # by values of labels
+
+
+def counter(name: str, text: str, labels: Sequence[str], counts: Counts) -> Metric:
+    """A counter with labels."""
+    return _filled(CounterMetricFamily(name, text, labels=labels), counts)
+
+
+def gauge(name: str, text: str, labels: Sequence[str], counts: Counts) -> Metric:
+    """A gauge with labels."""
+    return _filled(GaugeMetricFamily(name, text, labels=labels), counts)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, counts: Counts) -> Metric:
     for values, count in counts:
         family.add_metric(values, count)
     return family
@@ -140,7 +149,7 @@ def _counter(
 def long_turns(loop: str, count: int, worst: float) -> Iterable[Metric]:
     """The turns of a loop that were over their budget."""
     text = "Turns of the loop that all users share over 50 ms of its thread"
-    yield _counter(f"pie_{loop}_long_turns", text, (), [((), count)])
+    yield counter(f"pie_{loop}_long_turns", text, (), [((), count)])
     yield GaugeMetricFamily(f"pie_{loop}_longest_turn_seconds", "The longest of those", worst)
 
 

@@ -11,11 +11,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from pie_gateway.backend.catalog import Snapshot
-from pie_gateway.metrics.requests import RequestMetrics, long_turns
+from pie_gateway.metrics.requests import RequestMetrics, counter, gauge, long_turns
 
 MOST_LABELS = 50  # programs and users with a series of their own; the rest is `other`
 
-# Each metric: its name, what it is, and the number of a model's statistics that it shows.
+# Each metric: its name, what it is, and the number of a model's statistics that it shows; of
+# counters the unit of that.
 _GAUGES = (
     ("pie_kv_pages", "KV pages on the device", "kv_pages"),
     ("pie_kv_pages_free", "KV pages that are free, or hold cached prefixes", "kv_pages_free"),
@@ -85,75 +86,50 @@ class ServerCollector(Collector):
 
     def _models(self) -> Iterable[Metric]:
         models = self._snapshot.stats.items()
-        usage = GaugeMetricFamily(
-            "pie_kv_cache_usage_ratio", "Share of the KV pages in use", labels=("model_name",)
-        )
-        for model, stats in models:
-            used = stats["kv_pages"] - stats["kv_pages_free"]
-            usage.add_metric((model,), used / max(1, stats["kv_pages"]))
-        yield usage
+        one, two = ("model_name",), ("model_name", "kind")
+        shares = [
+            ((m,), (s["kv_pages"] - s["kv_pages_free"]) / max(1, s["kv_pages"])) for m, s in models
+        ]
+        yield gauge("pie_kv_cache_usage_ratio", "Share of the KV pages in use", one, shares)
         for name, text, key in _GAUGES:
-            gauge = GaugeMetricFamily(name, text, labels=("model_name",))
-            for model, stats in models:
-                gauge.add_metric((model,), stats[key])
-            yield gauge
+            yield gauge(name, text, one, (((m,), s[key]) for m, s in models))
         for name, text, key, unit in _COUNTERS:
-            counter = CounterMetricFamily(name, text, labels=("model_name",))
-            for model, stats in models:
-                counter.add_metric((model,), stats[key] * unit)
-            yield counter
-        of_programs = CounterMetricFamily(
-            "pie_program_tokens",
-            "Tokens of all programs, those behind HTTP requests included",
-            labels=("model_name", "kind"),
-        )
-        for model, stats in models:
-            for kind, key in _TOKENS:
-                of_programs.add_metric((model, kind), stats[key])
-        yield of_programs
+            yield counter(name, text, one, (((m,), s[key] * unit) for m, s in models))
+        text = "Tokens of all programs, those behind HTTP requests included"
+        tokens = [((m, kind), s[key]) for m, s in models for kind, key in _TOKENS]
+        yield counter("pie_program_tokens", text, two, tokens)
         for name, text, key in _INTERCEPTION:
-            counter = CounterMetricFamily(name, text, labels=("model_name",))
-            for model, stats in models:
-                counter.add_metric((model,), stats["interception"].get(key, 0))
-            yield counter
+            counts = (((m,), s["interception"].get(key, 0)) for m, s in models)
+            yield counter(name, text, one, counts)
         for name, text, key in _KINDS:
-            counter = CounterMetricFamily(name, text, labels=("model_name", "kind"))
-            for model, stats in models:
-                for kind, count in stats[key].items():
-                    counter.add_metric((model, kind), count)
-            yield counter
+            kinds = (((m, kind), count) for m, s in models for kind, count in s[key].items())
+            yield counter(name, text, two, kinds)
 
 
-def _used(rows: Sequence[Mapping[str, Any]], label: str) -> CounterMetricFamily:
+def _used(rows: Sequence[Mapping[str, Any]], label: str) -> Metric:
     """What was used today, by the user or the program."""
-    counter = CounterMetricFamily(
-        f"pie_used_by_{label}", "Used today (UTC), by the ledger", labels=(label, "what")
-    )
     runs: Counter[str] = Counter()
     for row in rows:
         runs[row[label]] += int(row["instances"])
     shown = {name for name, _ in runs.most_common(MOST_LABELS)}
-    used: dict[tuple[str, str], float] = {}
+    used: Counter[tuple[str, str]] = Counter()
     for row in rows:
         name = row[label] if row[label] in shown else "other"
         for what in (what for what, value in row.items() if not isinstance(value, str)):
-            used[name, what] = used.get((name, what), 0.0) + row[what]
-    for labels, value in used.items():
-        counter.add_metric(labels, value)
-    return counter
+            used[name, what] += row[what]
+    text = "Used today (UTC), by the ledger"
+    return counter(f"pie_used_by_{label}", text, (label, "what"), used.items())
 
 
 def _by(
     name: str, text: str, label: str, instances: Iterable[Mapping[str, Any]], key: str
-) -> GaugeMetricFamily:
+) -> Metric:
     """The number of instances by one of their facts."""
-    gauge = GaugeMetricFamily(name, text, labels=(label,))
     counted = Counter(str(each[key]) for each in instances).most_common()
-    for value, count in counted[:MOST_LABELS]:
-        gauge.add_metric((value,), count)
+    shown = [((value,), count) for value, count in counted[:MOST_LABELS]]
     if rest := sum(count for _, count in counted[MOST_LABELS:]):
-        gauge.add_metric(("other",), rest)
-    return gauge
+        shown.append((("other",), rest))
+    return gauge(name, text, (label,), shown)
 
 
 def metrics_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -16,17 +17,19 @@ from pie_gateway.dialects.forms import Call
 from pie_gateway.dialects.splitter import Said, Thought, Words
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, stream_response, while_asked
-from pie_gateway.http.reading import encode
-from pie_gateway.ollama.models import NDJSON, problem_line
-from pie_gateway.ollama.requests import chat_request, generate_request, kept_seconds
+from pie_gateway.http.reading import convert, encode
+from pie_gateway.ollama.models import FOREVER, NDJSON, problem_line
 from pie_gateway.openai.embeddings import embed as vectors_of
 from pie_gateway.openai.embeddings import unit
 from pie_gateway.openai.infill import fill_in
 from pie_gateway.openai.talk import Talk, prepare
-from pie_gateway.problems import Problem, unsupported
+from pie_gateway.problems import Problem, unsupported, wrong
 from pie_gateway.problems import asked as asked_for
+from pie_gateway.schemas import messages as schema
 from pie_gateway.schemas import ollama
+from pie_gateway.schemas.chat import ChatRequest, ServerTools, Tool
 from pie_gateway.schemas.embeddings import MAX_TEXTS
+from pie_gateway.schemas.sampling import SAMPLER, JsonObject, JsonSchema, NamedSchema, same
 
 
 async def chat(exchange: Exchange) -> Response:
@@ -86,9 +89,7 @@ async def embed_one(exchange: Exchange) -> Response:
 
 
 async def keep(exchange: Exchange, model: str, keep_alive: str | float | None) -> None:
-    """Has a model, which may be loaded by request, stay so long after its last use; of others than
-    operators it has no effect.
-    """
+    """Has a model by request stay so long after its last use; of operators alone."""
     if keep_alive is not None and exchange.is_operator:
         catalog = exchange.backend.catalog
         name, seconds = await catalog.look_up(model), kept_seconds(keep_alive)
@@ -104,7 +105,7 @@ async def _loaded(
     if asked.keep_alive is not None and kept_seconds(asked.keep_alive) == 0.0:
         reason = "unload"
         if (await catalog.describe(found.model)).get("on_demand"):
-            await asked_for(exchange.backend.client.unload_model(found.model))
+            await asked_for(exchange.client.unload_model(found.model))
     else:
         await catalog.load(found)
         await keep(exchange, asked.model, asked.keep_alive)
@@ -193,3 +194,96 @@ def _line(value: Any) -> bytes:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat()
+
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
+_PNG = "iVBOR"  # how one begins in base64
+
+
+def kept_seconds(asked: str | float) -> float:
+    """Seconds of `keep_alive`, as `1h30m`; negative: always. Raises `Problem`: 400, it is none."""
+    text = str(asked).strip()
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|h|m|s)", text)
+    if re.fullmatch(r"-?\d+(\.\d+)?", text):
+        seconds = float(text)
+    elif parts and "".join(map("".join, parts)) == text.lstrip("-"):
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    else:
+        raise wrong("keep_alive", f"{text[:50]!r} is no time such as 5m")
+    return FOREVER if text.startswith("-") else min(seconds, FOREVER)
+
+
+def chat_request(asked: ollama.OllamaChatRequest) -> ChatRequest:
+    """A chat as OpenAI has it. Raises `Problem`: 400 naming the option that is wrong."""
+    tools: list[Tool | ServerTools] = [Tool(each.function) for each in asked.tools or []]
+    return _request(asked, asked.messages, tools)
+
+
+def generate_request(asked: ollama.OllamaGenerateRequest) -> ChatRequest:
+    """A generation as a chat of one message. Raises as `chat_request`."""
+    system = [ollama.OllamaMessage("system", asked.system)] if asked.system else []
+    return _request(
+        asked, [*system, ollama.OllamaMessage("user", asked.prompt, images=asked.images)], []
+    )
+
+
+def _request(
+    asked: ollama.OllamaRequest,
+    messages: list[ollama.OllamaMessage],
+    tools: list[Tool | ServerTools],
+) -> ChatRequest:
+    options: ollama.OllamaOptions = convert(asked.options or {}, ollama.OllamaOptions, "options")
+    wanted = ChatRequest(
+        model=asked.model,
+        messages=_messages(messages),
+        tools=tools or None,
+        stream=asked.stream,
+        max_tokens=None if (most := options.num_predict or 0) < 1 else most,
+        **same(options, *SAMPLER, "seed", "stop"),
+    )
+    if isinstance(asked.format, dict):
+        wanted.response_format = JsonSchema(NamedSchema("answer", asked.format))
+    elif asked.format:
+        wanted.response_format = JsonObject()
+    if isinstance(asked.think, bool):
+        wanted.reasoning_effort = "high" if asked.think else "none"
+    else:
+        wanted.reasoning_effort = asked.think
+    return wanted
+
+
+def _messages(given: list[ollama.OllamaMessage]) -> list[schema.Message]:
+    """Messages; a result belongs to the call before it that has none yet, as Ollama has no ids."""
+    messages: list[schema.Message] = []
+    waiting: list[str] = []
+    for at, each in enumerate(given):
+        match each.role:
+            case "system":
+                messages.append(schema.SystemMessage(each.content))
+            case "user":
+                images = [_image(data) for data in each.images or []]
+                text = schema.TextPart(each.content)
+                messages.append(schema.UserMessage([text, *images] if images else each.content))
+            case "tool":
+                own = each.tool_call_id or (waiting.pop(0) if waiting else f"call_{at}")
+                messages.append(schema.ToolMessage(each.content, own, each.tool_name))
+            case "assistant":
+                message = schema.AssistantMessage(each.content, reasoning_content=each.thinking)
+                message.tool_calls = [
+                    schema.ToolCall(
+                        call.id or f"call_{at}_{number}",
+                        schema.CalledFunction(
+                            call.function.name,
+                            msgspec.json.encode(call.function.arguments).decode(),
+                        ),
+                    )
+                    for number, call in enumerate(each.tool_calls or [])
+                ] or None
+                waiting = [call.id for call in message.tool_calls or []]
+                messages.append(message)
+    return messages
+
+
+def _image(data: str) -> schema.ImagePart:
+    kind = "png" if data.startswith(_PNG) else "jpeg"
+    return schema.ImagePart(schema.ImageAddress(f"data:image/{kind};base64,{data}"))

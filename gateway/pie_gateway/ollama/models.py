@@ -15,7 +15,6 @@ from pie_gateway.backend.catalog import FRESH_SECONDS
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import json_response, stream_response, while_asked
 from pie_gateway.http.reading import encode
-from pie_gateway.ollama.requests import FOREVER
 from pie_gateway.openai.models import WHEN
 from pie_gateway.problems import Problem
 from pie_gateway.schemas import ollama
@@ -27,6 +26,7 @@ from pie_py.models.pull import received
 
 NDJSON = "application/x-ndjson"
 PROGRESS_SECONDS = 0.25
+FOREVER = 1e9  # seconds
 
 
 async def tags(exchange: Exchange) -> Response:

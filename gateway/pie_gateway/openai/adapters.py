@@ -45,7 +45,7 @@ async def load_lora_adapter(exchange: Exchange) -> Response:
     `lora_name` and the files `adapter_config` and `adapter_model`, for this user alone, in the
     place of the user's former one of the name.
     """
-    client, done = exchange.backend.client, LoraDone()
+    client, done = exchange.client, LoraDone()
     if exchange.request.headers.get("content-type", "").startswith(FORM):
         form = await read_form(exchange)
         name, data = form.text("lora_name"), await exchange.aside.run(exchange.user, _packed, form)
@@ -62,7 +62,7 @@ async def load_lora_adapter(exchange: Exchange) -> Response:
 async def unload_lora_adapter(exchange: Exchange) -> Response:
     """Has no other request use an adapter: one of this user's, or, for operators, of all."""
     given = await exchange.read(UnloadLora)
-    await asked(exchange.backend.client.unload_adapter(given.lora_name, given.base_model_name))
+    await asked(exchange.client.unload_adapter(given.lora_name, given.base_model_name))
     exchange.backend.catalog.forget()
     return json_response(LoraDone())
 

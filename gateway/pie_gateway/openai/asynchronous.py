@@ -12,7 +12,7 @@ from pie_gateway.http.admission import Exchange
 from pie_gateway.openai.conversation import render
 from pie_gateway.openai.sampling import most_tokens, sampling
 from pie_gateway.openai.talk import Talk
-from pie_gateway.problems import Problem, unsupported
+from pie_gateway.problems import unsupported, wrong
 from pie_gateway.schemas.chat import ChatRequest, Tool
 from pie_gateway.schemas.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from pie_gateway.schemas.sampling import PlainText, StructuredOutputs
@@ -73,10 +73,8 @@ def _check(asked: ChatRequest) -> None:
     for at, message in enumerate(asked.messages):
         if not _is_text(message) or (at == last and not isinstance(message, UserMessage)):
             where = f"messages[{at}]"
-            raise Problem(
-                400,
-                f"`{where}`: asynchronous calls take a conversation of texts, and last the user's",
-                param=where,
+            raise wrong(
+                where, "asynchronous calls take a conversation of texts, and last the user's"
             )
 
 

@@ -17,12 +17,7 @@ from pie_gateway.backend.job import Prompt as PromptRead
 from pie_gateway.backend.vocabulary import Vocabulary
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import DONE, event, json_response, stream_response, while_asked
-from pie_gateway.openai.choices import (
-    Whole,
-    completion_logprobs,
-    echoed_logprobs,
-    prompt_logprobs,
-)
+from pie_gateway.openai.choices import Whole, completion_logprobs, echoed_logprobs, prompt_logprobs
 from pie_gateway.openai.infill import fill_in
 from pie_gateway.openai.sampling import (
     fill_ends,
@@ -32,7 +27,7 @@ from pie_gateway.openai.sampling import (
     sampling,
     stream_options,
 )
-from pie_gateway.problems import Problem, unsupported
+from pie_gateway.problems import unsupported, wrong
 from pie_gateway.schemas.completions import (
     MAX_PROMPTS,
     CompletionAnswer,
@@ -259,11 +254,13 @@ def prompts_of(given: str | list[str | int | list[int]], field: str, most: int) 
         return [tokens]
     found: list[Prompt] = [each for each in given if not isinstance(each, int)]
     if len(found) != len(given) or len({type(each) for each in found}) > 1:
-        raise _wrong(field, "texts, token ids and lists of token ids cannot be mixed")
+        raise wrong(
+            field, "texts, token ids and lists of token ids cannot be mixed", "invalid_value"
+        )
     if not all(isinstance(each, str) or each for each in found):
-        raise _wrong(field, "a list of token ids is empty")
+        raise wrong(field, "a list of token ids is empty", "invalid_value")
     if len(found) > most:
-        raise _wrong(field, f"{len(found)} prompts; {most} at most")
+        raise wrong(field, f"{len(found)} prompts; {most} at most", "invalid_value")
     return found
 
 
@@ -272,7 +269,3 @@ def text_of(prompt: Prompt, words: Vocabulary) -> str:
     if isinstance(prompt, str):
         return prompt
     return b"".join(words.bytes_of(token) for token in prompt).decode(errors="replace")
-
-
-def _wrong(field: str, why: str) -> Problem:
-    return Problem(400, f"`{field}`: {why}", param=field, code="invalid_value")

@@ -9,16 +9,14 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pie_gateway.problems import Problem, unsupported
+from pie_gateway.problems import unsupported, wrong
 from pie_gateway.schemas import messages as schema
 
 Part: TypeAlias = schema.TextPart | schema.ImagePart | schema.RefusalPart
 
 
 def render(messages: Sequence[schema.Message]) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The chat template's messages, and the files of the images in it, in order. Raises `Problem`:
-    400 if an image is none.
-    """
+    """The template's messages, and the images' files. Raises `Problem`: 400 if one is none."""
     images: list[bytes] = []
     return [_message(message, images, at) for at, message in enumerate(messages)], images
 
@@ -80,7 +78,7 @@ def _assistant(message: schema.AssistantMessage, images: list[bytes], where: str
         and not message.tool_calls
         and (message.content, message.refusal) == (None, None)
     ):
-        raise Problem(400, f"`{where}`: an assistant's message has content or calls", param=where)
+        raise wrong(where, "an assistant's message has content or calls")
     given = message.refusal if message.content is None else message.content
     # Beside calls, templates ask whether there is a content: null is none, as in `transformers`.
     null = given is None and message.tool_calls
@@ -98,9 +96,7 @@ def _call(call: schema.ToolCall, where: str) -> dict[str, Any]:
     try:
         arguments = msgspec.json.decode(call.function.arguments or "{}")
     except (ValueError, RecursionError):
-        raise Problem(
-            400, f"`{where}`: the arguments of {call.function.name} are no JSON", param=where
-        ) from None
+        raise wrong(where, f"the arguments of {call.function.name} are no JSON") from None
     function = {"name": call.function.name, "arguments": arguments}
     return {"id": call.id, "type": "function", "function": function}
 
@@ -136,13 +132,12 @@ def text_of(content: Sequence[schema.TextPart | schema.RefusalPart]) -> str:
 def _image(url: str, where: str) -> bytes:
     head, comma, data = url.partition(",")
     if not (comma and head.startswith("data:image/") and head.endswith(";base64")):
-        raise Problem(
-            400,
-            f"`{where}`: an image is given as data:image/png;base64,... or"
+        raise wrong(
+            where,
+            "an image is given as data:image/png;base64,... or"
             " data:image/jpeg;base64,...; nothing is fetched from other servers",
-            param=where,
         )
     try:
         return base64.b64decode(data, validate=True)
     except ValueError as error:  # binascii's among them
-        raise Problem(400, f"`{where}`: the image is no base64: {error}", param=where) from None
+        raise wrong(where, f"the image is no base64: {error}") from None

@@ -116,9 +116,7 @@ def _listed(exchange: Exchange, kind: str, found: Found, data: list[Any]) -> Res
 async def compare(
     exchange: Exchange, model: str, first: list[str], second: list[str], most: int | None
 ) -> tuple[Found, Vectors]:
-    """What a model made of texts, and the scores `[n]` of pairs: of one text or as many, and `n`
-    others.
-    """
+    """What a model made of texts, and scores `[n]` of pairs: of one text or `n`, and `n` others."""
     if await _task(exchange, model) != "classify":
         found = await embed(exchange, model, [*first, *second], most)
         vectors = unit(found.vectors)

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 
 from pie_gateway.backend.job import Job
 from pie_gateway.backend.vocabulary import Vocabulary
-from pie_gateway.problems import Problem, unsupported
+from pie_gateway.problems import unsupported, wrong
 
 
 @dataclass(frozen=True)
 class Infill:
-    """A row: tokens before the prefix, before the suffix, and behind both; and those that end the
-    middle, beside the model's own.
-    """
+    """A row: tokens before prefix and suffix, behind both; and those that end the middle."""
 
     prefix: str
     suffix: str
@@ -69,11 +67,10 @@ def fill_in(
         if all(words.id_of(token) is not None for token in row.tokens):
             break
     else:
-        raise Problem(
-            400,
-            f"`suffix`: {model} was not trained to fill in: its vocabulary has no tokens for it",
-            param="suffix",
-            code="unsupported_model",
+        raise wrong(
+            "suffix",
+            f"{model} was not trained to fill in: its vocabulary has no tokens for it",
+            "unsupported_model",
         )
     ends = [token for text in row.ends if (token := words.id_of(text)) is not None]
     for job in jobs:

@@ -59,7 +59,7 @@ async def models(exchange: Exchange) -> Response:
 async def model(exchange: Exchange) -> Response:
     """One of them."""
     catalog = exchange.backend.catalog
-    name = await catalog.look_up(exchange.request.path_params["model"])
+    name = await catalog.look_up(exchange.path["model"])
     return json_response(await _card(catalog, name))
 
 

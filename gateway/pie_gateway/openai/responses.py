@@ -15,14 +15,31 @@ from pie_gateway.dialects.splitter import Said, Thought, Words
 from pie_gateway.dialects.written import Arguments
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, while_asked
+from pie_gateway.http.reading import convert
 from pie_gateway.openai.building import Building
-from pie_gateway.openai.response_requests import chat_request, items_of
+from pie_gateway.openai.conversation import merged_up
 from pie_gateway.openai.stored import items_before, keep, with_items_of_responses
 from pie_gateway.openai.talk import Talk, prepare
-from pie_gateway.problems import Problem
+from pie_gateway.problems import Problem, wrong
+from pie_gateway.schemas import chat
+from pie_gateway.schemas import messages as openai
 from pie_gateway.schemas import responses as schema
 from pie_gateway.schemas.chat import ChatRequest
-from pie_gateway.schemas.sampling import PromptDetails
+from pie_gateway.schemas.sampling import (
+    JsonObject,
+    JsonSchema,
+    NamedSchema,
+    PromptDetails,
+    ResponseFormat,
+    same,
+)
+
+# Fields of a request that the answer has, and that a chat has.
+_SAME = (
+    *("instructions", "metadata", "temperature", "top_p"),
+    *("max_output_tokens", "previous_response_id"),
+)
+_OF_CHAT = ("stream", "temperature", "top_p", "parallel_tool_calls", "prompt_cache_key", "user")
 
 
 async def responses(exchange: Exchange) -> Response:
@@ -82,15 +99,10 @@ class _Response(Building):
             asked.parallel_tool_calls is not False,
             asked.tool_choice or "auto",
             list(asked.tools or []),
-            instructions=asked.instructions,
-            metadata=asked.metadata,
-            temperature=asked.temperature,
-            top_p=asked.top_p,
             text=asked.text or schema.TextSettings(schema.TextFormat("text")),
-            max_output_tokens=asked.max_output_tokens,
             reasoning=asked.reasoning or schema.Reasoning(),
             store=asked.store is not False,
-            previous_response_id=asked.previous_response_id,
+            **same(asked, *_SAME),
         )
         self._numbers = 0
         self._prompt = 0
@@ -193,3 +205,111 @@ def _item(said: Said) -> schema.Output:
             return schema.OutputCall(f"fc_{name}", f"call_{key}", function, "")
         case Arguments():
             raise AssertionError("arguments go on with their call's item")
+
+
+def items_of(asked: schema.ResponsesRequest) -> list[dict[str, Any]]:
+    """The input as items."""
+    if isinstance(asked.input, str):
+        return [{"type": "message", "role": "user", "content": asked.input}]
+    return asked.input
+
+
+def chat_request(asked: schema.ResponsesRequest, items: list[dict[str, Any]]) -> chat.ChatRequest:
+    """The same as a chat, its input last. Raises `Problem`: 400 naming what is wrong."""
+    messages: list[openai.Message] = []
+    if asked.instructions:
+        messages.append(openai.SystemMessage(asked.instructions))
+    before = len(items) - len(items_of(asked))
+    for at, given in enumerate(items):
+        _add(messages, _read_item(given, at - before))
+    tools: list[chat.Tool | chat.ServerTools] = [
+        chat.Tool(chat.Function(each.name, each.description, each.parameters, each.strict))
+        for each in asked.tools or []
+    ]
+    return chat.ChatRequest(
+        model=asked.model,
+        messages=merged_up(messages),
+        max_tokens=asked.max_output_tokens,
+        tools=tools or None,
+        tool_choice=_choice(asked.tool_choice),
+        reasoning_effort=asked.reasoning.effort if asked.reasoning else None,
+        response_format=_format(asked.text.format) if asked.text and asked.text.format else None,
+        **same(asked, *_OF_CHAT),
+    )
+
+
+def _choice(asked: Any) -> Any:
+    match asked:
+        case schema.FlatChoice(name):
+            return chat.NamedTool(chat.FunctionName(name))
+        case schema.FlatAllowed(mode, tools):
+            return chat.AllowedTools(chat.Allowed(mode, [_choice(tool) for tool in tools]))
+    return asked
+
+
+def _read_item(given: dict[str, Any], at: int) -> schema.Item:
+    item = {**given, "type": given.get("type") or "message"}
+    found: schema.Item = convert(item, schema.Item, f"input[{at}]")
+    return found
+
+
+def _add(messages: list[openai.Message], item: schema.Item) -> None:
+    last = messages[-1] if messages else None
+    match item:
+        case schema.FunctionOutput(call, output):
+            # Templates look for images in the user's messages.
+            images = [part for part in output if isinstance(part, schema.InputImage)]
+            rest = output if isinstance(output, str) else [p for p in output if p not in images]
+            # Results of one turn stay together.
+            messages.insert(
+                len(messages) - isinstance(last, openai.UserMessage),
+                openai.ToolMessage(_text(rest), call),
+            )
+            if images:
+                messages.append(openai.UserMessage(_parts(images)))
+        case schema.FunctionCall(call, name, arguments):  # calls of one turn are one message
+            if not isinstance(last, openai.AssistantMessage):
+                messages.append(last := openai.AssistantMessage(""))
+            made = openai.ToolCall(call, openai.CalledFunction(name, arguments))
+            last.tool_calls = [*(last.tool_calls or []), made]
+        case schema.InputReasoning(content):
+            if content:  # else it is encrypted
+                thought = "".join(part.text for part in content)
+                messages.append(openai.AssistantMessage("", reasoning_content=thought))
+        case schema.InputMessage("assistant", content):  # what was thought before is of its turn
+            if not isinstance(last, openai.AssistantMessage) or last.content or last.tool_calls:
+                messages.append(last := openai.AssistantMessage(""))
+            last.content = _text(content)
+        case schema.InputMessage("user", content):
+            messages.append(openai.UserMessage(_parts(content)))
+        case schema.InputMessage(_, content):
+            messages.append(openai.SystemMessage(_text(content)))
+
+
+def _parts(content: Any) -> str | list[openai.TextPart | openai.ImagePart]:
+    if isinstance(content, str):
+        return content
+    return [
+        openai.ImagePart(openai.ImageAddress(part.image_url, part.detail))
+        if isinstance(part, schema.InputImage)
+        else openai.TextPart(part.text)
+        for part in content
+    ]
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if any(isinstance(part, schema.InputImage) for part in content):
+        raise wrong("input", "only the user's messages have images")
+    return "\n".join(
+        part.refusal if isinstance(part, openai.RefusalPart) else part.text for part in content
+    )
+
+
+def _format(asked: schema.TextFormat) -> ResponseFormat | None:
+    if asked.type == "json_object":
+        return JsonObject()
+    if asked.type == "json_schema":
+        return JsonSchema(NamedSchema(asked.name or "answer", asked.schema, strict=asked.strict))
+    return None

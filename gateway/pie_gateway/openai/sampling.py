@@ -9,7 +9,7 @@ from typing import Any
 
 from pie_gateway.backend.job import Grammar, Job
 from pie_gateway.backend.vocabulary import Vocabulary
-from pie_gateway.problems import Problem, unsupported
+from pie_gateway.problems import unsupported, wrong
 from pie_gateway.schemas.sampling import (
     SAMPLER,
     JsonObject,
@@ -26,9 +26,7 @@ SEEDS = 2**53  # integers that JSON's readers agree on
 
 
 def sampling(asked: SamplingRequest, words: Vocabulary, top_logprobs: int = 0) -> dict[str, Any]:
-    """How tokens are chosen: parameters of the SDKs' `Sampler`. Raises `Problem`: 400 naming the
-    field that is wrong.
-    """
+    """Parameters of the SDKs' `Sampler`. Raises `Problem`: 400 naming the field that is wrong."""
     biases = _biases(asked.logit_bias or {})
     words.check("logit_bias", map(int, biases))
     for field in ("allowed_token_ids", "stop_token_ids", "dry_sequence_breakers"):
@@ -52,9 +50,7 @@ def sampling(asked: SamplingRequest, words: Vocabulary, top_logprobs: int = 0) -
 
 
 def most_tokens(*given: int | None) -> int | None:
-    """`max_tokens`, the first of its names that is given; None if there is no bound, as -1 says.
-    Raises `Problem`: 400 if it is 0.
-    """
+    """`max_tokens`, the first that is given; None: no bound, as -1. Raises `Problem`: 400 for 0."""
     found = next((count for count in given if count is not None), -1)
     if not found:
         raise unsupported("max_tokens", "at least 1, or -1 for no bound")
@@ -178,5 +174,5 @@ def stream_options(asked: SamplingRequest) -> StreamOptions:
 def _biases(asked: dict[str, float]) -> dict[str, float]:
     for token in asked:
         if not (token.isascii() and token.isdigit() and len(token) <= 10):
-            raise Problem(400, f"`logit_bias`: {token[:50]!r} is no token id", param="logit_bias")
+            raise wrong("logit_bias", f"{token[:50]!r} is no token id")
     return {str(int(token)): bias for token, bias in asked.items()}

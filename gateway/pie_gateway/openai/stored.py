@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import EVENT_END, EVENT_STREAM
-from pie_gateway.problems import Problem, unsupported
+from pie_gateway.problems import Problem, unsupported, wrong
 from pie_py.config.whole_files import write_whole
 
 INCLUDED = "reasoning.encrypted_content"  # `reasoning` items have their thoughts in plain
@@ -110,9 +110,7 @@ class Responses:
             most.pop(next(iter(most.kept)))
 
     def find(self, user: str, name: str, param: str | None = None) -> Stored:
-        """A user's response. Raises `Problem`: 404, naming the field of the request if it stands in
-        one.
-        """
+        """A user's response. Raises `Problem`: 404, naming `param` of the request."""
         found = self._users[user].kept.get(name)
         if found is None:
             text = (
@@ -123,9 +121,7 @@ class Responses:
         return found
 
     def find_items(self, user: str, places: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """Items of a user's conversations by their names, each of which has its place in a request.
-        Raises `Problem`: 404, naming the place.
-        """
+        """Items by their names, each with its place. Raises `Problem`: 404, naming the place."""
         holders: dict[int, Stored] = {}
         for name, place in places.items():
             stored = self._users[user].by_item.get(name)
@@ -158,9 +154,7 @@ def items_before(exchange: Exchange, name: str | None) -> list[dict[str, Any]]:
 def with_items_of_responses(
     exchange: Exchange, items: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Items, those that are only named by their ids in full. Raises `Problem`: 404, or 413 if they
-    have more than a body may have.
-    """
+    """Items, those named by ids in full. Raises `Problem`: 404; 413: more than a body may have."""
     references = (
         (at, each) for at, each in enumerate(items) if each.get("type") == "item_reference"
     )
@@ -194,7 +188,7 @@ async def response(exchange: Exchange) -> Response:
         raise unsupported("include", f"there is {INCLUDED}")
     if exchange.flag("include_obfuscation"):
         raise unsupported("include_obfuscation", "nothing is added to hide lengths")
-    name = exchange.request.path_params["response"]
+    name = exchange.path["response"]
     stored = _responses(exchange).find(exchange.user, name)
     if not streams:
         return Response(stored.answer, media_type="application/json")
@@ -211,10 +205,10 @@ async def input_items(exchange: Exchange) -> Response:
     query = exchange.request.query_params
     limit, order, after = query.get("limit", "20"), query.get("order", "desc"), query.get("after")
     if limit not in map(str, range(1, 101)):
-        raise Problem(400, "`limit`: from 1 to 100 items", param="limit")
+        raise wrong("limit", "from 1 to 100 items")
     if order not in ("asc", "desc"):
-        raise Problem(400, "`order`: `asc` or `desc`", param="order")
-    name = exchange.request.path_params["response"]
+        raise wrong("order", "`asc` or `desc`")
+    name = exchange.path["response"]
     stored = _responses(exchange).find(exchange.user, name)
     page = partial(_page, stored, order, after, int(limit))
     return await exchange.aside.run(exchange.user, page)
@@ -228,7 +222,7 @@ def _page(stored: Stored, order: str, after: str | None, limit: int) -> Response
         items.reverse()
     ids = [item["id"] for item in items]
     if after is not None and after not in ids:
-        raise Problem(400, f"`after`: there is no item {after[:100]!r}", param="after")
+        raise wrong("after", f"there is no item {after[:100]!r}")
     begin = 0 if after is None else ids.index(after) + 1
     page = items[begin : begin + limit]
     told = {"object": "list", "data": page, "has_more": begin + len(page) < len(items)}
@@ -247,7 +241,7 @@ def _listed(item: dict[str, Any], at: int) -> dict[str, Any]:
 
 async def forget_response(exchange: Exchange) -> Response:
     """Forgets a response; those that went on from it stay."""
-    name = exchange.request.path_params["response"]
+    name = exchange.path["response"]
     _responses(exchange).forget(exchange.user, name)
     told = {"id": name, "object": "response", "deleted": True}
     return Response(encode(told), media_type="application/json")

@@ -25,7 +25,7 @@ from pie_gateway.dialects.written import Arguments
 from pie_gateway.http.admission import Exchange
 from pie_gateway.openai.conversation import render, text_of, with_ids
 from pie_gateway.openai.sampling import fill_ends, grammar, hinted, most_tokens, sampling
-from pie_gateway.problems import Problem, unsupported
+from pie_gateway.problems import unsupported, wrong
 from pie_gateway.schemas.chat import AllowedTools, ChatRequest, NamedTool, Tool
 from pie_gateway.schemas.messages import AssistantMessage, ToolMessage
 from pie_py.config.gateway import Route
@@ -188,7 +188,7 @@ def _job(
     tools, tells = [_described(tool) for tool in known], "tools" in words.arguments
     messages, images = render(asked.messages)
     if images and model["image_place"] is None:
-        raise Problem(400, f"`messages`: {name.model} reads no images", param="messages")
+        raise wrong("messages", f"{name.model} reads no images")
     arguments = template_arguments(asked, words.arguments, effort_field)
     form, continued = _grammar(asked, may_call), _continued(asked)
     dialect = dialect_of(
@@ -237,9 +237,7 @@ def _job(
 
 
 def _continued(asked: ChatRequest) -> str | None:
-    """The end of the last message, if that is not ended but continued. Raises `Problem`: 400 if
-    there is none to be continued.
-    """
+    """The end of the last message, if it is to go on. Raises `Problem`: 400 if it cannot."""
     if not asked.continue_final_message:
         return None
     if asked.add_generation_prompt:
@@ -258,9 +256,7 @@ def _must_call(asked: ChatRequest) -> bool:
 
 
 def _may_call(asked: ChatRequest, known: list[Tool]) -> list[Tool]:
-    """The functions that may be called; all are told, so that prefixes stay. Raises `Problem`: 400
-    if the choice does not go with them.
-    """
+    """The functions that may be called. Raises `Problem`: 400 if the choice is none of them."""
     choice = asked.tool_choice
     if not known and choice not in (None, "none", "auto"):
         raise unsupported("tool_choice", "there are no functions among `tools`")

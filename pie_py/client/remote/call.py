@@ -46,12 +46,9 @@ class Call:
         return self._values
 
     async def result(self) -> Any:
-        """The function's result.
-
-        Raises:
-            InferletFailed: it was ended: by a limit, or by `cancel`. What the function itself has
-                raised comes as it is if its type is known here, else as InferletFailed.
-            TypeError: it yields: iterate over it.
+        """The function's result. Raises `InferletFailed`: it was ended: by a limit, or by `cancel`.
+        What the function itself has raised comes as it is if its type is known here, else as
+        InferletFailed. Raises `TypeError`: it yields: iterate over it.
         """
         if self._number == 0 and self._reach.streams:
             raise TypeError(
@@ -85,13 +82,12 @@ PRINTED = (-1, "", None)  # a message that is done with; no call has this number
 
 def understood(message: str | bytes, instance: Instance, reach: Sent) -> tuple[int, str, Any]:
     """The number of the call that a message is of, its kind ("yield", "return" or "raise"), and its
-    value or exception; what is printed is printed, and `PRINTED`.
-
-    Raises:
-        ClientError: nothing that `guests/main.py` sends.
+    value or exception; what is printed is printed, and `PRINTED`. Raises `ClientError`: nothing
+    that `guests/main.py` sends.
     """
-    if not isinstance(message, bytes) or not message.startswith(MARK):
-        _print(message)
+    if not isinstance(message, bytes) or not message.startswith(MARK):  # sent by itself
+        text = message if isinstance(message, str) else message.decode(errors="replace")
+        print(_shown(text), end="")
         return PRINTED
     try:
         report = json.loads(message[len(MARK) :])
@@ -196,11 +192,7 @@ class Sender:
 
     @classmethod
     async def of(cls, client: Launcher, target: Callable[..., Any]) -> Sender:
-        """Of a function or class; a thread reads its source.
-
-        Raises:
-            CannotTravel: it cannot be sent.
-        """
+        """Of a function or class; a thread reads its source. Raises `CannotTravel`: it cannot."""
         return cls(client, await anyio.to_thread.run_sync(Reach, target))
 
     def encoded(self, args: Any, options: Any) -> str:
@@ -237,12 +229,6 @@ async def end(instance: Instance) -> None:
     if not instance.ended:
         with anyio.move_on_after(5, shield=True), suppress(ClientError):  # it may be lost
             await instance.cancel()
-
-
-def _print(message: str | bytes) -> None:
-    """A message that a program sends by itself, as `pie-py run` shows it."""
-    text = message if isinstance(message, str) else message.decode(errors="replace")
-    print(_shown(text), end="")
 
 
 def _shown(text: str) -> str:

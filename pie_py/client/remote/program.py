@@ -17,26 +17,14 @@ MODULE = "batched"  # what the program's main module is called in the inferlet
 
 
 class Main:
-    """A Python program, as `Sender` sends it.
-
-    Attributes:
-        name: of `main`.
-        program_name: what it is called on the server, where the program itself may be, too.
-        types: no types of the program are known here: results are plain JSON.
-        streams: `main` returns.
-        waits: True if `main` is asynchronous: then others can go on while it waits.
-    """
+    """A Python program, as `Sender` sends it."""
 
     name = "main"
-    types: Mapping[str, type] = {}
-    streams = False
+    types: Mapping[str, type] = {}  # no types of the program are known here: results are plain JSON
+    streams = False  # `main` returns
 
     def __init__(self, path: Path, name: str) -> None:
-        """Reads a source, or a folder with `main.py`, and the modules beside it.
-
-        Raises:
-            BadProgram, OSError: as `read_program`.
-        """
+        """Reads a source, or a folder. Raises `BadProgram`, `OSError`: as `read_program`."""
         main, *others = read_modules(path).items()
         self._folder = path if path.is_dir() else path.parent
         self._main = main[0]
@@ -45,7 +33,9 @@ class Main:
         if taken := {f"{MODULE}.py", *modules}.intersection(name for name, _ in others):
             raise BadProgram(f"{min(taken)} beside {path} has the name of a module of batches")
         self._program = pack({**modules, f"{MODULE}.py": main[1], **dict(others)})
+        # What it is called on the server, where the program itself may be, too.
         self.program_name = f"batch-{name}"[:64]
+        # True if `main` is asynchronous: then others can go on while it waits.
         self.waits = _is_asynchronous(main[1])
 
     def encoded(self, value: Any, what: str) -> str:

@@ -82,21 +82,10 @@ def guest_modules() -> dict[str, bytes]:
 
 
 class Reach:
-    """All that one function or class reaches. It grows with the types of what is sent to it.
-
-    Attributes:
-        target: the function or class.
-        name: of the function, as the program is called.
-        module: what the caller's module is called in the inferlet.
-        types: that may come back, by the names that they have on the way.
-    """
+    """All that one function or class reaches. It grows with the types of what is sent to it."""
 
     def __init__(self, target: Callable[..., Any]) -> None:
-        """Looks at what it uses.
-
-        Raises:
-            CannotTravel: it, or something that it uses, cannot be sent.
-        """
+        """Looks at what it uses. Raises `CannotTravel`: it, or what it uses, cannot be sent."""
         named: tuple[str, ...] = ()
         if isinstance(target, Inferlet):
             named = target.modules
@@ -109,9 +98,11 @@ class Reach:
         self.target = target
         self._named = named
         self._home = target.__module__
+        # Of the function, as the program is called.
         self.name = re.sub(r"\W", "", target.__name__)[:64]
         self.program_name = f"function-{self.name}"[:64]
-        self.module = _module_name(self._home)
+        self.module = _module_name(self._home)  # what the caller's module is called in the inferlet
+        # That may come back, by the names that they have on the way.
         self.types: dict[str, type] = {}
         self._bound: dict[str, Any] = {}  # global names in the inferlet, and what they mean here
         self._excerpts: dict[str, Excerpt] = {}  # by file
@@ -136,11 +127,7 @@ class Reach:
         return inspect.iscoroutinefunction(self.target)
 
     def encoded(self, value: Any, what: str) -> str:
-        """A value as it travels; its types go along.
-
-        Raises:
-            CannotTravel: it is no data.
-        """
+        """A value as it travels; its types go along. Raises `CannotTravel`: it is no data."""
         return dumps(value, what, self._name_of)
 
     def program(self) -> bytes:

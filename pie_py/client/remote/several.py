@@ -54,11 +54,8 @@ async def call_each(
     sender: Sender, inputs: Sequence[Given], at_once: int, done: Done, progress: bool
 ) -> None:
     """Calls a function for each input, so many at once; `done` is told of each as it ends. What it
-    raises first ends the others, and is raised.
-
-    Raises:
-        TypeError: it yields.
-        ClientError: no server.
+    raises first ends the others, and is raised. Raises `TypeError`: it yields. Raises
+    `ClientError`: no server.
     """
     problem: Exception | None = None
     with progress_bar(len(inputs), progress) as advance, anyio.CancelScope() as scope:
@@ -140,11 +137,8 @@ class _Work:
     async def _feed(
         self, instance: Instance, waiting: deque[int], width: int, asked: set[int]
     ) -> None:
-        """Sends inputs and reads results until none waits, or the instance gets no more.
-
-        Raises:
-            ClientError: it has ended, or the server has.
-            Exception: it could not begin.
+        """Sends inputs and reads results until none waits, or the instance gets no more. Raises
+        `ClientError`: it has ended, or the server has. Raises `Exception`: it could not begin.
         """
         begun = looked = time.monotonic()
         gets_more = True

@@ -55,11 +55,7 @@ class Excerpt:
 
 
 def file_of(thing: FunctionType | type) -> str:
-    """The file that has the source; a class without functions of a notebook is looked for.
-
-    Raises:
-        CannotTravel: there is none.
-    """
+    """The file that has the source. Raises `CannotTravel`: there is none."""
     if isinstance(thing, FunctionType):
         return thing.__code__.co_filename
     own = getattr(sys.modules.get(thing.__module__), "__file__", None)
@@ -71,10 +67,8 @@ def file_of(thing: FunctionType | type) -> str:
 
 
 def definition(thing: FunctionType | type) -> Definition:
-    """The syntax tree of a function or a class.
-
-    Raises:
-        CannotTravel: its source cannot be found, or it is one of several lambdas of a line.
+    """The syntax tree of a function or a class. Raises `CannotTravel`: its source cannot be found,
+    or it is one of several lambdas of a line.
     """
     file = file_of(thing)
     nodes = [node for node in ast.walk(parsed(file, thing.__name__)) if _is_of(node, thing)]
@@ -94,11 +88,7 @@ def _tree(source: str) -> ast.Module:
 
 
 def parsed(file: str, what: str) -> ast.Module:
-    """The syntax tree of a file.
-
-    Raises:
-        CannotTravel: there is no such source, for it was typed at a prompt that keeps none.
-    """
+    """The syntax tree of a file. Raises `CannotTravel`: there is no source."""
     linecache.checkcache(file)
     lines = linecache.getlines(file)
     if not lines:

@@ -30,10 +30,7 @@ class CannotTravel(TypeError):
 
 def dumps(value: Any, what: str, name_of: NameOf) -> str:
     """A value as JSON. In errors it is `what`, such as "the argument n"; `name_of` gives types
-    their names.
-
-    Raises:
-        CannotTravel: it is no data, or has a part that is none.
+    their names. Raises `CannotTravel`: it is no data, or has a part that is none.
     """
     try:
         return json.dumps(_encoded(value, what, name_of))
