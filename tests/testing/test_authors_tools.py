@@ -151,7 +151,7 @@ def test_a_new_project_and_what_its_tests_can_do(tmp_path: Path) -> None:
     assert outcomes.pop("test_failure") == "FAILED"
     assert outcomes.pop("test_leak") == "ERROR"
     assert set(outcomes.values()) == {"PASSED"}, done.stdout
-    assert len(outcomes) == 6
+    assert len(outcomes) == 5
     assert "left 8 KV pages behind" in done.stdout
     assert 'File "broken.py", line 2, in main' in done.stdout
     again = pie_py("new", "my_inferlet", folder=tmp_path)
