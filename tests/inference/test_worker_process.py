@@ -187,6 +187,9 @@ def test_results_do_not_wait_for_a_long_batch(
         (2, 4, 3, False),
     ]
     assert (rest.first, len(rest.results), rest.last) == (7, 2, True)
+    silent, more = [*first.batches, *again.batches[:2], *first.batches], list[PlanResult]()
+    engine.run(Plan(3, "llama", silent), more.append)
+    assert [(p.first, len(p.results)) for p in more] == [(0, 4)]  # the second has no values
     answers = [r for p in (*parts, rest) for r in p.results if r.distributions is not None]
     assert len(answers) == 3
     for answer in answers:
