@@ -151,8 +151,11 @@ def _home() -> str:
 
 
 @contextmanager
-def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[Tell], str]]:
-    """Starts a server that stays, unless another run has; gives what waits for it.
+def kept_server(
+    config: ServerConfig, key: str, *, lines: bool = True
+) -> Iterator[Callable[[Tell], str]]:
+    """Starts a server that stays, unless another run has; gives what waits for it. For `lines` see
+    `private`.
 
     That returns the endpoint, and raises `ServerFailed` if it does not start. A server that has not
     been waited for is ended.
@@ -173,7 +176,7 @@ def kept_server(config: ServerConfig, key: str) -> Iterator[Callable[[Tell], str
             shutil.rmtree(ended, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(dir=place))
         idle = {"idle_seconds": config.idle_seconds or 300.0}
-        config = private(config.model_copy(update=idle), folder)
+        config = private(config.model_copy(update=idle), folder, lines=lines)
         server = ServerProcess(config, folder / "log", stays=True)
         is_ready = False
 

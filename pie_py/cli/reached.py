@@ -76,7 +76,7 @@ def talking_server(at: At, model: str | None) -> tuple[At, str]:
     check_at_once(config, http=False)
     pull_those_of(config.models)
     with ExitStack() as stack:
-        wait = stack.enter_context(kept_servers.kept_server(config, key))
+        wait = stack.enter_context(kept_servers.kept_server(config, key, lines=False))
         return at._replace(endpoint=started(config, "python", wait)), ""
 
 

@@ -131,9 +131,11 @@ def command(
                 if keep_server and kept is not None:
                     wait = stack.enter_context(kept_servers.kept_server(config, kept))
                 else:
-                    if found is not None and found.kind == "python":
+                    is_python = found is not None and found.kind == "python"
+                    if is_python:
                         config = config.model_copy(update={"compiler": "baseline"})
-                    server = stack.enter_context(temporary_server(config, verbose=verbose))
+                    own = temporary_server(config, verbose=verbose, lines=not is_python)
+                    server = stack.enter_context(own)
                     wait = server.wait_ready
         program = None if found is None or watch else built(found)
         if wait is not None:

@@ -74,21 +74,25 @@ class ServerProcess(Child):
 
 
 @contextmanager
-def temporary_server(config: ServerConfig, *, verbose: bool = False) -> Iterator[ServerProcess]:
+def temporary_server(
+    config: ServerConfig, *, verbose: bool = False, lines: bool = True
+) -> Iterator[ServerProcess]:
     """A server on a socket of its own, which ends with the context; it may not be ready yet. If
-    `verbose`, its log goes to standard error, and is not cut down to warnings.
+    `verbose`, its log goes to standard error, and is not cut down to warnings. See `private`.
     """
     with TemporaryFolder() as folder:
         log = None if verbose else folder / "log"
-        with ServerProcess(private(config, folder, verbose=verbose), log) as server:
+        with ServerProcess(private(config, folder, verbose=verbose, lines=lines), log) as server:
             yield server
 
 
-def private(config: ServerConfig, folder: Path, *, verbose: bool = False) -> ServerConfig:
-    """The configuration of a server that listens in a folder which its user alone may enter."""
-    # Its programs are those of the user who starts it. Python's own traces have lines, and without
-    # the runtime's this server shares its code with all others.
-    lines = config.compiler != "baseline"
+def private(
+    config: ServerConfig, folder: Path, *, verbose: bool = False, lines: bool = True
+) -> ServerConfig:
+    """The configuration of a server that listens in a folder which its user alone may enter: its
+    programs are those of the user who starts it, so that traps may tell source `lines`. Without,
+    it shares the Python runtime's code with all other servers: Python's own traces have lines.
+    """
     changes: dict[str, Any] = {"endpoint": f"ipc://{folder}/door", "source_lines": lines}
     if not verbose:
         changes["log"] = config.log.model_copy(update={"level": "warning"})

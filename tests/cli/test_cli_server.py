@@ -541,6 +541,22 @@ def test_a_kept_server_ends_when_nobody_needs_it(traps: Path, keeping: dict[str,
     assert [one["pid"] for one in kept(keeping)] == [server["pid"]]
 
 
+def test_a_server_for_questions_shares_the_runtimes_code(
+    traps: Path, keeping: dict[str, Any]
+) -> None:
+    """It reads no source lines, for which the runtime would be compiled once more."""
+
+    def has_lines() -> list[bool]:
+        told = (" ".join(psutil.Process(one["pid"]).cmdline()) for one in kept(keeping))
+        return ['"source_lines":true' in line for line in told]
+
+    cli("ask", "-m", "pie-tiny", "--max-tokens", "1", "Once", TMPDIR=keeping["TMPDIR"])
+    assert has_lines() == [False]
+    cli("stop", **keeping)
+    run_hi(traps, keeping, "--keep-server")
+    assert has_lines() == [True]  # a program in Rust may follow
+
+
 def test_a_folder_is_not_answered_for_by_another_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
