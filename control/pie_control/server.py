@@ -127,6 +127,7 @@ class _Server:
             facts=extension.facts,
             users=self._role.users,
         )
+        self._link.on_located = self._wiring.model_located
         self._link.on_hello = self._wiring.worker_ready
         self._link.on_results = self._wiring.dispatcher.on_results
         self._link.on_adapter = self._wiring.adapters.on_done

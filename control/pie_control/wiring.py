@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -65,6 +66,7 @@ from pie_control.models.image_sizes import ImageSizes
 from pie_control.models.model import ModelDependencies
 from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels
+from pie_control.models.tokenizer_files import UnusableTokenizer
 from pie_control.models.weights import Weights
 from pie_control.programs.guests import Guests
 from pie_control.programs.store import ProgramStore
@@ -85,7 +87,7 @@ from pie_py.config.kept_files import (
     told_bytes,
 )
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import Hello
+from pie_py.wire.plan import Hello, Located
 
 log = structlog.get_logger("pie.server")
 
@@ -394,6 +396,13 @@ class Wiring:
         """Sends to the worker that serves a model."""
         order = self.on_demand.order_of(message.model) or self._worker.order
         order(message)
+
+    def model_located(self, found: Located) -> None:
+        """A worker that loads a model has its files: its tokenizer is read beside that. What is
+        wrong with it is said when the worker is ready.
+        """
+        with suppress(UnusableTokenizer):
+            self.models.read(found.model, found.folder)
 
     def worker_ready(self, hello: Hello) -> None:
         """A worker serves its models from now on."""

@@ -56,7 +56,7 @@ def read_text(folder: Path, name: str) -> str | None:
     try:
         if file.stat().st_size > MAX_TEXT:
             raise BadFile(f"{file} has more than {MAX_TEXT} bytes")
-        return file.read_text(encoding="utf-8-sig")
+        return file.read_text(encoding="utf-8").removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as error:
         raise BadFile(f"{file} cannot be read: {error}") from None
 

@@ -29,6 +29,7 @@ from pie_py.wire.plan import (
     Hidden,
     ImageMeasured,
     LoadAdapter,
+    Located,
     MeasureImage,
     Message,
     ModelDescription,
@@ -48,6 +49,7 @@ _WORD = 4  # bytes
 _PLAIN: dict[str, Callable[..., Message]] = {
     "cut": Cut,
     "doing": Doing,
+    "located": Located,
     "failed": Failed,
     "stop": Stop,
     "no-tokens": NoTokens,

@@ -552,6 +552,14 @@ class Doing:
 
 
 @dataclass(slots=True)
+class Located:
+    """Where a worker that starts has found a model's files: its tokenizer can be read meanwhile."""
+
+    model: str
+    folder: str
+
+
+@dataclass(slots=True)
 class Failed:
     """First and last message of a worker that cannot start (bad checkpoint, no memory)."""
 
@@ -577,6 +585,7 @@ Message: TypeAlias = (
     | Cut
     | Hello
     | Doing
+    | Located
     | Failed
     | Stop
     | NoTokens

@@ -13,7 +13,7 @@ from support.checkpoints import make_llama
 from pie_control.scheduler.link import WorkerFailed, WorkerLink
 from pie_py.config.model import ModelConfig
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import Plan, PlanResult
+from pie_py.wire.plan import Located, Plan, PlanResult
 
 PLANS = 2000
 SECONDS = 60
@@ -101,3 +101,15 @@ async def test_a_worker_that_ends_before_it_is_ready_is_told_of() -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(link.run)
     assert failed.group_contains(WorkerFailed, match="^it exited with status 0 before it was ready")
+
+
+async def test_a_model_is_located_before_it_is_served(tmp_path: Path) -> None:
+    """So that its tokenizer can be read while it loads."""
+    folder = make_llama(tmp_path / "llama")
+    link = WorkerLink(ServerConfig(models=(ModelConfig(source=str(folder), kv_pages=16),)))
+    found: list[tuple[Located, bool]] = []
+    link.on_located = lambda told: found.append((told, link.ready))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(link.run)
+        nursery.cancel_scope.cancel()
+    assert found == [(Located("llama", str(folder)), False)]

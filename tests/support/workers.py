@@ -12,7 +12,7 @@ from typing import Any, Self
 import zmq
 
 from pie_py.wire.messages import decode, encode
-from pie_py.wire.plan import BatchResult, Message, Plan, PlanResult, Stop
+from pie_py.wire.plan import BatchResult, Located, Message, Plan, PlanResult, Stop
 
 SECONDS = 100
 
@@ -71,9 +71,12 @@ class Worker:
         self._socket.send(encode(message))
 
     def receive(self) -> Message:
-        frame = self._socket.recv()
-        assert not self._socket.rcvmore  # who dies between two frames would take the reader along
-        return decode(frame)
+        """The next message but those of where a model's files are."""
+        while True:
+            frame = self._socket.recv()
+            assert not self._socket.rcvmore  # who dies between two frames would take it along
+            if not isinstance(message := decode(frame), Located):
+                return message
 
     def run(self, plan: Plan) -> list[BatchResult]:
         """All results of a plan, one a batch."""

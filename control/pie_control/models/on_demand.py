@@ -218,7 +218,7 @@ class OnDemandModels(Service):
             async def serves(hello: Hello) -> None:
                 try:
                     for each in hello.models:
-                        await run_sync(self._models.read, each)
+                        await run_sync(self._models.read, each.name, each.folder)
                 except UnusableTokenizer as error:
                     raise WorkerFailed(str(error)) from None
                 link.begin(hello)

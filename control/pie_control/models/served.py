@@ -52,15 +52,14 @@ class ServedModels:
         """Of all that programs may use, the default first: some are loaded by request."""
         return [*self.resident, *self.on_demand]
 
-    def read(self, description: ModelDescription) -> None:
+    def read(self, name: str, folder: str) -> None:
         """Reads a model's tokenizer, once. Blocking.
 
         Raises:
             UnusableTokenizer: if it has none.
         """
-        if description.name not in self.codecs:
-            folder = Path(description.folder)
-            self.codecs[description.name] = read_codec(folder, self._deps.config.confined)
+        if name not in self.codecs:
+            self.codecs[name] = read_codec(Path(folder), self._deps.config.confined)
 
     def start(
         self,
@@ -77,7 +76,7 @@ class ServedModels:
         rows = FreeList(LOGIT_ROWS)
         for description in descriptions:
             name = description.name
-            self.read(description)
+            self.read(name, description.folder)
             codec = self.codecs[name]
             end = codec.end_token
             if end is not None and end not in description.stop_tokens:

@@ -22,6 +22,7 @@ from pie_py.wire.plan import (
     Hello,
     ImageMeasured,
     LoadAdapter,
+    Located,
     MeasureImage,
     Message,
     NoTokens,
@@ -69,7 +70,8 @@ class WorkerLink:
     The owner sets the callbacks before `run`: `on_hello` when the worker is ready, `on_results` for
     the answers to plans that have come, `on_adapter` for that to each adapter, `on_image` for that
     to each measured image, `on_weights` for that to other weights, `on_lost` when a worker that was
-    ready has died, `on_doing` when one says what takes it long to start.
+    ready has died; and of one that starts, `on_doing` when it says what takes it long, `on_located`
+    when it has found a model's files.
     """
 
     def __init__(self, config: ServerConfig, first: WorkerProcess | None = None) -> None:
@@ -88,6 +90,7 @@ class WorkerLink:
         self.on_lost: Callable[[str], None] = lambda reason: None
         self.doing = LOADING  # for a person, until it is ready
         self.on_doing: Callable[[str], None] = lambda text: None
+        self.on_located: Callable[[Located], None] = lambda found: None
 
     @property
     def idle(self) -> bool:
@@ -204,10 +207,13 @@ class WorkerLink:
 
                 nursery.start_soon(watch)
                 self.doing = LOADING
-                while isinstance(found := await self._next_message(socket), Doing):
+                while isinstance(found := await self._next_message(socket), Doing | Located):
                     silence.deadline = trio.current_time() + LOAD_SECONDS
-                    self.doing = found.text
-                    self.on_doing(found.text)
+                    if isinstance(found, Located):
+                        self.on_located(found)
+                    else:
+                        self.doing = found.text
+                        self.on_doing(found.text)
                 nursery.cancel_scope.cancel()
             match found:
                 case Hello() as hello:

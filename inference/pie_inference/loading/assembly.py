@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import structlog
 import torch
@@ -29,20 +30,28 @@ from pie_py.config.model import ModelConfig
 log = structlog.get_logger("pie.worker")
 
 
-def load_served(configs: Sequence[ModelConfig], ranks: Ranks = ALONE) -> list[Served]:
-    """Loads models of all kinds, encoders first: pools get the memory that is left. Raises
-    `LoadError` if one of them cannot be served; the text names it.
+def load_served(
+    configs: Sequence[ModelConfig],
+    ranks: Ranks = ALONE,
+    located: Callable[[str, Path], None] = lambda name, folder: None,
+) -> list[Served]:
+    """Loads models of all kinds, encoders first: pools get the memory that is left. `located` is
+    told the folder of each before it is loaded. Raises `LoadError` if one of them cannot be served;
+    the text names it.
     """
-    encoders = [_encoder(config, ranks) for config in configs]
+    encoders = [_encoder(config, ranks, located) for config in configs]
     others = [config for config, found in zip(configs, encoders, strict=True) if found is None]
     models = iter(load_models(others, ranks) if others else ())
     return [next(models) if found is None else found for found in encoders]
 
 
-def _encoder(config: ModelConfig, ranks: Ranks) -> ServedEncoder | None:
+def _encoder(
+    config: ModelConfig, ranks: Ranks, located: Callable[[str, Path], None]
+) -> ServedEncoder | None:
     """The encoder that a configuration names, if it does."""
     with naming(config):
         folder = checkpoint_folder(config.source)
+        located(config.called, folder)
         checkpoint = read_config(folder)
         name = encoder_of(checkpoint)
         return None if name is None else load_encoder(config, name, checkpoint, folder, ranks)

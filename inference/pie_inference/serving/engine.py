@@ -58,11 +58,15 @@ class Engine:
     """The models of one worker."""
 
     def __init__(
-        self, configs: Sequence[ModelConfig], ranks: Ranks = ALONE, fixed_threads: bool = True
+        self,
+        configs: Sequence[ModelConfig],
+        ranks: Ranks = ALONE,
+        fixed_threads: bool = True,
+        located: Callable[[str, Path], None] = lambda name, folder: None,
     ) -> None:
         """Loads every model, or this rank's part of it, and sizes its pools. Unless PyTorch's
-        number of threads is fixed, it is chosen for each forward. Raises `LoadError` if one of them
-        cannot be served.
+        number of threads is fixed, it is chosen for each forward. `located` is told the folder of
+        each model before it is loaded. Raises `LoadError` if one of them cannot be served.
         """
         self._models: dict[str, Served] = {}
         self._threads: dict[str, Threads] = {}
@@ -70,7 +74,7 @@ class Engine:
         self._ended_ns = 0  # when the last plan was done
         self._flights: dict[torch.device, Flight] = {}  # the last one of each GPU
         self.turns = Turns("worker")  # without batches of a long kind, whose time is planned
-        for model in load_served(configs, ranks):
+        for model in load_served(configs, ranks, located):
             name = model.description.name
             if name in self._models:
                 raise LoadError(f"two models are called {name!r}; give one of them another name")

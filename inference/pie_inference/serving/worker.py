@@ -9,6 +9,7 @@ import time
 import traceback
 from collections import deque
 from functools import partial
+from pathlib import Path
 
 import structlog
 import torch
@@ -32,6 +33,7 @@ from pie_py.wire.plan import (
     Failed,
     Hello,
     LoadAdapter,
+    Located,
     MeasureImage,
     Message,
     NoTokens,
@@ -99,7 +101,11 @@ def run(endpoint: str, config: WorkerConfig) -> int:
                 check_devices(size, config.on_cpu)
                 team = Team(context, size, config.model_dump_json())
                 ranks = Ranks.join(0, size, team.meeting, config.on_cpu)
-            engine = Engine(config.models, ranks, config.fixed_threads)
+
+            def located(model: str, folder: Path) -> None:
+                send(socket, Located(model, str(folder)))
+
+            engine = Engine(config.models, ranks, config.fixed_threads, located)
         except LoadError as error:
             send(socket, Failed(str(error)))
             return 1
