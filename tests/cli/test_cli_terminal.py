@@ -54,10 +54,17 @@ class Terminal:
     """A command in a terminal of its own."""
 
     def __init__(self, *args: str, home: Path) -> None:
-        self.pid, self._file = pty.fork()
-        if self.pid == 0:
-            changed = {"TERM": "dumb", "XDG_CACHE_HOME": str(home)}
-            os.execve(sys.executable, [*COMMAND, *args], {**os.environ, **changed})
+        self._file, inside = pty.openpty()
+        changed = {"TERM": "dumb", "XDG_CACHE_HOME": str(home)}
+        # No `pty.fork`: what is forked of a process with threads may hang before it is the command.
+        self._process = subprocess.Popen(
+            ["setsid", "--ctty", *COMMAND, *args],
+            env={**os.environ, **changed},
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+        )
+        os.close(inside)
         self._seen = b""
 
     def until(self, pattern: str) -> str:
@@ -80,7 +87,7 @@ class Terminal:
     def end(self) -> int:
         """Types Ctrl-D; the exit status."""
         self.type("\x04")
-        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        status = self._process.wait(120)
         os.close(self._file)
         return status
 
