@@ -60,7 +60,6 @@ FOLDERS: dict[str, dict[str, str]] = {
         "shares": "errors",
         "timers": "",
         "tasks": "",
-        "process": "",
         "data_folder": "errors",
         "confined": "errors fairness",
         "device_programs": "errors fairness confined",
@@ -82,9 +81,9 @@ FOLDERS: dict[str, dict[str, str]] = {
         "wiring": "timers shares data_folder confined wasm programs instances"
         " scheduler interception models api rpc device_programs durable",
         "extension": "wasm programs rpc wiring",
-        "server": "process data_folder confined wasm programs scheduler api rpc wiring extension",
+        "server": "data_folder confined wasm programs scheduler api rpc wiring extension",
         "running": "scheduler server",
-        "__main__": "process scheduler running",
+        "__main__": "scheduler running",
     },
     "pie_inference": {
         "errors": "",

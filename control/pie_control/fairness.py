@@ -154,10 +154,10 @@ class FairQueue(Generic[Item]):
         self._users = _Line(credit if credit_of_user is None else credit_of_user)
         self._instances: dict[str, _Line] = {}  # by user
         self._items: dict[Owner, deque[Item]] = {}
-        self._size = 0
+        self.size = 0  # items
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def __iter__(self) -> Iterator[Item]:
         """Items in the order in which they would be taken if nothing cost anything."""
@@ -184,7 +184,7 @@ class FairQueue(Generic[Item]):
             if owner.user not in self._users.places:
                 self._users.enter(owner.user)
         items.append(item)
-        self._size += 1
+        self.size += 1
 
     def pop(self, may: Callable[[str], bool] | None = None) -> tuple[Owner, Item] | None:
         """The next item, of a user who may have one."""
@@ -197,7 +197,7 @@ class FairQueue(Generic[Item]):
         owner = Owner(user, instance)
         items = self._items[owner]
         item = items.popleft()
-        self._size -= 1
+        self.size -= 1
         line.begin(instance)
         self._users.begin(user)
         if items:

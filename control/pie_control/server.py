@@ -14,7 +14,6 @@ from pie_control.api.runtime import GuestClocks
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import open_data_folder
 from pie_control.extension import load_extension
-from pie_control.process import trim_now_and_then
 from pie_control.programs.components import Components
 from pie_control.programs.guests import Guests, Instantiation, WarmInstances
 from pie_control.programs.optimizing import is_optimized
@@ -28,7 +27,7 @@ from pie_control.wasm.engine import TABLE_ELEMENTS, room_for
 from pie_control.wiring import Wiring
 from pie_py.config.child import report
 from pie_py.config.endpoint import parse_endpoint
-from pie_py.config.memory import bound_collections
+from pie_py.config.memory import bound_collections, trim
 from pie_py.config.plugins import observing
 from pie_py.config.server import ServerConfig
 from pie_py.config.turns import Turns
@@ -36,17 +35,11 @@ from pie_py.config.turns import Turns
 log = structlog.get_logger("pie.server")
 
 
-class _Watched(trio.abc.Instrument):
-    """Tells when the event loop waits."""
+class _LoopTurns(Turns, trio.abc.Instrument):
+    """The turns of the event loop, which begin and end where it waits."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
-
-    def before_io_wait(self, timeout: float) -> None:
-        self._turns.end()
-
-    def after_io_wait(self, timeout: float) -> None:
-        self._turns.begin()
+    before_io_wait = Turns.end  # type: ignore[assignment]  # its result is of no use here
+    after_io_wait = Turns.begin
 
 
 INSTANTIATED = 8  # of the spare instances: as many as are instantiated while one has its turn
@@ -115,11 +108,11 @@ class _Server:
         linker.define(functions)
         durable.define(self._wiring.durable_functions(functions))
         durable.offers_as(linker)
-        self._turns = Turns("control")
+        self._turns = _LoopTurns("control")
         deps = self._wiring.rpc_dependencies()
         deps = replace(deps, doing=self._doing, turns=self._long_turns)
         requests = partial(Requests, config, self._role.dependencies(deps))
-        self._rpc = self._wiring.front_end = RpcServer(
+        self._rpc = RpcServer(
             config,
             self._wiring.shares,
             requests,
@@ -128,6 +121,7 @@ class _Server:
             users=self._role.users,
         )
         self._link.on_located = self._wiring.model_located
+        self._wiring.dispatcher.has_requests = self._rpc.has_requests
         self._link.on_hello = self._wiring.worker_ready
         self._link.on_results = self._wiring.dispatcher.on_results
         self._link.on_adapter = self._wiring.adapters.on_done
@@ -151,7 +145,7 @@ class _Server:
 
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[str]) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(trim_now_and_then)
+            nursery.start_soon(_trim)
             if self._program_seconds is not None:
                 nursery.start_soon(self._expire_programs, self._program_seconds)
             await nursery.start(self._wiring.run)
@@ -169,7 +163,7 @@ class _Server:
             nursery.start_soon(self._role.run, endpoint, stop)
             if self._idle_seconds is not None:
                 nursery.start_soon(self._end_when_idle, self._idle_seconds, endpoint, stop)
-            trio.lowlevel.add_instrument(_Watched(self._turns))
+            trio.lowlevel.add_instrument(self._turns)
             task_status.started(endpoint)
             try:
                 await stop.wait()
@@ -215,6 +209,13 @@ class _Server:
         with trio.move_on_after(seconds):
             await ended.wait()
         log.info("stopping", ended=before - registry.live_count, killed=registry.live_count)
+
+
+async def _trim() -> None:
+    """Gives memory of this process back now and then, see `pie_control.__main__`."""
+    while True:
+        await trio.sleep(20.0)
+        await trio.to_thread.run_sync(trim)
 
 
 def within_address_space(config: ServerConfig) -> ServerConfig:

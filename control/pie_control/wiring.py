@@ -46,7 +46,7 @@ from pie_control.api.store.service import StoreService
 from pie_control.api.tokenize import SLOW_CALLS, TokenizeCalls
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import SettingsFolder
-from pie_control.device_programs.known import KnownPrograms
+from pie_control.device_programs.reading import KnownPrograms
 from pie_control.durable.calls import DurableCalls
 from pie_control.durable.exports import ExportCalls
 from pie_control.durable.outside import OutsideCalls
@@ -58,8 +58,7 @@ from pie_control.instances.launcher import Launcher
 from pie_control.instances.ledger import Ledger
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import BYTES_OF_USER, ResultStore
-from pie_control.instances.slow_calls import SlowCalls
-from pie_control.instances.turns import Executor
+from pie_control.instances.turns import Executor, SlowCalls
 from pie_control.interception.history import Durations
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.image_sizes import ImageSizes
@@ -71,7 +70,6 @@ from pie_control.models.weights import Weights
 from pie_control.programs.guests import Guests
 from pie_control.programs.store import ProgramStore
 from pie_control.rpc.requests import Dependencies
-from pie_control.rpc.server import RpcServer
 from pie_control.scheduler.dispatcher import Dispatcher
 from pie_control.scheduler.link import Order, Worker
 from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
@@ -126,7 +124,6 @@ class Wiring:
         """Makes the parts. All of them measure by `clock`, trio's, in seconds; `clocks` are what
         users and guests read.
         """
-        self.front_end: RpcServer | None = None  # set once clients may come in
         self.clock = clock
         self.durations = Durations()
         self.shares = Shares.of(config)
@@ -145,7 +142,6 @@ class Wiring:
         self.timers = Timers(clock)
         self.executor = Executor(
             self.registry.end,
-            self._after_turn,
             TURN_SECONDS,
             RESULT_TURN_SECONDS,
             clocks.monotonic_ns,
@@ -179,6 +175,7 @@ class Wiring:
         self.dispatcher = Dispatcher(
             self.models.resident, self.executor, worker, self.timers, clock
         )
+        self.executor.after_turn.append(self.dispatcher.after_turn)
         self.weights = Weights(
             self.models,
             self._send,
@@ -380,17 +377,6 @@ class Wiring:
             ):
                 await nursery.start(part.run)
             task_status.started()
-
-    def _after_turn(self, result: bool) -> None:
-        # Between two steps the worker comes first, because it is idle. What new instances say goes
-        # out before the worker takes the cores for their prompts.
-        launches = False
-        if not result and self.front_end is not None:
-            self.front_end.flush()
-            launches = self.front_end.has_requests()
-        self.dispatcher.after_turn(launches)
-        if self.models.on_demand:
-            self.on_demand.after_turn()
 
     def _send(self, message: Order) -> None:
         """Sends to the worker that serves a model."""

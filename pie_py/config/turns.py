@@ -29,15 +29,15 @@ class Turns:
         self._seen: tuple[float, str, str] = (0.0, "", "")  # of a turn: begin, user, stack
         self._logged = -LOG_SECONDS
 
-    def begin(self) -> None:
-        """A turn begins."""
+    def begin(self, timeout: float = 0.0) -> None:
+        """A turn begins. `timeout`, of trio's instruments, says nothing here."""
         if not self._thread:
             self._thread = threading.get_ident()
             threading.Thread(target=self._watch, name=f"turns of {self._loop}", daemon=True).start()
         self._cpu = time.thread_time()
         self._began = time.perf_counter()
 
-    def end(self) -> bool:
+    def end(self, timeout: float = 0.0) -> bool:
         """A turn ends: the loop waits. Returns whether there was one."""
         began, self._began = self._began, 0.0
         if began and time.perf_counter() - began > BUDGET_SECONDS:

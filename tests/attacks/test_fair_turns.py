@@ -160,7 +160,8 @@ class World:
         self.turns = 0
         self.users: set[str] = set()
         end = self.rig.registry.end
-        self.executor = Executor(end, self._after, 0.002, 0.010, lambda: self.now)
+        self.executor = Executor(end, 0.002, 0.010, lambda: self.now)
+        self.executor.after_turn.append(self._after)
 
         self.on_turn: Callable[[], None] = lambda: None
 

@@ -9,7 +9,7 @@ from support.prompts import Decoder, Timed
 from support.scheduler_fixtures import Guest, Server
 
 from pie_control.errors import ApiError
-from pie_control.scheduler.dispatcher import share_worker
+from pie_control.scheduler.next_plan import share_worker
 
 FACTS: dict[str, Any] = {
     "kv_pages": 1200,

@@ -27,7 +27,8 @@ from pie_py.config.server import ServerConfig
 FLOOD = """
 from pathlib import Path
 import resource
-from pie_control.process import set_up_memory, trim
+from pie_control.__main__ import set_up_memory
+from pie_py.config.memory import trim
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
@@ -53,7 +54,8 @@ def test_memory_between_what_is_kept_goes_back_to_the_system() -> None:
 BLOCKS = """
 import resource
 from pathlib import Path
-from pie_control.process import set_up_memory, trim
+from pie_control.__main__ import set_up_memory
+from pie_py.config.memory import trim
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20

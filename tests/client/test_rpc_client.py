@@ -21,8 +21,8 @@ from support.rpc_bench import Bench, Proxy
 
 from pie_control.instances.instance import InstanceState
 from pie_control.instances.log import LINE_OVERHEAD
-from pie_control.rpc.endpoint import EndpointInUse
 from pie_control.rpc.requests import LOG_BYTES
+from pie_control.rpc.server import EndpointInUse
 from pie_py.client import (
     Call,
     Client,

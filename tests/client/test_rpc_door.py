@@ -25,7 +25,7 @@ from pie_control.instances.instance import Instance, InstanceState
 from pie_control.programs.store import Program
 from pie_control.rpc import outgoing
 from pie_control.rpc.auth import NotKnownNow
-from pie_control.rpc.endpoint import EndpointRefused
+from pie_control.rpc.server import EndpointRefused
 from pie_control.rpc.sessions import MAX_SESSIONS
 from pie_py.client import RpcError, ServerUnreachable
 from pie_py.client.sync import Client

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferlet._stream import StopStrings, TextDecoder
-from pie_control.models.token_text import TokenText
+from pie_control.models.tokenizer import TokenText
 
 # Tokens are bytes: those of whole characters, of broken ones, and letters.
 TOKENS = st.lists(

@@ -14,7 +14,7 @@ from support.programs_read import chosen_by, line_named, text_of, values_of
 
 from inferlet import Sampler, device, samplers, watermark
 from inferlet.device import State, Tensor
-from pie_control.device_programs.known import KnownPrograms
+from pie_control.device_programs.reading import KnownPrograms
 from pie_control.errors import ApiError
 from pie_py.device_programs.fields import FIELDS
 from pie_py.device_programs.program import read_program

@@ -12,9 +12,8 @@ from hypothesis import given
 from support.machine_costs import COSTS, FACTS
 from support.scheduler_fixtures import Guest, Server
 
-from pie_control.interception.costs import Costs
-from pie_control.interception.learned_costs import AGAIN, BOUND, LearnedCosts
-from pie_control.scheduler.plan_batch import PlanBatch
+from pie_control.interception.costs import AGAIN, BOUND, Costs, LearnedCosts
+from pie_control.scheduler.in_flight import PlanBatch
 from pie_py.wire.plan import BatchResult, SwapIn, SwapOut
 
 STEP = COSTS.step_time(8)

@@ -745,8 +745,8 @@ def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
     ended |= {"gives", "held"}
     for _ in range(6):
         machine.turn()
-        ready = [instance for _, _, instance in executor._ready._heap]
-        assert [*ready, *executor._ready._line, *executor._background].count(held) <= 1
+        ready = [instance for _, _, instance in executor._ready.heap]
+        assert [*ready, *executor._ready.line, *executor._background].count(held) <= 1
     assert first.ended is not None
     assert first.ended.state is InstanceState.FINISHED
     assert held.ended is None

@@ -21,8 +21,8 @@ from pie_control.instances.aim import Class
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.scheduler.adaptive import Adaptive
+from pie_control.scheduler.batching import by_goals
 from pie_control.scheduler.commands.command import QueueOwner
-from pie_control.scheduler.order import by_goals
 from pie_py.config.limits import ProgramGoal
 from pie_py.wire.methods import Goal
 

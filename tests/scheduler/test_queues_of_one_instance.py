@@ -16,7 +16,7 @@ from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate, sample
 from pie_control.api import run as calls
-from pie_control.scheduler.call_order import CallOrder
+from pie_control.scheduler.backlog import CallOrder
 
 CONTEXTS = 8
 TOKENS = 24

@@ -12,7 +12,7 @@ from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 
 from pie_control.instances.futures import Future, FutureKind
-from pie_control.instances.mailbox import Mailbox
+from pie_control.instances.mailbox import Outbox
 from pie_control.scheduler.commands.run import LEAD
 
 
@@ -33,7 +33,7 @@ class Reading:
         self.server = server = Server(kv_pages=200)
         server.parts.models.codecs["symbolic"] = Words()  # type: ignore[assignment]
         self.guest = guest = Runner(server)
-        guest.instance.outbox = Mailbox(4, 10_000)
+        guest.instance.outbox = Outbox(4, 10_000)
         expected = Runner(Server(reference=True, kv_pages=200))
         self.tokens = expected.steps(expected.sampler(SAMPLERS[1]), most)
         self.run = guest.start(guest.sampler(SAMPLERS[1]), most)
@@ -156,7 +156,7 @@ def test_a_run_whose_pages_were_evicted_goes_on_when_its_client_reads() -> None:
         return guest
 
     reader = Runner(machine)
-    reader.instance.outbox = Mailbox(4, 10_000)
+    reader.instance.outbox = Outbox(4, 10_000)
     start(reader, reads)
     start(Guest(machine), takes_pages)
     assert machine.counts["absent"] == 1

@@ -12,8 +12,16 @@ from hypothesis import given
 from scheduler.test_runs import SAMPLERS, Runner, chosen
 from support.scheduler_fixtures import Server, refused
 
-from pie_control.scheduler.prompt_lookup import MOST_MATCHED, PAIR, Found, PromptLookup
-from pie_control.scheduler.speculation import LONGEST_PAUSE, Jacobi, Lookup, Price
+from pie_control.scheduler.speculation import (
+    LONGEST_PAUSE,
+    MOST_MATCHED,
+    PAIR,
+    Found,
+    Jacobi,
+    Lookup,
+    Price,
+    PromptLookup,
+)
 from pie_py.wire.plan import Plan, PlanResult, Sample
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, cast
 
 import hypothesis.strategies as st
@@ -42,7 +41,8 @@ class Line:
     def __init__(self, **facts: Any) -> None:
         self.server = Server(**{"kv_pages": 400, "embeds": 400, "max_batch_commands": 50, **facts})
         self.link = FakeLink(self.server.worker.run)
-        self.executor = Executor(self.server.registry.end, self._go_on, 0.0, 0.0)
+        self.executor = Executor(self.server.registry.end, 0.0, 0.0)
+        self.executor.after_turn.append(self._go_on)
         models = self.server.parts.models.services
         self.timers = timers = Timers(self.server.clock)
         self.dispatcher = Dispatcher(models, self.executor, self.link, timers, self.server.clock)
@@ -320,11 +320,12 @@ def test_an_idle_worker_waits_for_launches_that_arrive() -> None:
     line = Line()
     guest = Prepared(line.server)  # has commands that can be sent
     line.executor._work = trio.Event()
-    line.dispatcher.after_turn(True)
+    line.dispatcher.has_requests = lambda: True
+    line.dispatcher.after_turn(of_result=False)
     assert not line.link.plans
     assert line.executor._work.is_set(), "another turn looks again"
     line.server.clock.seconds += GATHER_SECONDS * 1.1
-    line.dispatcher.after_turn(True)
+    line.dispatcher.after_turn(of_result=False)
     assert len(line.link.plans) == 1
     assert guest.instance.queued_commands
 
@@ -536,13 +537,17 @@ def test_a_policy_by_path_decides_how_long_what_is_ready_waits_for_more() -> Non
 
 def test_between_steps_what_instances_say_goes_out_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a turn with a result the worker comes first: it is idle."""
-    parts, order = Server().parts, list[Any]()
-    clients: Any = SimpleNamespace(flush=lambda: order.append("said"), has_requests=lambda: True)
-    monkeypatch.setattr(parts, "front_end", clients)
-    monkeypatch.setattr(parts.dispatcher, "after_turn", order.append)
+    line, order = Line(), list[str]()
+
+    def flushed() -> bool:
+        order.append("said")
+        return False
+
+    monkeypatch.setattr(line.dispatcher, "has_requests", flushed)
+    monkeypatch.setattr(line.dispatcher, "pump", lambda: order.append("sent"))
     for of_result in (False, True):
-        parts._after_turn(of_result)
-    assert order == ["said", True, False]
+        line.dispatcher.after_turn(of_result)
+    assert order == ["said", "sent", "sent"]
 
 
 def test_policies_of_scheduling_by_name() -> None:

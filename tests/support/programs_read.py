@@ -14,8 +14,7 @@ from inferlet import Sampler
 from inferlet.device import Attend, ProgramSampler
 from pie_control.api.device_programs import Chosen, read_parameters
 from pie_control.api.sample import SamplerCalls
-from pie_control.device_programs.known import KnownPrograms
-from pie_control.device_programs.reading import read
+from pie_control.device_programs.reading import KnownPrograms, read
 from pie_control.instances.instance import Instance
 from pie_py.device_programs.bound import Bound, bind
 from pie_py.device_programs.program import program_for

@@ -15,8 +15,8 @@ from typing import Any
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
 from pie_control.scheduler.commands.command import Account, Command, CommandQueue, Scrub, Sync
+from pie_control.scheduler.in_flight import SchedulerStats
 from pie_control.scheduler.scheduler import Scheduler
-from pie_control.scheduler.stats import SchedulerStats
 from pie_py.wire.plan import Batch, ModelDescription, Plan, PlanResult
 
 

@@ -13,7 +13,7 @@ import pytest
 from support.wat_guests import HOLD, LIMITS, WAITS, guest, wait
 
 from pie_control.wasm import Component, Engine, EngineConfig, Guest, Linker, symbols
-from pie_control.wasm.reaper import Reaper
+from pie_control.wasm.engine import Reaper
 
 
 def _waiting(linker: Linker, component: Component) -> Guest:

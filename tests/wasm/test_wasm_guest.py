@@ -217,7 +217,7 @@ def test_every_turn_gets_its_own_slice(start: Start) -> None:
 
 def test_what_guests_say_first_comes_before_what_others_do_next(engine: Engine) -> None:
     rig = Rig()
-    executor = Executor(rig.registry.end, lambda result: None, 1.0, 1.0)
+    executor = Executor(rig.registry.end, 1.0, 1.0)
     done: list[str] = []
 
     def say(state: Instance) -> None:

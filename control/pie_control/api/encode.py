@@ -14,7 +14,7 @@ from pie_control.errors import ApiError, check_values
 from pie_control.fairness import Owner
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.instances.slow_calls import SlowCalls
+from pie_control.instances.turns import SlowCalls
 from pie_control.models.model import OpenQueue
 from pie_control.models.served import ServedModels
 from pie_control.models.tokenizer import Whole, encode_whole

@@ -10,7 +10,7 @@ from pie_control.api.binder import queue_of
 from pie_control.api.text import positions_of
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
-from pie_control.instances.slow_calls import SlowCalls
+from pie_control.instances.turns import SlowCalls
 from pie_control.models.image_sizes import ImageSizes, Measured
 from pie_control.models.model import ModelService, OpenQueue
 from pie_control.models.served import ServedModels

@@ -10,7 +10,7 @@ from pie_control.instances.durable import Durable
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance, Turns
 from pie_control.models.served import ServedModels
-from pie_control.models.token_text import TokenText
+from pie_control.models.tokenizer import TokenText
 from pie_control.scheduler.commands.run import LEAD, RunCommand
 
 # What the server looks for in the text of each token.
@@ -145,7 +145,7 @@ class _Reader:
             return False
         if self._durable is not None:
             self._saw(self._durable, self._unsent)
-        self._instance.send(self._unsent)
+        self._instance.outbox.send(self._unsent)
         if self._durable is not None:
             self._durable.says()
         self._unsent = ""

@@ -15,7 +15,7 @@ from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState, Turns
 from pie_control.instances.launcher import Launcher
-from pie_control.instances.slow_calls import SlowCalls
+from pie_control.instances.turns import SlowCalls
 from pie_control.models.served import ServedModels, traits_of
 from pie_control.programs.guests import Unclaimed
 from pie_control.timers import Timers

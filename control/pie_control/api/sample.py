@@ -26,13 +26,18 @@ from pie_control.api.device_programs import (
 )
 from pie_control.api.forward import check_step, queue_step
 from pie_control.api.text import check_distribution, written_embed
-from pie_control.device_programs.known import KnownPrograms
-from pie_control.device_programs.reading import in_layers, is_of_fields, name_of, with_text
+from pie_control.device_programs.reading import (
+    KnownPrograms,
+    in_layers,
+    is_of_fields,
+    name_of,
+    with_text,
+)
 from pie_control.errors import ApiError
 from pie_control.fairness import FairThreads, Owner
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.instances.slow_calls import SlowCalls
+from pie_control.instances.turns import SlowCalls
 from pie_control.models.adapters import Adapter
 from pie_control.models.model import OpenQueue
 from pie_control.programs.store import ProgramStore, tensor_of

@@ -28,9 +28,9 @@ def send_blob(instance: Instance, data: bytes) -> None:
 
 
 def _send(instance: Instance, message: str | bytes) -> None:
-    is_first = not instance.sent.total
+    is_first = not instance.outbox.sent_total
     instance.make_room()
-    instance.send(message)
+    instance.outbox.send(message)
     if is_first and instance.guest is not None:
         # Its client waits for that. What it does next is mostly to read its prompt, which costs as
         # much as the starts of several others.

@@ -1,18 +1,25 @@
-"""The job of a confined process that reads a device program, and what it is given."""
+"""Device programs that are read: the job of a confined process, and what is known already."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from cachetools import LRUCache
 
 from pie_control.errors import ApiError
+from pie_control.fairness import Owner
 from pie_py.device_programs.language import Kind, Type
 from pie_py.device_programs.library import programs, rule_text
 from pie_py.device_programs.program import ProgramFault
 from pie_py.device_programs.reader import read_texts
+from pie_py.device_programs.recording import Recorded
 from pie_py.device_programs.scope import Text
 from pie_py.wire.plan import ModelDescription
+
+if TYPE_CHECKING:
+    from pie_control.confined.pool import ConfinedPool
 
 OF_FIELDS = "sampler"  # the program of a sampler's fields: inferlets give these, and no name
 
@@ -89,3 +96,43 @@ def read(key: str) -> tuple[str, list[str]]:
     except ProgramFault as error:
         raise ApiError("invalid-argument", f"device program: {error}") from None
     return found.text, list(found.places)
+
+
+_KEPT = 8 << 20  # characters of keys, canonical texts and places
+
+
+class KnownPrograms:
+    """Programs of all users: what one gives is the same for all."""
+
+    def __init__(self, confined: ConfinedPool) -> None:
+        self._confined = confined
+        self._kept: LRUCache[str, Recorded] = LRUCache(_KEPT, getsizeof=_characters)
+
+    def find(self, key: str) -> Recorded | None:
+        """A program that was read before, or that of a sampler's fields, which is read now: others
+        have constants of a stranger's.
+
+        Raises:
+            ApiError: `invalid-argument`, with the place in the text.
+        """
+        found: Recorded | None = self._kept.get(key)
+        return self._keep(key, read(key)) if found is None and is_of_fields(key) else found
+
+    async def read(self, owner: Owner, key: str) -> None:
+        """Has a program read by a confined process; `find` gives it then.
+
+        Raises:
+            ApiError: `invalid-argument`, with the place in the text; `limit-exceeded`.
+        """
+        self._keep(key, await self._confined.call(owner, "the device program", read, key))
+
+    def _keep(self, key: str, answer: tuple[str, list[str]]) -> Recorded:
+        text, places = answer
+        found = Recorded(text, tuple(places))
+        if _characters(found) + len(key) < _KEPT:
+            self._kept[key] = found
+        return found
+
+
+def _characters(of: Recorded) -> int:
+    return len(of.text) + sum(map(len, of.places)) + 1024

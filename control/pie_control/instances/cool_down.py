@@ -27,7 +27,7 @@ class CoolDown:
     def __init__(self, weight_of: Callable[[str], float]) -> None:
         self._weight_of = weight_of
         self._seen: dict[str, int] = {}  # when users were there last
-        self._until: dict[str, int] = {}
+        self.until: dict[str, int] = {}  # of users who rest, or have rested
         self._strains: dict[str, tuple[float, int]] = {}  # long turns together, and when
 
     def comes(self, user: str, now: int) -> None:
@@ -45,7 +45,7 @@ class CoolDown:
         if len(self._seen) == 1:
             return False
         times = min(MOST_TIMES, 1.0 + strain / STRAIN_NS)
-        self._until[user] = ended + int(took * times / self._weight_of(user))
+        self.until[user] = ended + int(took * times / self._weight_of(user))
         return True
 
     def _strain(self, user: str, took: int, now: int) -> float:
@@ -62,10 +62,10 @@ class CoolDown:
 
     def at(self, now: int) -> Set[str]:
         """The users who rest."""
-        if self._until:
-            self._until = {user: until for user, until in self._until.items() if until > now}
-        return self._until.keys()
+        if self.until:
+            self.until = {user: until for user, until in self.until.items() if until > now}
+        return self.until.keys()
 
     def left(self, now: int) -> int | None:
         """For how long the first of them still rests; None if none does."""
-        return min(self._until.values()) - now if self.at(now) else None
+        return min(self.until.values()) - now if self.at(now) else None

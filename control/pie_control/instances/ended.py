@@ -127,7 +127,7 @@ class EndedInstances:
 def record_bytes(instance: Instance) -> int:
     """Memory that the record of an ended instance takes, about, without messages not fetched."""
     result = 0 if instance.ended is None else sys.getsizeof(instance.ended.text)
-    shown = instance.log.size_bytes + len(instance.sent) + instance.timeline.size_bytes
+    shown = instance.log.size_bytes + instance.outbox.sent_size + instance.timeline.size_bytes
     shown += instance.released.size_bytes
     return OWN_BYTES + result + argument_bytes(instance.args) + shown
 

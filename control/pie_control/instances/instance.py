@@ -19,8 +19,8 @@ from pie_control.instances.aim import Aim, Precedence
 from pie_control.instances.branches import ReleasedContexts
 from pie_control.instances.durable import Durable
 from pie_control.instances.futures import FutureTable
-from pie_control.instances.log import Log, SentText
-from pie_control.instances.mailbox import Mailbox, MessageBytes
+from pie_control.instances.log import Log
+from pie_control.instances.mailbox import Mailbox, MessageBytes, Outbox
 from pie_control.instances.timeline import Timeline
 from pie_control.wasm.engine import MEMORIES
 from pie_py.config.limits import Limits, Quota
@@ -225,12 +225,11 @@ class Instance:
 
         self.messages = messages
         boxes = (MAILBOX_MESSAGES, limits.mailbox_bytes)
-        self.outbox: Mailbox[Event] = Mailbox(*boxes, messages)  # to the client, in order
+        self.outbox = Outbox(*boxes, messages)  # to the client, in order
         self.texts: Mailbox[str] = Mailbox(*boxes, messages)  # from the client
         self.blobs: Mailbox[bytes] = Mailbox(*boxes, messages)  # from the client
         self.timeline = Timeline(SPANS)
         self.log = Log(LOG_LINES, date_ns)
-        self.sent = SentText()
         self.released = ReleasedContexts()
         self.client = ClientPresence()
 
@@ -242,11 +241,6 @@ class Instance:
         self.queues = Handles()
         self.queued_commands = 0
         self.pages_made = 0.0
-
-    def send(self, message: str | bytes) -> None:
-        """Puts a message into the outbox."""
-        self.outbox.put(message)
-        self.sent.add(message if isinstance(message, str) else f"[{len(message)} bytes]")
 
     def make_room(self) -> None:
         """Messages that no client reads give way to newer ones, if that was asked for."""

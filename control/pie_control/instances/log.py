@@ -1,4 +1,4 @@
-"""The log of an inferlet: its newest lines, and how many there have been; and what it sent last."""
+"""The log of an inferlet: its newest lines, and how many there have been."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from itertools import islice
 
 LINE_OVERHEAD = 200  # bytes that a line takes in addition to its text
 LINE_CHARACTERS = 4096  # the rest of a longer line is dropped
-SENT_CHARACTERS = 8192  # that are kept of what an instance has sent
-SENT_PARTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +70,3 @@ class Log:
     def size_bytes(self) -> int:
         """Memory that the lines take, about."""
         return sum(len(line.text) + LINE_OVERHEAD for line in self._lines)
-
-
-class SentText:
-    """The newest of what an instance has sent: people look at it, and take it from no client."""
-
-    __slots__ = ("_parts", "_size", "total")
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._size = 0  # characters, of the parts
-        self.total = 0  # characters sent so far
-
-    def add(self, text: str) -> None:
-        """Appends a text."""
-        self.total += len(text)
-        self._size += len(text)
-        self._parts.append(text)
-        if self._size > 2 * SENT_CHARACTERS or len(self._parts) > SENT_PARTS:
-            self._parts = [str(self)]
-            self._size = len(self._parts[0])
-
-    def __str__(self) -> str:
-        return "".join(self._parts)[-SENT_CHARACTERS:]
-
-    def __len__(self) -> int:
-        return self._size

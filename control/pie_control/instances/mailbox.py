@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import trio
 
@@ -14,6 +14,8 @@ from pie_control.errors import ApiError
 Item = TypeVar("Item")
 
 Loan: TypeAlias = tuple[int, Item, int]  # number in its mailbox, item, bytes
+SENT_CHARACTERS = 8192  # that are kept of what an instance has sent
+SENT_PARTS = 64
 BESIDE = 136  # bytes of memory that an item takes beside itself, about
 
 
@@ -211,3 +213,34 @@ class Mailbox(Generic[Item]):
             self._room_callbacks.pop(0)()
         if self._room_callbacks and self._others is not None and not self._others.has_room:
             self._others.when_room(self._call_for_room)
+
+
+class Outbox(Mailbox[Any]):
+    """What an instance has for its client; and the newest of what it has sent: people look at it,
+    and take it from no client.
+    """
+
+    __slots__ = ("_sent", "sent_size", "sent_total")
+
+    def __init__(self, max_items: int, max_bytes: int, others: MessageBytes | None = None) -> None:
+        """Is empty, as a `Mailbox`."""
+        super().__init__(max_items, max_bytes, others)
+        self._sent: list[str] = []
+        self.sent_size = 0  # characters that are kept
+        self.sent_total = 0  # characters sent so far
+
+    def send(self, message: str | bytes) -> None:
+        """Appends a message. Raises ApiError `would-block`."""
+        self.put(message)
+        text = message if isinstance(message, str) else f"[{len(message)} bytes]"
+        self.sent_total += len(text)
+        self.sent_size += len(text)
+        self._sent.append(text)
+        if self.sent_size > 2 * SENT_CHARACTERS or len(self._sent) > SENT_PARTS:
+            self._sent = [self.sent]
+            self.sent_size = len(self._sent[0])
+
+    @property
+    def sent(self) -> str:
+        """The newest of what it has sent."""
+        return "".join(self._sent)[-SENT_CHARACTERS:]

@@ -41,6 +41,7 @@ class Timeline:
         "_most",
         "_packed",
         "_packed_count",
+        "full",
         "spans",
     )
 
@@ -50,6 +51,7 @@ class Timeline:
         self._packed = b""  # earlier spans, once the instance has ended
         self._packed_count = 0
         self._most = most
+        self.full = most + SPARE  # with more spans than these it is to be trimmed
         self._dropped = 0
         self._asleep_for = "launch"
         self._asleep_ns = 0  # before its launch, which `_dated` sets right
@@ -62,7 +64,7 @@ class Timeline:
         """
         self.spans.append(("wait", waited_for or self._asleep_for, self._asleep_ns, woken_ns, 0, 0))
         self._asleep_for, self._asleep_ns = asleep_for, asleep_ns
-        if len(self.spans) > self._most + SPARE:
+        if len(self.spans) > self.full:
             self.trim()
 
     def add(self, batch: tuple[Any, ...]) -> None:
@@ -73,8 +75,8 @@ class Timeline:
 
     def trim(self) -> None:
         """Drops the oldest spans if there are too many."""
-        many = len(self.spans) - self._most
-        if many > SPARE:
+        if len(self.spans) > self.full:
+            many = len(self.spans) - self._most
             del self.spans[:many]
             self._dropped += many
 

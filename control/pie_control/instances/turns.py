@@ -1,11 +1,14 @@
-"""Turns of guests: which one is next, and what follows from how a turn ended."""
+"""Turns of guests: which ready one is next, and what follows from how a turn ended."""
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
+from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any
 
 import structlog
@@ -16,9 +19,97 @@ from pie_control.fairness import FairQueue, Owner, Work
 from pie_control.instances.cool_down import CoolDown
 from pie_control.instances.futures import unheard
 from pie_control.instances.guest_memory import GuestMemory
-from pie_control.instances.instance import Instance, InstanceState
-from pie_control.instances.ready import CREDIT_NS, USER_CREDIT_NS, ReadyGuests, others_than
+from pie_control.instances.instance import Instance, InstanceState, Turns
+from pie_control.tasks import Service
 from pie_control.wasm import SUSPENDED, Guest, GuestTrap, Status
+
+CREDIT_NS = 100_000_000  # of a guest that was idle, against those of its user
+# Of a user whose guests were idle, against others: they wait so long for what that one begins with.
+USER_CREDIT_NS = 30_000_000
+LEAD_NS = 20_000_000  # of the guest that is next, which ends a turn if another is ready again
+
+
+class ReadyGuests:
+    """The least served user's guests are next, and of them the least served one.
+
+    While all are of one user they wait in a heap, and are charged together at the end of a turn:
+    the order is the same, and costs a fifth. A burst of launches makes it long, and a turn serves
+    few. Otherwise they wait in a line for each user.
+    """
+
+    def __init__(self, weight_of: Callable[[str], float]) -> None:
+        self.line: FairQueue[Instance] = FairQueue(CREDIT_NS, weight_of, USER_CREDIT_NS)
+        self._single: str | None = None  # the user whose all are, if they are in the heap
+        self.heap: list[tuple[float, int, Instance]] = []  # by what each has had, then as it came
+        self._came = itertools.count()
+        self._costs: list[tuple[str, float]] = []  # of instances of that user in this turn
+
+    def __bool__(self) -> bool:
+        return bool(self.heap or self.line)
+
+    def begin_turn(self, arrived: Sequence[Instance], *, some_rest: bool) -> None:
+        """These are ready, too. If users rest, the others are looked for in lines."""
+        users = {instance.user for instance in arrived}
+        if self.heap and self._single is not None:
+            users.add(self._single)
+        if len(users) == 1 and not self.line and not some_rest:
+            self._single = single = users.pop()
+            starts = self.line.enter_all(single, [instance.id for instance in arrived])
+            for start, instance in zip(starts, arrived, strict=True):
+                heappush(self.heap, (start, next(self._came), instance))
+            return
+        self._single = None
+        self.heap.sort(key=itemgetter(1))
+        for instance in (*[waiting for _, _, waiting in self.heap], *arrived):
+            self.line.push(instance.owner, instance)
+        self.heap = []
+
+    def take(self, resting: Set[str]) -> Instance | None:
+        """Takes the next guest out, of a user who does not rest; None if there is none."""
+        if self._single is not None:
+            may = self.heap and self._single not in resting
+            return heappop(self.heap)[2] if may else None
+        taken = self.line.pop(others_than(resting))
+        return None if taken is None else taken[1]
+
+    def charge(self, instance: Instance, nanoseconds: int) -> None:
+        """The guest that was taken has had a turn."""
+        if self._single is not None:
+            self._costs.append((instance.id, nanoseconds))
+        else:
+            self.line.charge(instance.owner, nanoseconds)
+
+    def charge_user(self, user: str, nanoseconds: int) -> None:
+        """Charges a user for what was done outside turns: a user's time is one."""
+        self.line.charge_user(user, nanoseconds)
+
+    def end_turn(self) -> None:
+        """Charges what has not been charged yet."""
+        if self._single is not None and self._costs:
+            self.line.served_round(self._single, self._costs, all_of_them=not self.heap)
+            self._costs = []
+
+    def makes_way(self, user: str) -> bool:
+        """True if the next guest waits a turn for a ready one of this user who was served less."""
+        if self._single is not None:
+            return user != self._single
+        return self.line.lead(user) > LEAD_NS
+
+    def next_user(self, but: Set[str]) -> str | None:
+        """The user of the guest that is next, without some users."""
+        if self.heap:
+            return None if self._single in but else self._single
+        return self.line.next_user(but)
+
+    def is_less_served(self, user: str, than: str) -> bool:
+        """True if a user comes before another one, if both wait."""
+        return self.line.is_less_served(user, than)
+
+
+def others_than(users: Set[str]) -> Callable[[str], bool] | None:
+    """Tells of a user whether it is none of these; None if there are none."""
+    return (lambda user: user not in users) if users else None
+
 
 log = structlog.get_logger("pie.executor")
 
@@ -50,7 +141,6 @@ class Executor:
     def __init__(
         self,
         on_end: Callable[[Instance, InstanceState, str], None],
-        after_turn: Callable[[bool], None],
         turn_seconds: float,
         result_turn_seconds: float,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
@@ -59,12 +149,12 @@ class Executor:
     ) -> None:
         """Has no guest yet.
 
-        `on_end` ends an instance whose guest has returned, trapped, or broken a limit; `after_turn`
-        is called after every turn, with whether a result of the worker began it. A turn is cut
-        short after `turn_seconds`, or `result_turn_seconds` if a result began it.
+        `on_end` ends an instance whose guest has returned, trapped, or broken a limit. A turn is
+        cut short after `turn_seconds`, or `result_turn_seconds` if a result began it.
         """
         self._on_end = on_end
-        self._after_turn = after_turn
+        # Called after every turn, with whether a result of the worker began it.
+        self.after_turn: list[Callable[[bool], None]] = []
         self._turn_ns = int(turn_seconds * 1e9)
         self._result_turn_ns = int(result_turn_seconds * 1e9)
         self._clock_ns = clock_ns
@@ -128,7 +218,8 @@ class Executor:
         try:
             if deliver is None:
                 self._run_ready(self._turn_ns, of_result=False)
-                self._after_turn(False)
+                for call in self.after_turn:
+                    call(False)
                 self._run_background()
             else:
                 ready_before = len(self._arrived)
@@ -136,7 +227,8 @@ class Executor:
                 self._due.update(self._arrived[ready_before:])
                 if self._due:
                     self._run_ready(self._result_turn_ns, of_result=True)
-                self._after_turn(True)
+                for call in self.after_turn:
+                    call(True)
         finally:
             self._in_turn = False
             if self._goes_on():
@@ -237,9 +329,9 @@ class Executor:
         """True if a guest is ready whose user does not rest."""
         if self._arrived:
             return True
-        resting = self._cool_down.at(self._clock_ns())
+        resting = self._cool_down.until and self._cool_down.at(self._clock_ns())
         if not resting:
-            return bool(self._ready or self._background)
+            return bool(self._ready.heap or self._ready.line.size or self._background.size)
         lines = self._ready, self._background
         return any(line.next_user(resting) is not None for line in lines)
 
@@ -345,3 +437,39 @@ def _made(answer: _Late) -> Any:
     except Exception as error:
         log.exception("an answer cannot be made")
         raise ApiError("internal", f"{type(error).__name__}: {error}") from error
+
+
+class SlowCalls(Service):
+    """Slow host functions: what they return is computed in a task while the guest is suspended."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._under_way: dict[Instance, trio.CancelScope] = {}
+
+    def start(self, instance: Instance, work: Callable[[], Awaitable[Any]]) -> None:
+        """Does the work and answers the guest, which its host function suspends now.
+
+        An ApiError is the guest's error; any other exception becomes one with the code `internal`.
+        """
+        self._start_task(self._answer, instance, work)
+
+    def drop_instance(self, instance: Instance) -> None:
+        """Gives up what is computed for an instance that has ended."""
+        scope = self._under_way.pop(instance, None)
+        if scope is not None:
+            scope.cancel()
+
+    async def _answer(self, instance: Instance, work: Callable[[], Awaitable[Any]]) -> None:
+        if instance.state is not InstanceState.RUNNING:
+            return
+        with trio.CancelScope() as scope:
+            self._under_way[instance] = scope
+            try:
+                answer = await work()
+            except ApiError as error:
+                answer = error
+            except Exception as error:  # noqa: BLE001  a fault of ours is this call's error
+                answer = ApiError("internal", f"{type(error).__name__}: {error}")
+            # A thread cannot be given up: its answer may come when the instance has ended.
+            if self._under_way.pop(instance, None) is not None:
+                self._turns.answer(instance, answer)

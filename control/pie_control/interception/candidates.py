@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pie_control.interception.eviction_states import EvictionRecords, EvictionState
 from pie_control.interception.swapped_pages import movable
 from pie_control.interception.waste import Choice
-from pie_control.resources.retention import within_users
+from pie_control.resources.pools import within_users
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Instance

@@ -67,6 +67,7 @@ class Evictor:
         self._low = policy_input.low_water
         self._relieved = -1  # plans sent when pages were last evicted ahead of need
         self._records = EvictionRecords(self)
+        self.waiting = self._records.waiting  # instances that wait for pages
         self._candidates = EvictionCandidates(model, self._records, policy_input)
         policy_input.wanted = self._wanted
         self._counts = dict.fromkeys(
@@ -89,7 +90,7 @@ class Evictor:
         its error, later: by default the guest.
         """
         # Pages that are free belong to the first that waits: to take them here would starve it.
-        first = not self.waits or self._line((instance, count))[0] is instance
+        first = not self.waiting or self._line((instance, count))[0] is instance
         if first and (
             self._evict_for(instance, count) or not self._candidates.will_come(instance, count)
         ):
@@ -132,14 +133,9 @@ class Evictor:
                 record, EvictionEvent.WAKE
             )  # the end of the next turn brings its pages back
 
-    @property
-    def waits(self) -> bool:
-        """True if an instance waits for pages."""
-        return bool(self._records.waiting)
-
     def after_turn(self) -> None:
         """Called at the end of every turn: serves those that wait, and evicts ahead of need."""
-        if self._records.waiting or self._records.held:
+        if self.waiting or self._records.held:
             self.settle()
         elif self._low and self._model.pages.free < self._low:
             self._relieve()
@@ -147,7 +143,7 @@ class Evictor:
     def forget(self, instance: Instance) -> None:
         """Drops all notes about an instance that ends, before its space is closed."""
         self._records.forget(instance)
-        if self.waits:
+        if self.waiting:
             self._turns.give_another()
 
     # Those that wait
@@ -159,13 +155,13 @@ class Evictor:
             record = self._records.find(instance)
             if record and record.state is EvictionState.WAITING and not self._serve(record):
                 break  # those behind it must not take what comes free for it
-        if not self.waits:
+        if not self.waiting:
             for record in self._records.those(EvictionState.HELD):
                 self._let_run(record, EvictionEvent.RELEASE)
 
     def _wanted(self) -> int:
         """Pages that waiting instances need."""
-        return sum(record.need for record in self._records.waiting.values())
+        return sum(record.need for record in self.waiting.values())
 
     def _line(self, *more: tuple[Instance, int]) -> list[Instance]:
         """The instances that wait, the next one first, with one more that needs so many pages.

@@ -12,9 +12,8 @@ from pie_control.interception.waste import Choice, Load, Paused
 if TYPE_CHECKING:
     from pie_control.instances.futures import Outside
     from pie_control.instances.instance import Instance
-    from pie_control.interception.costs import Costs
+    from pie_control.interception.costs import Costs, LearnedCosts
     from pie_control.interception.history import Durations
-    from pie_control.interception.learned_costs import LearnedCosts
     from pie_control.interception.policy import Policy
     from pie_control.resources.allotments import Allotments
     from pie_control.resources.host_memory import HostMemory

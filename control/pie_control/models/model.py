@@ -14,9 +14,9 @@ from pie_control.errors import ApiError
 from pie_control.instances.branches import Released
 from pie_control.instances.instance import Handles
 from pie_control.interception.advice import SwapAdvice
+from pie_control.interception.costs import LearnedCosts
 from pie_control.interception.evictor import Evictor
 from pie_control.interception.history import Durations
-from pie_control.interception.learned_costs import LearnedCosts
 from pie_control.interception.policy import load_policy
 from pie_control.interception.policy_input import PolicyInput, TransferBudget
 from pie_control.models.adapters import MAX_ADAPTERS, Adapters
@@ -251,7 +251,7 @@ class ModelService:
 
     def has_spare_page(self) -> bool:
         """True if a page is free that no instance waits for."""
-        return self.pages.free > 0 and (self.evictor is None or not self.evictor.waits)
+        return self.pages.free > 0 and (self.evictor is None or not self.evictor.waiting)
 
     def drop_instance(self, instance: Instance) -> None:
         """Frees all that an instance holds of this model. Idempotent.

@@ -52,7 +52,6 @@ class _Life:
     over: trio.Event = field(default_factory=trio.Event)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     link: WorkerLink | None = None  # None: there is no room yet
-    dispatcher: Dispatcher | None = None
     error: ApiError | None = None
 
 
@@ -139,12 +138,6 @@ class OnDemandModels(Service):
         link = None if model is None or model.life is None else model.life.link
         return None if link is None else link.order
 
-    def after_turn(self) -> None:
-        """Guests have had their turn: their commands are sent."""
-        for model in self._all.values():
-            if model.services and model.life is not None and model.life.dispatcher is not None:
-                model.life.dispatcher.after_turn(launches=False)
-
     async def load(self, name: str) -> None:
         """Returns at once if a model is loaded, else once it is; what is begun goes on if the
         caller gives up.
@@ -205,11 +198,9 @@ class OnDemandModels(Service):
             await self._make_room(model)
             config = self._config.model_copy(update={"models": (model.config,)})
             life.link = link = WorkerLink(config)
-            life.dispatcher = Dispatcher(
-                model.services, self._executor, link, self._timers, self._clock
-            )
+            dispatcher = Dispatcher(model.services, self._executor, link, self._timers, self._clock)
             link.on_hello = partial(self._begin, model, link)
-            link.on_results = life.dispatcher.on_results
+            link.on_results = dispatcher.on_results
             link.on_adapter, link.on_image = self._adapters.on_done, self._image_sizes.on_measured
             link.on_weights = self._weights.on_done
             link.on_lost = partial(self._lose, model)
@@ -224,11 +215,15 @@ class OnDemandModels(Service):
                 link.begin(hello)
                 life.loaded.set()
 
-            with life.scope:
-                reason = await link.live(serves)
-                log.error("the worker of a model by request was lost", name=name, reason=reason)
-                link.end(f"the inference worker of {name} was lost: {reason}")
-            link.end("unloaded")
+            self._executor.after_turn.append(dispatcher.after_turn)
+            try:
+                with life.scope:
+                    reason = await link.live(serves)
+                    log.error("the worker of a model by request was lost", name=name, reason=reason)
+                    link.end(f"the inference worker of {name} was lost: {reason}")
+                link.end("unloaded")
+            finally:
+                self._executor.after_turn.remove(dispatcher.after_turn)
         except ApiError as error:
             life.error = error
         except (WorkerFailed, OSError) as error:

@@ -14,7 +14,7 @@ from pie_control.models.model import ModelDependencies, ModelService
 from pie_control.models.tokenizer import TextCodec
 from pie_control.models.tokenizer_check import read_codec
 from pie_control.resources.pools import FreeList
-from pie_control.scheduler.dispatcher import share_worker
+from pie_control.scheduler.next_plan import share_worker
 from pie_py.wire.plan import LOGIT_ROWS, NoTokens
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class ServedModels:
         """Gives another turn while instances wait for pages, until cancelled: waits have an end."""
         while True:
             await trio.sleep(1.0)
-            if any(s.evictor and s.evictor.waits for s in self.services.values()):
+            if any(s.evictor and s.evictor.waiting for s in self.services.values()):
                 self._deps.turns.give_another()
 
     def unknown(self, model: str) -> ApiError:

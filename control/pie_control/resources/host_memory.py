@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.errors import ApiError, Shortage
-from pie_control.resources.pools import FreeList, PagePool
-from pie_control.resources.retention import Retention
+from pie_control.resources.pools import FreeList, PagePool, Retention
 from pie_py.wire.plan import Int32, Uint32
 
 # Pages that one batch swaps, and thus one command: a forward of another instance waits for no more.

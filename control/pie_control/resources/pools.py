@@ -2,14 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.resources.retention import Retention
 from pie_py.wire.plan import Int32, Uint32
+
+T = TypeVar("T")
+
+
+class Retention:
+    """Priorities of the pages of a pool, by their programs: which leave first when memory is short.
+    0 by default; those above it hold for a time.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._priorities: NDArray[np.int8] = np.zeros(size, np.int8)
+        self._until: NDArray[np.float64] = np.zeros(size, np.float64)
+        self.rated = 0  # pages with another priority
+
+    def set(self, pages: Int32, priority: int, until: float) -> None:
+        """Gives distinct pages a priority, -100 to 100; above 0 up to a time, in seconds."""
+        self._write(pages, np.full(len(pages), priority, np.int8))
+        self._until[pages] = until
+
+    def of(self, pages: Int32, now: float) -> NDArray[np.int8]:
+        """The priorities `[n]` of pages at a time."""
+        priorities = self._priorities[pages]
+        priorities[(priorities > 0) & (self._until[pages] <= now)] = 0
+        return priorities
+
+    def lift(self, pages: Int32) -> None:
+        """Forgets what was said of distinct pages below 0: they are wanted after all."""
+        if self.rated:
+            self._write(pages, np.maximum(self._priorities[pages], 0))
+
+    def forget(self, pages: Int32) -> None:
+        """Forgets what was said of distinct pages, which are free."""
+        if self.rated:
+            self._write(pages, np.zeros(len(pages), np.int8))
+
+    def take_over(self, pages: Int32, source: Retention, others: Int32) -> None:
+        """Has what another pool's pages `[n]` have, whose content moves to distinct `pages`."""
+        if self.rated or source.rated:
+            self._write(pages, source._priorities[others])
+            self._until[pages] = source._until[others]
+
+    def _write(self, pages: Int32, priorities: NDArray[np.int8]) -> None:
+        before = np.count_nonzero(self._priorities[pages])
+        self.rated += int(np.count_nonzero(priorities)) - int(before)
+        self._priorities[pages] = priorities
+
+
+def within_users(order: Sequence[T], users: Sequence[Hashable], worth: Sequence[int]) -> list[T]:
+    """An order of eviction, the first to leave first, in which each user's items change places by
+    what they are worth. So no user's pages leave earlier for what others have said of theirs.
+    """
+    own: dict[Hashable, list[int]] = {}
+    for at, user in enumerate(users):
+        own.setdefault(user, []).append(at)
+    waiting = {user: iter(sorted(places, key=worth.__getitem__)) for user, places in own.items()}
+    return [order[next(waiting[user])] for user in users]
+
 
 # Calls back once no queued command names some pages, embeds and samplers any more, which are given
 # as commands name them.
@@ -54,6 +110,7 @@ class PagePool:
         self.size = size
         self.page_size = page_size
         self._free = FreeList(size)
+        self.free = size  # free pages, and those that only the prefix cache holds
         self._references: Int32 = np.zeros(size, np.int32)
         self.used: Int32 = np.zeros(size, np.int32)  # filled slots, always the first ones
         self.masks: Uint32 = np.zeros(size, np.uint32)  # bit i hides slot i
@@ -68,30 +125,26 @@ class PagePool:
         # Uncaches at least so many idle ones.
         self.evict: Callable[[int], None] = lambda count: None
 
-    @property
-    def free(self) -> int:
-        """Free pages, and those that only the prefix cache holds."""
-        return self._free.free + self.idle
-
     def allocate(self, count: int) -> Int32:
         """Takes `count` empty pages, at most `free`, with one reference each."""
         if count > self._free.free:
             self.evict(count - self._free.free)
         pages = self._free.take(count)
+        self.free -= count
         self._references[pages] = 1
         return pages
 
     def retain(self, pages: Int32) -> None:
         """Adds a reference to each page; a page may occur more than once."""
         if self.idle:
-            self.idle -= self._count_idle(pages)
+            self._add_idle(pages, -1)
         np.add.at(self._references, pages, 1)
 
     def release(self, pages: Int32) -> None:
         """Drops a reference of each page; one without any left is empty and free again."""
         np.subtract.at(self._references, pages, 1)
         if self._cached:
-            self.idle += self._count_idle(pages)
+            self._add_idle(pages, 1)
         freed = pages[self._references[pages] == 0]
         if len(freed) > 1:
             freed = np.unique(freed)
@@ -100,6 +153,7 @@ class PagePool:
         self.immutable[freed] = False
         self.retention.forget(freed)
         self._free.give(freed)
+        self.free += len(freed)
 
     def cache(self, pages: Int32) -> None:
         """The prefix cache holds these distinct pages, too; they are immutable from now on."""
@@ -110,7 +164,7 @@ class PagePool:
 
     def uncache(self, pages: Int32) -> None:
         """The prefix cache holds these distinct pages no longer."""
-        self.idle -= self._count_idle(pages)
+        self._add_idle(pages, -1)
         self._cached -= len(pages)
         self.cached[pages] = False
         self.release(pages)
@@ -119,9 +173,12 @@ class PagePool:
         """Pages that only the prefix cache holds."""
         return np.flatnonzero(self.cached & (self._references == 1)).astype(np.int32)
 
-    def _count_idle(self, pages: Int32) -> int:
+    def _add_idle(self, pages: Int32, sign: int) -> None:
+        """Those of the pages that only the prefix cache holds begin or cease to be idle."""
         idle = pages[self.cached[pages] & (self._references[pages] == 1)]
-        return len(np.unique(idle)) if len(idle) > 1 else len(idle)
+        count = sign * (len(np.unique(idle)) if len(idle) > 1 else len(idle))
+        self.idle += count
+        self.free += count
 
     def shared(self, pages: Int32) -> NDArray[np.bool_]:
         """Which of the pages others hold too, not counting the prefix cache."""

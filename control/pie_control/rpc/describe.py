@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pie_control.api.session import READER
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
-from pie_control.models.model import ModelService
+from pie_control.models.model import ModelService, OpenQueue
 from pie_control.models.served import ServedModels, runs_of
+from pie_control.models.tokenizer import TextCodec
 from pie_control.programs.store import Program
-from pie_control.rpc.contexts import contexts
 from pie_py.wire.plan import ModelDescription
 
 ARGS_CHARS = 1024  # of an instance's arguments, about
@@ -105,8 +107,8 @@ def inspect(instance: Instance, models: ServedModels, scope: str | None) -> Any:
         **describe_instance(instance, models),
         "args": args,
         "args_cut": args != instance.args,
-        "sent": str(instance.sent),
-        "sent_total": instance.sent.total,
+        "sent": instance.outbox.sent,
+        "sent_total": instance.outbox.sent_total,
         "end": None if instance.ended is None else instance.ended.text[:MOST_CHARACTERS],
         "open_futures": len(instance.futures),
         "queued_commands": instance.queued_commands,
@@ -158,3 +160,73 @@ def _pages(
         "contexts": contexts(instance, service, codec, addresses[:MOST_PAGES]),
         "sharers": sharers,
     }
+
+
+MOST = 128  # contexts
+TEXT_TOKENS = 160  # the newest of a context's own
+
+
+def contexts(
+    instance: Instance, service: ModelService, codec: TextCodec, addresses: NDArray[np.int64]
+) -> list[dict[str, Any]]:
+    """The contexts of one model, in the order in which they were made."""
+    model = service.description.name
+    gone = [each for each in instance.released if each.model == model]
+    here = [(handle, each) for handle, each in instance.queues.items() if each.model is service]
+    handles = {each.queue: each.handle for each in gone}
+    handles |= {each.queue.id: handle for handle, each in here}
+    found = [
+        {
+            "queue": each.handle,
+            "parent": handles.get(each.parent) if each.parent is not None else None,
+            "created_ns": each.created_ns,
+            "released_ns": each.released_ns,
+            "places": [],
+            **_text(each.tokens, 0 if each.parent is None else each.begins, codec),
+        }
+        for each in gone
+    ]
+    for handle, each in here:
+        branch, places = each.queue.branch, _places(each, addresses)
+        if branch is None and not places:
+            continue
+        parent = None if branch is None else branch.parent
+        begins = 0 if branch is None or parent is None else branch.begins
+        found.append(
+            {
+                "queue": handle,
+                "parent": None if parent is None else handles.get(parent),
+                "created_ns": each.created_ns,
+                "released_ns": None,
+                "places": places,
+                **_text(each.tokens(), begins, codec),
+            }
+        )
+    return sorted(found, key=lambda each: int(each["queue"]))[-MOST:]
+
+
+def tokens_of(instance: Instance, handle: int) -> list[int]:
+    """The tokens of a context, alive or released; none of one that is not known."""
+    if handle in instance.queues:
+        found: OpenQueue = instance.queues[handle]
+        return found.tokens().tolist()
+    gone = [each.tokens for each in instance.released if each.handle == handle]
+    return gone[-1].tolist() if gone else []
+
+
+def _text(tokens: array[int], begins: int, codec: TextCodec) -> dict[str, Any]:
+    """How many tokens a context has, how many it began with, and the newest text of its own."""
+    own = tokens[max(begins, len(tokens) - TEXT_TOKENS) :]
+    text = b"".join(map(codec.bytes_of, own)).decode(errors="replace")
+    return {"tokens": len(tokens), "shared": begins, "text": text, "cut": len(own) == TEXT_TOKENS}
+
+
+def _places(target: OpenQueue, addresses: NDArray[np.int64]) -> list[int]:
+    """Which of the instance's pages its newest forward or run sees and fills."""
+    seen = np.zeros(len(addresses), np.bool_)
+    for spans in target.queue.sees:
+        for first, count in zip(spans[::2], spans[1::2], strict=True):
+            seen |= (addresses >= first) & (addresses < first + count)
+    for run in target.runs.values():
+        seen |= np.isin(addresses, run.pages.addresses)
+    return np.flatnonzero(seen).tolist()

@@ -50,7 +50,7 @@ class Inbox:
     def __init__(self, weight_of: Callable[[str], float]) -> None:
         """Nothing waits. Takes a user's weight, with which their part of the time grows."""
         self.waiting: FairQueue[InboundMessage] = FairQueue(0.0, weight_of)
-        self._messages: Counter[str] = Counter()  # by user
+        self.messages: Counter[str] = Counter()  # of users with some that wait
         self._bytes: Counter[str] = Counter()
         self.with_commands = 0  # messages because of which instances may have commands
         self.full: set[str] = set()  # users with so much that no more is to be taken from ZeroMQ
@@ -59,10 +59,10 @@ class Inbox:
         """A message has arrived."""
         user = message.owner.user
         self.waiting.push(message.owner, message)
-        self._messages[user] += 1
+        self.messages[user] += 1
         self._bytes[user] += message.size
         self.with_commands += message.may_bring_commands
-        if self._messages[user] >= MOST_MESSAGES or self._bytes[user] >= MOST_BYTES:
+        if self.messages[user] >= MOST_MESSAGES or self._bytes[user] >= MOST_BYTES:
             self.full.add(user)
 
     def take(self) -> InboundMessage | None:
@@ -71,13 +71,13 @@ class Inbox:
         if taken is None:
             return None
         (user, _), message = taken
-        self._messages[user] -= 1
+        self.messages[user] -= 1
         self._bytes[user] -= message.size
         self.with_commands -= message.may_bring_commands
-        if self._messages[user] < MOST_MESSAGES and self._bytes[user] < MOST_BYTES:
+        if self.messages[user] < MOST_MESSAGES and self._bytes[user] < MOST_BYTES:
             self.full.discard(user)
-        if not self._messages[user]:
-            del self._messages[user], self._bytes[user]
+        if not self.messages[user]:
+            del self.messages[user], self._bytes[user]
         return message
 
     def charge(self, message: InboundMessage, nanoseconds: int) -> None:

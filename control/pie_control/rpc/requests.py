@@ -29,11 +29,11 @@ from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels, traits_of
 from pie_control.models.weights import Weights
 from pie_control.programs.store import Program, ProgramStore, is_hash
-from pie_control.rpc.contexts import tokens_of
 from pie_control.rpc.describe import (
     describe_instance,
     describe_model,
     inspect,
+    tokens_of,
     waits_of,
 )
 from pie_control.rpc.params import Answer, Handlers, text_or_bytes

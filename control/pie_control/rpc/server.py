@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -13,15 +14,14 @@ import zmq
 
 from pie_control.errors import ApiError, ProgramRejected, Refusal
 from pie_control.programs.store import PROGRAM_BYTES
-from pie_control.rpc.auth import Authenticator, FolderUsers, Users
-from pie_control.rpc.endpoint import EndpointRefused, bind, configure, encrypt
+from pie_control.rpc.auth import ZAP_DOMAIN, Authenticator, FolderUsers, Users
 from pie_control.rpc.inbox import InboundMessage, Inbox
 from pie_control.rpc.session import MAX_PENDING, MAX_WINDOW, WINDOW_BYTES, Session
 from pie_control.rpc.sessions import DEFAULT_TIMING, Do, Event, GiveUp, Gone, Sessions, Timing
 from pie_control.shares import Shares
 from pie_py import __version__
-from pie_py.config.endpoint import Endpoint, parse_endpoint
-from pie_py.config.keys import LOCAL_USER, KeyStore
+from pie_py.config.endpoint import Endpoint, answers, in_use, parse_endpoint
+from pie_py.config.keys import LOCAL_USER, KeyPair, KeyStore
 from pie_py.config.server import ServerConfig
 from pie_py.config.shipped_files import contract_version
 from pie_py.wire.rpc import (
@@ -34,7 +34,59 @@ from pie_py.wire.rpc import (
     Response,
     decode,
 )
-from pie_py.wire.zmq_socket import Socket, new_router
+from pie_py.wire.zmq_socket import Socket, keep_alive, new_router
+
+QUEUE_MESSAGES = 2000  # to one connection that does not take them; more cut it off
+
+
+class EndpointInUse(Exception):
+    """Something else listens there."""
+
+
+class EndpointRefused(Exception):
+    """The server does not listen there as it is configured."""
+
+
+def configure(socket: zmq.Socket[bytes], endpoint: Endpoint, frame_bytes: int) -> None:
+    """Sets a ROUTER's options, before it listens. A larger frame breaks its connection."""
+    socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes)
+    # A send to a connection that is gone or full fails, rather than vanishing.
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES)
+    socket.setsockopt(zmq.RCVHWM, 100)
+    keep_alive(socket)
+    socket.setsockopt(zmq.IPV6, int(endpoint.is_ipv6))
+
+
+def encrypt(socket: zmq.Socket[bytes], pair: KeyPair) -> None:
+    """Lets in only clients that encrypt and whose key the authenticator knows."""
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
+    socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+
+
+def bind(socket: zmq.Socket[bytes], endpoint: Endpoint) -> str:
+    """Listens; returns the endpoint with the port that was bound.
+
+    Raises:
+        EndpointInUse: if something else listens there.
+        EndpointRefused: if the operating system does not allow it.
+    """
+    if endpoint.path is not None and answers(endpoint):
+        raise EndpointInUse(in_use(endpoint))  # ZeroMQ would replace that server's socket silently
+    try:
+        socket.bind(endpoint.text)
+    except zmq.ZMQError as error:
+        if error.errno == zmq.EADDRINUSE:
+            raise EndpointInUse(in_use(endpoint)) from None
+        raise EndpointRefused(f"cannot listen on {endpoint.text}: {error.strerror}") from None
+    if endpoint.path is not None:
+        os.chmod(endpoint.path, 0o600)  # everyone who can write to the socket is user `local`
+    bound = socket.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(bound, bytes)
+    return bound.rstrip(b"\0").decode()
+
 
 log = structlog.get_logger("pie.rpc")
 
@@ -153,22 +205,26 @@ class RpcServer:
             self._receive()
             began = time.perf_counter_ns()
             end = began + TURN_NS  # for which what has arrived is handled
-            while began < end and (inbound := self._inbox.take()) is not None:
+            while self._inbox.messages and began < end and (inbound := self._inbox.take()):
                 self._handle(inbound, nursery)
                 self._deliver()
                 now = time.perf_counter_ns()
                 self._inbox.charge(inbound, now - began)
                 began = now
             self.flush()
-            if self.sessions.out or self._inbox.waiting:
+            if self.sessions.out or self._inbox.messages:
                 await trio.lowlevel.checkpoint()
             else:
                 await self._socket.wait()
 
     def has_requests(self) -> bool:
-        """True if messages that are not handled yet may give instances commands."""
+        """Sends what waits. True if messages that are not handled yet may give instances commands.
+
+        What new instances say goes out before the worker takes the cores for their prompts.
+        """
+        self.flush()
         self._receive()
-        if self._inbox.waiting:
+        if self._inbox.messages:
             self._socket.wake()  # the signal that `_serve` waits for is consumed
         return self._inbox.with_commands > 0
 

@@ -1,13 +1,19 @@
-"""Which of the commands that wait go into one batch."""
+"""Which of the commands that wait go into one batch, and in which order one user's go."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
-from pie_control.scheduler.commands.command import BatchLimits, Command, CommandQueue, Touched
+from pie_control.scheduler.commands.command import (
+    BatchLimits,
+    Command,
+    CommandQueue,
+    QueueOwner,
+    Touched,
+)
 from pie_py.device_programs.step_cost import fitting, whole_cost
 from pie_py.wire.plan import Int32
 
@@ -124,3 +130,28 @@ def _names(touched: Touched) -> set[int]:
     """Pages, and embeds as negative numbers."""
     pages, embeds = touched
     return {*pages, *(~embed for embed in embeds)}
+
+
+# One in so many places is of the instance that has waited longest, so none has less than this part
+# of what equal turns would give it.
+EQUAL = 4
+
+# Takes owners, the one that has waited longest first, and the number of a plan; returns their
+# places in the order in which they go.
+Order: TypeAlias = Callable[[Sequence[QueueOwner], int], Sequence[int]]
+
+
+def by_goals(owners: Sequence[QueueOwner], plan: int) -> list[int]:
+    """The order by `QueueOwner.precedence`, but for every fourth place, each time another one.
+
+    What users have of the worker is decided elsewhere, by turns and by age. Here those of one user
+    exchange their places. So no user has more or less by it, whatever their programs ask for.
+    """
+    known = {owner: owner.precedence for owner in dict.fromkeys(owners)}
+    best = iter(sorted(range(len(owners)), key=lambda at: known[owners[at]]))
+    oldest = iter(range(len(owners)))
+    found: dict[int, None] = {}
+    for place in range(len(owners)):
+        line = oldest if (place + plan) % EQUAL == 0 else best
+        found[next(at for at in line if at not in found)] = None
+    return list(found)

@@ -19,10 +19,9 @@ from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.commands.pages import SwapInCommand
 from pie_control.scheduler.commands.run import RunCommand
 from pie_control.scheduler.commands.sample import SampleCommand
-from pie_control.scheduler.plan_batch import PlanBatch
+from pie_control.scheduler.in_flight import PlanBatch, SchedulerStats
 from pie_control.scheduler.policy import SchedulingPolicy
 from pie_control.scheduler.runs import STEP, Runs, Steps
-from pie_control.scheduler.stats import SchedulerStats
 from pie_py.device_programs.step_cost import whole_cost
 from pie_py.wire.plan import Again, EmbedSampled, Forward, Sample
 

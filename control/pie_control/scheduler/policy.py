@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 from pie_control.scheduler.adaptive import Adaptive
 from pie_control.scheduler.commands.command import BatchLimits, QueueOwner
 from pie_control.scheduler.commands.forward import ForwardCommand
-from pie_control.scheduler.plan_batch import PlanBatch
+from pie_control.scheduler.in_flight import PlanBatch
 from pie_py.config.plugins import named_policy
 from pie_py.config.scheduling import SchedulerConfig
 

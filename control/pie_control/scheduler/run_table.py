@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pie_control.scheduler.batching import Order
 from pie_control.scheduler.commands.command import NOTHING
 from pie_control.scheduler.commands.forward import NO_ADAPTER, NO_SAMPLER
 from pie_control.scheduler.commands.run import MOST_STOPS, ROOM, RunCommand
@@ -133,8 +134,10 @@ class RunTable:
             run.received.frombytes(self.tokens[row, :fresh].tobytes())
             run.logprobs.frombytes(self.logprobs[row, :fresh].tobytes())
             self.facts.fresh[row] = 0
-            run.queue.owner.generated_tokens += fresh
-            run.queue.owner.timeline.trim()
+            owner = run.queue.owner
+            owner.generated_tokens += fresh
+            if len(owner.timeline.spans) > owner.timeline.full:
+                owner.timeline.trim()
 
     def take_spare_pages(self, rows: Rows) -> bool:
         """Takes the next page of each as far as they are spare; whether all have one."""
@@ -217,3 +220,25 @@ class RunTable:
             attends=facts.attends if attending else NOTHING,
             attend_steps=facts.choice if attending else NOTHING,
         )
+
+
+def exchanged(table: RunTable, rows: Rows, order: Order, plan: int) -> Rows:
+    """Rows of runs in the order of their turns, those of each user in their places exchanged.
+
+    Their turns are exchanged, too: else a user whose runs were passed over would seem to have
+    waited, and go before others.
+    """
+    facts, runs = table.facts, [table.runs[row] for row in rows.tolist()]
+    grouped: dict[tuple[str, int], list[int]] = {}
+    for place, run in enumerate(runs):
+        user = (run.queue.owner.user, run.queue.rank[0]) if run else ("", 0)
+        grouped.setdefault(user, []).append(place)
+    rows = rows.copy()
+    for places in grouped.values():
+        own = rows[places]
+        waiting = own[facts.stepped[own].argsort(kind="stable")]
+        owners = [run.queue.owner for row in waiting.tolist() if (run := table.runs[row])]
+        turns = facts.last[own]
+        rows[places] = own = waiting[list(order(owners, plan))]
+        facts.last[own] = turns
+    return rows

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pie_control.errors import ApiError
+from pie_control.scheduler.batching import Order
 from pie_control.scheduler.commands.command import Account, QueueOwner
 from pie_control.scheduler.commands.forward import (
     MAX_CONTEXT_PAGES,
@@ -22,10 +23,8 @@ from pie_control.scheduler.commands.forward import (
 )
 from pie_control.scheduler.commands.run import MOST_STOPS, RunCommand
 from pie_control.scheduler.commands.sample import EmbedSampledCommand, SampleCommand
-from pie_control.scheduler.guesses import Guessed, Guesses
-from pie_control.scheduler.known_tokens import Known, masks_of
-from pie_control.scheduler.order import Order, exchanged
-from pie_control.scheduler.run_table import NO_TOKEN, Chosen, Facts, Rows, RunTable
+from pie_control.scheduler.guesses import Guessed, Guesses, Known, masks_of
+from pie_control.scheduler.run_table import NO_TOKEN, Chosen, Facts, Rows, RunTable, exchanged
 from pie_control.scheduler.speculation import Guesser
 from pie_py.device_programs.step_cost import OF_A_STEP, fitting, whole_cost
 from pie_py.wire.plan import Again, BatchResult, EmbedSampled, EmbedText, Forward, Int32, Sample

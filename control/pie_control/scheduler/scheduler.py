@@ -12,8 +12,7 @@ from typing import Any, cast
 
 from pie_control.errors import ApiError
 from pie_control.instances.futures import Future
-from pie_control.scheduler.backlog import CommandBacklog
-from pie_control.scheduler.call_order import CallOrder
+from pie_control.scheduler.backlog import CallOrder, CommandBacklog
 from pie_control.scheduler.commands.command import (
     BatchLimits,
     Command,
@@ -25,14 +24,11 @@ from pie_control.scheduler.commands.command import (
 from pie_control.scheduler.commands.forward import ForwardCommand
 from pie_control.scheduler.commands.pages import SwapInCommand
 from pie_control.scheduler.commands.run import RunCommand
-from pie_control.scheduler.drafting import Drafted
 from pie_control.scheduler.forming import PlanForming, TransferPace
-from pie_control.scheduler.in_flight import InFlight, Took
-from pie_control.scheduler.plan_batch import PlanBatch
+from pie_control.scheduler.in_flight import InFlight, PlanBatch, SchedulerStats, Took
 from pie_control.scheduler.policy import load_policy
 from pie_control.scheduler.runs import Runs
-from pie_control.scheduler.speculation import Jacobi, Lookup, Tokens
-from pie_control.scheduler.stats import SchedulerStats
+from pie_control.scheduler.speculation import Drafted, Jacobi, Lookup, Tokens
 from pie_py.config.scheduling import SchedulerConfig
 from pie_py.wire.plan import Batch, Cut, ModelDescription, Plan
 
@@ -76,7 +72,7 @@ class Scheduler:
         self._forming = PlanForming(
             self._backlog, self._runs, limits, self._stats, self.policy, self.step_tokens, pace
         )
-        self.in_flight = InFlight(self._backlog, self._stats, self.policy, clock_ns, took)
+        self.in_flight = InFlight(self._backlog, self._stats, self.policy.took, clock_ns, took)
         self.open_queue, self.defer = self._backlog.open_queue, self._backlog.defer
         self.complete, self.after_results = self.in_flight.complete, self.in_flight.after_results
         self._first: list[PlanBatch] = []  # what the next plan begins with
@@ -261,6 +257,14 @@ class Scheduler:
     def is_idle(self) -> bool:
         """True if there is nothing to send."""
         return not (self.waits or self._runs.waits)
+
+    @property
+    def makes_way(self) -> bool:
+        """True if something waits for more than the steps of runs that are at the worker."""
+        if self.holds:
+            return False
+        sent = self.in_flight
+        return self.waits or sent.is_mostly_over or not (sent.steps or self.is_idle)
 
     def cut(self) -> Cut | None:
         """A message that has the worker begin no further step of the newest plan; None if that

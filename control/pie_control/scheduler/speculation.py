@@ -7,11 +7,93 @@ measured: the price with each such step, and what is accepted apart for short an
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from math import ceil
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
-from pie_control.scheduler.prompt_lookup import PAIR, PromptLookup, Tokens
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_control.scheduler.commands.run import RunCommand
+
+Tokens: TypeAlias = Sequence[int] | NDArray[np.uint32]
+
+PAIR = 2  # the shortest match
+MOST_MATCHED = 16  # tokens that are compared
+MOST_PLACES = 8  # that are compared, the latest ones
+_FACTOR = 2654435761  # Knuth's multiplicative hash
+_NOWHERE = -1
+
+
+class Found(NamedTuple):
+    """Where the last tokens of a text came before."""
+
+    end: int  # the place behind them
+    matched: int  # tokens that are alike, `PAIR` to `MOST_MATCHED`
+
+
+class PromptLookup:
+    """A text that grows, and an index of its pairs of tokens: what is likely to come is what came
+    after its last tokens before (A. Saxena, Prompt Lookup Decoding, 2023).
+
+    Each place is found in constant time, and 20 bytes are kept for each token. Pairs are in chains
+    by their hashes, the latest first. The pair at the text's end is not in there: nothing has come
+    after it.
+    """
+
+    def __init__(self, text: Tokens) -> None:
+        tokens = np.asarray(text, np.uint32).astype(np.int64)
+        self._mask = (1 << max(10, (2 * tokens.size).bit_length())) - 1
+        heads = np.full(self._mask + 1, _NOWHERE, np.int32)
+        before = np.full(tokens.size, _NOWHERE, np.int32)
+        places = np.arange(1, tokens.size - 1)  # the second tokens of all pairs but the last
+        if places.size:
+            hashes = (tokens[:-2] * _FACTOR + tokens[1:-1]) & self._mask
+            order = np.argsort(hashes, kind="stable")
+            same = hashes[order[1:]] == hashes[order[:-1]]
+            before[places[order[1:][same]]] = places[order[:-1][same]]
+            lasts = order[np.append(~same, True)]
+            heads[hashes[lasts]] = places[lasts]
+        self.tokens = array("q", tokens.tobytes())
+        self._heads = array("i", heads.tobytes())
+        self._before = array("i", before.tobytes())
+
+    def add(self, token: int) -> None:
+        """The text goes on with a token."""
+        tokens, last = self.tokens, len(self.tokens) - 1
+        if last >= 1:
+            at = (tokens[last - 1] * _FACTOR + tokens[last]) & self._mask
+            self._before[last] = self._heads[at]
+            self._heads[at] = last
+        tokens.append(token)
+        self._before.append(_NOWHERE)
+
+    def find(self) -> Found | None:
+        """Where the most of the last tokens came before, the latest such place."""
+        tokens, last = self.tokens, len(self.tokens) - 1
+        if last < 1:
+            return None
+        place = self._heads[(tokens[last - 1] * _FACTOR + tokens[last]) & self._mask]
+        best, most = _NOWHERE, PAIR - 1
+        for _ in range(MOST_PLACES):
+            if place == _NOWHERE:
+                break
+            matched = 0
+            limit = min(place + 1, MOST_MATCHED)
+            while matched < limit and tokens[place - matched] == tokens[last - matched]:
+                matched += 1
+            if matched > most:
+                best, most = place, matched
+            place = self._before[place]
+        return None if best == _NOWHERE else Found(best + 1, most)
+
+    def follows(self, end: int, count: int) -> list[int]:
+        """So many tokens from a place on; behind the text's end it is taken to repeat itself."""
+        tokens = self.tokens
+        period = len(tokens) - end
+        return [tokens[end + i % period] for i in range(count)]
+
 
 __all__ = ["Guesser", "Jacobi", "Lookup", "Price", "Tokens"]
 
@@ -201,3 +283,81 @@ class Jacobi:
 
 def _mean(old: float, new: float) -> float:
     return old + NEW * (new - old)
+
+
+class Drafted:
+    """Guesses the tokens of one run by those of another one, of a smaller model.
+
+    Y. Leviathan et al., Fast Inference from Transformers via Speculative Decoding, 2023. Both runs
+    begin behind the same text. The drafting one goes as far ahead as the other may guess. Once that
+    has verified it, the drafting one goes on behind what stands: its pages are cut to that, and the
+    token that the other run has chosen takes the place of its own.
+    """
+
+    def __init__(self, drafts: RunCommand, most: int, follower: RunCommand) -> None:
+        """Has the other run wait until guesses are wanted.
+
+        Args:
+            drafts: the run of the smaller model, which has not begun.
+            most: tokens to guess at a time.
+            follower: the run that guesses.
+        """
+        self._drafts = drafts
+        self._most = most
+        self._follower = follower
+        self._text: list[int] = []  # the follower's tokens
+        self._agreed = 0  # tokens that both runs have
+        self._waits = False
+        drafts.lead()
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Takes those of the follower's tokens that are new."""
+        self._text += tokens[len(self._text) :]
+
+    def guess(self, most: int, price: Price) -> list[int] | None:
+        """The next tokens, at most so many; None if they are on their way."""
+        drafts, length = self._drafts, len(self._text)
+        wanted = min(most, self._most, drafts.most - 1 - length)
+        if drafts.over or drafts.row is None or wanted < 1:  # over, or not begun
+            return []
+        if self._waits:
+            return None
+        tokens = drafts.tokens
+        end = min(length, len(tokens))
+        while self._agreed < end and tokens[self._agreed] == self._text[self._agreed]:
+            self._agreed += 1
+        if self._agreed == length and len(tokens) > length:
+            return tokens[length : length + wanted].tolist()
+        until = length + wanted
+        if self._agreed < min(length, len(tokens)):
+            if len(tokens) < drafts.limit:  # with steps under way it cannot be corrected
+                until = drafts.limit
+            else:
+                drafts.correct(self._agreed, self._text[self._agreed])
+                self._agreed += 1
+        self._waits = True
+        drafts.when(until, self)
+        drafts.allow(until)
+        return None
+
+    def learn(self, guessed: int, accepted: int, behind: Sequence[int], price: Price) -> None:
+        """Nothing: the program has said how many to guess."""
+
+    @property
+    def rests(self) -> int:
+        """It never rests."""
+        return 0
+
+    # Waits for the drafting run's tokens
+
+    @property
+    def ready(self) -> bool:
+        """True if it does not wait any more."""
+        return not self._waits
+
+    def resolve(self) -> None:
+        """The tokens are there, or there will be none: the follower may guess."""
+        self._waits = False
+        follower = self._follower
+        if not follower.over and follower.table is not None:
+            follower.table.changed(follower)
