@@ -268,9 +268,7 @@ class DevicePrograms:
 
     def give(self, sampler: int, step: int, name: int, value: bytes) -> None:
         """A name of a sampler's program has another value from a step on, packed as in `Bound`.
-
-        Raises:
-            ProgramFault: there is no such name or value.
+        Raises ProgramFault: there is no such name or value.
         """
         place = self._places[sampler]
         if place is None:

@@ -97,12 +97,9 @@ class Generation:
 
     async def run(self, request: str, before: Sequence[Mapping[str, str]] = ()) -> Record:
         """Answers a request; `before` it are messages of the system, the user and the assistant,
-        `role` and `content`.
-
-        Raises:
-            PieError: of the server: `out-of-resources` and so on.
-            ValueError: the prompt does not fit, or a script is wrong.
-            CmlError: the model has broken CML all the same.
+        `role` and `content`. Raises PieError: of the server: `out-of-resources` and so on;
+        ValueError: the prompt does not fit, or a script is wrong; CmlError: the model has broken
+        CML all the same.
         """
         self._fill(request, before)
         self._inbox.connect(self._told, self._interrupts.wake)

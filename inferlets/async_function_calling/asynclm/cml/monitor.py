@@ -44,10 +44,8 @@ class Monitor:
         return self.state is not State.BETWEEN or bool(self._tail) or self._held
 
     def feed(self, token: int) -> list[Block]:
-        """Reads a generated token; the blocks, or the text, that it completes.
-
-        Raises:
-            CmlError: the token is not valid here; `banned` and `rejects` tell beforehand.
+        """Reads a generated token; the blocks, or the text, that it completes. Raises CmlError: the
+        token is not valid here; `banned` and `rejects` tell beforehand.
         """
         marker = self.dialect.by_token.get(token)
         if marker is not None:

@@ -55,11 +55,8 @@ class TokenStream:
 
     async def next(self, *, trap: bool) -> list[int]:
         """The next tokens: one, a `trap` if that may come, or all those that can't but follow. They
-        join the context, unless it is a stop token.
-
-        Raises:
-            PieError: `invalid-argument` if nothing is allowed.
-            ValueError: a forced token is not allowed.
+        join the context, unless it is a stop token. Raises PieError: `invalid-argument` if nothing
+        is allowed; ValueError: a forced token is not allowed.
         """
         state = self._monitor.state
         if state is State.TRAP:
