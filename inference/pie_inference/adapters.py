@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from safetensors import SafetensorError, safe_open
 
-from pie_inference.device import upload_index
+from pie_inference.device import Int64, upload_index
 from pie_inference.errors import BadBatch, LoadError
 from pie_inference.layers.grouped import LANES
 from pie_inference.layers.linear import Linear
@@ -401,7 +401,7 @@ class AdapterTable:
             raise BadBatch(f"forward: there is no adapter {slot}")
         return found
 
-    def rows(self, slots: Int32, outputs: Int32 | None = None) -> AdapterRows | None:
+    def rows(self, slots: Int32, outputs: Int64 | None = None) -> AdapterRows | None:
         """Rows `[t]` of a batch by the slots of their adapters, -1 for none; `outputs` are its
         outputs' rows. Raises `BadBatch` for a slot without adapter.
         """

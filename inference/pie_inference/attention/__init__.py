@@ -8,14 +8,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pie_inference.attention.recurrent import PreparedStates
 from pie_inference.attention.sequences import Sequences
-from pie_inference.device import Int64
-from pie_inference.layers.step import LayerChange
+
+if TYPE_CHECKING:
+    from pie_inference.sampling.layer_programs import LayerChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,8 @@ class AttentionOptions:
 class PreparedAttention(ABC):
     """Attention of one forward batch, ready to run in every layer."""
 
-    # Where the layers want the inputs: the one at place `i` is the forward's input `order[i]`. None
-    # if they want them as they are.
-    order: Int64 | None = None
-
     # What programs make of what layers are given; None without any.
-    changes: LayerChange | None = None
+    changes: LayerChanges | None = None
 
     # What layers with a state read and write; None for a model without them.
     states: PreparedStates | None = None
@@ -99,7 +96,5 @@ class AttentionBackend(ABC):
     """A way to compute attention over one KV cache, each layer with its own options."""
 
     @abstractmethod
-    def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
-        """Does once for a forward what all layers share. If `ordered`, the layers will get the
-        inputs in the `order` that attention likes best; else there is none.
-        """
+    def prepare(self, sequences: Sequences) -> PreparedAttention:
+        """Does once for a forward what all layers share."""

@@ -137,7 +137,7 @@ class FlashInferAttention(AttentionBackend):
             for i in range(len(layers))
         ]
 
-    def prepare(self, sequences: Sequences, ordered: bool = False) -> PreparedAttention:
+    def prepare(self, sequences: Sequences) -> PreparedAttention:
         """Groups the sequences and plans each group's kernels."""
         self.cache.stamp(sequences.input_slots)
         table, aligned = page_table(sequences, self.cache.page_size)

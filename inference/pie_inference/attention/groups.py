@@ -1,11 +1,7 @@
 """Queries and keys of a forward as groups: each is one call of a kernel in every layer.
 
-A forward's data is numbered in four ways. The names are used for nothing else in this folder:
-
-- *input*: as the batch lists them, `0 .. t - 1`, one sequence after the other;
-- *place*: as the layers have them, `0 .. t - 1`; `place[input]` leads from one to the other;
-- *slot*: of the KV pool, where the key and the value of a token lie for good;
-- *row*: of a decode cache, where the keys of one sequence lie side by side (`decode_cache.py`).
+An *input* is numbered as the batch lists them, `0 .. t - 1`, one sequence after the other; a *slot*
+of the KV pool is where the key and the value of a token lie for good.
 
 A *piece* is some consecutive inputs of one sequence with the keys that they may attend to. Pieces
 of a group are padded to one number of queries and one of keys.
@@ -22,7 +18,6 @@ import numpy as np
 import torch
 
 from pie_inference.attention import AttentionOptions, Window, outside
-from pie_inference.attention.decode_cache import Span
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import Bool, Int32, Int64, upload
 from pie_inference.memory.kv_cache import KvCache
@@ -31,7 +26,6 @@ MAX_SCORES = 1 << 23  # padded queries x keys of a group: bounds the memory of i
 GROUP_COST = 1024  # work of a further group, in gathered keys
 MAX_GATHER_BYTES = 64 << 20  # keys and values of a group that are gathered at once
 TILE_QUERIES, TILE_KEYS = 8, 128  # of `Groups.tiles`: sizes are multiples of these
-LONG_KEYS = 384  # from so many on one query per head is faster for two threads, too
 
 Rows = torch.Tensor | slice  # indices; a slice if they are consecutive, for then nothing is copied
 
@@ -43,19 +37,11 @@ class KeySlots:
         """Finds them all."""
         inputs, context = np.diff(s.input_starts), np.diff(s.context_starts)
         self.starts = s.input_starts + s.context_starts
-        self.counts = inputs + context
         self.slots = np.empty(s.input_slots.size + s.context_slots.size, np.int64)
         of_context = np.arange(s.context_slots.size) + np.repeat(s.input_starts[:-1], context)
         of_inputs = np.arange(s.input_slots.size) + np.repeat(s.context_starts[1:], inputs)
         self.slots[of_context] = s.context_slots
         self.slots[of_inputs] = s.input_slots
-
-    def of(self, members: Int64) -> Int64:
-        """`[n, keys]` of some sequences, padded with the last one."""
-        counts = self.counts[members]
-        columns = np.minimum(np.arange(int(counts.max())), counts[:, None] - 1)
-        found: Int64 = self.slots[self.starts[members][:, None] + columns]
-        return found
 
 
 class Piece(NamedTuple):
@@ -67,12 +53,11 @@ class Piece(NamedTuple):
     keys: int
 
 
-def pieces_of(s: Sequences, left: Bool) -> list[Piece]:
-    """Sequences with inputs left, cut where one alone would exceed `MAX_SCORES`."""
+def pieces_of(s: Sequences) -> list[Piece]:
+    """Sequences, cut where one alone would exceed `MAX_SCORES`."""
     pieces = []
     inputs, context = np.diff(s.input_starts), np.diff(s.context_starts)
-    some = np.flatnonzero(inputs)
-    for i in some[left[s.input_starts[some]]].tolist():
+    for i in np.flatnonzero(inputs).tolist():
         queries, before = int(inputs[i]), int(context[i])
         if queries == 1:
             pieces.append(Piece(i, 0, 1, before + 1))
@@ -235,42 +220,25 @@ def added_mask(hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """One forward's inputs and keys, by what each kind of number leads to."""
-
-    sequences: Sequences
-    keys: KeySlots  # slots of each sequence's keys
-    place: Int64  # [t] where the layers have each input
-
-
-@dataclass(frozen=True, slots=True)
 class Group:
     """Pieces padded to one size: all arguments of one kernel call, the same in every layer."""
 
     batch: int  # pieces
     queries: int  # of each, padded
     keys: int  # of each, padded
-    cached: Span | None  # rows of a decode cache that hold the keys; then `key_index` is empty
     key_index: Rows  # [batch * keys] slots
-    rows: Rows  # [batch * queries] places of the inputs
+    rows: Rows  # [batch * queries] inputs
     real: torch.Tensor | None  # those of them that are not padding; None if all are
-    targets: Rows  # places of the real ones
+    targets: Rows  # the real ones
     seen: dict[Window | None, Visibility]  # by the sliding window of the layer
-    by_head: bool  # one query per head, else heads that share a key head are its queries
 
 
 def rows_of(indices: Int64, device: torch.device) -> Rows:
     """Indices in the form that costs a layer least."""
-    found = as_slice(indices)
-    return upload(indices, device) if found is None else found
-
-
-def as_slice(indices: Int64) -> slice | None:
-    """Indices as a range, if they are consecutive."""
     first, last = int(indices[0]), int(indices[-1])
     if last - first + 1 == indices.size and bool((np.diff(indices) == 1).all()):
         return slice(first, last + 1)
-    return None
+    return upload(indices, device)
 
 
 class Groups:
@@ -284,29 +252,16 @@ class Groups:
         width = cache.rows[0].shape[1] * cache.data.itemsize  # bytes of a slot
         self._most_keys = max(1, MAX_GATHER_BYTES // width)
         self.windows = {options.window for options in layers if options.window is not None}
-        on_cpu = self._device.type == "cpu"
-        self._tiles = on_cpu and bool(torch.cpu.get_capabilities().get("amx_tile"))
 
-    def cached(self, layout: Layout, span: Span) -> Group:
-        """Sequences of one input whose keys lie in rows of a decode cache."""
-        lengths = layout.keys.counts[span.members]
-        first, one = np.zeros_like(lengths), np.ones_like(lengths)
-        padded = Padded(layout.sequences, Pieces(span.members, first, one, lengths))
-        real = None if span.real.all() else np.flatnonzero(span.real)
-        return self._group(layout, padded, real, span)
-
-    def gathered(self, layout: Layout, inputs: Bool) -> list[Group]:
-        """Inputs `[t]` whose keys are gathered from the pool in every layer."""
-        if not inputs.any():
-            return []
-        pieces = pieces_of(layout.sequences, inputs)
-        groups = []
-        for some in grouped(pieces, self._most_keys):
-            padded = Padded(layout.sequences, Pieces(*np.array(some, np.int64).T))
+    def gathered(self, s: Sequences) -> list[Group]:
+        """All inputs, in groups of similar size."""
+        keys, groups = KeySlots(s), []
+        for some in grouped(pieces_of(s), self._most_keys):
+            padded = Padded(s, Pieces(*np.array(some, np.int64).T))
             real = None
             if (padded.queries != padded.lanes.size).any():
                 real = np.flatnonzero((padded.lanes < padded.queries[:, None]).reshape(-1))
-            groups.append(self._group(layout, padded, real, None))
+            groups.append(self._group(keys, padded, real))
         return groups
 
     def tiles(self, s: Sequences) -> list[Group]:
@@ -316,7 +271,6 @@ class Groups:
         between two multiples of `TILE_QUERIES`, attend to a multiple of `TILE_KEYS`.
         """
         keys = KeySlots(s)
-        layout = Layout(s, keys, np.arange(s.input_slots.size))
         most = min(self._most_keys, MAX_SCORES // (TILE_QUERIES * self._heads))
         by_width: dict[int, list[Piece]] = {}
         for piece in tiles_of(s):
@@ -328,42 +282,22 @@ class Groups:
                 some = Pieces(*np.array(pieces[first : first + at_once], np.int64).T)
                 padded = Padded(s, some, (TILE_QUERIES, width))
                 real = np.flatnonzero(padded.lanes < padded.queries[:, None])
-                groups.append(self._group(layout, padded, real, None))
+                groups.append(self._group(keys, padded, real))
         return groups
 
-    def _group(
-        self, layout: Layout, padded: Padded, real: Int64 | None, cached: Span | None
-    ) -> Group:
-        rows = layout.place[padded.rows.reshape(-1)]
-        slots = np.empty((0, 0), np.int64)
-        # A decode cache needs no slots, but a sliding window masks by their positions.
-        if cached is None or self.windows:
-            keys = layout.keys
-            slots = keys.slots[keys.starts[padded.sequence][:, None] + padded.columns]
+    def _group(self, keys: KeySlots, padded: Padded, real: Int64 | None) -> Group:
+        rows = padded.rows.reshape(-1)
+        slots = keys.slots[keys.starts[padded.sequence][:, None] + padded.columns]
         return Group(
             batch=padded.keys.size,
             queries=padded.lanes.size,
             keys=padded.width,
-            cached=cached,
-            key_index=slice(0, 0) if cached else rows_of(slots.reshape(-1), self._device),
+            key_index=rows_of(slots.reshape(-1), self._device),
             rows=rows_of(rows, self._device),
             real=None if real is None else upload(real, self._device),
             targets=rows_of(rows if real is None else rows[real], self._device),
             seen=self._seen(padded, slots),
-            by_head=padded.lanes.size > 1 or self._by_head(padded.width),
         )
-
-    def _by_head(self, keys: int) -> bool:
-        """True if decoding is faster with one query per head.
-
-        The other way, query heads that share a key head are queries of one head, and no key is read
-        twice. But with AMX the CPU kernel for bfloat16 is fast enough to gain nothing by that:
-        docs/models.md has what was measured.
-        """
-        if self._cache.dtype != torch.bfloat16 or not self._tiles:
-            return False
-        few = self._heads // self._cache.kv_heads <= 3
-        return few and (keys >= LONG_KEYS or torch.get_num_threads() == 1)
 
     def _seen(self, padded: Padded, slots: Int64) -> dict[Window | None, Visibility]:
         """The queries' masks, for every sliding window of a layer; None is for no window."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -70,14 +70,6 @@ class Sequences:
         whole[:, context + inputs - rule.shape[1] :] = rule
         return whole
 
-    def first_slots(self, sequence: int, entries: int | None = None) -> Int64:
-        """Filled slots, masked ones too, of the first so many pages of a sequence; of all pages by
-        default.
-        """
-        first, end = self.pages.starts[sequence : sequence + 2].tolist()
-        some = slice(first, end if entries is None else first + entries)
-        return _filled_slots(self.pages.pages[some], self.pages.used[some], self.page_size)
-
     def key_slots(self, sequence: int) -> Int64:
         """Slots of a sequence's keys: those of its context, then those of its inputs."""
         context = slice(*self.context_starts[sequence : sequence + 2].tolist())
@@ -90,24 +82,11 @@ class Sequences:
 
         Ask before the forward has run: it makes the slots that it writes live.
         """
-        slots = self.first_slots(sequence)
+        some = slice(*self.pages.starts[sequence : sequence + 2].tolist())
+        slots = _filled_slots(self.pages.pages[some], self.pages.used[some], self.page_size)
         if not self.pages.masked[sequence]:
             return np.arange(slots.size), slots.size
         return np.flatnonzero(~cache.masked[slots]), slots.size
-
-    def without(self, entries: Int64) -> Sequences:
-        """The same, but for the first pages of each: `[n]`, 0 where it is masked or ruled."""
-        pages = self.pages
-        counts, filled = lengths(pages.starts), offsets(pages.used)
-        firsts = pages.starts[:-1]
-        kept = np.arange(pages.pages.size) >= np.repeat(firsts + entries, counts)
-        starts = pages.starts - offsets(entries)
-        keys = filled[firsts + entries] - filled[firsts]
-        return replace(
-            self,
-            pages=Pages(starts, pages.pages[kept], pages.used[kept], pages.masked),
-            context_starts=self.context_starts - offsets(keys),
-        )
 
 
 def describe(batch: Forward, positions: Int32, cache: KvCache) -> Sequences:
@@ -193,6 +172,12 @@ def short_offsets(counts: NDArray[np.integer[Any]]) -> Int32:
 def lengths(starts: NDArray[_Integer]) -> NDArray[_Integer]:
     """The inverse of `offsets`."""
     return starts[1:] - starts[:-1]
+
+
+def output_rows(batch: Forward) -> Int64:
+    """Inputs whose hidden states are wanted: the last ones of each sequence."""
+    counts = lengths(batch.output_starts)
+    return ranges(batch.input_starts[1:] - counts, counts)
 
 
 def ranges(starts: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]) -> Int64:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,40 +23,27 @@ from pie_inference.device import upload
 from pie_inference.errors import BadBatch
 from pie_inference.memory.kv_cache import KvCache
 
+if TYPE_CHECKING:
+    from pie_inference.sampling.attend_programs import AttendStep
+
 
 @dataclass(frozen=True, slots=True)
 class PromptSoFar:
-    """All that later parts of a prompt need of its inputs that have run.
+    """All that later parts of a prompt need of its inputs that have run."""
 
-    Attributes:
-        tokens: of the context, with these inputs.
-        places: of the last inputs in the context, `[queries]`; of none if all are wanted.
-        positions: of the same.
-        given: of each layer their queries `[queries, heads, head_dim]`; or if all are wanted the
-            sums of weights, `[heads, tokens]`.
-    """
-
-    tokens: int
-    places: torch.Tensor
-    positions: torch.Tensor
+    tokens: int  # of the context, with these inputs
+    places: torch.Tensor  # [queries] in the context, of the last inputs; of none if all are wanted
+    positions: torch.Tensor  # of the same
+    # Of each layer their queries `[queries, heads, head_dim]`; or if all are wanted the sums of
+    # weights, `[heads, tokens]`.
     given: dict[int, torch.Tensor] = field(default_factory=dict)
-
-
-class Prompt(Protocol):
-    """A program in one forward of a prompt."""
-
-    window: int | None
-    so_far: object | None  # what later parts need, which is kept if this one comes to its end
-
-    def note(self, layer: int, weights: torch.Tensor, read: torch.Tensor) -> None:
-        """Takes a layer's weights `[heads, tokens]`, and which tokens were read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
     """A prompt, and the inputs whose weights are wanted: perhaps some of a part before."""
 
-    prompt: Prompt
+    prompt: AttendStep
     before: PromptSoFar | None
     after: PromptSoFar
     rows: slice  # of the forward's inputs: its own
@@ -87,7 +74,7 @@ class ToldPrompts:
     def __init__(
         self,
         sequences: Sequences,
-        prompts: Mapping[int, Callable[[int, int], Prompt]],
+        prompts: Mapping[int, Callable[[int, int], AttendStep]],
         cache: KvCache,
         layers: Sequence[AttentionOptions],
     ) -> None:
@@ -98,7 +85,7 @@ class ToldPrompts:
         self._cache, self._layers = cache, layers
         self._told = [self._tell(sequences, i, make) for i, make in prompts.items()]
 
-    def _tell(self, s: Sequences, i: int, make: Callable[[int, int], Prompt]) -> _Told:
+    def _tell(self, s: Sequences, i: int, make: Callable[[int, int], AttendStep]) -> _Told:
         cache, device = self._cache, self._cache.data.device
         first, end = s.input_starts[i : i + 2].tolist()
         own = s.input_slots[first:end]

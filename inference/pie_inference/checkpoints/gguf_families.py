@@ -176,35 +176,26 @@ class Facts(Fields):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One architecture of llama.cpp.
+    """One architecture of llama.cpp."""
 
-    Attributes:
-        architecture: in config.json.
-        more: what else config.json holds.
-        names: of a layer's modules, beside the usual ones, or of tensors with what the file has
-            behind their point.
-        neighbours: rows of queries and keys are in pairs that turn together, where a checkpoint has
-            halves of heads.
-        norm_offset: what has been added to the weights of norms.
-        experts: names of an expert's gate, up and down; up is None if it stands behind the gate.
-            None where a checkpoint has all of a layer's experts as one tensor, too.
-        partial: a part of each head may turn.
-        windows: layers may slide.
-        tiled: value heads of delta nets stand in turns of key heads, where a checkpoint has those
-            of one key head together.
-        joined: a checkpoint has a delta net's products as one.
-    """
-
-    architecture: str
-    more: Callable[[Facts], dict[str, Any]] = lambda _: {}
+    architecture: str  # in config.json
+    more: Callable[[Facts], dict[str, Any]] = lambda _: {}  # what else config.json holds
+    # Of a layer's modules, beside the usual ones, or of tensors with what the file has behind their
+    # point.
     names: Mapping[str, str] = field(default_factory=dict)
+    # Rows of queries and keys are in pairs that turn together, where a checkpoint has halves of
+    # heads.
     neighbours: bool = False
-    norm_offset: float = 0.0
+    norm_offset: float = 0.0  # what has been added to the weights of norms
+    # Names of an expert's gate, up and down; up is None if it stands behind the gate. None where a
+    # checkpoint has all of a layer's experts as one tensor, too.
     experts: tuple[str, str | None, str] | None = _QWEN
-    partial: bool = False
-    windows: bool = False
+    partial: bool = False  # a part of each head may turn
+    windows: bool = False  # layers may slide
+    # Value heads of delta nets stand in turns of key heads, where a checkpoint has those of one key
+    # head together.
     tiled: bool = False
-    joined: bool = False
+    joined: bool = False  # a checkpoint has a delta net's products as one
 
     def tensor(self, module: str, part: str) -> str:
         """The name in a checkpoint of a weight, bias or scale of a layer's module."""

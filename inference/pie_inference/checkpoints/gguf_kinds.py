@@ -25,24 +25,16 @@ Split = tuple[torch.Tensor, torch.Tensor, torch.Tensor | int]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How numbers are stored.
+    """How numbers are stored."""
 
-    Attributes:
-        name: in llama.cpp.
-        numbers: in a block.
-        size: of a block, in bytes.
-        form: of plain numbers, their dtype; of others, what makes of blocks `[n, size]`, uint8,
-            whole numbers `[n, numbers]` of at most 8 bits, the scale of each part of a block, `[n,
-            parts]`, and its least value, or the whole number that stands for 0; None: the package
-            `gguf` widens them.
-        bits: of these whole numbers, 4 or 8.
-    """
-
-    name: str
-    numbers: int
-    size: int
+    name: str  # in llama.cpp
+    numbers: int  # in a block
+    size: int  # of a block, in bytes
+    # Of plain numbers, their dtype; of others, what makes of blocks `[n, size]`, uint8, whole
+    # numbers `[n, numbers]` of at most 8 bits, the scale of each part of a block, `[n, parts]`, and
+    # its least value, or the whole number that stands for 0; None: the package `gguf` widens them.
     form: torch.dtype | Callable[[torch.Tensor], Split] | None
-    bits: int = 8
+    bits: int = 8  # of these whole numbers, 4 or 8
 
     def widened(self, stored: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Numbers `[n]` of whole blocks `[bytes]`, uint8, each rounded to the dtype at once."""

@@ -18,6 +18,7 @@ from pie_inference.attention.sequences import (
     Sequences,
     describe,
     lengths,
+    output_rows,
     ranges,
     see_whole,
     short_offsets,
@@ -167,7 +168,7 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
         second = forward(model, part(batch, np.arange(cut, count)))
         return _joined(first, cut, second, count - cut)
     model.cache.positions[sequences.input_slots] = positions
-    outputs = _output_rows(batch)
+    outputs = output_rows(batch)
     steps = (model.graphs or model.fused_steps) if images is None else None
     attended = told = changes = None
     if batch.attends.size and (batch.attends >= 0).any():
@@ -184,31 +185,18 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
         shape = model.network.shape
         observed = ObservedInputs(batch, sequences, model.cache, shape.heads, shape.attention)
     noted = [each for each in (observed, told) if each is not None]
-    ordered = not noted and changes is None
-    attention = _prepared(model, batch, sequences, attended, ordered=ordered)
+    attention = _prepared(model, batch, sequences, attended)
     if noted:
         attention = WatchedAttention(attention, noted)
     attention.changes = changes
     computed = outputs  # rows that the last layer computes to the end
     if noted and not outputs.size:  # without rows it would not attend at all
-        computed = np.zeros(1, np.int32)
-    every_row = computed.size == batch.inputs.size  # then results are in the order of the layers
-    inputs, targets = batch.inputs, batch.outputs
+        computed = np.zeros(1, np.int64)
+    every_row = computed.size == batch.inputs.size
     owners = np.repeat(batch.adapters, np.diff(batch.input_starts)) if batch.adapters.size else None
-    if (order := attention.order) is not None:
-        # From here on everything is numbered by places: where the layers have the inputs.
-        inputs, positions = inputs[order], positions[order]
-        images = model.embeds.images(inputs)
-        owners = None if owners is None else owners[order]
-        if every_row:
-            targets = targets[order]
-        else:
-            places = np.empty(order.size, np.int32)
-            places[order] = np.arange(order.size, dtype=np.int32)
-            computed = places[computed]
-    given = model.embeds.read(inputs)
+    given = model.embeds.read(batch.inputs)
     if owners is not None:
-        model.adapters.embed_(given, model.embeds.tokens[inputs], owners)
+        model.adapters.embed_(given, model.embeds.tokens[batch.inputs], owners)
     hidden = model.network.forward(
         given,
         upload_index(positions, model.device),
@@ -219,7 +207,7 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     )
     model.cache.masked[sequences.input_slots] = False  # a new token is live
     if outputs.size:
-        model.embeds.write(targets, hidden, positions if every_row else positions[computed])
+        model.embeds.write(batch.outputs, hidden, positions[computed])
         _note_owners(model, batch)
     return None if observed is None else observed.result()
 
@@ -292,12 +280,10 @@ def _prepared(
     batch: Forward,
     sequences: Sequences,
     attended: AttendedRows | None,
-    *,
-    ordered: bool,
 ) -> PreparedAttention:
     """The attention of a batch, layer by layer."""
     if attended is None:
-        return model.attention.prepare(sequences, ordered=ordered)
+        return model.attention.prepare(sequences)
     attention: PreparedAttention | None = None
     choosing = np.zeros(batch.has_masked.size, np.bool_)
     choosing[attended.members] = True
@@ -319,15 +305,6 @@ def _first_of_another_kind(model: ServedModel, batch: Forward) -> int | None:
 def writes_outputs(model: ServedModel, batch: Forward) -> Clear:
     """The slots of the inputs' keys and values, and the output embeds."""
     return Clear(batch.output_slots[batch.output_slots >= 0], batch.outputs, NONE)
-
-
-def _output_rows(batch: Forward) -> Int32:
-    """Inputs whose hidden states are wanted: the last ones of each sequence."""
-    counts = lengths(batch.output_starts)
-    firsts = batch.input_starts[1:] - counts - batch.output_starts[:-1]
-    rows: Int32 = firsts.repeat(counts)
-    rows += np.arange(rows.size, dtype=np.int32)
-    return rows
 
 
 def _check(model: ServedModel, batch: Forward) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from pie_inference.device import Int32, upload
+from pie_inference.device import Int32, Int64, upload
 from pie_inference.layers.linear import Linear
 
 
@@ -99,7 +99,7 @@ class AdapterRows:
         owners: Int32,
         adapters: Mapping[int, Adapter],
         device: torch.device,
-        outputs: Int32 | None = None,
+        outputs: Int64 | None = None,
     ) -> None:
         """Describes a batch: the adapter of each row `[t]`, a key of `adapters` or a negative
         number for none, and the rows that the last layer goes on with, all by default.

@@ -139,12 +139,13 @@ def _loaded(file: Path) -> ctypes.CDLL:
     found.step.argtypes = (pointer, pointer, ctypes.c_long, ctypes.c_long)
     found.step_room.argtypes = (pointer,) * 4
     found.find_shared.argtypes = (pointer,) * 4
+    found.attend_rows.argtypes = (*(pointer,) * 4, ctypes.c_long, pointer)
     found.attend_room.argtypes = (pointer, pointer)
     found.attend_row.argtypes = (pointer,) * 3
     numbers = (ctypes.c_long, pointer, ctypes.c_float)
     found.score_pages.argtypes = (pointer, pointer, pointer, *numbers, pointer, pointer)
     found.widen.restype = found.pack.restype = found.step.restype = None
-    found.attend_row.restype = found.score_pages.restype = None
+    found.attend_row.restype = found.attend_rows.restype = found.score_pages.restype = None
     found.step_room.restype = found.attend_room.restype = ctypes.c_long
     return found
 

@@ -945,8 +945,8 @@ static Room rooms(const Model *m, const Step *s) {
   long at = 0;
 #define PLACE(NAME, SIZE) room.NAME = (void *)(s->room + at), at += ((SIZE) + 63) / 64 * 64
   PLACE(normed, rows * m->hidden * each);
-  PLACE(qkv, rows * (heads + 2 * m->kv_heads * m->dim) * 4);
-  PLACE(mixed, rows * heads * each);
+  if (m->layers) PLACE(qkv, rows * (heads + 2 * m->kv_heads * m->dim) * 4);
+  if (m->layers) PLACE(mixed, rows * heads * each);
   PLACE(x, rows * m->hidden * 4);
   PLACE(gate_up, rows * 2 * m->inner * each);
   PLACE(inner, rows * m->inner * each);
@@ -997,15 +997,11 @@ static void before_attention(Team *team, const Model *m, const Layer *l, const S
   meet(team);
 }
 
-/* The rest of it; if it is the `last`, only for rows that are wanted. */
-static void from_attention(Team *team, const Model *m, const Layer *l, const Step *s, const Room *r,
-                           int last) {
-  const long each = m->bfloat16 ? 2 : 4;
-  long rows = s->rows;
-  const int fewer = last && s->outputs < rows;
-  const long size = m->heads / m->kv_heads * (m->dim + 2);
-  const long hidden = m->hidden * each, heads = m->heads * m->dim * each;
-  const long qkv = (m->heads + 2 * m->kv_heads) * m->dim * 4, inner = m->inner * each;
+/* What queries, rows `qkv` bytes apart, find: of tiles, if `fewer` of those that are wanted alone, and
+   of other rows in chunks, which are to be joined. */
+static void attend_all(Team *team, const Model *m, const Layer *l, const Step *s, const Room *r,
+                       long qkv, int fewer) {
+  const long rows = s->rows, size = m->heads / m->kv_heads * (m->dim + 2);
   if (r->tiled) {
     EACH(part, r->blocked * m->kv_heads) {
       const Block *b = r->blocks + part / m->kv_heads;
@@ -1034,9 +1030,26 @@ static void from_attention(Team *team, const Model *m, const Layer *l, const Ste
              r->parts + (at * m->kv_heads + head) * size, 0);
   }
   meet(team);
+}
+
+/* Joins what a row has found in chunks. */
+static void join_row(const Model *m, const Room *r, long row) {
+  const long chunks = r->chunks[row + 1] - r->chunks[row];
+  const long size = m->heads / m->kv_heads * (m->dim + 2);
+  if (chunks) join(m, r->parts + r->chunks[row] * m->kv_heads * size, chunks, r->mixed, row);
+}
+
+/* The rest of it; if it is the `last`, only for rows that are wanted. */
+static void from_attention(Team *team, const Model *m, const Layer *l, const Step *s, const Room *r,
+                           int last) {
+  const long each = m->bfloat16 ? 2 : 4;
+  long rows = s->rows;
+  const int fewer = last && s->outputs < rows;
+  const long hidden = m->hidden * each, heads = m->heads * m->dim * each;
+  const long qkv = (m->heads + 2 * m->kv_heads) * m->dim * 4, inner = m->inner * each;
+  attend_all(team, m, l, s, r, qkv, fewer);
   EACH_ROW(row, rows) {
-    const long chunks = r->chunks[row + 1] - r->chunks[row];
-    if (chunks) join(m, r->parts + r->chunks[row] * m->kv_heads * size, chunks, r->mixed, row);
+    join_row(m, r, row);
     if (!fewer) ready(l->products + OUTPUT, &r->inputs, r->mixed, row, rows);
   }
   if (fewer) {
@@ -1104,6 +1117,30 @@ void step(const Model *m, const Step *s, long first, long end) {
     if (end == 2 * m->count) EACH(row, s->outputs)
       normalize(s->x + row * m->hidden, (char *)s->found + row * hidden, m->norm, m->hidden,
                 m->epsilon, m->bfloat16);
+    finish(&before);
+  }
+}
+
+/* What the queries of a layer find, rows of which are `stride` bytes apart: `[rows, heads, dim]`. The
+   model has no layers, and the step has nothing but its rows. */
+void attend_rows(const Model *m, const Layer *l, const Step *s, const void *queries, long stride,
+                 void *found) {
+  Room room = rooms(m, s);
+  Team whole = {0};
+  laid_out(m, s, &room);
+  room.qkv = (void *)queries, room.mixed = found;
+#pragma omp parallel
+  {
+    Team *team = &whole;
+    Before before;
+    begin(&before);
+#pragma omp single
+    {
+      team->threads = omp_get_num_threads();
+      team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
+    }
+    attend_all(team, m, l, s, &room, stride, 0);
+    EACH_ROW(row, s->rows) join_row(m, &room, row);
     finish(&before);
   }
 }

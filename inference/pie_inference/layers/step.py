@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,6 +19,14 @@ from pie_inference.layers.lora import Adapter
 from pie_inference.layers.native import library, needed_library
 from pie_inference.layers.norms import RmsNorm
 from pie_inference.layers.rope import Angles
+
+if TYPE_CHECKING:
+    from pie_inference.attention.attended import AttendedRows
+    from pie_inference.attention.told import ToldPrompts
+    from pie_inference.sampling.layer_programs import LayerChanges
+
+# What sees a layer's queries before these attend; its `rows` do not attend themselves.
+LayerWatch: TypeAlias = "AttendedRows | ToldPrompts"
 
 MOST_HEADS, MOST_DIM = 128, 256  # of queries, and numbers of one: what `step.c` has room for
 PRODUCTS, GATE_UP = 4, 2  # of a layer; one's place among them
@@ -75,27 +83,6 @@ class _Step(ctypes.Structure):
     ]
 
 
-class LayerWatch(Protocol):
-    """Sees a layer's queries before these attend, after the keys and values were stored."""
-
-    rows: Int64
-    """Inputs that do not attend themselves: `see` writes what they find."""
-
-    def see(self, layer: int, queries: torch.Tensor, found: torch.Tensor) -> None:
-        """Takes queries `[n, heads, head_dim]`, whose memory is used again; `found` is
-        `[n, heads * head_dim]`.
-        """
-
-
-class LayerChange(Protocol):
-    """Changes what some layers are given."""
-
-    at: frozenset[int]
-
-    def before(self, layer: int, x: torch.Tensor) -> None:
-        """Changes `[n, hidden]` in place."""
-
-
 @dataclass(frozen=True, slots=True)
 class StepSizes:
     """Of all layers."""
@@ -132,12 +119,12 @@ class StepRows:
     page_size: int
     positions: Int32  # of all slots of the pool
     most_alone: int  # rows of a sequence that attend one by one
-    wanted: Int64  # [outputs] inputs whose result is wanted, in their order
     # Of a sequence that does not see all: its first row, and which of its keys each sees [m, keys]
     rules: Mapping[int, Bool]
     may_share: bool  # rows that begin with the same keys may attend to these in tiles
-    owners: Int64 | None  # [n] the adapter of each, or -1
-    adapters: Sequence[Adapter]
+    wanted: Int64  # [outputs] inputs whose result is wanted, in their order
+    owners: Int64 | None = None  # [n] the adapter of each, or -1
+    adapters: Sequence[Adapter] = ()
 
     def part(self, first: int, end: int) -> StepRows:
         """Some of the inputs; those before have run. There are no rules."""
@@ -226,7 +213,7 @@ class DecodeStep:
         rows: StepRows,
         between_layers: Callable[[], None],
         watches: Sequence[LayerWatch] = (),
-        changes: LayerChange | None = None,
+        changes: LayerChanges | None = None,
     ) -> torch.Tensor:
         """Runs over inputs, and stores their keys and values: many after each other.
 
@@ -265,7 +252,7 @@ class DecodeStep:
         rows: StepRows,
         between_layers: Callable[[], None],
         watches: Sequence[LayerWatch],
-        changes: LayerChange | None = None,
+        changes: LayerChanges | None = None,
     ) -> torch.Tensor:
         """The same, at once."""
         turning = (_Angles * max(1, len(angles)))()
@@ -273,38 +260,19 @@ class DecodeStep:
             each = cos.data_ptr(), sin.data_ptr(), cos.shape[-1], cos.stride(0)
             turning[i] = _Angles(*each)
         found = torch.empty(rows.wanted.size, x.shape[1], dtype=self._dtype)
-        rules, held = _rules(rows) if rows.rules else (None, [])
         ranks = [self._low_ranks_of(adapter) for adapter in rows.adapters]
         low_ranks = np.stack(ranks) if ranks else None
-        step = _Step(
+        step, needed, places, held = _laid_out(
+            self._model,
+            rows,
             x=x.data_ptr(),
             found=found.data_ptr(),
             angles=ctypes.addressof(turning),
-            rows=x.shape[0],
-            slots=_address(rows.slots),
-            starts=_address(rows.starts),
-            keys=_address(rows.keys),
-            entries=_address(rows.entries),
-            positions=_address(rows.positions),
-            wanted=_address(rows.wanted),
-            page_size=rows.page_size,
-            most_alone=rows.most_alone,
-            rules=_address(rules),
-            owners=_address(rows.owners),
             low_ranks=_address(low_ranks),
-            outputs=rows.wanted.size,
         )
-        shared = np.empty((2, x.shape[0]), np.int64)  # and leaders
-        model, own, count = ctypes.byref(self._model), ctypes.byref(step), self._model.count
-        if rows.may_share:
-            of_rows = [_address(shared[0]), _address(shared[1])]
-            if self._library.find_shared(model, own, *of_rows):
-                step.shared, step.leaders = of_rows
-        places = [ctypes.c_long(), ctypes.c_long()]
-        needed = self._library.step_room(model, own, *map(ctypes.byref, places))
         if self._room.shape[0] < needed:
             self._room = torch.empty(needed + needed // 4, dtype=torch.uint8)
-        step.room = self._room.data_ptr()
+        step.room, count = self._room.data_ptr(), self._model.count
         for first in range(0, count, AT_ONCE):
             end = min(first + AT_ONCE, count)
             done = first
@@ -315,7 +283,7 @@ class DecodeStep:
                     done = layer
             self._through(step, done, end, places, watches)
             between_layers()
-        del held, shared  # until here
+        del held  # until here
         if needed > KEPT_ROOM:
             self._room = torch.empty(0, dtype=torch.uint8)
         return found
@@ -325,13 +293,13 @@ class DecodeStep:
         step: _Step,
         first: int,
         end: int,
-        places: Sequence[ctypes.c_long],
+        places: Sequence[int],
         watches: Sequence[LayerWatch],
     ) -> None:
         if first == end:
             return
         if watches:
-            self._watched(step, first, end, [place.value for place in places], watches)
+            self._watched(step, first, end, places, watches)
         else:
             self._library.step(ctypes.byref(self._model), ctypes.byref(step), 2 * first, 2 * end)
 
@@ -360,6 +328,83 @@ class DecodeStep:
             for watch in watches:
                 watch.see(layer, queries, found)
         self._library.step(model, own, done, 2 * end)
+
+
+class OpenedRows(NamedTuple):
+    """Rows as the kernels read them."""
+
+    step: _Step
+    room: int  # bytes that are needed
+    places: list[int]  # in it: of queries, keys and values, and of what queries find
+    held: list[object]  # what is pointed at
+
+
+def _laid_out(model: _Model, rows: StepRows, **more: int | None) -> OpenedRows:
+    library = needed_library()
+    rules, held = _rules(rows) if rows.rules else (None, [])
+    step = _Step(
+        rows=rows.slots.size,
+        slots=_address(rows.slots),
+        starts=_address(rows.starts),
+        keys=_address(rows.keys),
+        entries=_address(rows.entries),
+        positions=_address(rows.positions),
+        wanted=_address(rows.wanted),
+        page_size=rows.page_size,
+        most_alone=rows.most_alone,
+        rules=_address(rules),
+        owners=_address(rows.owners),
+        outputs=rows.wanted.size,
+        **more,
+    )
+    shared = np.empty((2, rows.slots.size), np.int64)  # and leaders
+    both = ctypes.byref(model), ctypes.byref(step)
+    of_rows = [_address(shared[0]), _address(shared[1])]
+    if rows.may_share and library.find_shared(*both, *of_rows):
+        step.shared, step.leaders = of_rows
+    places = [ctypes.c_long(), ctypes.c_long()]
+    needed = library.step_room(*both, *map(ctypes.byref, places))
+    return OpenedRows(step, needed, [p.value for p in places], [rows, rules, shared, *held])
+
+
+class RowsAttention:
+    """Attention of all rows of a layer alone, for networks whose layers are others."""
+
+    def __init__(self, heads: int, kv_heads: int, dim: int, dtype: torch.dtype) -> None:
+        """Takes the sizes of a pool's keys, which `can_attend` allows."""
+        self._library, self._layer = needed_library(), _Layer()
+        self._model = _Model(
+            heads=heads, kv_heads=kv_heads, dim=dim, bfloat16=dtype == torch.bfloat16
+        )
+
+    def open(self, rows: StepRows) -> OpenedRows:
+        """Makes rows ready, for all layers."""
+        opened = _laid_out(self._model, rows)
+        room = torch.empty(opened.room, dtype=torch.uint8)
+        opened.step.room = room.data_ptr()
+        opened.held.append(room)
+        return opened
+
+    def run(
+        self,
+        opened: OpenedRows,
+        queries: torch.Tensor,
+        pool: torch.Tensor,
+        scale: float,
+        window: int | None,
+    ) -> torch.Tensor:
+        """What queries `[n, heads, dim]` find in a layer's pool `[slots, 2 * kv_heads * dim]`, in
+        which their own keys are: `[n, heads * dim]`. The window is in positions.
+        """
+        layer = self._layer
+        layer.pool, layer.window, layer.scale = pool.data_ptr(), window or 0, scale
+        if queries.stride()[1:] != (queries.shape[2], 1):
+            queries = queries.contiguous()
+        found = queries.new_empty(len(queries), queries[0].numel())
+        stride = queries.stride(0) * queries.itemsize
+        pointers = [ctypes.byref(each) for each in (self._model, layer, opened.step)]
+        self._library.attend_rows(*pointers, queries.data_ptr(), stride, found.data_ptr())
+        return found
 
 
 def _rules(rows: StepRows) -> tuple[Int64, list[Bool]]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pie_inference.attention import AttentionBackend, Chunk
+from pie_inference.attention import AttentionBackend
+from pie_inference.attention.kernel import KernelAttention, knows
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.handlers.base import ServedModel
-from pie_inference.layers.step import RowAttention, can_attend
+from pie_inference.layers.step import RowAttention
 from pie_inference.loading.description import DRAFT_EMBEDS, describe_model, no_attend
 from pie_inference.loading.network import LoadedNetwork
 from pie_inference.loading.sizing import PoolSizes
@@ -98,11 +99,7 @@ def _kv_cache(loaded: LoadedNetwork, pages: int) -> KvCache:
 
 def _row_attention(loaded: LoadedNetwork, cache: KvCache) -> RowAttention | None:
     shape = loaded.network.shape
-    sizes = shape.heads, shape.head_dim, cache.dtype
-    known = cache.stored == cache.dtype and not any(
-        one.scored or isinstance(one.window, Chunk) for one in shape.attention
-    )
-    if no_attend(loaded) or not known or not can_attend(*sizes, loaded.device):
+    if no_attend(loaded) or not knows(cache, shape.heads, shape.attention):
         return None
     return RowAttention(shape.heads, shape.kv_heads, shape.head_dim, cache.dtype)
 
@@ -118,11 +115,14 @@ def _attention(
     config, network = loaded.config, loaded.network
     shape = network.shape
     if loaded.flashinfer is None:
-        if (r := shape.recurrent) is None:
-            fixed = config.deterministic
-            return TorchAttention(cache, shape.heads, shape.attention, fixed=fixed), None
-        pool = States(cache, (r.layers, r.heads, r.key_dim, r.value_dim), states)
-        return TorchAttention(cache, shape.heads, shape.attention, pool, r.history), None
+        known = knows(cache, shape.heads, shape.attention)
+        backend = KernelAttention if known else TorchAttention
+        pool, history, r = None, 0, shape.recurrent
+        if r is not None:
+            sizes = r.layers, r.heads, r.key_dim, r.value_dim
+            pool, history = States(cache, sizes, states), r.history
+        more = pool, history, config.deterministic
+        return backend(cache, shape.heads, shape.attention, *more), None
     from pie_inference.attention.flashinfer import FlashInferAttention
     from pie_inference.cuda.decode_graphs import record
 

@@ -16,7 +16,7 @@ from pie_inference.memory.kv_cache import KvCache
 class KeyBounds:
     """Least and largest keys of pages: `[layers, pages, kv_heads, 2, head_dim]`.
 
-    Like a decode cache, it finds out by itself what is stale: a page of which a slot was written
+    It finds out by itself what is stale: a page of which a slot was written
     since, or that has another number of filled slots.
     """
 

@@ -57,6 +57,7 @@ class KvCache:
         self.stored = stored or dtype
         self.padding = pages + -(-scratch // page_size)
         slots = (self.padding + 1) * page_size
+        self.latent = latent
         self._parts = 1 if latent else 2
         shape = (layers, slots, self._parts, kv_heads, head_dim)
         self.data = zeros(shape, torch.uint8 if self.stored.itemsize == 1 else dtype, device)

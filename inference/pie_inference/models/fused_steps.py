@@ -10,13 +10,13 @@ observed.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pie_inference.attention.paging import page_table, slot_table
-from pie_inference.attention.sequences import Sequences, lengths, ranges
+from pie_inference.attention.kernel import step_rows
+from pie_inference.attention.sequences import Sequences, lengths, output_rows
 from pie_inference.device import Bool, Int32, Int64, upload_index
 from pie_inference.layers.feed_forward import GatedMlp
 from pie_inference.layers.grouped import LANES, GroupedLinear
@@ -26,7 +26,6 @@ from pie_inference.layers.step import (
     MOST_HEADS,
     PRODUCTS,
     DecodeStep,
-    LayerChange,
     LayerWatch,
     StepLayer,
     StepRows,
@@ -40,7 +39,8 @@ from pie_inference.models.network import Network
 from pie_inference.models.spec import DecoderSpec, MlpSpec, NormNames
 from pie_py.wire.plan import Forward
 
-MOST_INPUTS = 17  # of a sequence that attend one by one: a token and the guesses behind it
+if TYPE_CHECKING:
+    from pie_inference.sampling.layer_programs import LayerChanges
 
 
 def fused_steps(
@@ -140,7 +140,7 @@ class FusedSteps:
         sequences: Sequences,
         positions: Int32,
         watches: Sequence[LayerWatch] = (),
-        changes: LayerChange | None = None,
+        changes: LayerChanges | None = None,
     ) -> bool:
         """Runs a checked forward and writes its outputs, if it can. The watches see each layer, and
         changes are made of what some are given.
@@ -149,8 +149,7 @@ class FusedSteps:
         if not self.takes(batch).all():
             return False
         self._cache.stamp(sequences.input_slots)
-        counts = lengths(batch.output_starts)
-        outputs = ranges(batch.input_starts[1:] - counts, counts)
+        outputs = output_rows(batch)
         found = self._step.run(
             self._embeds.read(batch.inputs).float(),
             self._network.angles(upload_index(positions, self._cache.data.device)),
@@ -180,33 +179,12 @@ class FusedSteps:
         outputs: Int64,
         watches: Sequence[LayerWatch],
     ) -> StepRows:
-        """The slots that each input sees: those before it in its sequence, or those of its rule."""
-        table, by_page = page_table(s, self._cache.page_size)
-        if not by_page.all():
-            table = slot_table(s, np.arange(by_page.size))
-        inputs = lengths(s.input_starts)
-        behind = s.input_starts[1:].repeat(inputs) - np.arange(s.input_slots.size) - 1
-        rules = {int(s.input_starts[i]): s.seen(i) for i in s.visible}
-        for first, rule in rules.items():
-            behind[first : first + len(rule)] = 0
-        owners, adapters = self._adapters_of(batch, inputs)
-        keys = table.keys.repeat(inputs) - behind
+        owners, adapters = self._adapters_of(batch, lengths(s.input_starts))
+        more = {"wanted": outputs, "owners": owners, "adapters": adapters}
+        rows = step_rows(s, self._cache, self.prompts, **more)
         for watch in watches:
-            keys[watch.rows] = 0
-        return StepRows(
-            slots=s.input_slots,
-            starts=table.starts[:-1].repeat(inputs).astype(np.int64),
-            keys=keys,
-            entries=table.entries,
-            page_size=table.page_size,
-            positions=self._cache.positions,
-            wanted=outputs,
-            most_alone=sys.maxsize if self.prompts else MOST_INPUTS,
-            rules=rules,
-            may_share=not self.prompts,
-            owners=owners,
-            adapters=adapters,
-        )
+            rows.keys[watch.rows] = 0
+        return rows
 
     def _adapters_of(self, batch: Forward, inputs: Int64) -> tuple[Int64 | None, list[Adapter]]:
         """The adapter of each input, a place in the list or -1; None if no sequence has one."""

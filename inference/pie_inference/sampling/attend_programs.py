@@ -91,10 +91,10 @@ class AttendExecutable(Executable):
             return lambda rows, values: _of_rank(values[ranked], values[place])
         match node.operation:
             case "weights" | "scores" | "tokens" | "layer" | "residual" as name:
-                return lambda rows, values: rows.of_layer(name)  # type: ignore[attr-defined]
+                return lambda rows, values: rows.of_layer(name)
             case "shared":
                 operand = node.operands[0]
-                return lambda rows, values: _shared(values[operand], rows.sharing)  # type: ignore[attr-defined]
+                return lambda rows, values: _shared(values[operand], rows.sharing)
             case "iota" if attributes[0] in SIZES:
                 return lambda rows, values: whole_numbers(_sizes(rows)[attributes[0]], device)[None]
             case "reshape":

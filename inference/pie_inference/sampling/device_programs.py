@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -23,26 +23,15 @@ from pie_py.device_programs.compiled import is_compiled
 from pie_py.device_programs.language import VOCABULARY
 from pie_py.device_programs.program import Program, ProgramFault, sizes_of
 
+if TYPE_CHECKING:
+    from pie_inference.sampling.attend_programs import AttendPrograms
+
 Some: TypeAlias = slice | Int64  # of a step's samplers
+# The logits beside some samplers, float32 `[m, vocabulary]`, of the context of a number.
+Others: TypeAlias = Callable[[Some, int], torch.Tensor]
 
 
-class Others(Protocol):
-    """Gives logits of contexts beside."""
-
-    def __call__(self, number: int, rows: Some) -> torch.Tensor:
-        """Those of the context of this number, float32 `[m, vocabulary]`."""
-
-
-class InLayers(Protocol):
-    """Gives what programs in the layers keep."""
-
-    lens: Callable[[torch.Tensor], torch.Tensor] | None
-
-    def value(self, sampler: int, step: int, number: int) -> torch.Tensor:
-        """See `AttendPrograms.value`."""
-
-
-def nothing_beside(number: int, rows: Some) -> torch.Tensor:
+def nothing_beside(rows: Some, number: int) -> torch.Tensor:
     """There is no context beside."""
     raise ValueError(f"no program here reads the logits of context {number} beside")
 
@@ -144,7 +133,7 @@ class _Values:
             self._tables[name].flatten(0, 1).index_copy_(0, places, value)
 
 
-class _Rows:
+class Rows:
     """What some rows of a step have for their program."""
 
     def __init__(
@@ -158,7 +147,7 @@ class _Rows:
         memory: tuple[Int32, Int64],
         others: Callable[[int], torch.Tensor],
         samplers: Int32,
-        layers: InLayers | None,
+        layers: AttendPrograms | None,
     ) -> None:
         self.logits = logits
         self.beside = others  # logits of a context beside, by its number
@@ -171,10 +160,12 @@ class _Rows:
 
     @cached_property
     def steps(self) -> torch.Tensor:
+        """How many tokens each has chosen before, int64 `[n]`."""
         return upload_index(self._steps, self.logits.device)
 
     @cached_property
     def start(self) -> torch.Tensor:
+        """Where each row's random numbers begin, int64 `[n, 1]`."""
         words = starts(self._seeds, self._steps).view(np.int64)
         return upload(np.ascontiguousarray(words), self.logits.device)[:, None]
 
@@ -188,23 +179,29 @@ class _Rows:
         return self._remembered.counts(self._memory[0])
 
     def newest(self, count: int) -> torch.Tensor:
+        """The newest tokens, int64 `[n, count]`."""
         return self._remembered.newest(*self._memory, count)
 
     def counts(self) -> torch.Tensor:
+        """How often each token was generated, int64 `[n, vocabulary]`."""
         return (self._counted & TIMES).to(torch.int64)
 
     def given(self) -> torch.Tensor:
+        """Which tokens the text before has, bool `[n, vocabulary]`."""
         return self._counted >= GIVEN
 
     def state(self, number: int) -> torch.Tensor:
+        """The value of a name, `[n, *sizes]`."""
         return self._values.read(number, self.own, self.steps)
 
     def in_layers(self, number: int) -> torch.Tensor:
+        """The value of a name of the program in the layers beside, `[n, *sizes]`."""
         assert self._layers is not None
         each = zip(self._samplers.tolist(), self._steps.tolist(), strict=True)
         return torch.cat([self._layers.value(sampler, step, number) for sampler, step in each])
 
     def lens(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits, float32 `[n, vocabulary]`, of residual streams `[n, hidden]`."""
         assert self._layers is not None
         assert self._layers.lens is not None
         return self._layers.lens(x.expand(len(self.logits), -1))
@@ -271,9 +268,7 @@ class DevicePrograms:
 
     def give(self, sampler: int, step: int, name: int, value: bytes) -> None:
         """A name of a sampler's program has another value from a step on, packed as in `Bound`.
-
-        Raises:
-            ProgramFault: there is no such name or value.
+        Raises ProgramFault: there is no such name or value.
         """
         place = self._places[sampler]
         if place is None:
@@ -290,7 +285,7 @@ class DevicePrograms:
         remembered: RememberedTokens,
         memory: tuple[Int32, Int64],
         others: Others = nothing_beside,
-        layers: InLayers | None = None,
+        layers: AttendPrograms | None = None,
     ) -> torch.Tensor:
         """Tokens int64 `[n]` that the programs of samplers `[n]` choose, whatever they are.
 
@@ -315,7 +310,7 @@ class DevicePrograms:
                 parameters = self.compiled.parameters(samplers[some], seeds[some], steps[some])
                 chosen = choose(seen, parameters)
             else:
-                rows = _Rows(
+                rows = Rows(
                     values,
                     np.array(own),
                     seen,
@@ -323,7 +318,7 @@ class DevicePrograms:
                     steps[some],
                     remembered,
                     (memory[0][some], memory[1][some]),
-                    partial(others, rows=some),
+                    partial(others, some),
                     samplers[some],
                     layers,
                 )
@@ -337,9 +332,7 @@ class DevicePrograms:
             tokens[index] = chosen
         return tokens
 
-    def _find_nan(
-        self, values: _Values, rows: _Rows, chosen: torch.Tensor, samplers: Int32
-    ) -> None:
+    def _find_nan(self, values: _Values, rows: Rows, chosen: torch.Tensor, samplers: Int32) -> None:
         """Notes which nodes have made NaN of choices that are none."""
         for row in np.flatnonzero(chosen.numpy() == NO_NUMBER).tolist():
             self._nan[samplers.item(row)] = values.executable.origin_of_nan(rows, row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -18,7 +18,9 @@ from pie_py.device_programs.bound import ARRAYS
 from pie_py.device_programs.language import VOCABULARY, Kind
 from pie_py.device_programs.program import Node, Program
 
-Action: TypeAlias = Callable[["Rows", list[Any]], torch.Tensor]
+# What rows of a step have for a program: `Rows` of device programs, an `AttendStep` in layers.
+Rows: TypeAlias = Any
+Action: TypeAlias = Callable[[Rows, list[Any]], torch.Tensor]
 
 
 def whole_numbers(size: int, device: torch.device) -> torch.Tensor:
@@ -29,41 +31,6 @@ def whole_numbers(size: int, device: torch.device) -> torch.Tensor:
 @cache
 def _whole_numbers(size: int, device: torch.device) -> torch.Tensor:
     return torch.arange(size, device=device)
-
-
-class Rows(Protocol):
-    """What rows of a step have for a program."""
-
-    logits: torch.Tensor  # [n, vocabulary] float32
-
-    @property
-    def steps(self) -> torch.Tensor:
-        """How many tokens each has chosen before, int64 `[n]`."""
-
-    @property
-    def start(self) -> torch.Tensor:
-        """Where each row's random numbers begin, int64 `[n, 1]`."""
-
-    def newest(self, count: int) -> torch.Tensor:
-        """The newest tokens, int64 `[n, count]`."""
-
-    def counts(self) -> torch.Tensor:
-        """How often each token was generated, int64 `[n, vocabulary]`."""
-
-    def given(self) -> torch.Tensor:
-        """Which tokens the text before has, bool `[n, vocabulary]`."""
-
-    def beside(self, number: int) -> torch.Tensor:
-        """The logits of a context beside, float32 `[n, vocabulary]`."""
-
-    def state(self, number: int) -> torch.Tensor:
-        """The value of a name, `[n, *sizes]`."""
-
-    def in_layers(self, number: int) -> torch.Tensor:
-        """The value of a name of the program in the layers beside, `[n, *sizes]`."""
-
-    def lens(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits, float32 `[n, vocabulary]`, of residual streams `[n, hidden]`."""
 
 
 class Executable:
@@ -290,6 +257,5 @@ def _raced(operand: int, stream: int, rows: Rows, values: list[Any]) -> torch.Te
 
 
 def _start(rows: Rows, stream: int) -> torch.Tensor:
-    if not stream:
-        return rows.start
-    return numbers(rows.start, torch.full_like(rows.start, -1 - stream))
+    start: torch.Tensor = rows.start
+    return numbers(start, torch.full_like(start, -1 - stream)) if stream else start

@@ -133,7 +133,7 @@ class SamplerPool:
             logits,
             self.remembered,
             memory,
-            lambda number, rows: choices.others(number, rows, self.vocabulary, self.device),
+            lambda rows, number: choices.others(number, rows, self.vocabulary, self.device),
             self.attend_programs,
         )
 

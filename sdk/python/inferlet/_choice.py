@@ -29,16 +29,12 @@ Rule = Callable[[list[int], list[float]], int]
 
 
 class Choice(NamedTuple):
-    """A token, and what is known about it.
+    """A token, and what is known about it."""
 
-    Attributes:
-        token: None where a grammar has come to its end.
-        distribution: the most likely tokens, as many as the chooser looked at or was asked for.
-        logprob: the token's log-probability at temperature 1, if the server chose it.
-    """
-
-    token: int | None
+    token: int | None  # None where a grammar has come to its end
+    # The most likely tokens, as many as the chooser looked at or was asked for.
     distribution: Distribution
+    # The token's log-probability at temperature 1, if the server chose it.
     logprob: float | None = None
 
 
@@ -86,11 +82,9 @@ class Choosing:
         )
 
     async def chooser(self, sequence: Sequence) -> DeviceChoice:
-        """Makes the chooser of a generation that continues a text.
-
-        Raises:
-            PieError: `invalid-argument` for wrong parameters or a wrong grammar, `unsupported`,
-                `limit-exceeded`, `out-of-resources`.
+        """Makes the chooser of a generation that continues a text. Raises PieError:
+        `invalid-argument` for wrong parameters or a wrong grammar, `unsupported`, `limit-exceeded`,
+        `out-of-resources`.
         """
         matcher = None if self.grammar is None else await self.grammar.matcher(sequence.model)
         return DeviceChoice(sequence, self, matcher)
@@ -123,11 +117,8 @@ class DeviceChoice:
     """
 
     def __init__(self, sequence: Sequence, choosing: Choosing, matcher: Matcher | None) -> None:
-        """Makes the sampler on the server, and feeds it the tokens so far.
-
-        Raises:
-            PieError: as `Choosing.chooser`.
-            ValueError: it reads the logits of more or fewer contexts beside.
+        """Makes the sampler on the server, and feeds it the tokens so far. Raises PieError: as
+        `Choosing.chooser`; ValueError: it reads the logits of more or fewer contexts beside.
         """
         self._sequence = sequence
         self._choosing = choosing
@@ -205,9 +196,7 @@ class DeviceChoice:
     def scores(self, count: int) -> tuple[list[float], list[str]]:
         """Log-probabilities at temperature 1 of the last tokens, all of them of one call, not a
         number for a token that a grammar has forced; and the versions of the weights of each.
-
-        Raises:
-            ValueError: the program chooses itself.
+        Raises ValueError: the program chooses itself.
         """
         if self._choosing.choose is not None:
             raise ValueError("`choose` is the program's own: its `logprobs` are those that it gets")
@@ -307,10 +296,8 @@ class DeviceChoice:
         return raw.sample_constrained(queue, embed, self._handle, self._walk.matcher.handle)
 
     def _renew(self) -> None:
-        """Replaces the sampler, which has counted choices that were undone.
-
-        Raises:
-            RuntimeError: a device program's state would begin again with it.
+        """Replaces the sampler, which has counted choices that were undone. Raises RuntimeError: a
+        device program's state would begin again with it.
         """
         if self._facts["has_state"] or self._choosing.attend is not None:
             raise RuntimeError(
@@ -326,10 +313,7 @@ class DeviceChoice:
 
     async def state(self) -> dict[str, Any]:
         """The state of the device program that chooses, by name, after the tokens so far; or of the
-        one in the layers, if that alone has some.
-
-        Raises:
-            ValueError: no device program chooses.
+        one in the layers, if that alone has some. Raises ValueError: no device program chooses.
         """
         own, attend = self._sampler, self._choosing.attend
         if attend is not None and self._facts["in_layers"]:
@@ -345,10 +329,7 @@ class DeviceChoice:
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Gives the device program that chooses other values of some names, from the next token on.
-
-        Raises:
-            ValueError: no device program chooses.
-            PieError: `invalid-argument`.
+        Raises ValueError: no device program chooses; PieError: `invalid-argument`.
         """
         if not isinstance(self._sampler, ProgramSampler):
             raise ValueError("no device program has chosen a token of this generation")

@@ -18,11 +18,9 @@ from inferlet._sequence import Sequence
 def drop(sequence: Sequence, first: int, last: int, *, close: bool) -> None:
     """Gives the pages of the tokens from `first` up to `last` back.
 
-    With `close` the tokens behind them get new positions, as if there had been no gap.
-
-    Raises:
-        ValueError: these are no whole pages, or with `close` begin or end within an image that
-            takes fewer positions than tokens.
+    With `close` the tokens behind them get new positions, as if there had been no gap. Raises
+    ValueError: these are no whole pages, or with `close` begin or end within an image that takes
+    fewer positions than tokens.
     """
     size = sequence.pages.size
     if first % size or last % size or not 0 <= first <= last <= len(sequence.tokens):
@@ -63,10 +61,8 @@ def _move_images(sequence: Sequence, moved: Callable[[int], int]) -> None:
 
 
 def evict(sequence: Sequence, places: Collection[int]) -> None:
-    """Gives up the tokens at some places; the others move together and keep their positions.
-
-    Raises:
-        ValueError: a place is not in the pages.
+    """Gives up the tokens at some places; the others move together and keep their positions. Raises
+    ValueError: a place is not in the pages.
     """
     length, gone = len(sequence.tokens), set(places)
     if not gone <= set(range(length)):
@@ -84,11 +80,9 @@ def evict(sequence: Sequence, places: Collection[int]) -> None:
 
 
 def hide(sequence: Sequence, first: int, last: int, *, hidden: bool) -> None:
-    """Lets no later token attend to those from `first` up to `last`, or lets them again.
-
-    Raises:
-        ValueError: these are not in the pages.
-        PieError: `out-of-resources`, for the copy of a page that others read.
+    """Lets no later token attend to those from `first` up to `last`, or lets them again. Raises
+    ValueError: these are not in the pages; PieError: `out-of-resources`, for the copy of a page
+    that others read.
     """
     length, size = len(sequence.tokens), sequence.pages.size
     if not 0 <= first <= last <= length:

@@ -17,14 +17,11 @@ _AS_TEXT = (Decimal, PurePath, UUID)
 
 
 def dumps(value: Any, other: Callable[[Any], Any] | None = None) -> str:
-    """A value as JSON. Objects with fields (dataclasses, msgspec's structs, those with
-    `model_dump` as pydantic's) are objects, sets are lists, enums their values, bytes base64, dates
-    and times texts of ISO 8601, durations seconds; NaN and infinity are null, as JavaScript writes
-    them. `other` is asked of all else.
-
-    Raises:
-        TypeError: `other` is None, and a part is nothing of this.
-        ValueError: it refers to itself.
+    """A value as JSON. Objects with fields (dataclasses, msgspec's structs, those with `model_dump`
+    as pydantic's) are objects, sets are lists, enums their values, bytes base64, dates and times
+    texts of ISO 8601, durations seconds; NaN and infinity are null, as JavaScript writes them.
+    `other` is asked of all else. Raises TypeError: `other` is None, and a part is nothing of this;
+    ValueError: it refers to itself.
     """
 
     def plain(part: Any) -> Any:

@@ -38,9 +38,7 @@ class Pages:
 
     def grow(self, need: int) -> None:
         """Allocates pages up to `need`, and some of those that the generation will need anyway.
-
-        Raises:
-            PieError: `out-of-resources`.
+        Raises PieError: `out-of-resources`.
         """
         have = len(self.addresses)
         # One host call allocates several pages: an eighth more than there are, so that a generation
@@ -68,10 +66,8 @@ class Pages:
         self._frozen.update(page for page in self.addresses[:count] if page in self._shared)
 
     def copy_on_write(self, length: int) -> None:
-        """Makes the pages after the full ones of `length` tokens writable.
-
-        Raises:
-            PieError: `out-of-resources`; then nothing has changed.
+        """Makes the pages after the full ones of `length` tokens writable. Raises PieError:
+        `out-of-resources`; then nothing has changed.
         """
         full, used = divmod(length, self.size)
         old = self.addresses[full:]

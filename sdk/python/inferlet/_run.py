@@ -62,13 +62,8 @@ class Run:
         return True
 
     def start(self, sampler: int, most: int, stops: frozenset[int], guessing: Guessing) -> bool:
-        """Starts a run after the hidden state in the sequence's embed; nothing is pending.
-
-        Returns:
-            Whether there was room for it.
-
-        Raises:
-            PieError: of the server, if it is no lack of room.
+        """Starts a run after the hidden state in the sequence's embed; nothing is pending. Returns
+        whether there was room for it. Raises PieError: of the server, if it is no lack of room.
         """
         sequence = self._sequence
         pages, start = sequence.pages, len(sequence.tokens)
@@ -110,10 +105,8 @@ class Run:
         raw.speculate_with(self._sequence.queue, self._handle, *drafting, guesses)
 
     async def next(self) -> int | None:
-        """The next token; None if the run was undone meanwhile.
-
-        Raises:
-            PieError: what has ended the run. It is undone then but for the tokens given.
+        """The next token; None if the run was undone meanwhile. Raises PieError: what has ended the
+        run. It is undone then but for the tokens given.
         """
         if not self._came and not await self._wait(1):
             return None

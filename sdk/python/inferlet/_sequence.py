@@ -123,10 +123,8 @@ class Sequence:
 
     async def submit(self, told: int = 0) -> None:
         """Queues what is pending, in chunks that the model and the embed pool can take. As many of
-        the last tokens as `told` are not looked for in the prefix cache.
-
-        Raises:
-            PieError: `out-of-resources` and others; what was not queued is still pending.
+        the last tokens as `told` are not looked for in the prefix cache. Raises PieError:
+        `out-of-resources` and others; what was not queued is still pending.
         """
         if self.prefix_cache and not (self.shift or self.pages.addresses) and self.pending:
             # The last token has to run in any case: that gives its hidden state.
@@ -234,10 +232,8 @@ class Sequence:
     # What has taken effect
 
     async def outcome(self, future: int, take: Callable[[int], T]) -> T:
-        """The value of a future behind all commands so far, taken by `take`.
-
-        Raises:
-            PieError: of the server; what has failed to run is pending again.
+        """The value of a future behind all commands so far, taken by `take`. Raises PieError: of
+        the server; what has failed to run is pending again.
         """
         length = len(self.tokens)
         try:
@@ -329,10 +325,8 @@ class Sequence:
     # Branching and keeping
 
     def fork(self) -> Sequence:
-        """A second sequence with the same content, that shares the pages.
-
-        Raises:
-            ValueError: the context is released.
+        """A second sequence with the same content, that shares the pages. Raises ValueError: the
+        context is released.
         """
         if self._released:
             raise ValueError("the context is released")
@@ -359,10 +353,8 @@ class Sequence:
         self.pending = []
 
     def discard(self) -> None:
-        """Gives the pages up: all tokens are pending again.
-
-        Raises:
-            ValueError: some tokens are not known.
+        """Gives the pages up: all tokens are pending again. Raises ValueError: some tokens are not
+        known.
         """
         if UNKNOWN in self.tokens:
             raise ValueError("a context whose tokens are not known can't be computed again")
@@ -392,10 +384,8 @@ class Sequence:
         self.pages.freeze(used)
 
     def load(self, name: str) -> None:
-        """Appends the pages saved under a name; their tokens are not known.
-
-        Raises:
-            PieError: `not-found`, `out-of-resources`.
+        """Appends the pages saved under a name; their tokens are not known. Raises PieError:
+        `not-found`, `out-of-resources`.
         """
         mapped = raw.import_kvpage(self.queue, name)
         used = raw.kvpage_used(self.queue, mapped)
@@ -410,10 +400,8 @@ class Sequence:
             self.set_length(length - 1)
 
     def _run_again(self, first: int) -> None:
-        """Has the tokens in the pages from place `first` on run again.
-
-        Raises:
-            ValueError: one is not known, is hidden, or may stand at another position.
+        """Has the tokens in the pages from place `first` on run again. Raises ValueError: one is
+        not known, is hidden, or may stand at another position.
         """
         again = self.tokens[first:]
         moved = self.shift or any(place >= first for place in self.hidden)
@@ -447,10 +435,8 @@ class Sequence:
             self.shift += positions - (end - first)
 
     def position(self, place: int) -> int:
-        """Position of the token at a place.
-
-        Raises:
-            ValueError: it is within an image that takes fewer positions than tokens.
+        """Position of the token at a place. Raises ValueError: it is within an image that takes
+        fewer positions than tokens.
         """
         shift = self.shift
         for first, end, positions in self.images:
@@ -487,10 +473,8 @@ class Sequence:
         self.pages.expected = -(-(len(self) + tokens) // self.pages.size)
 
     def open_sampler(self, parameters: str) -> int:
-        """Makes a sampler on the server, which ends with the sequence at the latest.
-
-        Raises:
-            PieError: `invalid-argument`, `unsupported`, `limit-exceeded`, `out-of-resources`.
+        """Makes a sampler on the server, which ends with the sequence at the latest. Raises
+        PieError: `invalid-argument`, `unsupported`, `limit-exceeded`, `out-of-resources`.
         """
         sampler = raw.create_sampler(self.queue, parameters)
         self._samplers.add(sampler)

@@ -25,14 +25,10 @@ Ranges = List[tuple[int, int]]  # places of tokens that a token attends to: from
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the tokens of one forward stand, and what they attend to.
+    """Where the tokens of one forward stand, and what they attend to."""
 
-    Attributes:
-        positions: of the tokens; None for one after the other.
-        mask: for each token the places that it attends to, its own included; None for all before.
-    """
-
-    positions: list[int] | None = None
+    positions: list[int] | None = None  # of the tokens; None for one after the other
+    # For each token the places that it attends to, its own included; None for all before.
     mask: List[Ranges] | None = None
 
     @property
@@ -87,11 +83,8 @@ async def _answers(
     take: Callable[[int], Answer],
 ) -> list[Answer]:
     """Runs what is pending and the tokens; what is asked of the hidden state after each of the
-    latter.
-
-    Raises:
-        ValueError: the layout has another number of tokens, or they are too many for one forward.
-        PieError: of the server; then the tokens are not part of the sequence.
+    latter. Raises ValueError: the layout has another number of tokens, or they are too many for one
+    forward; PieError: of the server; then the tokens are not part of the sequence.
     """
     sequence.retract()
     most = sequence.model.max_batch_tokens
@@ -168,9 +161,7 @@ def _runs(start: int, pending: int, columns: int, mask: List[Ranges] | None) -> 
 
 async def log_probabilities(sequence: Sequence, continuation: list[int]) -> list[float]:
     """Of each token of a continuation, given what is before it. The sequence goes on with it.
-
-    Raises:
-        ValueError: the last token is not known, so that what follows it can't be computed.
+    Raises ValueError: the last token is not known, so that what follows it can't be computed.
     """
     if not sequence.pending:
         sequence.rerun_last(len(sequence.tokens))

@@ -35,10 +35,8 @@ class Walk:
         self._lost = True
 
     def ask(self) -> list[int]:
-        """Asks for forced tokens if none waits; those that were found.
-
-        Raises:
-            RuntimeError: a step was cancelled before.
+        """Asks for forced tokens if none waits; those that were found. Raises RuntimeError: a step
+        was cancelled before.
         """
         self._check_place()
         if self.waiting or not self._forced:
@@ -50,11 +48,8 @@ class Walk:
         return tokens
 
     def check(self, tokens: Tokens[int]) -> None:
-        """Refuses tokens that the grammar does not allow.
-
-        Raises:
-            ValueError: one is not allowed.
-            RuntimeError: a step was cancelled before.
+        """Refuses tokens that the grammar does not allow. Raises ValueError: one is not allowed;
+        RuntimeError: a step was cancelled before.
         """
         self._check_place()
         allowed = self.matcher.count_allowed(tokens)

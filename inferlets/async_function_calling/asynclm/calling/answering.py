@@ -46,11 +46,8 @@ DEMO_TOOLS = json.dumps(
 
 
 def parse(args: Sequence[str], **more: str) -> tuple[Namespace, ArgumentParser]:
-    """The options of a command line, and what refuses those that are wrong together.
-
-    Args:
-        args: the command line.
-        more: names of further options, with their help.
+    """The options of a command line, and what refuses those that are wrong together; there are
+    `more`, by their names with their help.
     """
     parser = ArgumentParser(
         "async_function_calling",
@@ -96,12 +93,8 @@ def parse(args: Sequence[str], **more: str) -> tuple[Namespace, ArgumentParser]:
 
 
 async def answer(options: Namespace, parser: ArgumentParser, script: Script | None = None) -> str:
-    """Runs one generation; returns nothing, or all about it as JSON.
-
-    Args:
-        options: of the command line.
-        parser: refuses options that are wrong together with others.
-        script: what is written in place of the model's own choice.
+    """Runs one generation; returns nothing, or all about it as JSON. The parser refuses options
+    that are wrong together; a script is written in place of the model's own choice.
     """
     model, mode = Model.load(options.model), Mode(options.mode)
     inbox = Inbox(open=options.interactive)

@@ -8,7 +8,7 @@ otherwise: the model ends its turn, and waits for results.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,38 +28,15 @@ from asynclm.cml.interrupts import Interrupt, InterruptManager, NoRoom
 from asynclm.cml.monitor import Monitor
 from asynclm.cml.parser import CallBlock, TextPart
 from asynclm.cml.stream import TokenStream
-from asynclm.cml.traps import Action, Arrival, TrapHandler
-from asynclm.tools.executor import Executor, Outcome
+from asynclm.tools.executor import Executor
 from asynclm.tools.tool import Tool
 from inferlet.context import Context
+from inferlet.interception import interception
 from inferlet.model import Model
 
 AGENT = "agent"
 LEAST_ROOM = 32  # tokens of context that the model keeps to say something
 RECORDED_CHARACTERS = 500  # of a result, in events and records
-
-
-class Outcomes:
-    """Is there when no call runs any more.
-
-    Attributes:
-        complete: set at each moment when the last one has ended.
-    """
-
-    def __init__(self, executor: Executor) -> None:
-        self.complete = asyncio.Event()
-        self._executor = executor
-
-    @property
-    def pending(self) -> int:
-        """1 when it is there."""
-        return int(not self._executor.outstanding)
-
-    async def wait(self) -> None:
-        """Returns when it is there."""
-        while self._executor.outstanding:
-            self.complete.clear()
-            await self.complete.wait()
 
 
 class Generation:
@@ -78,17 +55,10 @@ class Generation:
         inbox: Inbox | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        """Nothing runs yet.
+        """Nothing runs yet. Tasks and messages come by the inbox meanwhile; `on_event` is told of
+        what happens: `text`, `call`, `interrupt`, `trap` and so on.
 
-        Args:
-            model: what writes.
-            tools: what it may call, at least one.
-            options: how.
-            inbox: of tasks and messages that come meanwhile.
-            on_event: told of what happens: `text`, `call`, `interrupt`, `trap` and so on.
-
-        Raises:
-            ValueError: no tools.
+        Raises ValueError if there are no tools.
         """
         if not tools:
             raise ValueError("there are no tools to call")
@@ -99,18 +69,12 @@ class Generation:
         self._style = options.style or style_for(model, options.adapter)
         self._monitor = Monitor(self._dialect, model.stop_tokens)
         self._interrupts = InterruptManager(self._dialect, most_tokens=options.most_value_tokens)
-        self._executor = Executor(
-            tools,
-            self._done,
-            limit=options.limit,
-            timeout=options.timeout,
-        )
+        limit, timeout = options.limit, options.timeout
+        self._executor = Executor(tools, self._done, limit=limit, timeout=timeout)
         self._inbox = inbox or Inbox()
-        self._inbox.connect(self._told, self._interrupts.wake)
-        self._traps = TrapHandler(options.policy)
         self._written: list[CallRecord] = []  # of a synchronous turn
-        self._calls: dict[int, CallRecord] = {}  # those that run, by the executor's numbers
-        self._outcomes = Outcomes(self._executor)
+        self._answered: dict[str, CallRecord] = {}  # by identifier
+        self._news = asyncio.Event()  # a call has ended
         self._ctx = Context(model, adapter=options.adapter)
         script = options.script
         self._stream = TokenStream(
@@ -132,21 +96,13 @@ class Generation:
         return self._recorder.record
 
     async def run(self, request: str, before: Sequence[Mapping[str, str]] = ()) -> Record:
-        """Answers a request.
-
-        Args:
-            request: the user's.
-            before: messages of the conversation before it, `role` and `content`: of the system, the
-                user and the assistant.
-
-        Raises:
-            PieError: of the server: `out-of-resources` and so on.
-            ValueError: the prompt does not fit, or a script is wrong.
-            CmlError: the model has broken CML all the same.
+        """Answers a request; `before` it are messages of the system, the user and the assistant,
+        `role` and `content`. Raises PieError: of the server: `out-of-resources` and so on;
+        ValueError: the prompt does not fit, or a script is wrong; CmlError: the model has broken
+        CML all the same.
         """
         self._fill(request, before)
-        for sender, text in self._inbox.earlier():
-            self._told(sender, text)
+        self._inbox.connect(self._told, self._interrupts.wake)
         try:
             if self._options.mode is Mode.ASYNC:
                 await self._run_asynchronously()
@@ -158,10 +114,7 @@ class Generation:
         finally:
             self._executor.cancel()
             self._stream.release()
-            self._inbox.disconnect()
-        record = self._recorder.finish()
-        record.pauses = {str(action): count for action, count in self._traps.actions.items()}
-        return record
+        return self._recorder.finish()
 
     # The asynchronous way
 
@@ -191,7 +144,8 @@ class Generation:
     async def _wait(self) -> None:
         """A trap: returns when there is something to put in, or nothing comes any more."""
         started = self._recorder.event("trap")
-        await self._pause(self._interrupts, *self._executor.next_expected())
+        if not self._interrupts.pending:
+            await self._pause(self._interrupts.wait, self._executor.expected()[:1])
         self._recorder.record.waited_seconds += self._recorder.event("wake") - started
 
     # The synchronous way
@@ -209,21 +163,19 @@ class Generation:
                 return
 
     async def _answer_turn(self) -> bool:
-        """Runs the turn's calls and tells the model of them, and what the user has said.
-
-        Returns:
-            Whether the model is to go on.
+        """Runs the turn's calls and tells the model of them, and what the user has said; whether
+        it is to go on.
         """
         recorder = self._recorder
         started = recorder.event("turn")
         for call in self._written:
-            self._start(call)
+            self._executor.start(call)
             if self._options.mode is Mode.SYNC:
-                await self._pause(self._outcomes, *self._executor.last_expected())
+                await self._complete()
         if self._written:
-            await self._pause(self._outcomes, *self._executor.last_expected())
-        else:
-            await self._pause(self._interrupts, None, USER)
+            await self._complete()
+        elif not self._interrupts.pending:
+            await self._pause(self._interrupts.wait, [(None, USER)])
         recorder.record.waited_seconds += recorder.event("wake") - started
         order = {call.identifier: place for place, call in enumerate(self._written)}
         self._written.clear()
@@ -251,11 +203,7 @@ class Generation:
         return True
 
     def _fill(self, request: str, before: Sequence[Mapping[str, str]]) -> None:
-        """Fills the prompt in.
-
-        Raises:
-            ValueError: it is as long as the model's whole context.
-        """
+        """Fills the prompt in. Raises ValueError if it is as long as the model's whole context."""
         options, ctx = self._options, self._ctx
         tools = list(self._executor.tools.values())
         prompt = system_prompt(self._style, options.mode, tools, self._dialect)
@@ -313,30 +261,24 @@ class Generation:
             value = f"error: {block.problem}"
             self._interrupts.push(Interrupt(block.identifier, value, refuses=True))
         elif self._options.mode is Mode.ASYNC or not block.identifier:
-            number, name = self._executor.start(block.identifier, block.text)
-            self._calls[number] = self._recorder.call(block.identifier, name, block.text)
+            self._executor.start(call := CallRecord(block.identifier, "", block.text))
+            self._recorder.call(call)
         else:
-            self._written.append(self._recorder.call(block.identifier, "", block.text))
+            self._recorder.call(call := CallRecord(block.identifier, "", block.text))
+            self._written.append(call)
 
-    def _start(self, call: CallRecord) -> None:
-        number, _ = self._executor.start(call.identifier, call.call)
-        self._calls[number] = call
-
-    def _done(self, outcome: Outcome) -> None:
+    def _done(self, call: CallRecord, text: str, length: int) -> None:
         """Takes the outcome of a call; it waits to be put in."""
         recorder = self._recorder
-        at = recorder.event("result", outcome.identifier, failed=outcome.failed)
-        call = self._calls.pop(outcome.number)
-        call.name = outcome.name
-        call.result = outcome.text[:RECORDED_CHARACTERS]
-        call.failed = outcome.failed
-        call.started, call.ended = recorder.since(outcome.started), at
-        if outcome.identifier:
-            self._interrupts.push(Interrupt(outcome.identifier, outcome.text, outcome.length))
-        elif outcome.failed:
+        call.ended = recorder.event("result", call.identifier, failed=call.failed)
+        call.result = text[:RECORDED_CHARACTERS]
+        call.started = recorder.since(call.started or 0.0)
+        if call.identifier:
+            self._answered[call.identifier] = call
+            self._interrupts.push(Interrupt(call.identifier, text, length))
+        elif call.failed:
             recorder.warn(f"the model was not told that {call.call} failed: {call.result}")
-        if not self._executor.outstanding:
-            self._outcomes.complete.set()
+        self._news.set()
 
     def _told(self, sender: str, text: str) -> None:
         """Takes a message from outside."""
@@ -352,7 +294,7 @@ class Generation:
         at = self._recorder.event(
             "interrupt", identifier, value=interrupt.value[:RECORDED_CHARACTERS]
         )
-        call = None if interrupt.refuses else self._recorder.found(identifier)
+        call = None if interrupt.refuses else self._answered.get(identifier)
         if call is not None:
             call.delivered = at
         if script is None:
@@ -362,12 +304,31 @@ class Generation:
         else:
             script.arrived(identifier)
 
-    async def _pause(self, arrival: Arrival, expected: float | None, tool: str) -> None:
-        """Waits, with the pages where the policy wants them."""
-        resident = self._ctx.seq_len
-        action = await self._traps.wait(self._ctx, arrival, expected, tool)
-        if action is Action.DISCARD:
-            self._recorder.record.recomputed_tokens += resident
+    async def _complete(self) -> None:
+        """Waits until no call runs any more whose answer is expected."""
+        if self._executor.outstanding:
+            await self._pause(self._answers, self._executor.expected()[-1:])
+
+    async def _answers(self) -> None:
+        while self._executor.outstanding:
+            self._news.clear()
+            await self._news.wait()
+
+    async def _pause(
+        self, arrival: Callable[[], Awaitable[None]], expected: Sequence[tuple[float | None, str]]
+    ) -> None:
+        """Waits with the pages where the policy wants them (AsyncLM, section 5.4): it is told in
+        how many seconds something is expected, if that is known, and of which tool.
+        """
+        record, resident = self._recorder.record, self._ctx.seq_len
+        seconds, tool = expected[0] if expected else (None, "")
+        policy = self._options.policy
+        async with interception(self._ctx, policy, tool=tool, expected_seconds=seconds) as absence:
+            await arrival()
+        action = absence.choices[0]
+        record.pauses[action] += 1
+        if action == "discard":
+            record.recomputed_tokens += resident
 
     @property
     def _can_wait(self) -> bool:

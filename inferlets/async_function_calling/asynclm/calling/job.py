@@ -17,10 +17,8 @@ from inferlet.sample import Sampler
 
 
 async def serve(text: str) -> None:
-    """Answers a request and tells the gateway, in its lists of JSON, what the model says.
-
-    Raises:
-        SystemExit: with an error of the contract, from which the gateway makes its answer.
+    """Answers a request and tells the gateway, in its lists of JSON, what the model says. Raises
+    SystemExit: with an error of the contract, from which the gateway makes its answer.
     """
     job = json.loads(text)
     model = Model.load(job["model"])

@@ -47,70 +47,45 @@ class Script(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a generation runs.
-
-    Attributes:
-        mode: see `Mode`.
-        style: of the prompt; None for what suits the model.
-        sampler: how tokens are chosen.
-        policy: of the server, what becomes of the KV cache in a wait: one of `traps.POLICIES`.
-        max_tokens: most tokens to generate.
-        most_value_tokens: of a result; longer ones are cut.
-        limit: calls that run at once.
-        timeout: seconds for a call.
-        call_first: whether an answer begins with a call, whatever the model would say.
-        adapter: LoRA adapter of the model that all goes through.
-        script: what is written in place of the model's own choice, see `Script`.
-    """
+    """How a generation runs."""
 
     mode: Mode = Mode.ASYNC
-    style: Style | None = None
+    style: Style | None = None  # of the prompt; None for what suits the model
     sampler: Sampler = GREEDY
-    policy: str = "cheapest"
-    max_tokens: int = 1024
-    most_value_tokens: int = 256
-    limit: int = 16
-    timeout: float = 30.0
-    call_first: bool = False
-    adapter: str | None = None
-    script: Script | None = None
+    policy: str = "cheapest"  # of the server, for the KV cache in a wait: one of `POLICIES`
+    max_tokens: int = 1024  # to generate
+    most_value_tokens: int = 256  # of a result; longer ones are cut
+    limit: int = 16  # calls that run at once
+    timeout: float = 30.0  # seconds for a call
+    call_first: bool = False  # whether an answer begins with a call, whatever the model would say
+    adapter: str | None = None  # LoRA of the model that all goes through
+    script: Script | None = None  # what is written in place of the model's own choice
 
 
 class Inbox:
     """Messages from outside while the model writes: tasks of the user, words of other agents.
 
-    Attributes:
-        open: whether more may come, so that the generation waits for it at its end.
+    While it is `open` more may come, so that the generation waits for it at its end.
     """
 
     def __init__(self, *, open: bool = False) -> None:  # noqa: A002 - the attribute's name
         """Starts empty; keeps messages until a generation takes them."""
         self.open = open
         self._messages: list[tuple[str, str]] = []
-        self._sink: Callable[[str, str], None] | None = None
-        self._closed: Callable[[], None] | None = None
+        self._sink: Callable[[str, str], None] = lambda *message: self._messages.append(message)
+        self._closed: Callable[[], None] = lambda: None
 
     def put(self, text: str, sender: str = USER) -> None:
         """Adds a message."""
-        if self._sink is None:
-            self._messages.append((sender, text))
-        else:
-            self._sink(sender, text)
+        self._sink(sender, text)
 
     def close(self) -> None:
         """Tells that no more comes."""
         self.open = False
-        if self._closed is not None:
-            self._closed()
+        self._closed()
 
     def connect(self, sink: Callable[[str, str], None], closed: Callable[[], None]) -> None:
-        """Hands each message from now on to `sink`, and calls `closed` when no more comes."""
+        """Hands each message, sender and text, to `sink`, and calls `closed` when none comes."""
         self._sink, self._closed = sink, closed
-
-    def disconnect(self) -> None:
-        """Ends `connect`."""
-        self._sink = self._closed = None
-
-    def earlier(self) -> list[tuple[str, str]]:
-        """Senders and texts of the messages that came before `connect`."""
-        return self._messages
+        for message in self._messages:
+            sink(*message)

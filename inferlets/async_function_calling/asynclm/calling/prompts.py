@@ -88,9 +88,7 @@ def task_text(style: Style, text: str) -> str:
 
 def add_tool_turn(ctx: Context, style: Style, dialect: Dialect, results: list[int]) -> None:
     """Ends the model's turn, appends one with the results' tokens, and starts the model's next.
-
-    Raises:
-        ValueError: the model's chat template can't do that.
+    Raises ValueError: the model's chat template can't do that.
     """
     codec = dialect.codec
     if style is Style.COMPACT and "<|tool|>" in dialect.special:

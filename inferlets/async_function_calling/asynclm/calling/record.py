@@ -3,83 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from inferlet import runtime
 from inferlet.raw import monotonic_now
 
 
+@dataclass(eq=False)
 class CallRecord:
-    """One call; times are seconds since the generation began.
+    """One call, as the model wrote it; times are seconds since the generation began."""
 
-    Attributes:
-        identifier, name, call: as the model wrote them; the first is empty if it expects no answer.
-        result: the value as text, None if it never came.
-        failed: whether that is an error.
-        written: when its block was closed.
-        started: when it began to run.
-        ended: when its result was there.
-        delivered: when that was put into the context.
-    """
-
-    def __init__(self, identifier: str, name: str, call: str, written: float) -> None:
-        """A call that has been written and has not begun to run."""
-        self.identifier = identifier
-        self.name = name
-        self.call = call
-        self.written = written
-        self.result: str | None = None
-        self.failed = False
-        self.started: float | None = None
-        self.ended: float | None = None
-        self.delivered: float | None = None
+    identifier: str  # empty if it expects no answer
+    name: str
+    call: str
+    written: float = 0.0  # when its block was closed
+    result: str | None = None  # the value as text, None if it never came
+    failed: bool = False  # whether that is an error
+    started: float | None = None  # when it began to run
+    ended: float | None = None  # when its result was there
+    delivered: float | None = None  # when that was put into the context
 
 
+@dataclass
 class Record:
-    """Numbers and events of one generation.
+    """Numbers and events of one generation; times are seconds since it began."""
 
-    Attributes:
-        text: the model's words outside of blocks, since the last interrupt or turn.
-        said: all of them.
-        calls: in the order of writing.
-        prompt_tokens: of the prompt.
-        generated_tokens: written by the model, markup included.
-        injected_tokens: of interrupts and of results' turns.
-        recomputed_tokens: run again because their KV cache was given up.
-        interrupts: put in.
-        traps, missing_traps: waits that the model asked for; turns that it ended too early, see
-            `Generation`.
-        pauses: how often each action was taken while it waited.
-        waited_seconds: in traps, or between turns.
-        first_token, last_token: seconds since the beginning.
-        seconds: from the prompt to the end.
-        token_seconds: mean time of a token, waits not counted.
-        ended: `done`, or what there was too little of: `max_tokens`, `context`.
-        warnings: what may be wrong with the answer, in sentences.
-        timeline: `[seconds, event, identifier]`, in order.
-    """
-
-    def __init__(self) -> None:
-        """A generation that has not begun."""
-        self.text = ""
-        self.said = ""
-        self.calls: list[CallRecord] = []
-        self.prompt_tokens = 0
-        self.generated_tokens = 0
-        self.injected_tokens = 0
-        self.recomputed_tokens = 0
-        self.interrupts = 0
-        self.traps = 0
-        self.missing_traps = 0
-        self.pauses: dict[str, int] = {}
-        self.waited_seconds = 0.0
-        self.first_token: float | None = None
-        self.last_token: float | None = None
-        self.seconds = 0.0
-        self.token_seconds = 0.0
-        self.ended = "done"
-        self.warnings: list[str] = []
-        self.timeline: list[tuple[float, str, str]] = []
+    text: str = ""  # the model's words outside of blocks, since the last interrupt or turn
+    said: str = ""  # all of them
+    calls: list[CallRecord] = field(default_factory=list)  # in the order of writing
+    prompt_tokens: int = 0
+    generated_tokens: int = 0  # written by the model, markup included
+    injected_tokens: int = 0  # of interrupts and of results' turns
+    recomputed_tokens: int = 0  # run again because their KV cache was given up
+    interrupts: int = 0  # put in
+    traps: int = 0  # waits that the model asked for
+    missing_traps: int = 0  # turns that it ended too early, see `Generation`
+    pauses: dict[str, int] = field(  # how often each action was taken while it waited
+        default_factory=lambda: dict.fromkeys(("preserve", "swap", "discard"), 0)
+    )
+    waited_seconds: float = 0.0  # in traps, or between turns
+    first_token: float | None = None
+    last_token: float | None = None
+    seconds: float = 0.0  # from the prompt to the end
+    token_seconds: float = 0.0  # mean time of a token, waits not counted
+    ended: str = "done"  # or what there was too little of: `max_tokens`, `context`
+    warnings: list[str] = field(default_factory=list)  # of the answer, in sentences
+    timeline: list[tuple[float, str, str]] = field(default_factory=list)  # event, identifier
 
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON's values, times to the microsecond."""
@@ -88,18 +58,13 @@ class Record:
 
 
 class Recorder:
-    """Keeps a record while a generation runs, and tells its events to one listener.
-
-    Attributes:
-        record: so far.
-    """
+    """Keeps a record while a generation runs, and tells its events to one listener."""
 
     def __init__(self, on_event: Callable[[dict[str, Any]], None] | None = None) -> None:
         """The clock starts now. Events are dicts with `type` and `at`."""
         self.record = Record()
         self._on_event = on_event
         self._start = monotonic_now()
-        self._by_identifier: dict[str, CallRecord] = {}
 
     def now(self) -> float:
         """Seconds since the beginning."""
@@ -132,18 +97,10 @@ class Recorder:
         if self._on_event is not None:
             self._on_event({"type": "warning", "text": text})
 
-    def call(self, identifier: str, name: str, text: str) -> CallRecord:
+    def call(self, call: CallRecord) -> None:
         """Notes a call that was written."""
-        at = self.event("call", identifier, name=name, call=text)
-        call = CallRecord(identifier, name, text, at)
+        call.written = self.event("call", call.identifier, name=call.name, call=call.call)
         self.record.calls.append(call)
-        if identifier:
-            self._by_identifier[identifier] = call
-        return call
-
-    def found(self, identifier: str) -> CallRecord | None:
-        """The call of an identifier."""
-        return self._by_identifier.get(identifier)
 
     def tokens(self, count: int) -> None:
         """Notes generated tokens."""

@@ -21,23 +21,14 @@ class CallError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function's name and the arguments given to it.
+    """A function's name and the arguments given to it, by name."""
 
-    Attributes:
-        name: of the function; may have dots.
-        arguments: by name.
-    """
-
-    name: str
+    name: str  # may have dots
     arguments: Mapping[str, Any]
 
 
 def parse_call(text: str) -> Call:
-    """Reads one call.
-
-    Raises:
-        CallError: it is something else, or its arguments are not literals.
-    """
+    """Reads one call. Raises `CallError` if it is none, or its arguments are not literals."""
     if len(text) > LONGEST_CALL:
         raise CallError(f"a call of {len(text)} characters; {LONGEST_CALL} at most")
     if is_too_deep(text):

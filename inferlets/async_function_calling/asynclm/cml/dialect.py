@@ -37,10 +37,8 @@ class Codec(Protocol):
 class Dialect:
     """How one model writes CML.
 
-    Attributes:
-        special: ids of all special tokens of the model, by their texts.
-        markers: ids of the markers; empty if the model has not all five as special tokens, which
-            then are written, and read, as plain text.
+    `special` has the ids of all special tokens by their texts, `markers` those of the markers; none
+    if the model has not all five, which then are written, and read, as plain text.
     """
 
     def __init__(self, codec: Codec) -> None:
@@ -73,15 +71,11 @@ class Dialect:
                 tokens += self.encode_text(part)
             elif self.markers:
                 tokens.append(self.markers[part])
-            else:
-                tokens += self._as_text(part)
+            elif part not in self.special:
+                tokens += self.codec.encode(part)
+            else:  # as plain text, though it alone of the five is a special token
+                tokens += self.codec.encode(part[:1]) + self.codec.encode(part[1:])
         return tokens
-
-    def _as_text(self, marker: Marker) -> list[int]:
-        """Tokens of a marker as plain text, even if it alone of the five is a special token."""
-        if marker not in self.special:
-            return self.codec.encode(marker)
-        return self.codec.encode(marker[:1]) + self.codec.encode(marker[1:])
 
     def escape(self, text: str) -> str:
         r"""A text without anything that reads as a marker or a special token.

@@ -29,12 +29,8 @@ class Signature:
 def block_grammar(
     dialect: Dialect, signatures: Sequence[Signature], *, named: bool = False
 ) -> Grammar:
-    """The grammar of `identifier [HEAD] call [END]`, or `call [END]` if no answer is expected.
-
-    Args:
-        dialect: how the model writes the markers.
-        signatures: the functions there are, at least one.
-        named: whether each call has an identifier.
+    """The grammar of `identifier [HEAD] call [END]`, or `call [END]` if no answer is expected,
+    unless each call is `named`; there is at least one function.
     """
     head, end = _marker(dialect, Marker.HEAD), _marker(dialect, Marker.END)
     name = f"IDENTIFIER {head}" if named else f"(IDENTIFIER {head})?"

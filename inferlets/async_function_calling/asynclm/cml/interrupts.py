@@ -23,31 +23,19 @@ class NoRoom(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Something the model is told.
+    """Something the model is told."""
 
-    Attributes:
-        identifier: of the call that it answers, or `user`, or an agent's name.
-        value: the text of its body.
-        length: characters of the value before something cut it already; 0 if nothing has.
-        refuses: the value says why the call was not made; another may have its identifier.
-    """
-
-    identifier: str
+    identifier: str  # of the call that it answers, or `user`, or `agent`
     value: str
-    length: int = 0
-    refuses: bool = False
+    length: int = 0  # characters of the value before something cut it already; 0 if nothing has
+    refuses: bool = False  # it says why a call was not made; another may have its identifier
 
 
 class InterruptManager:
     """Holds interrupts until they may be put in; hands each out once, in order of arrival."""
 
     def __init__(self, dialect: Dialect, *, most_tokens: int = 512) -> None:
-        """Starts empty.
-
-        Args:
-            dialect: how the model reads CML.
-            most_tokens: of one value; what is longer is cut, with a note.
-        """
+        """Starts empty; values of more than `most_tokens` are cut, with a note."""
         self._dialect = dialect
         self._most_tokens = most_tokens
         self._queue: deque[Interrupt] = deque()
@@ -86,14 +74,9 @@ class InterruptManager:
         return taken
 
     def tokens(self, interrupts: Sequence[Interrupt], *, room: int | None = None) -> list[int]:
-        """The blocks of interrupts, one after the other.
+        """The blocks of interrupts, one after the other, their values cut so that all have `room`.
 
-        Args:
-            interrupts: what to tell.
-            room: tokens that there is room for; values are cut so that all fit.
-
-        Raises:
-            NoRoom: not even their beginnings fit.
+        Raises `NoRoom` if not even their beginnings have.
         """
         tokens: list[int] = []
         for number, interrupt in enumerate(interrupts):

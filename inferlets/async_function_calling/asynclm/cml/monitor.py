@@ -16,21 +16,12 @@ RESERVED = frozenset({"user", "agent"})  # identifiers of interrupts that answer
 class Monitor:
     """Follows one generation. Its markers are special tokens, or plain text: then one may be spread
     over tokens, and share its first token with what precedes it.
-
-    Attributes:
-        dialect: how the model writes CML.
     """
 
     def __init__(
         self, dialect: Dialect, stop_tokens: list[int], *, reserved: frozenset[str] = RESERVED
     ) -> None:
-        """Starts outside of all blocks.
-
-        Args:
-            dialect: how the model writes CML.
-            stop_tokens: tokens that end a turn.
-            reserved: identifiers that calls may not have.
-        """
+        """Starts outside of all blocks; calls may not have reserved identifiers."""
         self.dialect = dialect
         self.stop_tokens = frozenset(stop_tokens)
         self._machine = Parser(reserved)
@@ -53,10 +44,8 @@ class Monitor:
         return self.state is not State.BETWEEN or bool(self._tail) or self._held
 
     def feed(self, token: int) -> list[Block]:
-        """Reads a generated token; the blocks, or the text, that it completes.
-
-        Raises:
-            CmlError: the token is not valid here; `banned` and `rejects` tell beforehand.
+        """Reads a generated token; the blocks, or the text, that it completes. Raises CmlError: the
+        token is not valid here; `banned` and `rejects` tell beforehand.
         """
         marker = self.dialect.by_token.get(token)
         if marker is not None:
@@ -86,10 +75,8 @@ class Monitor:
         return blocks + self._machine.text(text[: len(text) - keep])
 
     def banned(self, *, trap: bool) -> frozenset[int]:
-        """Tokens that may not come next, outside of a block, whatever came before.
-
-        Args:
-            trap: whether a trap may come: whether there is anything to wait for.
+        """Tokens that may not come next, outside of a block, whatever came before; a `trap` may if
+        there is anything to wait for.
         """
         if trap or self._trap is None:
             return self._never

@@ -37,15 +37,11 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class CallBlock:
-    """`[CALL]identifier[HEAD]text[END]`; without `[HEAD]` the identifier is empty.
-
-    Attributes:
-        problem: why no call may have this identifier; empty if this one may.
-    """
+    """`[CALL]identifier[HEAD]text[END]`; without `[HEAD]` the identifier is empty."""
 
     identifier: str
     text: str
-    problem: str = ""
+    problem: str = ""  # why no call may have this identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +58,12 @@ class Parser:
     Identifiers are Python names and unique over the parser's whole life, over several turns too. A
     block with another one is a block all the same, which says so: nothing keeps a model from
     writing it.
-
-    Attributes:
-        state: where it is.
-        identifiers: those used so far, reserved ones included.
     """
 
     def __init__(self, reserved: frozenset[str] = frozenset()) -> None:
         """Takes identifiers that no call may have."""
         self.state = State.BETWEEN
-        self.identifiers = set(reserved)
+        self.identifiers = set(reserved)  # that are used
         self._identifier = ""
         self._problem = ""
         self._text = ""

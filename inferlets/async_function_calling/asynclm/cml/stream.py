@@ -24,12 +24,7 @@ MOST_REJECTED = 64  # tokens in a row
 
 
 class TokenStream:
-    """Chooses tokens for one context.
-
-    Attributes:
-        ctx: whose tokens they are; another may take its place between two tokens.
-        steps: tokens chosen so far.
-    """
+    """Chooses tokens for the context `ctx`; another may take its place between two tokens."""
 
     def __init__(
         self,
@@ -39,18 +34,11 @@ class TokenStream:
         sampler: Sampler,
         forced: Callable[[], int] | None = None,
     ) -> None:
-        """Nothing runs yet.
+        """Takes a monitor that the caller feeds, and the grammar of a block after `[CALL]`.
 
-        Args:
-            ctx: what to continue.
-            monitor: follows the generation; the caller feeds it.
-            grammar: of a block after `[CALL]`.
-            sampler: how to choose; penalties are not possible.
-            forced: gives the tokens that are to be written in place of those chosen. The model runs
-                and chooses all the same, so each costs what a chosen one costs.
-
-        Raises:
-            ValueError: a sampler with penalties.
+        `forced` gives the tokens that are to be written in place of those chosen. The model runs
+        and chooses all the same, so each costs what a chosen one costs. Raises ValueError for a
+        sampler with penalties.
         """
         if _COUNTING & sampler.parameters.keys():
             raise ValueError("penalties would count the markup: use a sampler without them")
@@ -66,16 +54,9 @@ class TokenStream:
         self._walked: list[int] = []  # tokens of the block, which the matcher has consumed
 
     async def next(self, *, trap: bool) -> list[int]:
-        """The next tokens: one, or all those that can't but follow.
-
-        They join the context, unless it is a stop token.
-
-        Args:
-            trap: whether a trap may come.
-
-        Raises:
-            PieError: `invalid-argument` if nothing is allowed.
-            ValueError: a forced token is not allowed.
+        """The next tokens: one, a `trap` if that may come, or all those that can't but follow. They
+        join the context, unless it is a stop token. Raises PieError: `invalid-argument` if nothing
+        is allowed; ValueError: a forced token is not allowed.
         """
         state = self._monitor.state
         if state is State.TRAP:
@@ -103,8 +84,8 @@ class TokenStream:
 
     async def _outside(self, trap: bool) -> int:
         banned = self._monitor.banned(trap=trap)
-        embed = await self._hidden_state()
-        token = await self._chosen(raw.sample(self._queue, embed, self._handle(banned)))
+        embed = await self.ctx.sequence.output_embed()
+        token = await self._chosen(raw.sample(self.ctx.queue, embed, self._handle(banned)))
         if self._forced is not None:
             token = self._forced()
             if token in banned or self._monitor.rejects(token, trap=trap):
@@ -117,7 +98,7 @@ class TokenStream:
             if len(rejected) > MOST_REJECTED:
                 raise ValueError("the model writes nothing that is allowed outside of a block")
             mask = self._mask_without(rejected)
-            future = raw.sample_masked(self._queue, embed, self._handle(banned), mask)
+            future = raw.sample_masked(self.ctx.queue, embed, self._handle(banned), mask)
             token = await self._chosen(future)
         return token
 
@@ -135,10 +116,10 @@ class TokenStream:
             matcher = self._matcher = await self._grammar.matcher(self.ctx.model)
             if self._walked:  # of a step that was given up
                 matcher.advance(self._walked)
-        embed = await self._hidden_state()
+        embed = await self.ctx.sequence.output_embed()
         handle = self._handle(frozenset())
         if self._forced is not None:
-            await self._chosen(raw.sample_masked(self._queue, embed, handle, matcher.mask()))
+            await self._chosen(raw.sample_masked(self.ctx.queue, embed, handle, matcher.mask()))
             token = self._forced()
             if not matcher.allows(token):
                 text = self._monitor.dialect.codec.decode([token])
@@ -146,7 +127,7 @@ class TokenStream:
             matcher.advance([token])
             self._walked.append(token)
             return token
-        future = raw.sample_constrained(self._queue, embed, handle, matcher.handle)
+        future = raw.sample_constrained(self.ctx.queue, embed, handle, matcher.handle)
         try:
             token = await self._chosen(future)
         except BaseException as error:
@@ -164,14 +145,6 @@ class TokenStream:
             self._matcher = None
 
     # The context
-
-    @property
-    def _queue(self) -> int:
-        return self.ctx.queue
-
-    async def _hidden_state(self) -> int:
-        """Runs what is pending; the embed of the hidden state after it."""
-        return await self.ctx.sequence.output_embed()
 
     async def _chosen(self, future: int) -> int:
         return (await self.ctx.sequence.outcome(future, raw.take_sample))[0]

@@ -20,9 +20,7 @@ from inferlet import session
 class ClientLink:
     """Sends calls to the client and hears what it says.
 
-    Attributes:
-        used: whether a tool is the client's.
-        closed: whether the client has said that it will send no more tasks.
+    It is `used` if a tool is the client's, and `closed` once the client sends no more tasks.
     """
 
     def __init__(self, on_task: Callable[[str], None] | None = None) -> None:

@@ -29,14 +29,9 @@ class BadTools(ValueError):
 
 
 async def load_tools(text: str, client: ClientLink) -> list[Tool]:
-    """The tools of a tools file.
+    """The tools of a tools file, by its JSON; the client runs those that are its own.
 
-    Args:
-        text: its JSON.
-        client: runs those that are the client's.
-
-    Raises:
-        BadTools: it is wrong, or an MCP server that it names can't be asked for its tools.
+    Raises `BadTools` if it is wrong, or an MCP server that it names can't be asked for its tools.
     """
     try:
         found = json.loads(text)
@@ -66,13 +61,8 @@ async def load_tools(text: str, client: ClientLink) -> list[Tool]:
 
 
 def tool_from_json(entry: Mapping[str, Any], client: ClientLink) -> Tool:
-    """One tool from its specification: OpenAI's object, or its `function` part alone.
-
-    In addition to `name`, `description` and `parameters` it may have `seconds`, `timeout` and
-    `run`.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is wrong.
+    """One tool from its specification: OpenAI's object, or its `function` part alone, with
+    `seconds`, `timeout` and `run`. Raises ValueError, KeyError or TypeError if it is wrong.
     """
     function = entry.get("function", entry)
     name = function["name"]
@@ -94,16 +84,8 @@ def tool_from_json(entry: Mapping[str, Any], client: ClientLink) -> Tool:
 
 
 def runner(where: Mapping[str, Any], client: ClientLink, name: str) -> Run:
-    """A tool's `Run`.
-
-    Args:
-        where: the `run` of its specification; its `kind` is `client`, `http`, `mcp`, `inferlet`
-            or `simulated`.
-        client: for the first of them.
-        name: of the tool.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is wrong.
+    """How a tool runs by the `run` of its specification. Raises ValueError, KeyError or TypeError
+    if that is wrong.
     """
     match where["kind"]:
         case "client":
@@ -131,13 +113,8 @@ def http_tool(
     """A request to a service. `{name}` in the URL stands for an argument.
 
     The other arguments are the query of a GET, and the JSON body of a POST, PUT or PATCH. An answer
-    of JSON is its value, any other a text.
-
-    Args:
-        url: with places for arguments.
-        method: of the request.
-        headers: of the request.
-        body: `query` or `json` puts the arguments there whatever the method.
+    of JSON is its value, any other a text. `body` puts the arguments there whatever the method:
+    `query` or `json`.
     """
     method = method.upper()
     if body not in (None, "query", "json"):
@@ -190,12 +167,10 @@ def mcp_tool(server: str, tool: str) -> Run:
 
 
 def inferlet_tool(program: str, args: Sequence[str] | None = None) -> Run:
-    """A child inferlet, whose result is the value.
+    """A child inferlet, by name or content hash, whose result is the value.
 
-    Args:
-        program: name or content hash.
-        args: its arguments; `{name}` in them stands for an argument of the call. Without them the
-            child gets `--input` and all arguments as JSON.
+    `{name}` in its arguments stands for one of the call. Without any the child gets `--input` and
+    all arguments as JSON.
     """
 
     async def run(arguments: dict[str, Any]) -> Any:

@@ -29,24 +29,17 @@ class Cut:
 class Tool:
     """A function that a model may call.
 
-    Attributes:
-        name: as the model writes it.
-        run: gets the arguments by name and returns a value that JSON can express, text cut short as
-            `Cut`, or raises; whatever it raises becomes an error value.
-        description: for the prompt.
-        parameters: JSON schemas by name, in the order of the arguments.
-        required: names of the parameters that have to be there.
-        seconds: how long a call is expected to take.
-        timeout: seconds after which a call is given up; None for the executor's.
+    `run` gets the arguments by name and returns a value that JSON can express, text cut short as
+    `Cut`, or raises; whatever it raises becomes an error value.
     """
 
     name: str
     run: Run
     description: str = ""
-    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    required: Sequence[str] = ()
-    seconds: float = DEFAULT_SECONDS
-    timeout: float | None = None
+    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # schemas, in order
+    required: Sequence[str] = ()  # parameters
+    seconds: float = DEFAULT_SECONDS  # that a call is expected to take
+    timeout: float | None = None  # seconds after which a call is given up, if not the executor's
 
     @property
     def signature(self) -> Signature:
@@ -54,11 +47,7 @@ class Tool:
         return Signature(self.name, self.parameters, tuple(self.required))
 
     def arguments(self, call: Call) -> dict[str, Any]:
-        """The arguments of a call by name.
-
-        Raises:
-            CallError: unknown or missing ones.
-        """
+        """The arguments of a call by name. Raises `CallError` if there are others, or some lack."""
         for name in call.arguments:
             if name not in self.parameters:
                 raise CallError(f"{self.name} has no argument {name}")

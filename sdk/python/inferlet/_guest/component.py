@@ -67,10 +67,8 @@ class Runner(wit_world.WitWorld):  # type: ignore[misc]
     """Runs a program; a component's `WitWorld` derives from it and says where the program is."""
 
     def program(self, args: list[str]) -> tuple[Program, list[str]]:
-        """The program and its arguments, by default those of `run`.
-
-        Raises:
-            ProgramError: if there is no code.
+        """The program and its arguments, by default those of `run`. Raises ProgramError: if there
+        is no code.
         """
         raise NotImplementedError
 

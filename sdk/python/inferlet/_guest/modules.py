@@ -59,13 +59,9 @@ class Program:
     @classmethod
     def compiled(cls, file: str, text: str) -> tuple[Program, bool]:
         """Compiles every module, also those that this run may never import: only before a program
-        runs is it certain that code is that of its sources, so that others may be given it.
-
-        Returns:
-            The program, and whether there was nothing to warn of.
-
-        Raises:
-            SyntaxError, ValueError: a module is not Python.
+        runs is it certain that code is that of its sources, so that others may be given it. Returns
+        the program, and whether there was nothing to warn of. Raises SyntaxError, ValueError: a
+        module is not Python.
         """
         found = cls(file, text, dict.fromkeys(_split(file, text), slice(0)))
         with warnings.catch_warnings(record=True) as warned:

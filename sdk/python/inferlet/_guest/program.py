@@ -26,10 +26,8 @@ class ProgramError(Exception):
 
 
 def prepare(file: str, text: str) -> tuple[Program, bool]:
-    """As `Program.compiled`, with errors for the program's user.
-
-    Raises:
-        ProgramError: if a module is not Python.
+    """As `Program.compiled`, with errors for the program's user. Raises ProgramError: if a module
+    is not Python.
     """
     try:
         return Program.compiled(file, text)
@@ -39,9 +37,7 @@ def prepare(file: str, text: str) -> tuple[Program, bool]:
 
 def run(program: Program, args: list[str]) -> str:
     """Executes a program's main module and the function `main` in it; returns its result as text.
-
-    Raises:
-        ProgramError: if it fails.
+    Raises ProgramError: if it fails.
     """
     module = ModuleType(MODULE)
     module.__file__ = program.file

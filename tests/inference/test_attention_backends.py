@@ -1,12 +1,8 @@
-"""Beginnings that sequences share are attended to once, and that changes no result."""
+"""Attention by PyTorch and by our kernels finds what brute force does, as sequences come and go."""
 
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,101 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.model_rig import Rig, Step, forward_of, ints, offsets, runs_of, tokens_of
+from support.model_rig import forward_of, ints, offsets, runs_of
 
-from pie_inference.attention import AttentionOptions, shared_prefix, torch_backend
-from pie_inference.attention.sequences import Pages, Sequences, describe
-from pie_inference.attention.shared_prefix import SharedPrefix, find_shared_prefixes
+from pie_inference.attention import AttentionBackend, AttentionOptions
+from pie_inference.attention.kernel import KernelAttention
+from pie_inference.attention.sequences import Sequences, describe
 from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.memory.kv_cache import KvCache
 
-PAGE, PAGES, HEADS, KV_HEADS, DIM = 4, 128, 4, 2, 8
-
-
-@pytest.fixture(autouse=True)
-def _sharing_always_pays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as patch:
-        patch.setattr(shared_prefix, "FEWEST_SAVED", 0)
-        patch.setattr(shared_prefix, "SAVED_PER_QUERY", 0)
-        yield
-
-
-# -- which sequences share what
-
-
-def sequences_of(tables: list[list[tuple[int, int]]], inputs: list[int]) -> Sequences:
-    """Of page tables, (page, filled slots) each."""
-    flat = np.array([entry for own in tables for entry in own], np.int64).reshape(-1, 2)
-    starts = offsets([len(own) for own in tables]).astype(np.int64)
-    masked = np.zeros(len(tables), np.bool_)
-    filled = np.concatenate([[0], np.cumsum(flat[:, 1])])[starts]
-    total = sum(inputs)
-    return Sequences(
-        input_starts=offsets(inputs).astype(np.int64),
-        positions=np.zeros(total, np.int32),
-        input_slots=np.arange(total),
-        pages=Pages(starts, flat[:, 0], flat[:, 1], masked),
-        context_starts=filled,
-        visible={},
-        live=None,
-        page_size=PAGE,
-    )
-
-
-entries = st.tuples(st.integers(0, 2), st.integers(PAGE - 1, PAGE))
-tables = st.lists(st.tuples(st.lists(entries, max_size=5), st.integers(1, 3)), max_size=7)
-
-
-@settings(max_examples=120)
-@given(tables, st.integers(0, 4), st.integers(0, 2), st.integers(1, 40))
-def test_those_that_begin_alike_are_found(
-    drawn: list[tuple[list[tuple[int, int]], int]], fixed: int, each: int, cells: int
-) -> None:
-    """What is shared is the same in all, pays, and is as much as any one prefix would save."""
-    own, inputs = [list(table) for table, _ in drawn], [count for _, count in drawn]
-    s = sequences_of(own, inputs)
-    able = np.arange(len(own)) % 5 != 4
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_prefix, "FEWEST_SAVED", fixed)
-        patch.setattr(shared_prefix, "SAVED_PER_QUERY", each)
-        found = find_shared_prefixes(s, able)
-        saved = []
-        for beginning in found:
-            members = beginning.members.tolist()
-            assert len(members) > 1
-            assert able[members].all()
-            shared = own[members[0]][: beginning.entries]
-            assert len(shared) == beginning.entries
-            assert all(own[i][: beginning.entries] == shared for i in members)
-            assert beginning.keys == sum(used for _, used in shared)
-            queries = sum(inputs[i] for i in members)
-            saved.append((len(members) - 1) * beginning.keys - fixed - each * queries)
-        assert all(gain > 0 for gain in saved)
-        everybody = [i for beginning in found for i in beginning.members.tolist()]
-        assert len(everybody) == len(set(everybody))
-        if not each:
-            some = [own[i] for i in np.flatnonzero(able).tolist() if own[i]]
-            assert sum(saved) >= max(
-                (_spared(some, depth) - fixed for depth in range(1, 6)), default=0
-            )
-        # Less may be found in fewer cells, but nothing that is wrong.
-        patch.setattr(shared_prefix, "MAX_CELLS", cells)
-        for beginning in find_shared_prefixes(s, able):
-            members = beginning.members.tolist()
-            shared = own[members[0]][: beginning.entries]
-            assert all(own[i][: beginning.entries] == shared for i in members)
-            assert beginning.keys == sum(used for _, used in shared)
-
-
-def _spared(some: list[list[tuple[int, int]]], depth: int) -> int:
-    """Keys saved by the sequences whose first entries are the same, so many, where they are
-    most.
-    """
-    heads = Counter(tuple(table[:depth]) for table in some if len(table) >= depth)
-    return max(((n - 1) * sum(used for _, used in head) for head, n in heads.items()), default=0)
-
-
-# -- attention, beside brute force
+PAGE, PAGES, HEADS, KV_HEADS, DIM = 4, 128, 4, 2, 16
+BACKENDS = {"torch": TorchAttention, "kernel": KernelAttention}
 
 
 class World:
@@ -116,7 +27,7 @@ class World:
     force.
     """
 
-    def __init__(self, numbers: random.Random, window: int | None) -> None:
+    def __init__(self, backend: str, numbers: random.Random, window: int | None) -> None:
         self.numbers = numbers
         self.torch = torch.Generator().manual_seed(numbers.randrange(1 << 30))
         self.options = [AttentionOptions(), AttentionOptions(scale=0.7, window=window)]
@@ -130,7 +41,8 @@ class World:
             dtype=torch.float32,
             device=torch.device("cpu"),
         )
-        self.attention = TorchAttention(self.cache, HEADS, self.options)
+        made = BACKENDS[backend](self.cache, HEADS, self.options)
+        self.attention: AttentionBackend = made
         # A table of pages and filled slots each.
         self.streams: list[list[list[int]]] = [[], []]
 
@@ -190,12 +102,12 @@ class World:
         numbers, free, cache = self.numbers, self.free_pages(), self.cache
         chosen, counts, slots, tables, positions, masks, masked = [], [], [], [], [], [], []
         for own in some:
-            count = numbers.choice([1, 1, 1, 2, 5])
+            count = numbers.choice([1, 1, 1, 2, 5, 30])
             if len(free) < count + 1:
                 break
             before = [tuple(entry) for entry in own]
             context = sum(used for _, used in before)
-            keep = numbers.random() < 0.9
+            keep = count > 5 or numbers.random() < 0.9
             slots.append(self._grow(own, count, free) if keep else [-1] * count)
             chosen.append(own)
             counts.append(count)
@@ -228,14 +140,12 @@ class World:
         s = describe(batch, places, cache)
         cache.positions[s.input_slots] = places
         seen = [self._seen(s, i) for i in range(len(counts))]
-        prepared = self.attention.prepare(s, ordered=numbers.random() < 0.8)
-        order = np.arange(places.size) if prepared.order is None else prepared.order
+        prepared = self.attention.prepare(s)
         for layer, options in enumerate(self.options):
             stored = torch.randn((places.size, 2 * KV_HEADS * DIM), generator=self.torch)
             queries = torch.randn((places.size, HEADS, DIM), generator=self.torch)
-            prepared.store(layer, stored[order])
-            found = torch.empty((places.size, HEADS * DIM))
-            found[order] = prepared.attend(layer, queries[order])
+            prepared.store(layer, stored)
+            found = prepared.attend(layer, queries)
             for i, (keys, shown) in enumerate(seen):
                 own_rows = slice(*s.input_starts[i : i + 2].tolist())
                 wanted = self._brute(
@@ -274,69 +184,13 @@ class World:
         return found.reshape(queries.shape[0], -1)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=25)
-@given(st.integers(0, 1 << 30), st.sampled_from([None, 16, 100]))
-def test_it_agrees_with_brute_force(seed: int, window: int | None) -> None:
+@given(seed=st.integers(0, 1 << 30), window=st.sampled_from([None, 16, 100]))
+def test_it_agrees_with_brute_force(backend: str, seed: int, window: int | None) -> None:
     """While sequences grow, fork, leave, and pages are used again; masks, rules and windows among
     them.
     """
-    world = World(random.Random(seed), window)
+    world = World(backend, random.Random(seed), window)
     for _ in range(60):
         world.act()
-
-
-def test_it_is_shared_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which the test before would not notice. Without windows, all that is found is used."""
-    joints = 0
-
-    def counted(*arguments: Any) -> list[SharedPrefix]:
-        nonlocal joints
-        found = find_shared_prefixes(*arguments)
-        joints += len(found)
-        return found
-
-    monkeypatch.setattr(torch_backend, "find_shared_prefixes", counted)
-    world = World(random.Random(0), None)
-    for _ in range(300):
-        world.act()
-    assert joints > 50
-
-
-# -- a model
-
-
-def test_of_a_shared_beginning_nothing_is_copied(folder: Path) -> None:
-    rig = Rig(folder, page_size=8, pages=256)
-    attention = rig.model.attention
-    assert isinstance(attention, TorchAttention)
-    base = rig.sequence(160)
-    rig.forward(Step(base, tokens_of(160)))
-    forks = [rig.sequence(40) for _ in range(10)]
-    for fork in forks:
-        fork.pages, fork.used = base.pages + fork.pages, 160
-    rig.forward(*(Step(fork, tokens_of(9, seed=i)) for i, fork in enumerate(forks)))
-    copied = []
-    for turn in range(12):
-        rig.forward(*(Step(fork, [5 + turn]) for fork in forks))
-        copied.append(attention.decode_caches.copied)
-    assert 0 < copied[0] <= 10 * 64
-    assert not any(copied[1:])
-
-
-def test_in_steady_state_nothing_is_copied(folder: Path) -> None:
-    """Two parts of the sequences in turn, each in another order every time, of lengths of two
-    rooms.
-    """
-    rng = np.random.default_rng(0)
-    rig = Rig(folder, page_size=8, pages=256)
-    attention = rig.model.attention
-    assert isinstance(attention, TorchAttention)
-    sequences = [rig.sequence(120) for _ in range(10)]
-    rig.forward(*(Step(s, tokens_of(66 + i if i % 3 else 9 + i)) for i, s in enumerate(sequences)))
-    copied = []
-    for turn in range(24):
-        part = sequences[:7] if turn % 2 else sequences[7:]
-        rig.forward(*(Step(part[i], [5]) for i in rng.permutation(len(part))))
-        copied.append(attention.decode_caches.copied)
-    assert all(copied[:2])
-    assert not any(copied[2:])

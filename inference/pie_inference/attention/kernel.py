@@ -1,0 +1,107 @@
+"""Attention on a CPU by our own kernels, over the pages where keys lie (`layers/step.c`).
+
+A token attends alone, many of a prompt in tiles; what the beginnings of several sequences have in
+common is read once for all of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pie_inference.attention import (
+    AttentionBackend,
+    AttentionOptions,
+    Chunk,
+    PreparedAttention,
+)
+from pie_inference.attention.paging import page_table, slot_table
+from pie_inference.attention.recurrent import PreparedStates
+from pie_inference.attention.sequences import Sequences, lengths
+from pie_inference.device import upload
+from pie_inference.layers.step import RowsAttention, StepRows, can_attend
+from pie_inference.memory.kv_cache import KvCache
+from pie_inference.memory.states import States
+
+MOST_INPUTS = 17  # of a sequence that attend one by one: a token and the guesses behind it
+
+
+def step_rows(s: Sequences, cache: KvCache, fixed: bool, **more: Any) -> StepRows:
+    """The slots that each input sees: those before it in its sequence, or those of its rule. If
+    `fixed`, inputs attend one by one, whatever else is in the batch.
+    """
+    table, by_page = page_table(s, cache.page_size)
+    if not by_page.all():
+        table = slot_table(s, np.arange(by_page.size))
+    inputs = lengths(s.input_starts)
+    behind = s.input_starts[1:].repeat(inputs) - np.arange(s.input_slots.size) - 1
+    rules = {int(s.input_starts[i]): s.seen(i) for i in s.visible}
+    for first, rule in rules.items():
+        behind[first : first + len(rule)] = 0
+    return StepRows(
+        slots=s.input_slots,
+        starts=table.starts[:-1].repeat(inputs).astype(np.int64),
+        keys=table.keys.repeat(inputs) - behind,
+        entries=table.entries,
+        page_size=table.page_size,
+        positions=cache.positions,
+        most_alone=sys.maxsize if fixed else MOST_INPUTS,
+        rules=rules,
+        may_share=not fixed,
+        **more,
+    )
+
+
+def knows(cache: KvCache, heads: int, layers: Sequence[AttentionOptions]) -> bool:
+    """True if the kernels know the keys of a cache, and what layers make of them."""
+    odd = any(one.scored or isinstance(one.window, Chunk) for one in layers)
+    plain = cache.stored == cache.dtype and not cache.latent and not odd
+    return plain and can_attend(heads, cache.head_dim, cache.dtype, cache.data.device)
+
+
+class KernelAttention(AttentionBackend):
+    """Serves a cache that the kernels know."""
+
+    def __init__(
+        self,
+        cache: KvCache,
+        heads: int,
+        layers: Sequence[AttentionOptions],
+        states: States | None = None,
+        history: int = 0,
+        fixed: bool = False,
+    ) -> None:
+        """As of `TorchAttention`."""
+        self.cache, self.layers = cache, layers
+        self.kernel = RowsAttention(heads, cache.kv_heads, cache.head_dim, cache.dtype)
+        self._states, self._history, self._fixed = states, history, fixed
+
+    def prepare(self, sequences: Sequences) -> PreparedAttention:
+        """See `AttentionBackend.prepare`."""
+        self.cache.stamp(sequences.input_slots)
+        nothing = np.zeros(0, np.int64)  # but attention is wanted
+        found = _Prepared(self, step_rows(sequences, self.cache, self._fixed, wanted=nothing))
+        if self._states is not None:
+            found.states = PreparedStates(sequences, self.cache, self._states, self._history)
+        return found
+
+
+class _Prepared(PreparedAttention):
+    def __init__(self, backend: KernelAttention, rows: StepRows) -> None:
+        self._backend = backend
+        self._slots = upload(rows.slots, backend.cache.data.device)
+        self._opened = backend.kernel.open(rows)
+
+    def store(self, layer: int, keys_values: torch.Tensor) -> None:
+        self._backend.cache.rows[layer].index_copy_(0, self._slots, keys_values)
+
+    def attend(
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        options, pool = self._backend.layers[layer], self._backend.cache.rows[layer]
+        scale, window = options.scale_of(queries.shape[2]), options.sliding
+        return self._backend.kernel.run(self._opened, queries, pool, scale, window)
