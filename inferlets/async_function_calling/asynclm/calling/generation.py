@@ -21,7 +21,8 @@ from asynclm.calling.prompts import (
     task_text,
     too_much,
 )
-from asynclm.calling.record import CallRecord, Record, Recorder
+from asynclm.calling.record import Record, Recorder
+from asynclm.cml.calls import CallRecord
 from asynclm.cml.dialect import Dialect, Marker, whole
 from asynclm.cml.grammars import block_grammar
 from asynclm.cml.interrupts import Interrupt, InterruptManager, NoRoom

@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from asynclm.calling.record import CallRecord
-from asynclm.cml.calls import Call, CallError, parse_call, write_value
+from asynclm.cml.calls import Call, CallError, CallRecord, parse_call, write_value
 from asynclm.cml.dialect import whole
 from asynclm.tools.tool import Cut, Tool, ToolError
 from inferlet.errors import PieError
