@@ -27,10 +27,18 @@ class World:
     force.
     """
 
-    def __init__(self, backend: str, numbers: random.Random, window: int | None) -> None:
+    def __init__(
+        self,
+        backend: str,
+        numbers: random.Random,
+        window: int | None,
+        cap: float | None,
+        sunk: bool,
+    ) -> None:
         self.numbers = numbers
         self.torch = torch.Generator().manual_seed(numbers.randrange(1 << 30))
-        self.options = [AttentionOptions(), AttentionOptions(scale=0.7, window=window)]
+        odd = AttentionOptions(scale=0.7, softcap=cap, window=window, sinks=sunk)
+        self.options = [AttentionOptions(), odd]
         self.cache = KvCache(
             layers=2,
             pages=PAGES,
@@ -145,11 +153,12 @@ class World:
             stored = torch.randn((places.size, 2 * KV_HEADS * DIM), generator=self.torch)
             queries = torch.randn((places.size, HEADS, DIM), generator=self.torch)
             prepared.store(layer, stored)
-            found = prepared.attend(layer, queries)
+            sinks = torch.randn(HEADS, generator=self.torch) if options.sinks else None
+            found = prepared.attend(layer, queries, sinks)
             for i, (keys, shown) in enumerate(seen):
                 own_rows = slice(*s.input_starts[i : i + 2].tolist())
                 wanted = self._brute(
-                    layer, options, queries[own_rows], places[own_rows], keys, shown
+                    layer, options, queries[own_rows], places[own_rows], keys, shown, sinks
                 )
                 torch.testing.assert_close(found[own_rows], wanted, atol=1e-4, rtol=1e-4)
         cache.masked[s.input_slots] = False
@@ -173,24 +182,38 @@ class World:
         positions: NDArray[np.int32],
         keys: NDArray[np.int64],
         shown: NDArray[np.bool_],
+        sinks: torch.Tensor | None,
     ) -> torch.Tensor:
         held = self.cache.data[layer, keys].repeat_interleave(HEADS // KV_HEADS, 2)
         scores = torch.einsum("qhd,khd->hqk", queries, held[:, 0]) * (options.scale or DIM**-0.5)
         if (window := options.sliding) is not None:
             near = self.cache.positions[keys][None] > positions[:, None] - window
             shown = shown & near
-        weights = scores.masked_fill(~torch.from_numpy(shown), float("-inf")).softmax(-1)
+        if options.softcap is not None:
+            scores = options.softcap * (scores / options.softcap).tanh()
+        scores = scores.masked_fill(~torch.from_numpy(shown), float("-inf"))
+        if sinks is not None:
+            beside = sinks[:, None, None].expand(-1, len(queries), 1)
+            scores = torch.cat([scores, beside], -1)
+        weights = scores.softmax(-1)[..., : len(keys)]
         found = torch.einsum("hqk,khd->qhd", weights.nan_to_num(), held[:, 1])
         return found.reshape(queries.shape[0], -1)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=25)
-@given(seed=st.integers(0, 1 << 30), window=st.sampled_from([None, 16, 100]))
-def test_it_agrees_with_brute_force(backend: str, seed: int, window: int | None) -> None:
-    """While sequences grow, fork, leave, and pages are used again; masks, rules and windows among
-    them.
+@given(
+    seed=st.integers(0, 1 << 30),
+    window=st.sampled_from([None, 16, 100]),
+    cap=st.sampled_from([None, 1.5]),
+    sunk=st.booleans(),
+)
+def test_it_agrees_with_brute_force(
+    backend: str, seed: int, window: int | None, cap: float | None, sunk: bool
+) -> None:
+    """While sequences grow, fork, leave, and pages are used again; masks, rules, windows, caps and
+    sinks among them.
     """
-    world = World(backend, random.Random(seed), window)
+    world = World(backend, random.Random(seed), window, cap, sunk)
     for _ in range(60):
         world.act()

@@ -57,8 +57,8 @@ def step_rows(s: Sequences, cache: KvCache, fixed: bool, **more: Any) -> StepRow
 
 
 def knows(cache: KvCache, heads: int, layers: Sequence[AttentionOptions]) -> bool:
-    """True if the kernels know the keys of a cache, and what layers make of them."""
-    odd = any(one.scored or isinstance(one.window, Chunk) for one in layers)
+    """True if the kernels know the keys of a cache, and the windows of layers."""
+    odd = any(isinstance(one.window, Chunk) for one in layers)
     plain = cache.stored == cache.dtype and not cache.latent and not odd
     return plain and can_attend(heads, cache.head_dim, cache.dtype, cache.data.device)
 
@@ -104,4 +104,6 @@ class _Prepared(PreparedAttention):
     ) -> torch.Tensor:
         options, pool = self._backend.layers[layer], self._backend.cache.rows[layer]
         scale, window = options.scale_of(queries.shape[2]), options.sliding
-        return self._backend.kernel.run(self._opened, queries, pool, scale, window)
+        own = None if sinks is None else sinks.float()
+        more = scale, window, options.softcap, own
+        return self._backend.kernel.run(self._opened, queries, pool, *more)

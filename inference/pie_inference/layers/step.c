@@ -34,7 +34,8 @@ typedef struct {
   void *pool;                /* [slots, 2, kv_heads, dim] */
   long window;               /* in positions; 0: none */
   int rope;                  /* number, or -1 */
-  float scale;               /* of scores */
+  float scale, cap;          /* of scores; they come no nearer to the cap, if it is not 0 */
+  const float *sinks;        /* [heads] scores of a key without a value, or none */
 } Layer;
 
 typedef struct {
@@ -181,6 +182,11 @@ INLINE floats exponential(floats x) {
 #endif
 }
 
+/* `cap * tanh(x / cap)`; without a cap as it is. */
+INLINE floats capped(floats x, float cap) {
+  return cap ? cap - 2 * cap / (exponential(x * (2 / cap)) + 1.0f) : x;
+}
+
 typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1)));
 
 /* The totals of vectors, a lane each. */
@@ -301,7 +307,7 @@ static void attend(const Model *m, const Layer *l, const Step *s, const char *qu
       const char *own[LANES];
       for (int i = 0; i < LANES; i++) own[i] = slots[k + i] + h / group * size;
       floats score = m->bfloat16 ? scores_of(query, own, dim, 1) : scores_of(query, own, dim, 0);
-      *(floats *)(weights[h] + k) = score * l->scale + *(floats *)(past + k);
+      *(floats *)(weights[h] + k) = capped(score * l->scale, l->cap) + *(floats *)(past + k);
     }
   }
   for (long kv = 0; kv < some; kv++, found += group * (dim + 2)) {
@@ -327,11 +333,13 @@ static void attend(const Model *m, const Layer *l, const Step *s, const char *qu
 }
 
 /* Joins what a row's heads have found in its chunks. */
-static void join(const Model *m, const float *parts, long chunks, void *found, long row) {
+static void join(const Model *m, const Layer *l, const float *parts, long chunks, void *found,
+                 long row) {
   const long heads = m->heads / m->kv_heads, dim = m->dim, size = heads * (dim + 2);
   for (long kv = 0; kv < m->kv_heads; kv++)
     for (long h = 0; h < heads; h++) {
-      float most = -INFINITY, sum = 0;
+      const float sink = l->sinks ? l->sinks[kv * heads + h] : -INFINITY;
+      float most = sink, sum = 0;
       for (long c = 0; c < chunks; c++) {
         const float own = parts[(c * m->kv_heads + kv) * size + heads * dim + h];
         if (own > most) most = own;
@@ -345,6 +353,7 @@ static void join(const Model *m, const float *parts, long chunks, void *found, l
         for (long d = 0; d < dim; d += LANES)
           *(floats *)(whole + d) += share * *(const floats *)(part + h * dim + d);
       }
+      if (sink > -INFINITY) sum += exponential((floats){0} + (sink - most))[0];
       for (long d = 0; d < dim; d += LANES) {
         floats value = *(floats *)(whole + d);
         if (sum > 0) value /= sum;
@@ -596,6 +605,13 @@ INLINE void weigh(const int pairs, float (*scores)[KEYS], long rows, long keys, 
   }
 }
 
+/* Scales scores, and holds them below a cap. */
+static void cap_all(float (*scores)[KEYS], long rows, long keys, const Layer *l) {
+  for (long r = 0; r < rows; r++)
+    for (long k = 0; k < keys; k += LANES)
+      *(floats *)(scores[r] + k) = capped(*(floats *)(scores[r] + k) * l->scale, l->cap);
+}
+
 /* Whether rules hide a block from all rows of a tile. */
 static int is_hidden(const Step *s, const Tile *t, long first, long keys) {
   if (t->members || !s->rules || !s->rules[t->row]) return 0;
@@ -659,10 +675,11 @@ INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Ste
     if (is_hidden(s, t, first, left)) continue;
     corners(how, rows, keys / LANES, (const char *)own, words_of * 4, (const words *)packed,
             words_of, words_of, scores[0], KEYS, 0);
+    if (l->cap) cap_all(scores, rows, keys, l);
     const long first_row = row_of(t, 0);
     const int ruled = s->rules && s->rules[first_row];
     if (l->window || ruled || first + keys > s->keys[first_row]) hide(l, s, t, first, keys, scores);
-    weigh(pairs, scores, rows, keys, l->scale, &seen);
+    weigh(pairs, scores, rows, keys, l->cap ? 1 : l->scale, &seen);
     const long count = pairs ? KEYS / 2 : KEYS;
     corners(how, rows, dim / LANES, (const char *)scores, KEYS * 4, (const words *)(packed + size),
             count, pairs ? keys / 2 : keys, values, dim, seen.shares);
@@ -677,9 +694,17 @@ INLINE void attend_tile(const int how, const Model *m, const Layer *l, const Ste
       own[0] = seen.most[r], own[group] = sum;
       continue;
     }
+    const float sink = l->sinks ? l->sinks[head + r % t->heads] : -INFINITY;
+    const float most = sink > seen.most[r] ? sink : seen.most[r];
+    float share = 1, all_of = sum;
+    if (sink > -INFINITY) {
+      share = exponential((floats){0} + (seen.most[r] - most))[0];
+      all_of = sum * share + exponential((floats){0} + (sink - most))[0];
+    }
     for (long d = 0; d < dim; d += LANES)
       save(found, (t->row + r) * m->heads * dim + head * dim + d,
-           sum > 0 ? *(floats *)(values + r * dim + d) / sum : (floats){0}, m->bfloat16);
+           all_of > 0 ? *(floats *)(values + r * dim + d) * share / all_of : (floats){0},
+           m->bfloat16);
   }
 }
 
@@ -1033,10 +1058,10 @@ static void attend_all(Team *team, const Model *m, const Layer *l, const Step *s
 }
 
 /* Joins what a row has found in chunks. */
-static void join_row(const Model *m, const Room *r, long row) {
+static void join_row(const Model *m, const Layer *l, const Room *r, long row) {
   const long chunks = r->chunks[row + 1] - r->chunks[row];
   const long size = m->heads / m->kv_heads * (m->dim + 2);
-  if (chunks) join(m, r->parts + r->chunks[row] * m->kv_heads * size, chunks, r->mixed, row);
+  if (chunks) join(m, l, r->parts + r->chunks[row] * m->kv_heads * size, chunks, r->mixed, row);
 }
 
 /* The rest of it; if it is the `last`, only for rows that are wanted. */
@@ -1049,7 +1074,7 @@ static void from_attention(Team *team, const Model *m, const Layer *l, const Ste
   const long qkv = (m->heads + 2 * m->kv_heads) * m->dim * 4, inner = m->inner * each;
   attend_all(team, m, l, s, r, qkv, fewer);
   EACH_ROW(row, rows) {
-    join_row(m, r, row);
+    join_row(m, l, r, row);
     if (!fewer) ready(l->products + OUTPUT, &r->inputs, r->mixed, row, rows);
   }
   if (fewer) {
@@ -1140,7 +1165,7 @@ void attend_rows(const Model *m, const Layer *l, const Step *s, const void *quer
       team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
     }
     attend_all(team, m, l, s, &room, stride, 0);
-    EACH_ROW(row, s->rows) join_row(m, &room, row);
+    EACH_ROW(row, s->rows) join_row(m, l, &room, row);
     finish(&before);
   }
 }
@@ -1269,7 +1294,7 @@ void attend_row(const Model *m, const Layer *l, const Chosen *c) {
     if (c->weights) EACH(head, m->heads) share_out(m, c, &r, &s, head, lists);
     finish(&before);
   }
-  join(m, r.parts, chunks, c->found, 0);
+  join(m, l, r.parts, chunks, c->found, 0);
 }
 
 /* The most that scaled products with the keys of pages can be, `[heads, pages + 1]`, the last one

@@ -41,6 +41,8 @@ class _Layer(ctypes.Structure):
         ("window", _LONG),
         ("rope", _INT),
         ("scale", _FLOAT),
+        ("cap", _FLOAT),
+        ("sinks", _POINTER),
     ]
 
 
@@ -405,12 +407,16 @@ class RowsAttention:
         pool: torch.Tensor,
         scale: float,
         window: int | None,
+        cap: float | None,
+        sinks: torch.Tensor | None,
     ) -> torch.Tensor:
         """What queries `[n, heads, dim]` find in a layer's pool `[slots, 2 * kv_heads * dim]`, in
-        which their own keys are: `[n, heads * dim]`. The window is in positions.
+        which their own keys are: `[n, heads * dim]`. The window is in positions; sinks, float32
+        `[heads]`, take their part of each sum.
         """
         layer = self._layer
         layer.pool, layer.window, layer.scale = pool.data_ptr(), window or 0, scale
+        layer.cap, layer.sinks = cap or 0.0, None if sinks is None else sinks.data_ptr()
         if queries.stride()[1:] != (queries.shape[2], 1):
             queries = queries.contiguous()
         found = queries.new_empty(len(queries), queries[0].numel())

@@ -99,7 +99,8 @@ def _kv_cache(loaded: LoadedNetwork, pages: int) -> KvCache:
 
 def _row_attention(loaded: LoadedNetwork, cache: KvCache) -> RowAttention | None:
     shape = loaded.network.shape
-    if no_attend(loaded) or not knows(cache, shape.heads, shape.attention):
+    scored = any(one.scored for one in shape.attention)  # which a row that programs see is not yet
+    if no_attend(loaded) or scored or not knows(cache, shape.heads, shape.attention):
         return None
     return RowAttention(shape.heads, shape.kv_heads, shape.head_dim, cache.dtype)
 
