@@ -182,6 +182,28 @@ def test_notebooks_show_where_a_function_failed(server: Server) -> None:
     assert "----> 3     raise ValueError('no')" in done.stdout, done.stdout + done.stderr
 
 
+def test_a_line_of_many_megabytes_is_printed(
+    client: sync.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.run(travelling.long_line)
+    assert capsys.readouterr().out == "ä" * (9 << 20) + "\n"
+
+
+def test_bytes_that_are_too_many_for_a_call(
+    client: sync.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InferletFailed, match="limit-exceeded"):
+        client.run(travelling.too_long)
+    assert capsys.readouterr().out == "refused\n"
+
+
+def test_what_does_not_yield_and_what_makes_an_object(client: sync.Client) -> None:
+    with pytest.raises(TypeError, match=r"`client.run\(shout"):
+        list(client.stream(travelling.shout, "a"))
+    with pytest.raises(TypeError, match=r"`client.create\(Account"):
+        client.run(Account, "Ada")
+
+
 def test_streams_and_many_at_once(client: sync.Client) -> None:
     assert list(client.stream(travelling.count, 3)) == [Point(0), Point(1), Point(2)]
     stream = client.stream(travelling.count, 10**6)
