@@ -22,6 +22,7 @@ import pytest
 from support import travelling
 from support.servers import Server
 from support.travelling import Account, City, Colour, Leaver, Point, Refused
+from support.travelling_helper import shout
 
 from pie_py.client import CannotTravel, Client, InferletFailed, inferlet, sync
 from pie_py.client.remote.reach import Reach, _is_pure
@@ -199,7 +200,7 @@ def test_bytes_that_are_too_many_for_a_call(
 
 def test_what_does_not_yield_and_what_makes_an_object(client: sync.Client) -> None:
     with pytest.raises(TypeError, match=r"`client.run\(shout"):
-        list(client.stream(travelling.shout, "a"))
+        list(client.stream(shout, "a"))
     with pytest.raises(TypeError, match=r"`client.create\(Account"):
         client.run(Account, "Ada")
 
