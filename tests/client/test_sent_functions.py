@@ -22,6 +22,7 @@ import pytest
 from support import travelling
 from support.servers import Server
 from support.travelling import Account, City, Colour, Leaver, Point, Refused
+from support.travelling_helper import shout
 
 from pie_py.client import CannotTravel, Client, InferletFailed, inferlet, sync
 from pie_py.client.remote.reach import Reach, _is_pure
@@ -180,6 +181,28 @@ def test_notebooks_show_where_a_function_failed(server: Server) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert "----> 3     raise ValueError('no')" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_line_of_many_megabytes_is_printed(
+    client: sync.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.run(travelling.long_line)
+    assert capsys.readouterr().out == "ä" * (9 << 20) + "\n"
+
+
+def test_bytes_that_are_too_many_for_a_call(
+    client: sync.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InferletFailed, match="limit-exceeded"):
+        client.run(travelling.too_long)
+    assert capsys.readouterr().out == "refused\n"
+
+
+def test_what_does_not_yield_and_what_makes_an_object(client: sync.Client) -> None:
+    with pytest.raises(TypeError, match=r"`client.run\(shout"):
+        list(client.stream(shout, "a"))
+    with pytest.raises(TypeError, match=r"`client.create\(Account"):
+        client.run(Account, "Ada")
 
 
 def test_streams_and_many_at_once(client: sync.Client) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from support.mistakes import documented
 
@@ -74,3 +76,38 @@ def test_a_line_of_many_megabytes_is_cut(client: Client) -> None:
     source = f"{IMPORT}import {{ runtime }} from 'inferlet';\n{MAIN}  console.log({long});\n"
     source += f"  runtime.log({long});\n  return 'on';\n}}\n"
     assert client.launch(client.upload(pack({"it.js": source.encode()}), "it")).result() == "on"
+
+
+def test_options_that_are_null_or_none(client: Client) -> None:
+    """Null is the default, and what is no option of a call is refused."""
+    source = f"""import {{ Grammar, http, session }} from "inferlet";
+{ONCE}
+  const nothing = {{ stop: null, seed: null, grammar: null, speculate: null, maxTokens: null }};
+  const said = await context.fork().generate(null, {{ ...nothing, runAhead: null }}).collectText();
+  const same = await context.fork().generate().collectText();
+  const wrong = [
+    () => context.generate(null, 5), () => context.generate(null, {{ grammar: "x" }}),
+    () => new Context(Model.load(), 5), () => Grammar.jsonSchema({{}}, {{ strickt: true }}),
+    () => http.get("http://a", {{ header: {{}} }}), () => session.sendBlob(new Uint8Array(3 << 20)),
+  ];
+  const told = [];
+  for (const call of wrong) {{
+    try {{ await call(); told.push("") }} catch (error) {{ told.push(error.message) }}
+  }}
+  session.send([said === same, ...told]);
+  throw {{ a: 1 }};
+}}
+"""
+    instance = client.launch(client.upload(pack({"it.js": source.encode()}), "it"))
+    same, *told = json.loads(instance.receive() or "")
+    assert same
+    assert told == [
+        "generate takes its options as an object, not as 5",
+        "generate takes a grammar, such as Grammar.regex(text)",
+        "Context takes its options as an object, not as 5",
+        "jsonSchema has no option strickt; did you mean strict?",
+        "request has no option header; did you mean headers?",
+        "limit-exceeded: a list of 3145728 elements; 2750000 at most",
+    ]
+    with pytest.raises(ClientError, match=r'thrown: \{"a":1\}'):
+        instance.result()

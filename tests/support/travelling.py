@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from pydantic import BaseModel
 
-from inferlet import Context, Model, Sampler
+from inferlet import Context, Model, PieError, Sampler
 from inferlet import session as told
 from pie_py.client import inferlet
 from support import travelling_helper
@@ -124,6 +124,18 @@ def unknown_error() -> NoReturn:
         pass
 
     raise Hidden("of the inferlet alone")
+
+
+def long_line() -> None:
+    print("ä" * (9 << 20))
+
+
+def too_long() -> bytes:
+    try:
+        told.send_blob(bytes(3 << 20))
+    except PieError:
+        print("refused")
+    return bytes(3 << 20)
 
 
 async def count(n: int) -> AsyncIterator[Point]:

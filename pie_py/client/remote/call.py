@@ -37,12 +37,14 @@ class Call:
         self._reach = reach
         self._number = number
         self._values = self._read()
+        self._iterated = False
         self._returned: Any = None
 
     def __repr__(self) -> str:
         return f"<Call of {self._reach.name}, {self.instance.id}>"
 
     def __aiter__(self) -> AsyncIterator[Any]:
+        self._iterated = True
         return self._values
 
     async def result(self) -> Any:
@@ -71,6 +73,9 @@ class Call:
             if kind == "raise":
                 raise value
             if kind == "return":
+                if self._iterated and value is not None:  # one that yields returns nothing
+                    name = self._reach.name
+                    raise TypeError(f"{name} yields nothing: use `client.run({name}, ...)`")
                 self._returned = value
                 return
             yield value
@@ -217,6 +222,9 @@ class Sender:
 
     async def result(self, args: Any, options: Any) -> Any:
         """A call's result; its instance ends with it."""
+        if inspect.isclass(getattr(self.reach, "target", None)):
+            name = self.reach.name
+            raise TypeError(f"{name} is a class: use `client.create({name}, ...)`")
         instance = await self.begin(args, options)
         try:
             return await Call(instance, self.reach).result()

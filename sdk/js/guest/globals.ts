@@ -170,7 +170,7 @@ export class Exit extends Error {}
 /** An error with the lines of the program's own modules that led to it. */
 export function describe(error: unknown): string {
   if (error instanceof Exit) return error.message;
-  if (!(error instanceof Error)) return `thrown: ${String(error)}`;
+  if (!(error instanceof Error)) return `thrown: ${shown(error)}`;
   if (error.name === "UsageError") return `usage: ${error.message}`;
   const cause = error.cause === undefined ? [] : [`caused by ${describe(error.cause)}`];
   return [`${error.name}: ${error.message}${hint(error)}`, ...frames(error.stack ?? ""), ...cause].join("\n");

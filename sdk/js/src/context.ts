@@ -4,7 +4,7 @@ import { Conversation } from "./chat.ts";
 import { ProgramSampler } from "./device.ts";
 import { checkOptions, isPieError } from "./errors.ts";
 import { Generator, type Stops } from "./generation.ts";
-import type { Grammar } from "./grammar.ts";
+import { Grammar } from "./grammar.ts";
 import { appendImage } from "./images.ts";
 import type { Message, Model } from "./model.ts";
 import * as raw from "./raw.ts";
@@ -108,8 +108,8 @@ export class Context {
 
   /** Makes an empty context. */
   constructor(model: Model, options: ContextOptions = {}, forked?: { sequence: Sequence; chat: Conversation }) {
-    checkOptions("Context", options, CONTEXT_OPTIONS);
-    const { adapter = null, prefixCache = true, firstPosition = 0, addBos = true, chat } = options;
+    const { adapter = null, prefixCache = true, firstPosition = 0, addBos = true, chat } =
+      checkOptions("Context", options, CONTEXT_OPTIONS);
     this.sequence = forked?.sequence ?? new Sequence(model, adapter, prefixCache);
     if (!forked) this.sequence.shift = firstPosition;
     this.#addBos = addBos;
@@ -257,23 +257,26 @@ export class Context {
    * @param sampler how to choose tokens; by default always the most likely one.
    * @returns a generator; see there for the ways to read it. Nothing runs before it is read.
    */
-  generate(sampler?: Sampler | ProgramSampler, options: GenerateOptions = {}): Generator {
-    checkOptions("generate", options, GENERATE_OPTIONS);
+  generate(sampler?: Sampler | ProgramSampler | null, options: GenerateOptions = {}): Generator {
+    const { maxTokens, stop, seed, grammar = null, forced = true, runAhead = true, speculate = 0 } =
+      checkOptions("generate", options, GENERATE_OPTIONS);
     const isOne = sampler instanceof Sampler || sampler instanceof ProgramSampler;
-    if (sampler !== undefined && !isOne) {
+    if ((sampler ?? null) !== null && !isOne) {
       throw new TypeError("generate takes a sampler first, as Sampler.argmax(), and options second");
     }
-    const { seed, grammar = null, forced = true, runAhead = true, speculate = 0 } = options;
     let chosen = sampler ?? Sampler.argmax();
     if (seed !== undefined) chosen = chosen.seeded(seed);
     if (!(Number.isInteger(speculate) && speculate >= 0 && speculate <= MOST_GUESSES)) {
       throw new RangeError(`speculate is ${speculate}: 1 to ${MOST_GUESSES} tokens can be guessed`);
     }
     const choosing = { sampler: chosen, grammar, forced, speculate };
+    if (grammar !== null && !(grammar instanceof Grammar)) {
+      throw new TypeError("generate takes a grammar, such as Grammar.regex(text)");
+    }
     // Within a grammar the server needs each token before it can say what may follow.
     return new Generator(this.sequence, () => this.#startTurn(), choosing, {
-      maxTokens: options.maxTokens,
-      stop: options.stop,
+      maxTokens,
+      stop,
       runAhead: runAhead && grammar === null,
     });
   }

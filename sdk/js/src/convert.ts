@@ -8,6 +8,7 @@
 import { PieError } from "./errors.ts";
 
 const U32 = 2 ** 32;
+const MOST_ITEMS = 2_750_000; // of a list: the engine ends an instance that passes 2 796 202 in a call
 
 export function asBool(value: boolean): boolean {
   if (typeof value !== "boolean") throw new TypeError(`true or false is wanted, not ${shown(value)}`);
@@ -34,8 +35,8 @@ export function asInteger(value: bigint | number, lowest: bigint, end: bigint): 
 }
 
 export function asU32s(values: Iterable<number>): Uint32Array {
-  if (values instanceof Uint32Array) return values;
-  const list = Array.isArray(values) ? values : listed(values, "numbers");
+  if (values instanceof Uint32Array) return bounded(values);
+  const list = bounded(Array.isArray(values) ? values : listed(values, "numbers"));
   const made = new Uint32Array(list.length);
   for (let i = 0; i < list.length; i++) made[i] = asU32(list[i]);
   return made;
@@ -55,7 +56,12 @@ export function asBytes(value: Uint8Array): Uint8Array {
   if (!isBytes(value)) {
     throw new TypeError(`a Uint8Array is wanted, not ${shown(value)}`);
   }
-  return value;
+  return bounded(value);
+}
+
+function bounded<T extends ArrayLike<number>>(list: T): T {
+  if (list.length <= MOST_ITEMS) return list;
+  throw new PieError(`limit-exceeded: a list of ${list.length} elements; ${MOST_ITEMS} at most`);
 }
 
 export function asCase<T extends string>(value: T, cases: T[]): T {

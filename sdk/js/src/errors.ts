@@ -40,15 +40,18 @@ export function didYouMean(name: string, names: Iterable<string>): string {
 }
 
 /**
- * Refuses options that there are not: JavaScript passes over them.
+ * The options that are given, without those that are null: these have their defaults, as with None in
+ * Python. Refuses options that there are not: JavaScript passes over them.
  *
  * @throws TypeError that names the one that may have been meant.
  */
-export function checkOptions(what: string, given: object, names: readonly string[]): void {
-  for (const name of Object.keys(given)) {
+export function checkOptions<T extends object>(what: string, given: T | null, names: readonly string[]): T {
+  if (typeof given !== "object") throw new TypeError(`${what} takes its options as an object, not as ${given}`);
+  for (const name of Object.keys(given ?? {})) {
     if (names.includes(name)) continue;
     throw new TypeError(`${what} has no option ${name}${didYouMean(name, names)}`);
   }
+  return Object.fromEntries(Object.entries(given ?? {}).filter(([, value]) => value !== null)) as T;
 }
 
 /** Levenshtein's: letters to put in, take out or replace. */

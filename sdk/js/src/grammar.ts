@@ -1,6 +1,7 @@
 /** Grammars that a generation keeps to, and walks through them. */
 
 import { compileGrammar } from "./awaited.ts";
+import { checkOptions } from "./errors.ts";
 import type { Model } from "./model.ts";
 import * as raw from "./raw.ts";
 
@@ -35,6 +36,7 @@ export class Grammar {
 
   /** JSON that satisfies a schema, given as an object or as its text. */
   static jsonSchema(schema: object | boolean | string, options: SchemaOptions = {}): Grammar {
+    options = checkOptions("jsonSchema", options, ["strict", "anyWhitespace", "anyKeyOrder"]);
     const guidance: Record<string, boolean> = {};
     if (options.strict) guidance.strict = true;
     if (options.anyWhitespace) guidance.any_whitespace = true;

@@ -8,7 +8,7 @@
  */
 
 import { httpRequest, readBody } from "./awaited.ts";
-import { isPieError, PieError } from "./errors.ts";
+import { checkOptions, isPieError, PieError } from "./errors.ts";
 import * as raw from "./raw.ts";
 
 /** Options of a request. */
@@ -23,6 +23,8 @@ export interface RequestOptions {
   /** Seconds for all, to the body's last byte; by default the server's time-out. */
   timeout?: number;
 }
+
+const REQUEST_OPTIONS: (keyof RequestOptions)[] = ["params", "headers", "body", "json", "timeout"];
 
 /** A status of 400 or more, thrown by `raiseForStatus`. */
 export class HttpError extends Error {
@@ -159,11 +161,12 @@ export class Response {
  *   host), `remote-failed`, `timed-out`, `invalid-argument`, `limit-exceeded`.
  */
 export async function request(method: string, url: string, options: RequestOptions = {}): Promise<Response> {
-  const { params, headers = [], json, timeout } = options;
+  const given = checkOptions("request", options, REQUEST_OPTIONS);
+  const { params, headers = [], json, timeout } = given;
   const pairs: [string, string][] = Array.isArray(headers) ? [...headers] : Object.entries(headers);
-  let { body = "" } = options;
+  let { body = "" } = given;
   if (json !== undefined) {
-    if (options.body !== undefined) throw new TypeError("`body` or `json`, not both");
+    if (given.body !== undefined) throw new TypeError("`body` or `json`, not both");
     body = JSON.stringify(json);
     const typed = pairs.some(([name]) => name.toLowerCase() === "content-type");
     if (!typed) pairs.push(["content-type", "application/json"]);

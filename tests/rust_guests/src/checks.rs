@@ -154,6 +154,7 @@ fn logs() {
     inferlet::info!("two");
     inferlet::warning!("three é");
     inferlet::error!("four");
+    inferlet::info!("{}", "é".repeat(9 << 20));
 }
 
 /// Tokens of one byte each; characters rather than mere bytes, where there are both.

@@ -25,6 +25,7 @@ from inferlet._json import dumps as as_json
 from pie_py.client.remote.values import CannotTravel, dumps, loads
 
 MARK = b"\0call "  # what else a program sends is its own
+PART = 1 << 16  # characters
 RUNNER = ("/main.py", "/pie_py/client/remote/values.py")  # files whose frames no traceback shows
 
 
@@ -44,15 +45,18 @@ class Output(io.TextIOBase):
         """Sends the lines that the text completes; keeps the rest."""
         lines, newline, rest = (self._line + text).rpartition("\n")
         self._line = rest
-        if newline:
-            tell(self._kind, text=lines + newline)
+        self._send(lines + newline)
         return len(text)
 
     def flush(self) -> None:
         """Sends the rest of a line."""
-        if self._line:
-            tell(self._kind, text=self._line)
-            self._line = ""
+        self._send(self._line)
+        self._line = ""
+
+    def _send(self, text: str) -> None:
+        # In parts: a message has a bound, what is printed has none.
+        for start in range(0, len(text), PART):
+            tell(self._kind, text=text[start : start + PART])
 
 
 def type_of(name: str) -> type:

@@ -8,6 +8,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from operator import index
+from typing import TypeVar
+
+from inferlet.errors import PieError
+
+Items = TypeVar("Items", "array[int]", bytes)
+
+
+# Of a list. The engine ends an instance that passes 2 796 202 elements in one call.
+MOST_ITEMS = 2_750_000
 
 
 def as_integer(value: int, lowest: int, end: int) -> int:
@@ -26,7 +35,7 @@ def as_u32(value: int) -> int:
 def as_u32s(values: Iterable[int]) -> list[int]:
     if isinstance(values, str | bytes):
         raise TypeError(f"a list of integers is wanted, not {type(values).__name__}")
-    return array("I", values).tolist()
+    return _bounded(array("I", values)).tolist()
 
 
 def as_text(value: str) -> str:
@@ -42,4 +51,10 @@ def as_texts(values: Iterable[str]) -> list[str]:
 
 
 def as_bytes(value: bytes) -> bytes:
-    return bytes(memoryview(value))
+    return _bounded(bytes(memoryview(value)))
+
+
+def _bounded(values: Items) -> Items:
+    if len(values) > MOST_ITEMS:
+        raise PieError(f"limit-exceeded: a list of {len(values)} elements; {MOST_ITEMS} at most")
+    return values

@@ -53,7 +53,7 @@ pub use error::{Error, ErrorCode, Result};
 pub use future::HostFuture;
 pub use generation::Generator;
 pub use grammar::{Grammar, Matcher};
-pub use host::{adapter, allocate, forward, introspect, prefix_cache, runtime};
+pub use host::{adapter, allocate, forward, introspect, prefix_cache};
 pub use inferlet_macros::main;
 pub use introspect::{Attention, Detail};
 pub use model::{Model, Tokenizer};
@@ -61,6 +61,23 @@ pub use sample::Sampled;
 pub use sampler::{Sampler, DISTRIBUTION_SIZE};
 pub use task::{gather, join, join_all, race, timeout};
 pub use text::Distribution;
+
+pub mod runtime {
+    //! The server and this instance: the contract's interface `runtime`.
+
+    pub use crate::host::runtime::*;
+
+    const MOST_OF_A_LINE: usize = 1 << 16; // bytes
+
+    /// Logs a line. A log keeps less, and a text of over 8 MiB would be a trap: it is cut.
+    pub fn log(level: LogLevel, message: &str) {
+        let mut end = message.len().min(MOST_OF_A_LINE);
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        crate::host::runtime::log(level, &message[..end]);
+    }
+}
 
 pub mod session {
     //! Messages between the instance and the client that launched it.
