@@ -140,7 +140,7 @@ class Connection:
         if not self._flush_due.is_set():
             self._flush_due.set()
             self._flush()
-        elif self.session.waiting_frames >= JOINED_FRAMES:
+        elif len(self.session.outgoing) >= JOINED_FRAMES:
             self._flush()
 
     async def _flush_later(self) -> None:

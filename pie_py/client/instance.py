@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, ConnectionLost, RpcError, instance_error
 from pie_py.client.routes import Route
-from pie_py.client.stream import WINDOW, Stream, detached
+from pie_py.client.stream import WINDOW, Stream
 from pie_py.wire import methods
 from pie_py.wire.methods import Logs
 
@@ -41,7 +41,8 @@ class Instance:
         """The node of the cluster that it runs on, and which of its lives, as `n7.3`; None on a
         server without a cluster.
         """
-        return self._stream.life or self.id.partition("@")[2] or None
+        life: str | None = self._stream.session.facts.get("life")
+        return life or self.id.partition("@")[2] or None
 
     # Reading
 
@@ -152,7 +153,8 @@ class Instance:
         """Stops reading. The instance ends a minute or so later if it was not launched detached."""
         self._stream.detach()
         await self._route.ask(methods.Detach(self.id))
-        self._stream.close(detached())
+        text = "the client has detached from this instance"
+        self._stream.close(RpcError("cancelled", text))
 
     async def logs(self, after: int = 0) -> dict[str, Any]:
         """`lines` that it logged, from number `after` on; `next`, the `after` of a later call."""
@@ -235,19 +237,3 @@ async def read_log(
         lines += found["lines"]
     found["lines"] = lines
     return found
-
-
-class Launcher(Protocol):
-    """A client, as far as programs of its modules are launched with it."""
-
-    async def upload(self, program: bytes, name: str) -> str:
-        """Uploads a program and returns its content hash."""
-
-    async def launch(self, program: str, args: Sequence[str]) -> Instance:
-        """Starts an instance of it."""
-
-    async def inspect(self, instance_id: str) -> dict[str, Any]:
-        """The facts about an instance."""
-
-    async def server_info(self) -> dict[str, Any]:
-        """The facts about the server."""

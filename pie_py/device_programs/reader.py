@@ -307,7 +307,11 @@ class _Reader:
             case ast.Constant(found) if found is None or isinstance(found, int | float | str):
                 return found
             case ast.Name(name):
-                return self._name(name, node, scope)
+                try:
+                    return scope.find(name)
+                except KeyError:
+                    known = scope.known()
+                raise self._fault(f"there is no name `{name}`{meant(name, known)}", node, scope)
             case ast.BinOp(left, of, right):
                 return self._binary(
                     node, scope, of, self._value(left, scope), self._value(right, scope)
@@ -316,7 +320,11 @@ class _Reader:
                 return self._unary(node, of, operand, scope)
             case ast.Compare(left, [of], [right]):
                 a, b = self._value(left, scope), self._value(right, scope)
-                return self._compared(node, scope, of, a, b)
+                if isinstance(of, ast.Is | ast.IsNot):
+                    return (a is b) is isinstance(of, ast.Is)
+                if isinstance(of, ast.In | ast.NotIn) and isinstance(b, list | dict | str):
+                    return (a in b) is isinstance(of, ast.In)
+                return self._binary(node, scope, of, a, b)
             case ast.BoolOp(of, values):
                 return self._together(values, isinstance(of, ast.And), scope)
             case ast.IfExp(test, then, other):
@@ -335,26 +343,12 @@ class _Reader:
                 return list(self._comprehended(part, turn, scope))
         raise self._refused(node, scope)
 
-    def _name(self, name: str, node: ast.expr, scope: Scope) -> Any:
-        try:
-            return scope.find(name)
-        except KeyError:
-            known = scope.known()
-        raise self._fault(f"there is no name `{name}`{meant(name, known)}", node, scope)
-
     def _binary(self, node: ast.AST, scope: Scope, of: ast.AST, a: Any, b: Any) -> Any:
         if type(of) not in _BINARY:
             raise self._refused(node, scope)
         self._at(node, scope)
         operation, plain = _BINARY[type(of)]
         return functions.binary(self.recording, operation, a, b, plain)
-
-    def _compared(self, node: ast.AST, scope: Scope, of: ast.AST, a: Any, b: Any) -> Any:
-        if isinstance(of, ast.Is | ast.IsNot):
-            return (a is b) is isinstance(of, ast.Is)
-        if isinstance(of, ast.In | ast.NotIn) and isinstance(b, list | dict | str):
-            return (a in b) is isinstance(of, ast.In)
-        return self._binary(node, scope, of, a, b)
 
     def _unary(self, node: ast.expr, of: ast.unaryop, operand: ast.expr, scope: Scope) -> Any:
         if isinstance(of, ast.Not):

@@ -203,8 +203,21 @@ class Admission:
         """
         key = self._keys.key_of(connection.headers)
         user = LOCAL_USER if key is None else key.user
-        self._claim(connection, user)
-        limits = self._limits_of(user)
+        bounded = getattr(connection.state, STATE, None)  # none under another server
+        if bounded is not None and not bounded.admit(user, alone=not self._keys.needed):
+            raise Problem(
+                429,
+                "half of the server's connections are yours: close some, or use one for several"
+                " requests",
+                code="connections_per_user",
+                retry_after=1,
+            )
+        if user not in self._limits:
+            config = self._config
+            self._limits[user] = UserLimits(
+                config.requests_per_minute, config.tokens_per_minute, self._clock
+            )
+        limits = self._limits[user]
         limits.take_request()
         backend = await self.backends.of(self._keys.rpc_key(key))
         is_operator = user == LOCAL_USER or user in self._admins
@@ -219,23 +232,3 @@ class Admission:
                 is_operator,
                 self._aside,
             )
-
-    def _claim(self, connection: HTTPConnection, user: str) -> None:
-        """The connection is the user's from now on, not a stranger's."""
-        bounded = getattr(connection.state, STATE, None)  # none under another server
-        if bounded is not None and not bounded.admit(user, alone=not self._keys.needed):
-            raise Problem(
-                429,
-                "half of the server's connections are yours: close some, or use one for several"
-                " requests",
-                code="connections_per_user",
-                retry_after=1,
-            )
-
-    def _limits_of(self, user: str) -> UserLimits:
-        if user not in self._limits:
-            config = self._config
-            self._limits[user] = UserLimits(
-                config.requests_per_minute, config.tokens_per_minute, self._clock
-            )
-        return self._limits[user]

@@ -27,16 +27,12 @@ async def chat_completions(exchange: Exchange) -> Response:
     """The next message of a conversation."""
     asked = await exchange.read(chat.ChatRequest)
     usage_told = stream_options(asked)
-    answer = _Answer(f"chatcmpl-{exchange.id}", await _prepared(exchange, asked))
+    is_asynchronous = asked.model.startswith(asynchronous.PREFIX)
+    talk = await (asynchronous.prepare if is_asynchronous else prepare)(exchange, asked)
+    answer = _Answer(f"chatcmpl-{exchange.id}", talk)
     if asked.stream:
         return stream_response(exchange, answer.stream(usage_told))
     return json_response(await while_asked(exchange, answer.whole))
-
-
-async def _prepared(exchange: Exchange, asked: chat.ChatRequest) -> Talk:
-    if asked.model.startswith(asynchronous.PREFIX):
-        return await asynchronous.prepare(exchange, asked)
-    return await prepare(exchange, asked)
 
 
 class _Answer:
