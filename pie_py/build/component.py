@@ -194,7 +194,6 @@ def _trampolines(imports: list[_Import]) -> list[str]:
 
 
 def _fill(imports: list[_Import]) -> list[str]:
-    """The module that fills the table with the imports."""
     count = len(imports)
     return [
         "(core module $fill",
@@ -206,7 +205,6 @@ def _fill(imports: list[_Import]) -> list[str]:
 
 
 def _main(package: wit.Package, imports: list[_Import]) -> list[str]:
-    """The empty module that stands for the program's."""
     names = [(package.import_name(item.interface), item) for item in imports]
     return [
         "(core module $main",

@@ -155,7 +155,6 @@ class _Batch:
         return 0
 
     def tell(self, file: Path) -> None:
-        """Says how far they are."""
         before = f", {self._before} of them before" if self._before else ""
         failed = f", {self.failed} failed" if self.failed else ""
         left = self._total - self._done - self.failed

@@ -125,7 +125,6 @@ class _Reader:
         self._depth = 0
 
     def read(self, texts: Sequence[Text], constants: Mapping[str, Any]) -> Recorded:
-        """What the program does."""
         top = Scope(texts[0] if texts else None, library(), dict(constants))
         program: Function | None = None
         for text in texts:
@@ -410,7 +409,6 @@ class _Reader:
         raise self._fault(f"{of!r:.40} has no `{name}`", node, scope)
 
     def _of_module(self, of: Module, name: str, node: ast.AST, scope: Scope) -> Any:
-        """What a module has under a name."""
         if of.name in ("samplers", "attention"):
             names: Mapping[str, Any] = library().names
         else:
@@ -452,7 +450,6 @@ class _Reader:
         return found(self.recording, *values, **named)
 
     def call(self, function: Function, values: Sequence[Any], named: Mapping[str, Any] = {}) -> Any:
-        """What a function of the text returns."""
         if self._depth >= _MOST_CALLS:
             raise Mistake(f"functions call each other more than {_MOST_CALLS} deep")
         given = function.node.args

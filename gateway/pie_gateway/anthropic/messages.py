@@ -52,8 +52,6 @@ async def count_tokens(exchange: Exchange) -> Response:
 
 
 class _Message(Building):
-    """A message that grows by blocks."""
-
     beat = event({"type": "ping"}, "ping")
 
     def __init__(self, name: str, talk: Talk) -> None:

@@ -78,7 +78,6 @@ class _Told:
         self._now: Counter[object] = Counter()  # likewise, by the present instance
 
     def begin_again(self) -> None:
-        """Another instance takes the place of the one before."""
         self._now.clear()
 
     def new(self, event: jobs.Event) -> jobs.Event | None:

@@ -142,23 +142,19 @@ class _Accounts(Observer):
         self._inputs = self._outputs = 0
 
     def launched(self, instance: str) -> None:
-        """Notes the instance."""
         self._exchange.instance_launched(instance)
 
     def over(self, instance: str) -> None:
-        """Notes its end."""
         state = self._exchange.connection.state
         if state.span is not None and isinstance(self._job, Job):
             state.span.generation(state.path, self._job.model, self._inputs, self._outputs)
         self._exchange.instance_over(instance)
 
     def prompt(self, event: Prompt) -> None:
-        """Counts the prompt."""
         self._inputs += event.tokens
         self._limits.take_tokens(event.tokens)
 
     def piece(self, event: Piece) -> None:
-        """Counts what is generated."""
         self._outputs += event.tokens
         self._limits.take_tokens(event.tokens)
 
@@ -170,7 +166,6 @@ class _Clamped(Observer):
         self._exchange, self._wanted, self._longest = exchange, wanted, longest
 
     def prompt(self, event: Prompt) -> None:
-        """Sees how much is left."""
         left = self._longest - event.tokens
         if self._wanted > left:
             self._exchange.connection.state.headers[MAX_TOKENS_HEADER] = str(left)

@@ -118,8 +118,6 @@ async def _loaded(
 
 
 class _Answer:
-    """The answer to one request."""
-
     def __init__(self, talk: Talk, *, is_chat: bool) -> None:
         self._talk = talk
         self._is_chat = is_chat
@@ -128,7 +126,6 @@ class _Answer:
         self._prompt = 0  # its tokens
 
     async def response(self, exchange: Exchange) -> Response:
-        """Lines of JSON, or all in one object."""
         if self._talk.job.stream:
             beat = _line(self._chunk(done=False))
             answer = stream_response(exchange, self._lines(), problem_line, beat)

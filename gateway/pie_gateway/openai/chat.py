@@ -36,8 +36,6 @@ async def chat_completions(exchange: Exchange) -> Response:
 
 
 class _Answer:
-    """The answer to one request."""
-
     def __init__(self, name: str, talk: Talk) -> None:
         self._id = name
         self._talk = talk
@@ -46,7 +44,6 @@ class _Answer:
         self._fingerprint = ""
 
     async def whole(self) -> chat.ChatAnswer:
-        """All of it at once."""
         prompt = Prompt(0)
         wholes = [Whole() for _ in range(self._job.choices)]
         messages = [chat.AnswerMessage("") for _ in wholes]
@@ -142,7 +139,6 @@ class _Answer:
 
 
 def _add(message: chat.AnswerMessage, said: Said) -> None:
-    """Adds what is said to a message."""
     match said:
         case Words(text):
             message.content = (message.content or "") + text

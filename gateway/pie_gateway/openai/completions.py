@@ -117,8 +117,6 @@ def _job(
 
 
 class _Answer:
-    """The answer to one request."""
-
     def __init__(self, exchange: Exchange, asked: CompletionRequest, words: Vocabulary) -> None:
         self.prompts = prompts_of(asked.prompt, "prompt", MAX_PROMPTS)
         self.jobs: list[Job] = []  # one for each prompt
@@ -187,7 +185,6 @@ class _Answer:
         return choice
 
     async def stream(self, told: StreamOptions) -> AsyncGenerator[bytes, None]:
-        """Parts of the texts as server-sent events."""
         lengths: dict[int, int] = {}  # characters of choices so far
         async for each in self._events():
             if isinstance(each, PromptRead):
@@ -228,7 +225,6 @@ class _Answer:
         return completion_logprobs(piece, self._words, offset)
 
     def _echoed_logprobs(self, number: int) -> CompletionLogprobs:
-        """Those of a prompt, whose first token has none."""
         read, most = self._read[number], self._asked.logprobs or 0
         return echoed_logprobs(read, self._words, self._echo(number), most)
 

@@ -78,8 +78,6 @@ async def _prepared(exchange: Exchange, wanted: ChatRequest, *, counts: bool = F
 
 
 class _Response(Building):
-    """A response that grows by items."""
-
     def __init__(
         self,
         exchange: Exchange,

@@ -205,7 +205,6 @@ class Reach:
     def _add_value(
         self, name: str, value: Any, user: str, file: str, space: Mapping[str, Any]
     ) -> None:
-        """The value of a global name."""
         if isinstance(value, Inferlet):
             value = value.target
         if isinstance(value, ModuleType):
@@ -293,7 +292,6 @@ class Reach:
                     self._add_file(other)
 
     def _name_of(self, kind: type) -> str:
-        """How a type is called on the way."""
         local = kind.__module__ == self._home or "<locals>" in kind.__qualname__
         if local or hasattr(kind, "model_fields"):
             self._add_definition(kind)
