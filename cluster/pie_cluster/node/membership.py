@@ -74,7 +74,16 @@ class Membership:
             message = self._message(endpoint)
             try:
                 told = await self._gateway.ask("report", **msgspec.structs.asdict(message))
-                self._take(msgspec.convert(told, ToNode))
+                match msgspec.convert(told, ToNode):
+                    case Renewed(drain_ms, document, again):
+                        self._again, self._has_joined = again, True
+                        self._document.renewed(document)
+                        self._take_drain(drain_ms)
+                    case JoinAgain():
+                        self._has_joined = False
+                    case Fenced(reason):
+                        log.error("this life is over", life=self._config.life, reason=reason)
+                        self._leave(f"this life is over: {reason}", False)
             except (ApiError, Refusal) as error:
                 log.warning("the directory does not answer", reason=str(error))
                 self._has_joined = False  # what this report had may be missing there
@@ -96,18 +105,6 @@ class Membership:
             self._document.version,
             about,
         )
-
-    def _take(self, told: ToNode) -> None:
-        match told:
-            case Renewed(drain_ms, document, again):
-                self._again, self._has_joined = again, True
-                self._document.renewed(document)
-                self._take_drain(drain_ms)
-            case JoinAgain():
-                self._has_joined = False
-            case Fenced(reason):
-                log.error("this life is over", life=self._config.life, reason=reason)
-                self._leave(f"this life is over: {reason}", False)
 
     # Drains
 

@@ -54,7 +54,16 @@ class _Answer:
             at = part.event.choice
             wholes[at].add(part.event)
             for said in part.said:
-                _add(messages[at], said)
+                message = messages[at]
+                match said:
+                    case Words(text):
+                        message.content = (message.content or "") + text
+                    case Thought(text):
+                        before = message.reasoning_content
+                        message.reasoning_content = text if before is UNSET else before + text
+                    case Call(name, arguments, key):
+                        call = ToolCall(f"call_{key}", CalledFunction(name, arguments))
+                        message.tool_calls = [*(message.tool_calls or []), call]
         tokens = sum(whole.tokens for whole in wholes)
         cached = sum(whole.cached for whole in wholes)
         most = self._job.prompt_logprobs
@@ -136,18 +145,6 @@ class _Answer:
         chunk = chat.ChatChunk(self._id, self._created, self._talk.model, choices)
         chunk.system_fingerprint = self._fingerprint
         return chunk
-
-
-def _add(message: chat.AnswerMessage, said: Said) -> None:
-    match said:
-        case Words(text):
-            message.content = (message.content or "") + text
-        case Thought(text):
-            before = message.reasoning_content
-            message.reasoning_content = text if before is UNSET else before + text
-        case Call(name, arguments, key):
-            call = ToolCall(f"call_{key}", CalledFunction(name, arguments))
-            message.tool_calls = [*(message.tool_calls or []), call]
 
 
 def _delta(said: Said, calls: int) -> chat.Delta:
