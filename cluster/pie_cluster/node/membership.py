@@ -71,7 +71,21 @@ class Membership:
 
     async def _report(self, endpoint: str) -> None:
         while True:
-            message = self._message(endpoint)
+            config, facts, about = self._config, self._facts, None
+            if not self._has_joined:
+                facts.begin()
+                own = endpoint, self._public_key, self._registry.most
+                about = About(__version__, *own, facts.pool_tokens, facts.prefill_rate)
+            message = Report(
+                config.node,
+                config.incarnation,
+                facts.load(),
+                facts.cached(),
+                self._drain_ms(),
+                self._again,
+                self._document.version,
+                about,
+            )
             try:
                 told = await self._gateway.ask("report", **msgspec.structs.asdict(message))
                 match msgspec.convert(told, ToNode):
@@ -88,23 +102,6 @@ class Membership:
                 log.warning("the directory does not answer", reason=str(error))
                 self._has_joined = False  # what this report had may be missing there
             await trio.sleep(SAY_SECONDS)
-
-    def _message(self, endpoint: str) -> Report:
-        config, facts, about = self._config, self._facts, None
-        if not self._has_joined:
-            facts.begin()
-            own = endpoint, self._public_key, self._registry.most
-            about = About(__version__, *own, facts.pool_tokens, facts.prefill_rate)
-        return Report(
-            config.node,
-            config.incarnation,
-            facts.load(),
-            facts.cached(),
-            self._drain_ms(),
-            self._again,
-            self._document.version,
-            about,
-        )
 
     # Drains
 
