@@ -60,7 +60,7 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
     batches = Batches(Store(folder, gateway.file_bytes, gateway.file_seconds))
     responses = Responses(config.data_folder / RESPONSES_FILE)
     keys = Keys(config.endpoint, config.data_folder, gateway.is_local, time.monotonic)
-    if keys.needed and not keys.has_users():
+    if keys.needed and not keys.store.users():
         raise CannotServe(NO_USERS)
 
     @asynccontextmanager

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import anyio
 import anyio.abc
@@ -27,12 +27,9 @@ import anyio.to_thread
 
 from pie_py.build.modules import MAIN, read_program
 from pie_py.client.errors import ClientError, RpcError, unreadable
-from pie_py.client.instance import Instance
+from pie_py.client.instance import Instance, Launcher
 from pie_py.config.printable import printable
 from pie_py.config.shipped_files import shipped_folder
-
-if TYPE_CHECKING:
-    from pie_py.client.client import Client
 
 MOST_CHARACTERS = 1 << 18  # of a result that are sent; the model gets to see fewer
 
@@ -175,7 +172,7 @@ def _program() -> bytes:
 
 
 async def answer(
-    client: Client,
+    client: Launcher,
     request: str,
     functions: Sequence[Function | Callable[..., Any]] = (),
     *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
@@ -46,10 +46,7 @@ class Instance:
 
     # Reading
 
-    def __aiter__(self) -> AsyncIterator[str | bytes]:
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[str | bytes]:
+    async def __aiter__(self) -> AsyncIterator[str | bytes]:
         while (message := await self.receive()) is not None:
             yield message
 
@@ -237,3 +234,19 @@ async def read_log(
         lines += found["lines"]
     found["lines"] = lines
     return found
+
+
+class Launcher(Protocol):
+    """A client, as far as programs of its modules are launched with it."""
+
+    async def upload(self, program: bytes, name: str) -> str:
+        """Uploads a program and returns its content hash."""
+
+    async def launch(self, program: str, args: Sequence[str]) -> Instance:
+        """Starts an instance of it."""
+
+    async def inspect(self, instance_id: str) -> dict[str, Any]:
+        """The facts about an instance."""
+
+    async def server_info(self) -> dict[str, Any]:
+        """The facts about the server."""

@@ -4,17 +4,38 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from pie_py.client.calls import Call
 from pie_py.client.errors import ClientError, RpcError
-from pie_py.wire.rpc import Ack, Ended, Items, Resume, size_of
-
-if TYPE_CHECKING:
-    from pie_py.client.connection import Connection
-    from pie_py.client.session import Session
+from pie_py.wire.rpc import Ack, Ended, Items, Message, Resume, size_of
 
 MOST_KEPT = 256 << 20  # bytes of messages that are not read
 WINDOW = 256  # messages that may be sent and not acknowledged
+
+
+class StreamSession(Protocol):
+    """A session, as its streams see it."""
+
+    facts: dict[str, Any]  # from the server's welcome
+
+    def tell(self, message: Message) -> None:
+        """Sends a message that needs no answer."""
+
+    def request(self, method: str, params: dict[str, Any]) -> Call:
+        """Opens a request."""
+
+    def close_stream(self, instance: str) -> None:
+        """From now on no stream gets an instance's items."""
+
+
+class Asks(Protocol):
+    """A connection, as a stream that moves sees it."""
+
+    session: Any
+
+    async def request(self, method: str, *, read: Callable[[Any], Any], **params: Any) -> Any:
+        """Asks the server."""
 
 
 class Stream:
@@ -25,7 +46,7 @@ class Stream:
     arrives.
     """
 
-    def __init__(self, session: Session, instance: str, first: int = 0) -> None:
+    def __init__(self, session: StreamSession, instance: str, first: int = 0) -> None:
         """A stream whose next item has the number `first`; `Session.open_stream` starts it."""
         self.instance = instance
         self.durable = False  # it goes on after a restart of the server, and this stream with it
@@ -101,7 +122,7 @@ class Stream:
         params = {"instance": self.instance, "window": WINDOW, "received": self._received}
         self.session.request("attach", params).then = self._reattached
 
-    async def move(self, connection: Connection) -> None:
+    async def move(self, connection: Asks) -> None:
         """Goes on at another node, that has the instance now. Raises `ClientError` if it cannot."""
 
         def read(answer: dict[str, Any]) -> None:

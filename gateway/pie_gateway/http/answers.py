@@ -179,8 +179,5 @@ def stream_response(
     """Sends what a generator yields, as server-sent events. `on_problem` is how an error shows once
     something has been sent, and the beat what breaks a silence, by default a comment.
     """
-    return EventStream(source, exchange.config, on_problem or _problem_event, beat)
-
-
-def _problem_event(problem: Problem) -> bytes:
-    return event(problem.body)
+    shown = on_problem or (lambda problem: event(problem.body))
+    return EventStream(source, exchange.config, shown, beat)

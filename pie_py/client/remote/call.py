@@ -7,21 +7,18 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.to_thread
 
 from pie_py.client.errors import ClientError, InferletFailed, unreadable
-from pie_py.client.instance import Instance
+from pie_py.client.instance import Instance, Launcher
 from pie_py.client.remote.program import Main
 from pie_py.client.remote.raised import rebuilt
 from pie_py.client.remote.reach import Reach
 from pie_py.client.remote.values import CannotTravel, loads
 from pie_py.config.printable import printable
-
-if TYPE_CHECKING:
-    from pie_py.client.client import Client
 
 MARK = b"\0call "  # begins the messages of `guests/main.py`
 
@@ -187,14 +184,14 @@ class Remote:
 class Sender:
     """Starts instances that call one function, or make objects of one class."""
 
-    def __init__(self, client: Client, reach: Sent) -> None:
+    def __init__(self, client: Launcher, reach: Sent) -> None:
         self.reach = reach
         self.client = client
         self._uploading = anyio.Lock()
         self._uploaded = (b"", "")  # the program, and its content hash
 
     @classmethod
-    async def of(cls, client: Client, target: Callable[..., Any]) -> Sender:
+    async def of(cls, client: Launcher, target: Callable[..., Any]) -> Sender:
         """Of a function or class; a thread reads its source. Raises `CannotTravel`: it cannot."""
         return cls(client, await anyio.to_thread.run_sync(Reach, target))
 
