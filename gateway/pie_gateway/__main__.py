@@ -38,7 +38,6 @@ class _Selector(selectors.DefaultSelector):
         self._turns = turns
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """As selectors say."""
         self._turns.end()
         found = super().select(timeout)
         self._turns.begin()
@@ -88,7 +87,6 @@ class _Server(uvicorn.Server):
         asyncio.get_running_loop().call_later(self._drain_seconds, self.leave)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """As uvicorn says."""
         if self.should_exit or self._app.state.leaves or not self._drain_seconds:
             super().handle_exit(sig, frame)
             return
@@ -96,7 +94,6 @@ class _Server(uvicorn.Server):
         asyncio.get_running_loop().call_soon_threadsafe(self.leave)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn says."""
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(BACKLOG)  # the system may keep more

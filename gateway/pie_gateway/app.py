@@ -60,7 +60,7 @@ def make_app(config: ServerConfig, turns: Turns | None = None) -> Starlette:
     batches = Batches(Store(folder, gateway.file_bytes, gateway.file_seconds))
     responses = Responses(config.data_folder / RESPONSES_FILE)
     keys = Keys(config.endpoint, config.data_folder, gateway.is_local, time.monotonic)
-    if keys.needed and not keys.has_users():
+    if keys.needed and not keys.store.users():
         raise CannotServe(NO_USERS)
 
     @asynccontextmanager
@@ -149,27 +149,19 @@ def _entered(
         request.state.path = path
         async with admission.exchange(request) as exchange:
             method = "GET" if request.method == "HEAD" else request.method
-            _check_query(request, methods[method])
+            known = {*HINTS, *(name for name, _ in methods[method].query)}
+            for name, value in request.query_params.multi_items():
+                if value and name.removesuffix("[]") not in known:
+                    message = f"`{name[:100]}` of the query is not supported"
+                    raise Problem(400, message, param=name[:100], code="unknown_parameter")
             return await methods[method].endpoint(exchange)
 
     return answer
 
 
-def _check_query(request: Request, operation: Operation) -> None:
-    """Refuses what the operation does not know. Raises `Problem`: 400, naming it."""
-    known = {*HINTS, *(name for name, _ in operation.query)}
-    for name, value in request.query_params.multi_items():
-        if value and name.removesuffix("[]") not in known:
-            message = f"`{name[:100]}` of the query is not supported"
-            raise Problem(400, message, param=name[:100], code="unknown_parameter")
-
-
-async def _on_problem(request: Request, error: Any) -> Response:
-    return _in_form_of(request.url.path, error)
-
-
-def _in_form_of(path: str, problem: Problem) -> Response:
+async def _on_problem(request: Request, problem: Any) -> Response:
     """A problem as the clients of a path read it."""
+    path = request.url.path
     if path.startswith("/v1/messages"):
         return problem_answer(problem)
     if path.startswith("/api/"):
@@ -189,13 +181,13 @@ async def _on_http_error(request: Request, error: Any) -> Response:
         405: f"{request.url.path} takes other methods: {(error.headers or {}).get('Allow', '')}",
     }
     problem = Problem(error.status_code, messages.get(error.status_code, error.detail))
-    response = _in_form_of(request.url.path, problem)
+    response = await _on_problem(request, problem)
     response.headers.update(error.headers or {})
     return response
 
 
 async def _on_fault(request: Request, error: Any) -> Response:
-    return _in_form_of(request.url.path, fault(error))
+    return await _on_problem(request, fault(error))
 
 
 def _socket_route(

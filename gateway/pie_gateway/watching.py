@@ -274,7 +274,6 @@ def percentiles(seen: Sequence[float] | Iterable[float]) -> dict[str, float] | N
 
 
 def _rate(before: Snapshot | None, now: Snapshot, path: Sequence[str]) -> float:
-    """By how much a number has grown per second."""
     if before is None or now.at <= before.at:
         return 0.0
     old, new = _number(before, path), _number(now, path)

@@ -47,9 +47,30 @@ def make_component(core: bytes) -> bytes:
     except wasmtime.WasmtimeError as error:
         raise ComponentError(f"not a WebAssembly module: {error}") from None
     imports = _imports(module, wit.contract())
-    _check_exports(module)
+    present = {item.name for item in module.exports}
+    if "run" not in present:
+        raise ComponentError(
+            "the module exports no `run`: mark the inferlet's function with #[inferlet::main]"
+        )
+    missing = sorted({"memory", "cabi_realloc", "cabi_post_run"} - present)
+    if missing:
+        raise ComponentError(
+            f"the module exports no {', '.join(f'`{name}`' for name in missing)}: the canonical"
+            " ABI needs it, and the SDK of this installation gives it"
+        )
     skeleton = bytes(wasmtime.wat2wasm(_text(wit.contract(), imports)))
-    return _with_main(skeleton, core)
+    out = bytearray(skeleton[:8])
+    modules = 0
+    for section, body, end in sections(skeleton, 0, len(skeleton)):
+        content = skeleton[body:end]
+        if section == CORE_MODULE:
+            if modules == _MAIN:
+                content = core
+            modules += 1
+        out.append(section)
+        out += _leb(len(content))
+        out += content
+    return bytes(out)
 
 
 def _imports(module: wasmtime.Module, package: wit.Package) -> list[_Import]:
@@ -70,20 +91,6 @@ def _imports(module: wasmtime.Module, package: wit.Package) -> list[_Import]:
             "needs it, or build with the SDK of this installation"
         )
     return found
-
-
-def _check_exports(module: wasmtime.Module) -> None:
-    present = {item.name for item in module.exports}
-    if "run" not in present:
-        raise ComponentError(
-            "the module exports no `run`: mark the inferlet's function with #[inferlet::main]"
-        )
-    missing = sorted({"memory", "cabi_realloc", "cabi_post_run"} - present)
-    if missing:
-        raise ComponentError(
-            f"the module exports no {', '.join(f'`{name}`' for name in missing)}: the canonical"
-            " ABI needs it, and the SDK of this installation gives it"
-        )
 
 
 def _core_type(function: wasmtime.FuncType) -> str:
@@ -194,7 +201,6 @@ def _trampolines(imports: list[_Import]) -> list[str]:
 
 
 def _fill(imports: list[_Import]) -> list[str]:
-    """The module that fills the table with the imports."""
     count = len(imports)
     return [
         "(core module $fill",
@@ -206,7 +212,6 @@ def _fill(imports: list[_Import]) -> list[str]:
 
 
 def _main(package: wit.Package, imports: list[_Import]) -> list[str]:
-    """The empty module that stands for the program's."""
     names = [(package.import_name(item.interface), item) for item in imports]
     return [
         "(core module $main",
@@ -228,22 +233,6 @@ def without_lines(core: bytes) -> bytes:
         if section != CUSTOM or not core[name : name + length].startswith(b".debug_"):
             out += core[at:end]
         at = end
-    return bytes(out)
-
-
-def _with_main(skeleton: bytes, core: bytes) -> bytes:
-    """The skeleton with the core module in place of `$main`: a section's body is the module."""
-    out = bytearray(skeleton[:8])
-    modules = 0
-    for section, body, end in sections(skeleton, 0, len(skeleton)):
-        content = skeleton[body:end]
-        if section == CORE_MODULE:
-            if modules == _MAIN:
-                content = core
-            modules += 1
-        out.append(section)
-        out += _leb(len(content))
-        out += content
     return bytes(out)
 
 

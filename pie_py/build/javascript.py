@@ -100,7 +100,13 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
 
 def runtime_file(cache_folder: Path) -> Path:
     """Where the component that runs JavaScript source files is kept, once it has been built."""
-    return cache_folder / f"javascript-runtime-{_fingerprint()}.wasm"
+    digest = hashlib.sha256()
+    sdk, wit = sdk_folder("js"), shipped_folder("wit")
+    files = [*sdk.glob("src/**/*.ts"), *sdk.glob("guest/**/*.ts"), *wit.glob("**/*.wit")]
+    for file in sorted([*files, *(sdk / name for name in _TOOLS)]):
+        content = file.read_bytes()
+        digest.update(f"{file.name} {len(content)}\n".encode() + content)
+    return cache_folder / f"javascript-runtime-{digest.hexdigest()[:24]}.wasm"
 
 
 def build_program(source: Path, output: Path, cache_folder: Path) -> Path:
@@ -171,14 +177,3 @@ def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
     lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
     return "\n".join(lines[-20:]) or f"status {done.returncode}, and nothing was said"
-
-
-def _fingerprint() -> str:
-    """Hash of all that the runtime component is made from."""
-    digest = hashlib.sha256()
-    sdk, wit = sdk_folder("js"), shipped_folder("wit")
-    files = [*sdk.glob("src/**/*.ts"), *sdk.glob("guest/**/*.ts"), *wit.glob("**/*.wit")]
-    for file in sorted([*files, *(sdk / name for name in _TOOLS)]):
-        content = file.read_bytes()
-        digest.update(f"{file.name} {len(content)}\n".encode() + content)
-    return digest.hexdigest()[:24]

@@ -40,6 +40,5 @@ def _facts(folder: Path) -> dict[str, Any]:
 
 
 def _first_line(main: Path) -> str:
-    """The first line of a program's docstring."""
     doc = ast.get_docstring(ast.parse(main.read_text(encoding="utf-8"))) or ""
     return doc.partition("\n")[0].rstrip(".")

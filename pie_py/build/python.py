@@ -80,14 +80,29 @@ def runtime_component(cache_folder: Path, progress: Callable[[str], None] | None
     cache_folder.mkdir(parents=True, exist_ok=True)
     with locked(cache_folder), TemporaryFolder() as folder:
         if not target.is_file():  # another may have built it
-            app = _RUNTIME_APP.format(known=_library_programs())
+            found = []
+            for main in sorted(shipped_folder("inferlets").glob("*/*.py")):
+                program = read_program(main).decode()
+                if program.startswith(MARK.decode()):
+                    found.append((f"{main.parent.name}.py", program))
+            app = _RUNTIME_APP.format(known=found)
             _componentize(folder, "source-runtime", app, [], target)
     return target
 
 
 def runtime_file(cache_folder: Path) -> Path:
     """Where the component that runs sources is: the package's own, or in the cache, once built."""
-    name = f"python-runtime-{_fingerprint()}.wasm"
+    digest = hashlib.sha256(f"{version('componentize-py')}\n{_RUNTIME_APP}\n".encode())
+    made_from = [(sdk_folder("python"), "**/*.py", 1), (shipped_folder("wit"), "**/*.wit", 1)]
+    # Of the library all files of programs that may have several modules: to find out which of them
+    # have takes longer than all else before a program runs.
+    made_from += [(each, "**/*.py", 2) for each in sorted(shipped_folder("inferlets").iterdir())]
+    for folder, pattern, least in made_from:
+        files = sorted(folder.glob(pattern))
+        for file in files if len(files) >= least else ():
+            content = file.read_bytes()
+            digest.update(f"{file.relative_to(folder)} {len(content)}\n".encode() + content)
+    name = f"python-runtime-{digest.hexdigest()[:24]}.wasm"
     shipped = shipped_folder("runtimes") / name
     return shipped if shipped.is_file() else cache_folder / name
 
@@ -132,31 +147,6 @@ def build_component(source: Path, packages: list[str], output: Path) -> Path:
         output.parent.mkdir(parents=True, exist_ok=True)
         _componentize(folder, "inferlet", app, [site] if packages else [], output)
     return output
-
-
-def _fingerprint() -> str:
-    """Hash of all that the runtime component is made from."""
-    digest = hashlib.sha256(f"{version('componentize-py')}\n{_RUNTIME_APP}\n".encode())
-    made_from = [(sdk_folder("python"), "**/*.py", 1), (shipped_folder("wit"), "**/*.wit", 1)]
-    # Of the library all files of programs that may have several modules: to find out which of them
-    # have takes longer than all else before a program runs.
-    made_from += [(each, "**/*.py", 2) for each in sorted(shipped_folder("inferlets").iterdir())]
-    for folder, pattern, least in made_from:
-        files = sorted(folder.glob(pattern))
-        for file in files if len(files) >= least else ():
-            content = file.read_bytes()
-            digest.update(f"{file.relative_to(folder)} {len(content)}\n".encode() + content)
-    return digest.hexdigest()[:24]
-
-
-def _library_programs() -> list[tuple[str, str]]:
-    """File and text of the library's programs of several modules: the image holds the modules."""
-    found = []
-    for main in sorted(shipped_folder("inferlets").glob("*/*.py")):
-        program = read_program(main).decode()
-        if program.startswith(MARK.decode()):
-            found.append((f"{main.parent.name}.py", program))
-    return found
 
 
 def _componentize(folder: Path, world: str, app: str, paths: list[Path], target: Path) -> None:

@@ -149,7 +149,6 @@ def _profile(manifest: Path) -> Iterator[str]:
 
 
 def _modules(messages: str, folder: Path) -> Iterator[Path]:
-    """Modules of the crate itself, among Cargo's messages."""
     manifest = folder / "Cargo.toml"
     for line in messages.splitlines():
         message = json.loads(line)

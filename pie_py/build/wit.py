@@ -183,7 +183,14 @@ class _Parser:
             doc = self._doc()
             if self._accept("enum"):
                 name = self._name()
-                interface.enums[name] = self._cases()
+                cases = []
+                self._expect("{")
+                while not self._accept("}"):
+                    cases.append(self._name())
+                    if not self._accept(","):
+                        self._expect("}")
+                        break
+                interface.enums[name] = tuple(cases)
                 interface.enum_docs[name] = doc
             else:
                 name = self._name()
@@ -209,16 +216,6 @@ class _Parser:
                 self._expect(":")
                 world.exports[name] = self._function()
         return world
-
-    def _cases(self) -> tuple[str, ...]:
-        cases = []
-        self._expect("{")
-        while not self._accept("}"):
-            cases.append(self._name())
-            if not self._accept(","):
-                self._expect("}")
-                break
-        return tuple(cases)
 
     def _function(self) -> Function:
         self._expect("func", "(")

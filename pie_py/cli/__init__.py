@@ -114,7 +114,12 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         where = COMMANDS.get(name)
         if where is None:
-            return _extension(name)
+            for entry in _entries().select(name=name):
+                command: click.Command = entry.load()
+                return command
+            if name in PACKAGES:
+                raise click.UsageError(f"`{name}` needs: pip install '{PACKAGES[name]}'")
+            return None
         if not _is_installed(where):
             raise click.UsageError(f"`{name}` comes with the server: pip install pie-py")
         module, _, attribute = where.partition(":")
@@ -137,15 +142,6 @@ def _entries() -> EntryPoints:
     from importlib.metadata import entry_points  # slow, and seldom needed
 
     return entry_points(group=GROUP)
-
-
-def _extension(name: str) -> click.Command | None:
-    for entry in _entries().select(name=name):
-        command: click.Command = entry.load()
-        return command
-    if name in PACKAGES:
-        raise click.UsageError(f"`{name}` needs: pip install '{PACKAGES[name]}'")
-    return None
 
 
 def _is_installed(where: str) -> bool:

@@ -70,7 +70,6 @@ def command(
 
 
 def _schema(file: Path) -> str:
-    """A JSON schema in a file. Raises `click.UsageError` if it is no JSON."""
     text = utf8(file.read_bytes(), str(file))
     try:
         found = json.loads(text)

@@ -66,7 +66,16 @@ def restore(archive: Path, folder: Path) -> None:
         try:
             with tarfile.open(archive) as packed:
                 packed.extractall(made, filter="data")
-            count = _check(made)
+            path = made / MANIFEST
+            hashes: dict[str, str] = json.loads(path.read_bytes())["files"]
+            path.unlink()
+            if set(_names(made)) != hashes.keys():
+                raise ValueError("files are missing")
+            for name, wanted in hashes.items():
+                with (made / name).open("rb") as data:
+                    if hashlib.file_digest(data, "sha256").hexdigest() != wanted:
+                        raise ValueError(f"{name} is damaged")
+            count = len(hashes)
         except (OSError, EOFError, ValueError, KeyError, tarfile.TarError) as error:
             fail(f"{archive} is no whole backup, so nothing was restored: {error}")
         if folder.exists():
@@ -115,17 +124,3 @@ def _copy(source: Path, copy: Path) -> None:
         os.chmod(copy, source.stat().st_mode & 0o777)
     else:
         shutil.copy2(source, copy)
-
-
-def _check(folder: Path) -> int:
-    """The number of files. Raises `ValueError`: the manifest, which goes, has others."""
-    path = folder / MANIFEST
-    hashes: dict[str, str] = json.loads(path.read_bytes())["files"]
-    path.unlink()
-    if set(_names(folder)) != hashes.keys():
-        raise ValueError("files are missing")
-    for name, wanted in hashes.items():
-        with (folder / name).open("rb") as data:
-            if hashlib.file_digest(data, "sha256").hexdigest() != wanted:
-                raise ValueError(f"{name} is damaged")
-    return len(hashes)

@@ -155,7 +155,6 @@ class _Batch:
         return 0
 
     def tell(self, file: Path) -> None:
-        """Says how far they are."""
         before = f", {self._before} of them before" if self._before else ""
         failed = f", {self.failed} failed" if self.failed else ""
         left = self._total - self._done - self.failed
@@ -209,20 +208,19 @@ class Line:
     def answer(self, result: Any) -> dict[str, Any]:
         """The line that answers, with a result or an exception."""
         if isinstance(result, Exception):
-            error = _described(result)
+            code = result.code if isinstance(result, RpcError) else "failed"
+            text = (
+                str(result)
+                if isinstance(result, ClientError)
+                else f"{type(result).__name__}: {result}"
+            )
+            error = {"code": code, "message": text}
             return {**self.head, **({"response": None} if self.is_openai else {}), "error": error}
         if not self.is_openai:
             return {**self.head, "result": result}
         name = self.head["id"]
         response = {"status_code": 200, "request_id": name, "body": result}
         return {**self.head, "response": response, "error": None}
-
-
-def _described(error: Exception) -> dict[str, str]:
-    """What has gone wrong with a line."""
-    code = error.code if isinstance(error, RpcError) else "failed"
-    text = str(error) if isinstance(error, ClientError) else f"{type(error).__name__}: {error}"
-    return {"code": code, "message": text}
 
 
 def _key(head: dict[str, Any]) -> tuple[Any, ...]:

@@ -47,19 +47,9 @@ def command(
         if target or output or packages or entry:
             raise click.UsageError("--runtime takes no PATH, and none of its options")
         click.echo(str(prepare_runtime(runtime, cache_folder)))
-    elif target is None:
+        return
+    if target is None:
         raise click.UsageError("give a PATH, or --runtime")
-    else:
-        _build_program(target, output, packages, entry, cache_folder)
-
-
-def _build_program(
-    target: str,
-    output: Path | None,
-    packages: tuple[str, ...],
-    entry: str | None,
-    cache_folder: Path,
-) -> None:
     from pie_py.build import BuildError
     from pie_py.build.javascript import build_program
     from pie_py.build.python import build_component

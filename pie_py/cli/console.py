@@ -107,9 +107,17 @@ def _cell(key: str, value: Any) -> str:
         case "hash", str():
             return printable(value, 12).removesuffix("…")
         case (("created_ns" | "ended_ns" | "uploaded_ns" | "used_ns"), int()):
-            return _ago(value)
+            seconds = max(0, time.time_ns() - value) // 1_000_000_000
+            for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+                if seconds >= 2 * length:
+                    return f"{seconds // length} {unit} ago"
+            return f"{seconds} s ago"
         case "size", int():
-            return _bytes(value)
+            if value < 1000:
+                return f"{value} B"
+            if value < 1_000_000:
+                return f"{value / 1e3:.1f} kB"
+            return f"{value / 1e6:.1f} MB"
         case _, bool():
             return "yes" if value else "no"
         case _, float():
@@ -119,24 +127,8 @@ def _cell(key: str, value: Any) -> str:
     return printable(" ".join(str(value).split()), 80)
 
 
-def _ago(then_ns: int) -> str:
-    seconds = max(0, time.time_ns() - then_ns) // 1_000_000_000
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit} ago"
-    return f"{seconds} s ago"
-
-
 def in_binary(size: int) -> str:
     """Bytes in the unit that limits are set in."""
     powers = {"GiB": 30, "MiB": 20, "KiB": 10}
     unit = next((unit for unit, power in powers.items() if size >> power), None)
     return f"{size} B" if unit is None else f"{size / (1 << powers[unit]):.1f} {unit}"
-
-
-def _bytes(size: int) -> str:
-    if size < 1000:
-        return f"{size} B"
-    if size < 1_000_000:
-        return f"{size / 1e3:.1f} kB"
-    return f"{size / 1e6:.1f} MB"

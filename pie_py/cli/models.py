@@ -33,7 +33,11 @@ _NONE_SERVED = "no model is served at the moment: the worker is starting, or sta
 def models(model: str | None, traits: bool, families: bool, at: At, as_json: bool) -> None:
     """List the models being served, the default one first, and those on this machine; or MODEL."""
     if families:
-        table(_families(), {"family": "FAMILY", "code": "CODE"}, as_json)
+        if find_spec("pie_inference") is None:  # the client alone
+            fail("which families there are is known where the server is: ask there")
+        command = python_command("-m", "pie_inference.loading.check", "--families")
+        found: list[dict[str, Any]] = json.loads(subprocess.check_output(command, text=True))
+        table(found, {"family": "FAMILY", "code": "CODE"}, as_json)
         return
     served = asked(at, lambda client: client.models(unloaded=True))
     if served == [] and model is not None:  # whether there is such a model is not known yet
@@ -70,14 +74,6 @@ def _state(one: Mapping[str, Any]) -> str:
     """Of a model of a server."""
     state = one.get("state", "loaded")
     return "served" if state == "loaded" else "by request" if state == "unloaded" else state
-
-
-def _families() -> list[dict[str, Any]]:
-    if find_spec("pie_inference") is None:  # the client alone
-        fail("which families there are is known where the server is: ask there")
-    command = python_command("-m", "pie_inference.loading.check", "--families")
-    found: list[dict[str, Any]] = json.loads(subprocess.check_output(command, text=True))
-    return found
 
 
 def _on_disk() -> Iterable[dict[str, Any]]:

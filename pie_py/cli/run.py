@@ -38,7 +38,6 @@ from pie_py.testing.script import Line, replaying
 
 if TYPE_CHECKING:
     from pie_py.client import Client, Instance
-    from pie_py.config.server import ServerConfig
     from pie_py.config.server_process import Tell
 
 
@@ -119,7 +118,14 @@ def command(
             if at.endpoint is None:
                 config = server_config(endpoint=None, **options)
                 if says:
-                    config = _scripted(config, stack.enter_context(TemporaryFolder()), says)
+                    from pie_py.config.model import ModelConfig
+
+                    folder = stack.enter_context(TemporaryFolder())
+                    settings = replaying(folder, [Line(text) for text in says])
+                    models = tuple(ModelConfig(**model) for model in settings["models"])
+                    config = config.model_copy(
+                        update={**settings, "models": models, "data_folder": folder / "data"}
+                    )
                 else:
                     config = with_adapters(config, adapters)
                 check_at_once(config, http=False)
@@ -158,15 +164,6 @@ def command(
                     goal=goal,
                 )
     sys.exit(status)
-
-
-def _scripted(config: ServerConfig, folder: Path, says: Sequence[str]) -> ServerConfig:
-    """The configuration of a server whose model says these texts, and that keeps nothing."""
-    from pie_py.config.model import ModelConfig
-
-    settings = replaying(folder, [Line(text) for text in says])
-    models = tuple(ModelConfig(**model) for model in settings["models"])
-    return config.model_copy(update={**settings, "models": models, "data_folder": folder / "data"})
 
 
 def built(target: Target) -> tuple[bytes, str]:
@@ -236,19 +233,14 @@ def watch_target(target: Target, at: At, args: Sequence[str]) -> int:
                 say("waiting for a change; Ctrl-C ends")
         if not interrupted.is_set():
             say(f"{target.path} has changed")
-        _stop(process)
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
     return EXIT_INTERRUPTED
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """As Ctrl-C does; a process that was too young to notice is killed."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _stamps(target: Target) -> dict[Path, int]:

@@ -66,7 +66,15 @@ def command(detach: bool, **options: Any) -> None:
     check_at_once(config, http=True)
     pull_those_of(config.models)
     if detach:
-        _detach(config)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # so that it is ended
+        try:
+            with progress(f"starting a server with {names_of(config)}") as show:
+                facts = kept_servers.detach(config, show)
+        except ServerFailed as error:
+            fail(f"the server did not start: {error}")
+        say(f"ready at {facts['endpoint']}; `pie-py stop` ends it; its log is {facts['log']}")
+        if facts["http"]:
+            say(f"HTTP at {facts['http']}")
         return
     set_up_logs(config.log)
     note = partial(kept_servers.note_in_front, config)
@@ -119,7 +127,14 @@ def _serve(
         tell(f"ready at {endpoint}; Ctrl-C stops it")
         report({"ready": True, "endpoint": endpoint, **facts})
         _notify_systemd("READY=1")
-        return _ended(server.wait(), tell)
+        status = server.wait()
+        if status < 0:
+            reason = signal.strsignal(-status) or f"signal {-status}"
+            tell(f"error: the server was ended by another process or the system: {reason}")
+            return 128 - status
+        if status:
+            tell(f"error: the server ended with status {status}; its log says why")
+        return status
 
 
 def _notify_systemd(state: str) -> None:
@@ -131,29 +146,6 @@ def _notify_systemd(state: str) -> None:
         address = "\0" + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, suppress(OSError):
         manager.sendto(state.encode(), address)
-
-
-def _ended(status: int, tell: Callable[[str], object]) -> int:
-    """The exit status for that of the control process, whose log says why unless it was killed."""
-    if status < 0:
-        reason = signal.strsignal(-status) or f"signal {-status}"
-        tell(f"error: the server was ended by another process or the system: {reason}")
-        return 128 - status
-    if status:
-        tell(f"error: the server ended with status {status}; its log says why")
-    return status
-
-
-def _detach(config: ServerConfig) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # so that it is ended
-    try:
-        with progress(f"starting a server with {names_of(config)}") as show:
-            facts = kept_servers.detach(config, show)
-    except ServerFailed as error:
-        fail(f"the server did not start: {error}")
-    say(f"ready at {facts['endpoint']}; `pie-py stop` ends it; its log is {facts['log']}")
-    if facts["http"]:
-        say(f"HTTP at {facts['http']}")
 
 
 def _logged(text: str) -> None:

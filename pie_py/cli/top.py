@@ -70,7 +70,6 @@ def _screen(
 
 
 def _model(name: str, old: dict[str, Any], now: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """A model's row, with its rates since what it was before."""
     tokens = now["generated_tokens"] - old["generated_tokens"]
     busy = (now["worker_ns"] - old["worker_ns"]) / 1e9
     return {

@@ -76,7 +76,9 @@ class Connection:
                 tasks.start_soon(self._flush_later)
                 tasks.start_soon(self._monitor)
                 task_status.started()
-                await self._watch_time()
+                while self.session.error is None:
+                    await anyio.sleep(min(self.session.heartbeat, self._patience) / 4)
+                    self.session.tick()
                 tasks.cancel_scope.cancel()  # or it would connect again without end
         finally:
             linger = LINGER_MS if self.session.error is None else 0
@@ -140,7 +142,7 @@ class Connection:
         if not self._flush_due.is_set():
             self._flush_due.set()
             self._flush()
-        elif self.session.waiting_frames >= JOINED_FRAMES:
+        elif len(self.session.outgoing) >= JOINED_FRAMES:
             self._flush()
 
     async def _flush_later(self) -> None:
@@ -187,11 +189,6 @@ class Connection:
         reason = await handshake.diagnose(self.endpoint, self._has_key, event)
         if reason is not None:
             self.session.die(ServerUnreachable(reason))
-
-    async def _watch_time(self) -> None:
-        while self.session.error is None:
-            await anyio.sleep(min(self.session.heartbeat, self._patience) / 4)
-            self.session.tick()
 
 
 def _dealer(

@@ -135,7 +135,12 @@ class FunctionHost:
             is_cancelled = isinstance(error, anyio.get_cancelled_exc_class())
             if is_cancelled and anyio.current_effective_deadline() == -math.inf:
                 raise  # the call itself is
-            return _result(number, error=_words(error)[:MOST_CHARACTERS])
+            name = type(error).__name__
+            try:
+                text = str(error)
+            except Exception:  # noqa: BLE001  raised below, outside of the group
+                text = ""
+            return _result(number, error=(f"{name}: {text}" if text else name)[:MOST_CHARACTERS])
 
 
 def _told(value: Any) -> dict[str, Any]:
@@ -151,16 +156,6 @@ def _told(value: Any) -> dict[str, Any]:
     if len(text) > MOST_CHARACTERS:
         return {"text": text[:MOST_CHARACTERS], "length": len(text)}
     return {"value": value}
-
-
-def _words(error: BaseException) -> str:
-    """An exception in words, even if it has none."""
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001  raised below, outside of the group
-        text = ""
-    return f"{name}: {text}" if text else name
 
 
 def _result(number: Any, **facts: Any) -> str:

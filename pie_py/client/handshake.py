@@ -42,7 +42,10 @@ async def diagnose(endpoint: Endpoint, has_key: bool, event: zmq.Event) -> str |
         case "NULL", True:
             return _needless_key(endpoint)
         case "CURVE", False:
-            return _no_key(endpoint)
+            return (
+                f"the server at {endpoint.text} encrypts and wants a key: pass --key FILE, or"
+                f" key=FILE in Python, or set PIE_PY_KEY; {_MAKE_KEY}"
+            )
         case "CURVE", True if event & FAILURES:
             return _wrong_key(endpoint)
         case None, _ if event != zmq.Event.DISCONNECTED:  # as a tunnel does while its end is away
@@ -57,13 +60,6 @@ def _wrong_key(endpoint: Endpoint) -> str:
     return (
         f"the server at {endpoint.text} does not accept this key: it belongs to another server, or"
         f" its user was removed here; {_MAKE_KEY}"
-    )
-
-
-def _no_key(endpoint: Endpoint) -> str:
-    return (
-        f"the server at {endpoint.text} encrypts and wants a key: pass --key FILE, or key=FILE in"
-        f" Python, or set PIE_PY_KEY; {_MAKE_KEY}"
     )
 
 

@@ -11,7 +11,7 @@ import anyio
 from pie_py.client.connection import Connection
 from pie_py.client.errors import ClientError, ConnectionLost, RpcError, instance_error
 from pie_py.client.routes import Route
-from pie_py.client.stream import WINDOW, Stream, detached
+from pie_py.client.stream import WINDOW, Stream
 from pie_py.wire import methods
 from pie_py.wire.methods import Logs
 
@@ -41,14 +41,12 @@ class Instance:
         """The node of the cluster that it runs on, and which of its lives, as `n7.3`; None on a
         server without a cluster.
         """
-        return self._stream.life or self.id.partition("@")[2] or None
+        life: str | None = self._stream.session.facts.get("life")
+        return life or self.id.partition("@")[2] or None
 
     # Reading
 
-    def __aiter__(self) -> AsyncIterator[str | bytes]:
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[str | bytes]:
+    async def __aiter__(self) -> AsyncIterator[str | bytes]:
         while (message := await self.receive()) is not None:
             yield message
 
@@ -152,7 +150,8 @@ class Instance:
         """Stops reading. The instance ends a minute or so later if it was not launched detached."""
         self._stream.detach()
         await self._route.ask(methods.Detach(self.id))
-        self._stream.close(detached())
+        text = "the client has detached from this instance"
+        self._stream.close(RpcError("cancelled", text))
 
     async def logs(self, after: int = 0) -> dict[str, Any]:
         """`lines` that it logged, from number `after` on; `next`, the `after` of a later call."""

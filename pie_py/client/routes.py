@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -130,9 +131,6 @@ class Redirected(Route):
                 lost = error
             await anyio.sleep(AGAIN_SECONDS)
 
-    def _moves(self, stream: Stream, why: str) -> None:
-        self._tasks.start_soon(self._follow, stream, why)
-
     async def _follow(self, stream: Stream, why: str) -> None:
         """Has the stream of a durable instance go on where that does, whose node is lost."""
         until = anyio.current_time() + DURABLE_PATIENCE
@@ -243,7 +241,9 @@ class Redirected(Route):
         endpoint, key = self._way(there)
         connection = Connection(endpoint, key, self._patience)
         connection.session.life = life
-        connection.session.on_moved = self._moves
+        connection.session.on_moved = lambda stream, why: self._tasks.start_soon(
+            partial(self._follow, stream, why)
+        )
         await self._tasks.start(connection.run)
         self._tasks.start_soon(self._watch, life, connection)
         problem = await connection.ready()

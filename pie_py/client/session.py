@@ -35,15 +35,6 @@ _NUMBERS = {
 }
 
 
-def _check(facts: dict[str, Any]) -> None:
-    for name, (least, most) in _NUMBERS.items():
-        value = facts.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"a welcome's {name!r} is no number")
-        if not least <= value <= most:
-            raise ValueError(f"a welcome's {name!r} is {value!r:.100}")
-
-
 class Session:
     """One session with a server."""
 
@@ -67,21 +58,16 @@ class Session:
         self.calls = Calls()
         self.life: str | None = None  # of a cluster's node, that this session is with alone
         # Called with the stream of a durable instance that goes on elsewhere, and why.
-        self.on_moved: Callable[[Stream, str], None] | None = None
+        self.on_moved: Callable[[Stream, str], object] | None = None
         self._id = session
         self._server = server
         self._patience = patience
         self._clock = clock
         self._on_work = on_work
         self._streams: dict[str, Stream] = {}  # by instance
-        self._outgoing: list[bytes] = []
-        self._known = False  # whether there has been a welcome
+        self.outgoing: list[bytes] = []  # frames to be sent
+        self.is_known = False  # the server has ever welcomed it
         self._lost_at = self._heard = self._said = clock()
-
-    @property
-    def is_known(self) -> bool:
-        """True if the server has ever welcomed it."""
-        return self._known
 
     @property
     def silent_seconds(self) -> float:
@@ -97,7 +83,7 @@ class Session:
 
     def disconnected(self) -> None:
         """The connection broke. What was to go over it is dropped: `Welcome` sends it again."""
-        self._outgoing.clear()
+        self.outgoing.clear()
         if self.error is not None:
             return
         if self.is_open:
@@ -254,7 +240,12 @@ class Session:
                 raise ValueError(f"a server says {type(message).__name__}")
 
     def _welcomed(self, welcome: rpc.Welcome) -> None:
-        _check(welcome.facts)
+        for name, (least, most) in _NUMBERS.items():
+            value = welcome.facts.get(name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"a welcome's {name!r} is no number")
+            if not least <= value <= most:
+                raise ValueError(f"a welcome's {name!r} is {value!r:.100}")
         life = welcome.facts.get("life")
         if self.life not in (None, life):  # a later life, that listens at the same address
             self.lose(f"node-lost: node {self.life} has ended; {life} has begun")
@@ -263,7 +254,7 @@ class Session:
         resumed = welcome.resumed and welcome.facts.get("session") == self.facts.get("session")
         self.facts = welcome.facts
         self.user = welcome.user
-        if self._known and not resumed:
+        if self.is_known and not resumed:
             # The requests may have been done or not, so they are not sent again.
             self.calls.fail(
                 ConnectionLost(
@@ -276,28 +267,23 @@ class Session:
             self._send(frame)
         for stream in list(self._streams.values()):
             stream.resume(same_session=resumed)
-        if not self._known:
-            self._known = True
+        if not self.is_known:
+            self.is_known = True
             self.on_known()
 
     # Frames out
 
     def take_outgoing(self) -> list[bytes]:
         """The frames to be sent now, in order."""
-        taken, self._outgoing = self._outgoing, []
+        taken, self.outgoing = self.outgoing, []
         return taken
-
-    @property
-    def waiting_frames(self) -> int:
-        """Number of frames to be sent."""
-        return len(self._outgoing)
 
     def _transmit(self, message: rpc.Message) -> None:
         self._send(rpc.encode(message))
 
     def _send(self, frame: bytes) -> None:
         self._said = self._clock()
-        self._outgoing.append(frame)
+        self.outgoing.append(frame)
         self._on_work()
 
     @property
@@ -311,7 +297,7 @@ class Session:
                 f"the cluster's gateway at {self._server} has not come back within"
                 f" {self._patience:g} s; `pie-py cluster up` on its head starts it again"
             )
-        lost = "has not come back" if self._known else "does not answer"
+        lost = "has not come back" if self.is_known else "does not answer"
         return ServerUnreachable(
             f"the server at {self._server} {lost} within {self._patience:g} s; `pie-py serve`"
             " starts one"

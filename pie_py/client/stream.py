@@ -53,7 +53,7 @@ class Stream:
         self.ended: Ended | None = None
         self.error: ClientError | None = None  # why no more can come though the instance may live
         self.on_news: Callable[[], None] = lambda: None  # called when something has arrived
-        self._session = session
+        self.session = session
         self._messages: deque[str | bytes] = deque()
         self._eager = 0
         # Numbers and sums of bytes of what has arrived, of what the program has taken, and of what
@@ -61,12 +61,6 @@ class Stream:
         self._received, self._received_bytes = first, 0
         self._consumed, self._consumed_bytes = first, 0
         self._acked, self._acked_bytes = first, 0
-
-    @property
-    def life(self) -> str | None:
-        """That of the cluster's node which has the instance."""
-        life: str | None = self._session.facts.get("life")
-        return life
 
     def __len__(self) -> int:
         """Messages that have arrived and were not taken."""
@@ -90,8 +84,8 @@ class Stream:
         """Stops reading: the client that attaches next gets what was not taken here."""
         if self._consumed > self._acked:
             self._acked = self._consumed
-            self._session.tell(Ack(self.instance, self._acked))
-        self._session.close_stream(self.instance)
+            self.session.tell(Ack(self.instance, self._acked))
+        self.session.close_stream(self.instance)
 
     # From the session
 
@@ -103,13 +97,13 @@ class Stream:
             self._received += 1
             if isinstance(item, Ended):
                 self.ended = item
-                self._session.close_stream(self.instance)
-                self._session.tell(Ack(self.instance, self._received))
+                self.session.close_stream(self.instance)
+                self.session.tell(Ack(self.instance, self._received))
                 break
             self._messages.append(item)
             self._received_bytes += size_of(item)
         if self._received_bytes - self._consumed_bytes > MOST_KEPT and self.ended is None:
-            self._session.close_stream(self.instance)
+            self.session.close_stream(self.instance)
             self.close(
                 ClientError(f"{self.instance} has sent {MOST_KEPT >> 20} MB that nobody has read")
             )
@@ -123,22 +117,22 @@ class Stream:
         if same_session:
             # An acknowledgement may have been lost with the connection.
             consumed = max(self._consumed, self._acked)
-            self._session.tell(Resume(self.instance, self._received, consumed))
+            self.session.tell(Resume(self.instance, self._received, consumed))
             return
         params = {"instance": self.instance, "window": WINDOW, "received": self._received}
-        self._session.request("attach", params).then = self._reattached
+        self.session.request("attach", params).then = self._reattached
 
     async def move(self, connection: Asks) -> None:
         """Goes on at another node, that has the instance now. Raises `ClientError` if it cannot."""
 
         def read(answer: dict[str, Any]) -> None:
-            self._session = connection.session
+            self.session = connection.session
             connection.session.open_stream(self)
             if answer["state"] != "running":
                 self.finish(answer["state"], answer["text"])
 
-        params = {"instance": self.instance, "window": WINDOW, "received": self._received}
-        await connection.request("attach", read=read, **params)
+        params: dict[str, Any] = {"window": WINDOW, "received": self._received}
+        await connection.request("attach", read=read, instance=self.instance, **params)
 
     def close(self, error: ClientError) -> None:
         """No more items come."""
@@ -148,13 +142,13 @@ class Stream:
 
     def finish(self, state: str, text: str) -> None:
         """The server tells that all was acknowledged before, and how the instance ended."""
-        self._session.close_stream(self.instance)
+        self.session.close_stream(self.instance)
         self.ended = Ended(state, text)
         self.on_news()
 
     def _reattached(self, answer: Any) -> None:
         if isinstance(answer, RpcError):
-            self._session.close_stream(self.instance)
+            self.session.close_stream(self.instance)
             self.close(answer)
         elif isinstance(answer, ClientError):
             pass  # the session was forgotten again, and attaches after that welcome; or it is dead
@@ -163,12 +157,7 @@ class Stream:
 
     def _acknowledge(self, number: int, size: int) -> None:
         """Acknowledges the items below a number, a quarter of a window at a time."""
-        enough = self._session.facts["window_bytes"] // 4
+        enough = self.session.facts["window_bytes"] // 4
         if number - self._acked >= WINDOW // 4 or size - self._acked_bytes >= enough:
             self._acked, self._acked_bytes = number, size
-            self._session.tell(Ack(self.instance, number))
-
-
-def detached() -> RpcError:
-    """The error of a program that reads from an instance after it has detached from it."""
-    return RpcError("cancelled", "the client has detached from this instance")
+            self.session.tell(Ack(self.instance, number))

@@ -44,15 +44,11 @@ def used(path: Path, pattern: str) -> Path:
     for other in path.parent.glob(pattern):
         with suppress(OSError):
             if other.lstat().st_mtime < oldest:
-                _remove(other)
+                if other.is_dir() and not other.is_symlink():
+                    shutil.rmtree(other, ignore_errors=True)
+                else:
+                    other.unlink(missing_ok=True)
     return path
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def folder_of(folder: Path, user: str) -> Path:

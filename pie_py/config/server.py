@@ -42,7 +42,6 @@ class _Environment(EnvSettingsSource):
     """
 
     def __call__(self) -> dict[str, Any]:
-        """The settings, by fields."""
         fields = super().__call__()
         fields.pop("endpoint", None)
         return fields

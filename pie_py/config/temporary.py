@@ -22,7 +22,17 @@ class TemporaryFolder:
 
     def __init__(self) -> None:
         """Makes it. Raises `OSError` if there is no room."""
-        _remove_left()
+        for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+            with suppress(OSError):  # another user's, or gone meanwhile
+                facts = lock.parent.lstat()
+                if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+                    continue
+                opened = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(lock.parent)
+                finally:
+                    os.close(opened)
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         made = self.path / f"{_LOCK}.new"  # of another name until it is locked
         self._lock = os.open(made, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -43,17 +53,3 @@ class TemporaryFolder:
     def __exit__(self, *_: object) -> None:
         """As `close`."""
         self.close()
-
-
-def _remove_left() -> None:
-    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
-        with suppress(OSError):  # another user's, or gone meanwhile
-            facts = lock.parent.lstat()
-            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
-                continue
-            opened = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(lock.parent)
-            finally:
-                os.close(opened)

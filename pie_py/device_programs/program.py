@@ -322,7 +322,11 @@ def read_program(text: str) -> Program:
     attends = result == "keep"
     _check_stage(names, nodes, token, attends=attends)
     following = _next(given["next"], names, nodes)
-    _check_order(nodes, [token, *following.values()])
+    if len({node[:3] for node in nodes}) < len(nodes):
+        raise ProgramFault("a node stands there twice")
+    found = needed([token, *following.values()], [node.operands for node in nodes])
+    if list(found) != list(range(len(nodes))):
+        raise ProgramFault("nodes that are not needed, or not in the order in which they are")
     return Program(text, names, nodes, token, following, attends)
 
 
@@ -448,17 +452,6 @@ def _next(given: Any, names: tuple[Name, ...], nodes: tuple[Node, ...]) -> dict[
     if list(found) != sorted(found) or len(found) != len(given):
         raise ProgramFault("next is not in the order of names, or one stands there twice")
     return found
-
-
-def _check_order(nodes: tuple[Node, ...], roots: list[int]) -> None:
-    """Refuses nodes that are not needed, stand elsewhere than where they are needed first, or
-    stand there twice.
-    """
-    if len({node[:3] for node in nodes}) < len(nodes):
-        raise ProgramFault("a node stands there twice")
-    found = needed(roots, [node.operands for node in nodes])
-    if list(found) != list(range(len(nodes))):
-        raise ProgramFault("nodes that are not needed, or not in the order in which they are")
 
 
 def needed(roots: Iterable[int], operands: Sequence[Sequence[int]]) -> dict[int, int]:

@@ -125,7 +125,6 @@ class _Reader:
         self._depth = 0
 
     def read(self, texts: Sequence[Text], constants: Mapping[str, Any]) -> Recorded:
-        """What the program does."""
         top = Scope(texts[0] if texts else None, library(), dict(constants))
         program: Function | None = None
         for text in texts:
@@ -307,7 +306,11 @@ class _Reader:
             case ast.Constant(found) if found is None or isinstance(found, int | float | str):
                 return found
             case ast.Name(name):
-                return self._name(name, node, scope)
+                try:
+                    return scope.find(name)
+                except KeyError:
+                    known = scope.known()
+                raise self._fault(f"there is no name `{name}`{meant(name, known)}", node, scope)
             case ast.BinOp(left, of, right):
                 return self._binary(
                     node, scope, of, self._value(left, scope), self._value(right, scope)
@@ -316,7 +319,11 @@ class _Reader:
                 return self._unary(node, of, operand, scope)
             case ast.Compare(left, [of], [right]):
                 a, b = self._value(left, scope), self._value(right, scope)
-                return self._compared(node, scope, of, a, b)
+                if isinstance(of, ast.Is | ast.IsNot):
+                    return (a is b) is isinstance(of, ast.Is)
+                if isinstance(of, ast.In | ast.NotIn) and isinstance(b, list | dict | str):
+                    return (a in b) is isinstance(of, ast.In)
+                return self._binary(node, scope, of, a, b)
             case ast.BoolOp(of, values):
                 return self._together(values, isinstance(of, ast.And), scope)
             case ast.IfExp(test, then, other):
@@ -335,26 +342,12 @@ class _Reader:
                 return list(self._comprehended(part, turn, scope))
         raise self._refused(node, scope)
 
-    def _name(self, name: str, node: ast.expr, scope: Scope) -> Any:
-        try:
-            return scope.find(name)
-        except KeyError:
-            known = scope.known()
-        raise self._fault(f"there is no name `{name}`{meant(name, known)}", node, scope)
-
     def _binary(self, node: ast.AST, scope: Scope, of: ast.AST, a: Any, b: Any) -> Any:
         if type(of) not in _BINARY:
             raise self._refused(node, scope)
         self._at(node, scope)
         operation, plain = _BINARY[type(of)]
         return functions.binary(self.recording, operation, a, b, plain)
-
-    def _compared(self, node: ast.AST, scope: Scope, of: ast.AST, a: Any, b: Any) -> Any:
-        if isinstance(of, ast.Is | ast.IsNot):
-            return (a is b) is isinstance(of, ast.Is)
-        if isinstance(of, ast.In | ast.NotIn) and isinstance(b, list | dict | str):
-            return (a in b) is isinstance(of, ast.In)
-        return self._binary(node, scope, of, a, b)
 
     def _unary(self, node: ast.expr, of: ast.unaryop, operand: ast.expr, scope: Scope) -> Any:
         if isinstance(of, ast.Not):
@@ -416,7 +409,6 @@ class _Reader:
         raise self._fault(f"{of!r:.40} has no `{name}`", node, scope)
 
     def _of_module(self, of: Module, name: str, node: ast.AST, scope: Scope) -> Any:
-        """What a module has under a name."""
         if of.name in ("samplers", "attention"):
             names: Mapping[str, Any] = library().names
         else:
@@ -458,7 +450,6 @@ class _Reader:
         return found(self.recording, *values, **named)
 
     def call(self, function: Function, values: Sequence[Any], named: Mapping[str, Any] = {}) -> Any:
-        """What a function of the text returns."""
         if self._depth >= _MOST_CALLS:
             raise Mistake(f"functions call each other more than {_MOST_CALLS} deep")
         given = function.node.args

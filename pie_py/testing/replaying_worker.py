@@ -199,7 +199,12 @@ class Replayer:
             token = self._next(embed)
             at = int(batch.masked[i])
             if at >= 0:
-                token = self._allowed(token, batch.masks[at].tolist())
+                allowed = (
+                    other
+                    for other in (token, *range(self.model.vocab_size))
+                    if batch.masks[at].tolist()[other // 32] >> other % 32 & 1
+                )
+                token = next(allowed, -1)
             if token >= 0:
                 tokens[i] = self._chosen[slot] = token
             k = int(batch.top[i])
@@ -209,15 +214,6 @@ class Replayer:
         logprobs = np.full(count, np.log(SURE), np.float32)
         refused = dict.fromkeys(np.flatnonzero(tokens < 0).tolist(), "the grammar allows no token")
         return BatchResult(samples=Samples(tokens, logprobs, top, chances), refused=refused)
-
-    def _allowed(self, token: int, mask: list[int]) -> int:
-        """The token if a mask allows it, else the first one that it allows; -1 if there is none."""
-        allowed = (
-            other
-            for other in (token, *range(self.model.vocab_size))
-            if mask[other // 32] >> other % 32 & 1
-        )
-        return next(allowed, -1)
 
 
 def describe(config: ModelConfig, folder: Path) -> ModelDescription:

@@ -51,14 +51,10 @@ class Connection:
                 return await trio.to_thread.run_sync(
                     statement, limiter=self._turns, abandon_on_cancel=True
                 )
-            self._give_up()
+            if (sql := self._sql) is not None and not sql.closed:
+                with suppress(OSError, psycopg.Error), socket(fileno=os.dup(sql.fileno())) as stuck:
+                    stuck.shutdown(SHUT_RDWR)
         raise DatabaseAway(f"no answer in {ANSWER_SECONDS:g} s", may_be_done=True)
-
-    def _give_up(self) -> None:
-        """Ends the connection under the thread that waits for an answer."""
-        if (sql := self._sql) is not None and not sql.closed:
-            with suppress(OSError, psycopg.Error), socket(fileno=os.dup(sql.fileno())) as stuck:
-                stuck.shutdown(SHUT_RDWR)
 
     def run(self, statement: str, arguments: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
         """Runs a statement, with its result in memory. Blocks: to be called by what is asked.
@@ -67,7 +63,11 @@ class Connection:
         sent = False
         try:
             if self._sql is None or self._sql.closed:
-                self._sql = self._connect()
+                sql = psycopg.connect(self._address, autocommit=True, **OPTIONS)
+                sql.execute(
+                    f"SET lock_timeout = {LOCK_MS}; SET statement_timeout = {STATEMENT_MS}".encode()
+                )
+                self._sql = sql
             sent = True
             return self._sql.execute(statement.encode(), arguments)
         except psycopg.Error as error:
@@ -76,13 +76,6 @@ class Connection:
             )
             may_be_done = sent and bool(ended)
             raise DatabaseAway(line_of(error), may_be_done=may_be_done) from None
-
-    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        sql = psycopg.connect(self._address, autocommit=True, **OPTIONS)
-        sql.execute(
-            f"SET lock_timeout = {LOCK_MS}; SET statement_timeout = {STATEMENT_MS}".encode()
-        )
-        return sql
 
 
 class Statements:

@@ -216,7 +216,6 @@ class GatewayMethods:
         return [found[user] for user in sorted(found)]
 
     async def _usage(self, session: Session, asked: methods.Usage) -> Any:
-        """Of all nodes together."""
         found: dict[tuple[str, ...], dict[str, Any]] = {}
         told = await self._of_users(session, asked, "usage", days=asked.days)
         for row in (row for rows in told.values() for row in rows):

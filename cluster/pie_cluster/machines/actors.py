@@ -115,25 +115,20 @@ def _placed(folder: Path, token: Token, machine: Machine, here: str) -> bool:
     elsewhere = {name for name, place in places.items() if place in others}
     names = _own_nodes(folder, token, machine, elsewhere)
     for name in set(names) - places.keys():
-        _place(token, machine, name, here, own)
+        options: dict[str, Any] = {"resources": {own: 1.0}, "num_cpus": 0, "lifetime": "detached"}
+        if token.namespace:
+            affinity = NodeAffinitySchedulingStrategy(here, soft=False)
+            options = {"scheduling_strategy": affinity, "num_cpus": 1}
+        actor = ray.remote(NodeActor).options(
+            name=name_of(token, name),
+            get_if_exists=True,
+            max_restarts=-1,
+            max_task_retries=0,
+            num_gpus=token.ranks if machine.gpus else 0,
+            **options,
+        )
+        _kept.append(actor.remote(name))
     return all(places.get(name) == here for name in names)
-
-
-def _place(token: Token, machine: Machine, name: str, here: str, own: str) -> None:
-    """Has Ray place a node, which it keeps until it is given up, or this process ends."""
-    options: dict[str, Any] = {"resources": {own: 1.0}, "num_cpus": 0, "lifetime": "detached"}
-    if token.namespace:
-        affinity = NodeAffinitySchedulingStrategy(here, soft=False)
-        options = {"scheduling_strategy": affinity, "num_cpus": 1}
-    actor = ray.remote(NodeActor).options(
-        name=name_of(token, name),
-        get_if_exists=True,
-        max_restarts=-1,
-        max_task_retries=0,
-        num_gpus=token.ranks if machine.gpus else 0,
-        **options,
-    )
-    _kept.append(actor.remote(name))
 
 
 _kept: list[Any] = []  # actors that end when nothing refers to them

@@ -256,7 +256,6 @@ def _checked(gateway: GatewayConfig | None) -> GatewayConfig | None:
 
 
 def _wait(folder: Path, token: Token, machine: Machine, say: Callable[[str], None]) -> None:
-    """Waits until this machine's processes and nodes serve."""
     parts = ["gateway"] * machine.is_head + ["http"] * (machine.gateway is not None)
     parts += ["placing"] * (machine.nodes > 0)
     end, said = time.monotonic() + START_SECONDS, False

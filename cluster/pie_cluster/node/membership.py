@@ -71,43 +71,37 @@ class Membership:
 
     async def _report(self, endpoint: str) -> None:
         while True:
-            message = self._message(endpoint)
+            config, facts, about = self._config, self._facts, None
+            if not self._has_joined:
+                facts.begin()
+                own = endpoint, self._public_key, self._registry.most
+                about = About(__version__, *own, facts.pool_tokens, facts.prefill_rate)
+            message = Report(
+                config.node,
+                config.incarnation,
+                facts.load(),
+                facts.cached(),
+                self._drain_ms(),
+                self._again,
+                self._document.version,
+                about,
+            )
             try:
                 told = await self._gateway.ask("report", **msgspec.structs.asdict(message))
-                self._take(msgspec.convert(told, ToNode))
+                match msgspec.convert(told, ToNode):
+                    case Renewed(drain_ms, document, again):
+                        self._again, self._has_joined = again, True
+                        self._document.renewed(document)
+                        self._take_drain(drain_ms)
+                    case JoinAgain():
+                        self._has_joined = False
+                    case Fenced(reason):
+                        log.error("this life is over", life=self._config.life, reason=reason)
+                        self._leave(f"this life is over: {reason}", False)
             except (ApiError, Refusal) as error:
                 log.warning("the directory does not answer", reason=str(error))
                 self._has_joined = False  # what this report had may be missing there
             await trio.sleep(SAY_SECONDS)
-
-    def _message(self, endpoint: str) -> Report:
-        config, facts, about = self._config, self._facts, None
-        if not self._has_joined:
-            facts.begin()
-            own = endpoint, self._public_key, self._registry.most
-            about = About(__version__, *own, facts.pool_tokens, facts.prefill_rate)
-        return Report(
-            config.node,
-            config.incarnation,
-            facts.load(),
-            facts.cached(),
-            self._drain_ms(),
-            self._again,
-            self._document.version,
-            about,
-        )
-
-    def _take(self, told: ToNode) -> None:
-        match told:
-            case Renewed(drain_ms, document, again):
-                self._again, self._has_joined = again, True
-                self._document.renewed(document)
-                self._take_drain(drain_ms)
-            case JoinAgain():
-                self._has_joined = False
-            case Fenced(reason):
-                log.error("this life is over", life=self._config.life, reason=reason)
-                self._leave(f"this life is over: {reason}", False)
 
     # Drains
 

@@ -36,7 +36,8 @@ async def messages(exchange: Exchange) -> Response:
             raise Problem(400, why, param="thread", code="thread_unsupported_request")
         wanted = await exchange.by_size(chat_request, asked)
         talk = await prepare(exchange, wanted, "messages", None, clamp=True)
-        return await _Message(f"msg_{exchange.id}", talk).response(exchange, _problem_event)
+        told = lambda problem: event(_error(problem), "error")  # noqa: E731
+        return await _Message(f"msg_{exchange.id}", talk).response(exchange, told)
     except Problem as problem:
         return problem_answer(problem)
 
@@ -52,8 +53,6 @@ async def count_tokens(exchange: Exchange) -> Response:
 
 
 class _Message(Building):
-    """A message that grows by blocks."""
-
     beat = event({"type": "ping"}, "ping")
 
     def __init__(self, name: str, talk: Talk) -> None:
@@ -128,10 +127,6 @@ def _error(problem: Problem) -> anthropic.AnthropicError:
 def problem_answer(problem: Problem) -> Response:
     """The answer to a request that cannot be answered, in Anthropic's error object."""
     return json_response(_error(problem), problem.status, headers_of(problem))
-
-
-def _problem_event(problem: Problem) -> bytes:
-    return event(_error(problem), "error")
 
 
 def chat_request(asked: anthropic.CountRequest) -> ChatRequest:

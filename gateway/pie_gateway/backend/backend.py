@@ -212,11 +212,12 @@ class Backends:
             task_status.started()
             try:
                 # To be idle sets no event.
-                while client.is_alive and not (key is not None and self._is_idle(backend)):  # noqa: ASYNC110
+                while client.is_alive and (  # noqa: ASYNC110
+                    key is None
+                    or backend.requests
+                    or self._clock() - backend.used_at <= IDLE_SECONDS
+                ):
                     await anyio.sleep(IDLE_SECONDS / 20)
             finally:
                 if self._open.get(key) is backend:  # it may have a successor
                     del self._open[key]
-
-    def _is_idle(self, backend: Backend) -> bool:
-        return not backend.requests and self._clock() - backend.used_at > IDLE_SECONDS

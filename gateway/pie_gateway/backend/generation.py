@@ -78,7 +78,6 @@ class _Told:
         self._now: Counter[object] = Counter()  # likewise, by the present instance
 
     def begin_again(self) -> None:
-        """Another instance takes the place of the one before."""
         self._now.clear()
 
     def new(self, event: jobs.Event) -> jobs.Event | None:
@@ -157,7 +156,14 @@ class Generation:
         self._instance = await self._launch(self._argument)
         for observer in self.observers:
             observer.launched(self._instance.id)
-        await self._send_images(self._instance)
+        for image in self._images:
+            assert isinstance(self._instance, Instance)  # a request with images has its own
+            try:
+                await self._instance.send(image)
+            except RpcError as error:
+                if error.code in ("cancelled", "node-lost"):
+                    return  # it has ended, and its result says why
+                raise
 
     async def __aexit__(
         self,
@@ -208,16 +214,6 @@ class Generation:
                 else:
                     observer.end(event)
             yield event
-
-    async def _send_images(self, instance: Instance | Seat) -> None:
-        for image in self._images:
-            assert isinstance(instance, Instance)  # a request with images has its own
-            try:
-                await instance.send(image)
-            except RpcError as error:
-                if error.code in ("cancelled", "node-lost"):
-                    return  # it has ended, and its result says why
-                raise
 
     async def _next(self) -> jobs.Event | None:
         while True:

@@ -46,7 +46,6 @@ def only_text(name: str, schema: Mapping[str, Any]) -> bool:
 
 
 def _values(text: str) -> Iterator[Any]:
-    """The value of a text, if it is one of JSON, or such a value as Python writes it."""
     for read in (json.loads, ast.literal_eval):
         with suppress(Exception):
             value = read(text.strip())

@@ -75,18 +75,14 @@ def _objects(text: str, functions: Functions, cut: bool, bare: bool) -> list[Cal
             if cut and text[at] == "{":
                 break
             raise
-        found.append(_of_object(value, functions, bare))
+        if not isinstance(value, dict):
+            raise NoCall
+        name = value.get("name", value.get("tool_name"))
+        arguments = value.get("arguments", value.get("parameters"))
+        if arguments is None and not bare:
+            arguments = {}  # of a function that wants none
+        found.append(_call(name, arguments, functions))
     return _some(found, cut)
-
-
-def _of_object(value: Any, functions: Functions, bare: bool) -> Call:
-    if not isinstance(value, dict):
-        raise NoCall
-    name = value.get("name", value.get("tool_name"))
-    arguments = value.get("arguments", value.get("parameters"))
-    if arguments is None and not bare:
-        arguments = {}  # of a function that wants none
-    return _call(name, arguments, functions)
 
 
 def _named(text: str, functions: Functions, cut: bool, bare: bool) -> list[Call]:

@@ -52,7 +52,6 @@ def _call(call: dict[str, Any]) -> str:
 
 
 def _with_prompt(messages: Messages, tools: Sequence[dict[str, Any]]) -> Messages:
-    """The prompt goes to the system's message if there is one, or to the first of the user."""
     prompt = _PROMPT + "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
     roles = [message["role"] for message in messages]
     at = next((roles.index(role) for role in ("system", "user") if role in roles), None)

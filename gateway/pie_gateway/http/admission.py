@@ -142,23 +142,19 @@ class _Accounts(Observer):
         self._inputs = self._outputs = 0
 
     def launched(self, instance: str) -> None:
-        """Notes the instance."""
         self._exchange.instance_launched(instance)
 
     def over(self, instance: str) -> None:
-        """Notes its end."""
         state = self._exchange.connection.state
         if state.span is not None and isinstance(self._job, Job):
             state.span.generation(state.path, self._job.model, self._inputs, self._outputs)
         self._exchange.instance_over(instance)
 
     def prompt(self, event: Prompt) -> None:
-        """Counts the prompt."""
         self._inputs += event.tokens
         self._limits.take_tokens(event.tokens)
 
     def piece(self, event: Piece) -> None:
-        """Counts what is generated."""
         self._outputs += event.tokens
         self._limits.take_tokens(event.tokens)
 
@@ -170,7 +166,6 @@ class _Clamped(Observer):
         self._exchange, self._wanted, self._longest = exchange, wanted, longest
 
     def prompt(self, event: Prompt) -> None:
-        """Sees how much is left."""
         left = self._longest - event.tokens
         if self._wanted > left:
             self._exchange.connection.state.headers[MAX_TOKENS_HEADER] = str(left)
@@ -203,8 +198,21 @@ class Admission:
         """
         key = self._keys.key_of(connection.headers)
         user = LOCAL_USER if key is None else key.user
-        self._claim(connection, user)
-        limits = self._limits_of(user)
+        bounded = getattr(connection.state, STATE, None)  # none under another server
+        if bounded is not None and not bounded.admit(user, alone=not self._keys.needed):
+            raise Problem(
+                429,
+                "half of the server's connections are yours: close some, or use one for several"
+                " requests",
+                code="connections_per_user",
+                retry_after=1,
+            )
+        if user not in self._limits:
+            config = self._config
+            self._limits[user] = UserLimits(
+                config.requests_per_minute, config.tokens_per_minute, self._clock
+            )
+        limits = self._limits[user]
         limits.take_request()
         backend = await self.backends.of(self._keys.rpc_key(key))
         is_operator = user == LOCAL_USER or user in self._admins
@@ -219,23 +227,3 @@ class Admission:
                 is_operator,
                 self._aside,
             )
-
-    def _claim(self, connection: HTTPConnection, user: str) -> None:
-        """The connection is the user's from now on, not a stranger's."""
-        bounded = getattr(connection.state, STATE, None)  # none under another server
-        if bounded is not None and not bounded.admit(user, alone=not self._keys.needed):
-            raise Problem(
-                429,
-                "half of the server's connections are yours: close some, or use one for several"
-                " requests",
-                code="connections_per_user",
-                retry_after=1,
-            )
-
-    def _limits_of(self, user: str) -> UserLimits:
-        if user not in self._limits:
-            config = self._config
-            self._limits[user] = UserLimits(
-                config.requests_per_minute, config.tokens_per_minute, self._clock
-            )
-        return self._limits[user]

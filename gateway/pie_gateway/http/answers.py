@@ -116,7 +116,16 @@ class EventStream(Response):
             tasks.start_soon(_cancel_when_gone, receive, tasks.cancel_scope)
             tasks.start_soon(self._break_silences, send)
             with anyio.move_on_after(self._config.request_seconds) as limit:
-                await self._send_all(send)
+                async with aclosing(self._source) as source:
+                    try:
+                        async for data in source:
+                            await self._send(send, data)
+                    except Problem as problem:
+                        await self._fail(send, problem)
+                    except Exception as error:  # noqa: BLE001  a fault of ours is this request's answer
+                        await self._fail(send, fault(error))
+                    else:
+                        await self._send(send, b"", more=False)
             if limit.cancelled_caught:
                 await self._fail(send, timed_out(self._config.request_seconds))
             gone = False
@@ -125,18 +134,6 @@ class EventStream(Response):
             raise self._problem
         if gone and not self._started:
             raise ClientDisconnect
-
-    async def _send_all(self, send: Send) -> None:
-        async with aclosing(self._source) as source:
-            try:
-                async for data in source:
-                    await self._send(send, data)
-            except Problem as problem:
-                await self._fail(send, problem)
-            except Exception as error:  # noqa: BLE001  a fault of ours is this request's answer
-                await self._fail(send, fault(error))
-            else:
-                await self._send(send, b"", more=False)
 
     async def _fail(self, send: Send, problem: Problem) -> None:
         if not self._started:
@@ -182,8 +179,5 @@ def stream_response(
     """Sends what a generator yields, as server-sent events. `on_problem` is how an error shows once
     something has been sent, and the beat what breaks a silence, by default a comment.
     """
-    return EventStream(source, exchange.config, on_problem or _problem_event, beat)
-
-
-def _problem_event(problem: Problem) -> bytes:
-    return event(problem.body)
+    shown = on_problem or (lambda problem: event(problem.body))
+    return EventStream(source, exchange.config, shown, beat)

@@ -26,14 +26,10 @@ class Keys:
         self, endpoint: str, data_folder: Path, local: bool, clock: Callable[[], float]
     ) -> None:
         """Takes where the control process and keys are, and whether only this machine comes."""
-        self._store = KeyStore(data_folder)
+        self.store = KeyStore(data_folder)
         self._server_wants_keys = not parse_endpoint(endpoint).is_loopback
         self.needed = self._server_wants_keys or not local
         self._known: TTLCache[str, ClientKey] = TTLCache(CACHED_KEYS, FRESH_SECONDS, clock)
-
-    def has_users(self) -> bool:
-        """True if a user has a key."""
-        return bool(self._store.users())
 
     def key_of(self, headers: Headers) -> ClientKey | None:
         """The key of a request's user; None where none is needed. Raises `Problem`: 401."""
@@ -44,7 +40,7 @@ class Keys:
             raise _refused("this server wants an API key")
         if (known := self._known.get(given)) is not None:
             return known
-        found = find_user(given, self._store)
+        found = find_user(given, self.store)
         if found is None:
             raise _refused("this API key belongs to no user of this server, or its time is over")
         self._known[given] = found

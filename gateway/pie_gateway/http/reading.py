@@ -237,20 +237,16 @@ def leave_out_nothing(value: Any, kind: Type) -> None:
         and isinstance(value, dict)
         and (kind.tag_field is None or value.get(kind.tag_field) == kind.tag)
     ):
-        _leave_out_fields(value, kind)
-
-
-def _leave_out_fields(value: dict[str, Any], kind: StructType) -> None:
-    fields = {field.encode_name: field for field in kind.fields}
-    for name in value.keys() - {kind.tag_field}:
-        field = fields.get(name)
-        if field is None or isinstance(field.type, NoneType):
-            if asks_for_nothing(name, value[name]):
+        fields = {field.encode_name: field for field in kind.fields}
+        for name in value.keys() - {kind.tag_field}:
+            field = fields.get(name)
+            if field is None or isinstance(field.type, NoneType):
+                if asks_for_nothing(name, value[name]):
+                    del value[name]
+            elif value[name] in (None, *USUAL.get(name, ())) and not field.required:
                 del value[name]
-        elif value[name] in (None, *USUAL.get(name, ())) and not field.required:
-            del value[name]
-        else:
-            leave_out_nothing(value[name], field.type)
+            else:
+                leave_out_nothing(value[name], field.type)
 
 
 def asks_for_nothing(name: str, value: Any) -> bool:

@@ -94,7 +94,8 @@ async def run(exchange: Exchange) -> Response:
     """Runs a program to its end, or until the client leaves."""
     wanted = await exchange.by_size(launch_request, await exchange.body())
     if wanted.stream:
-        return stream_response(exchange, _stream(exchange, wanted))
+        events = (event(each) async for each in _events(exchange, wanted))
+        return stream_response(exchange, events)
     return json_response(await while_asked(exchange, lambda: _whole(exchange, wanted)))
 
 
@@ -102,11 +103,6 @@ async def _events(exchange: Exchange, wanted: LaunchRequest) -> AsyncGenerator[R
     async with launched(exchange, wanted) as instance:
         async for each in events_of(instance):
             yield each
-
-
-async def _stream(exchange: Exchange, wanted: LaunchRequest) -> AsyncGenerator[bytes, None]:
-    async for each in _events(exchange, wanted):
-        yield event(each)
 
 
 async def _whole(exchange: Exchange, wanted: LaunchRequest) -> Run:
@@ -157,21 +153,17 @@ async def session(socket: WebSocket, exchange: Exchange) -> None:
     async with launched(exchange, wanted) as instance, anyio.create_task_group() as tasks:
         tasks.start_soon(_receive, socket, instance, tasks.cancel_scope)
         try:
-            await _send(socket, instance)
+            async for each in events_of(instance):
+                if isinstance(each, Blob):
+                    await socket.send_bytes(each.base64)
+                else:
+                    await socket.send_text(msgspec.json.encode(each).decode())
+            await socket.close()
         except (Problem, WebSocketDisconnect) as error:  # raised outside of the group
             problem.append(error)
         tasks.cancel_scope.cancel()
     if problem:
         raise problem[0]
-
-
-async def _send(socket: WebSocket, instance: Instance) -> None:
-    async for each in events_of(instance):
-        if isinstance(each, Blob):
-            await socket.send_bytes(each.base64)
-        else:
-            await socket.send_text(msgspec.json.encode(each).decode())
-    await socket.close()
 
 
 async def _receive(socket: WebSocket, instance: Instance, scope: anyio.CancelScope) -> None:

@@ -174,21 +174,18 @@ class GenerationMeter(Observer):
     def piece(self, event: Piece) -> None:
         """Counts tokens and the time that they took."""
         if self._streams and event.tokens:
-            self._note_time(event)
+            now = self._metrics.clock()
+            before = self._at.get(event.choice)
+            if before is None:
+                self._model.first.observe(now - self._started)
+                self._metrics.recent_first.append(now - self._started)
+            else:  # several tokens that come at once have each taken a part
+                each = (now - before) / event.tokens
+                self._model.between.observe(each)
+                self._metrics.recent_between.append(each)
+            self._at[event.choice] = now
         self._model.tokens += event.tokens
         self._metrics.of_users[self._of_user] += event.tokens
-
-    def _note_time(self, event: Piece) -> None:
-        now = self._metrics.clock()
-        before = self._at.get(event.choice)
-        if before is None:
-            self._model.first.observe(now - self._started)
-            self._metrics.recent_first.append(now - self._started)
-        else:  # several tokens that come at once have each taken a part
-            each = (now - before) / event.tokens
-            self._model.between.observe(each)
-            self._metrics.recent_between.append(each)
-        self._at[event.choice] = now
 
     def end(self, event: End) -> None:
         """Counts the choice."""

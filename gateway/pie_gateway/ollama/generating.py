@@ -48,7 +48,10 @@ async def generate(exchange: Exchange) -> Response:
     asked = await exchange.read(ollama.OllamaGenerateRequest)
     if not asked.prompt:
         return await _loaded(exchange, asked, None)
-    wanted = generate_request(asked)
+    system = [ollama.OllamaMessage("system", asked.system)] if asked.system else []
+    wanted = _request(
+        asked, [*system, ollama.OllamaMessage("user", asked.prompt, images=asked.images)], []
+    )
     talk = await prepare(exchange, wanted, effort_field="think", clamp=True)
     await keep(exchange, asked.model, asked.keep_alive)
     if asked.raw or asked.suffix:
@@ -115,8 +118,6 @@ async def _loaded(
 
 
 class _Answer:
-    """The answer to one request."""
-
     def __init__(self, talk: Talk, *, is_chat: bool) -> None:
         self._talk = talk
         self._is_chat = is_chat
@@ -125,7 +126,6 @@ class _Answer:
         self._prompt = 0  # its tokens
 
     async def response(self, exchange: Exchange) -> Response:
-        """Lines of JSON, or all in one object."""
         if self._talk.job.stream:
             beat = _line(self._chunk(done=False))
             answer = stream_response(exchange, self._lines(), problem_line, beat)
@@ -217,14 +217,6 @@ def chat_request(asked: ollama.OllamaChatRequest) -> ChatRequest:
     """A chat as OpenAI has it. Raises `Problem`: 400 naming the option that is wrong."""
     tools: list[Tool | ServerTools] = [Tool(each.function) for each in asked.tools or []]
     return _request(asked, asked.messages, tools)
-
-
-def generate_request(asked: ollama.OllamaGenerateRequest) -> ChatRequest:
-    """A generation as a chat of one message. Raises as `chat_request`."""
-    system = [ollama.OllamaMessage("system", asked.system)] if asked.system else []
-    return _request(
-        asked, [*system, ollama.OllamaMessage("user", asked.prompt, images=asked.images)], []
-    )
 
 
 def _request(

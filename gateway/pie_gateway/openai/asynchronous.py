@@ -44,22 +44,6 @@ async def prepare(exchange: Exchange, asked: ChatRequest) -> Talk:
     """Checks a request. Raises `Problem`: 400 or 404, naming what is wrong."""
     backend = exchange.backend
     name = await backend.catalog.find(asked.model.removeprefix(PREFIX))
-    _check(asked)
-    words = await backend.vocabulary(name.model)
-    job = Job(
-        model=name.model,
-        adapter=name.adapter,
-        sampler=sampling(asked, words),
-        messages=msgspec.json.encode(render(asked.messages)[0]).decode(),
-        tools=msgspec.json.encode(_tools(asked)).decode(),
-        max_tokens=most_tokens(asked.max_completion_tokens, asked.max_tokens),
-        stream=bool(asked.stream),
-    )
-    dialect = dialect_of(words, marked=False)  # the inferlet sends no calls
-    return Talk(asked.model, job, await exchange.generation("async", job), words, dialect)
-
-
-def _check(asked: ChatRequest) -> None:
     for field, nothing in REFUSED.items():
         if getattr(asked, field) not in (None, nothing):
             raise unsupported(field, "it does not go with asynchronous calls")
@@ -76,6 +60,18 @@ def _check(asked: ChatRequest) -> None:
             raise wrong(
                 where, "asynchronous calls take a conversation of texts, and last the user's"
             )
+    words = await backend.vocabulary(name.model)
+    job = Job(
+        model=name.model,
+        adapter=name.adapter,
+        sampler=sampling(asked, words),
+        messages=msgspec.json.encode(render(asked.messages)[0]).decode(),
+        tools=msgspec.json.encode(_tools(asked)).decode(),
+        max_tokens=most_tokens(asked.max_completion_tokens, asked.max_tokens),
+        stream=bool(asked.stream),
+    )
+    dialect = dialect_of(words, marked=False)  # the inferlet sends no calls
+    return Talk(asked.model, job, await exchange.generation("async", job), words, dialect)
 
 
 def _is_text(message: Message) -> bool:

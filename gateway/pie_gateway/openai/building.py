@@ -56,19 +56,15 @@ class Building(ABC):
                 begin = await exchange.by_size(self._begin, part.tokens)
                 continue
             for said in part.said:
-                yield begin + self._add(said)
+                goes_on = type(said) is self._kind or isinstance(said, Arguments)
+                if isinstance(said, Call) or not goes_on:
+                    begin += self._closed() + self._open(said)
+                    self._kind = type(said)
+                yield begin + self._go_on(said)
                 begin = b""
             if isinstance(end := part.event, End):
                 closed = self._closed(end.reason == "length")
                 yield begin + closed + await exchange.by_size(self._finish, end)
-
-    def _add(self, said: Said) -> bytes:
-        events = b""
-        goes_on = type(said) is self._kind or isinstance(said, Arguments)
-        if isinstance(said, Call) or not goes_on:
-            events = self._closed() + self._open(said)
-            self._kind = type(said)
-        return events + self._go_on(said)
 
     def _closed(self, cut: bool = False) -> bytes:
         return b"" if self._kind is None else self._close(cut)

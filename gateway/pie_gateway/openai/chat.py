@@ -27,21 +27,15 @@ async def chat_completions(exchange: Exchange) -> Response:
     """The next message of a conversation."""
     asked = await exchange.read(chat.ChatRequest)
     usage_told = stream_options(asked)
-    answer = _Answer(f"chatcmpl-{exchange.id}", await _prepared(exchange, asked))
+    is_asynchronous = asked.model.startswith(asynchronous.PREFIX)
+    talk = await (asynchronous.prepare if is_asynchronous else prepare)(exchange, asked)
+    answer = _Answer(f"chatcmpl-{exchange.id}", talk)
     if asked.stream:
         return stream_response(exchange, answer.stream(usage_told))
     return json_response(await while_asked(exchange, answer.whole))
 
 
-async def _prepared(exchange: Exchange, asked: chat.ChatRequest) -> Talk:
-    if asked.model.startswith(asynchronous.PREFIX):
-        return await asynchronous.prepare(exchange, asked)
-    return await prepare(exchange, asked)
-
-
 class _Answer:
-    """The answer to one request."""
-
     def __init__(self, name: str, talk: Talk) -> None:
         self._id = name
         self._talk = talk
@@ -50,7 +44,6 @@ class _Answer:
         self._fingerprint = ""
 
     async def whole(self) -> chat.ChatAnswer:
-        """All of it at once."""
         prompt = Prompt(0)
         wholes = [Whole() for _ in range(self._job.choices)]
         messages = [chat.AnswerMessage("") for _ in wholes]
@@ -61,7 +54,16 @@ class _Answer:
             at = part.event.choice
             wholes[at].add(part.event)
             for said in part.said:
-                _add(messages[at], said)
+                message = messages[at]
+                match said:
+                    case Words(text):
+                        message.content = (message.content or "") + text
+                    case Thought(text):
+                        before = message.reasoning_content
+                        message.reasoning_content = text if before is UNSET else before + text
+                    case Call(name, arguments, key):
+                        call = ToolCall(f"call_{key}", CalledFunction(name, arguments))
+                        message.tool_calls = [*(message.tool_calls or []), call]
         tokens = sum(whole.tokens for whole in wholes)
         cached = sum(whole.cached for whole in wholes)
         most = self._job.prompt_logprobs
@@ -143,19 +145,6 @@ class _Answer:
         chunk = chat.ChatChunk(self._id, self._created, self._talk.model, choices)
         chunk.system_fingerprint = self._fingerprint
         return chunk
-
-
-def _add(message: chat.AnswerMessage, said: Said) -> None:
-    """Adds what is said to a message."""
-    match said:
-        case Words(text):
-            message.content = (message.content or "") + text
-        case Thought(text):
-            before = message.reasoning_content
-            message.reasoning_content = text if before is UNSET else before + text
-        case Call(name, arguments, key):
-            call = ToolCall(f"call_{key}", CalledFunction(name, arguments))
-            message.tool_calls = [*(message.tool_calls or []), call]
 
 
 def _delta(said: Said, calls: int) -> chat.Delta:

@@ -45,7 +45,17 @@ async def completions(exchange: Exchange) -> Response:
     """The texts that follow prompts."""
     asked = await exchange.read(CompletionRequest)
     usage_told = stream_options(asked)
-    _check(asked)
+    best_of, choices = asked.best_of or asked.n or 1, asked.n or 1
+    if best_of < choices:
+        raise unsupported("best_of", f"{best_of} is fewer than `n`, {choices}")
+    if asked.stream and best_of > choices:
+        raise unsupported("best_of", "the best is not known while texts are streamed")
+    if asked.max_tokens == 0 and not asked.echo:
+        raise unsupported("max_tokens", "0 goes with `echo`")
+    if asked.suffix and asked.echo:
+        raise unsupported("echo", "the text stands between `prompt` and `suffix`")
+    if asked.truncate_prompt_tokens is not None and asked.echo:
+        raise unsupported("truncate_prompt_tokens", "it does not go with `echo`")
     backend = exchange.backend
     name = await backend.catalog.find(asked.model)
     asked.model = name.id
@@ -63,21 +73,6 @@ async def completions(exchange: Exchange) -> Response:
     if asked.stream:
         return stream_response(exchange, answer.stream(usage_told))
     return json_response(await while_asked(exchange, answer.whole))
-
-
-def _check(asked: CompletionRequest) -> None:
-    """Refuses fields that do not go together. Raises `Problem`: 400."""
-    best_of, choices = asked.best_of or asked.n or 1, asked.n or 1
-    if best_of < choices:
-        raise unsupported("best_of", f"{best_of} is fewer than `n`, {choices}")
-    if asked.stream and best_of > choices:
-        raise unsupported("best_of", "the best is not known while texts are streamed")
-    if asked.max_tokens == 0 and not asked.echo:
-        raise unsupported("max_tokens", "0 goes with `echo`")
-    if asked.suffix and asked.echo:
-        raise unsupported("echo", "the text stands between `prompt` and `suffix`")
-    if asked.truncate_prompt_tokens is not None and asked.echo:
-        raise unsupported("truncate_prompt_tokens", "it does not go with `echo`")
 
 
 def _job(
@@ -117,8 +112,6 @@ def _job(
 
 
 class _Answer:
-    """The answer to one request."""
-
     def __init__(self, exchange: Exchange, asked: CompletionRequest, words: Vocabulary) -> None:
         self.prompts = prompts_of(asked.prompt, "prompt", MAX_PROMPTS)
         self.jobs: list[Job] = []  # one for each prompt
@@ -187,7 +180,6 @@ class _Answer:
         return choice
 
     async def stream(self, told: StreamOptions) -> AsyncGenerator[bytes, None]:
-        """Parts of the texts as server-sent events."""
         lengths: dict[int, int] = {}  # characters of choices so far
         async for each in self._events():
             if isinstance(each, PromptRead):
@@ -228,7 +220,6 @@ class _Answer:
         return completion_logprobs(piece, self._words, offset)
 
     def _echoed_logprobs(self, number: int) -> CompletionLogprobs:
-        """Those of a prompt, whose first token has none."""
         read, most = self._read[number], self._asked.logprobs or 0
         return echoed_logprobs(read, self._words, self._echo(number), most)
 

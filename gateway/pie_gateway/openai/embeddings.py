@@ -103,7 +103,6 @@ async def classify(exchange: Exchange) -> Response:
 
 
 async def _read(exchange: Exchange, kind: type[Asked]) -> tuple[Asked, list[Prompt]]:
-    """A request, and its texts."""
     asked = await exchange.read(kind)
     return asked, await exchange.by_size(prompts_of, asked.input, "input", schema.MAX_TEXTS)
 

@@ -78,8 +78,6 @@ async def _prepared(exchange: Exchange, wanted: ChatRequest, *, counts: bool = F
 
 
 class _Response(Building):
-    """A response that grows by items."""
-
     def __init__(
         self,
         exchange: Exchange,
@@ -221,7 +219,9 @@ def chat_request(asked: schema.ResponsesRequest, items: list[dict[str, Any]]) ->
         messages.append(openai.SystemMessage(asked.instructions))
     before = len(items) - len(items_of(asked))
     for at, given in enumerate(items):
-        _add(messages, _read_item(given, at - before))
+        item = {**given, "type": given.get("type") or "message"}
+        found: schema.Item = convert(item, schema.Item, f"input[{at - before}]")
+        _add(messages, found)
     tools: list[chat.Tool | chat.ServerTools] = [
         chat.Tool(chat.Function(each.name, each.description, each.parameters, each.strict))
         for each in asked.tools or []
@@ -245,12 +245,6 @@ def _choice(asked: Any) -> Any:
         case schema.FlatAllowed(mode, tools):
             return chat.AllowedTools(chat.Allowed(mode, [_choice(tool) for tool in tools]))
     return asked
-
-
-def _read_item(given: dict[str, Any], at: int) -> schema.Item:
-    item = {**given, "type": given.get("type") or "message"}
-    found: schema.Item = convert(item, schema.Item, f"input[{at}]")
-    return found
 
 
 def _add(messages: list[openai.Message], item: schema.Item) -> None:

@@ -162,7 +162,6 @@ def _session(asked: ChatRequest) -> str | None:
 
 
 def _results(asked: ChatRequest) -> list[str]:
-    """The ids of the calls whose results came since the last turn."""
     since = takewhile(lambda each: not isinstance(each, AssistantMessage), asked.messages[::-1])
     return [each.tool_call_id for each in since if isinstance(each, ToolMessage)]
 

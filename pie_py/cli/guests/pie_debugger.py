@@ -21,7 +21,6 @@ class _Terminal(io.TextIOBase):
     encoding = "utf-8"
 
     def write(self, text: str, /) -> int:
-        """Shows a text."""
         session.send_blob(MARK + b"shows " + text.encode(errors="replace"))
         return len(text)
 

@@ -178,7 +178,14 @@ class Reach:
         if isinstance(thing, type):
             self.types[f"{self.module}:{thing.__name__}"] = thing
             if hasattr(thing, "model_fields"):
-                self._add_model(thing)
+                fields: list[tuple[str, str | None]] = []
+                for name, field in thing.model_fields.items():
+                    default = None
+                    if not field.is_required():
+                        value = field.get_default(call_default_factory=True)
+                        default = self.encoded(value, f"the default of {thing.__name__}.{name}")
+                    fields.append((name, default))
+                self._models[thing.__name__] = fields
                 return
         node = definition(thing)
         space = _space(thing)
@@ -205,7 +212,6 @@ class Reach:
     def _add_value(
         self, name: str, value: Any, user: str, file: str, space: Mapping[str, Any]
     ) -> None:
-        """The value of a global name."""
         if isinstance(value, Inferlet):
             value = value.target
         if isinstance(value, ModuleType):
@@ -242,17 +248,6 @@ class Reach:
                     f"{user} uses `{name}` ({file}:{made[0].lineno}), which can't travel: {inner}."
                     f" Make it inside of {user}, or give {user} plain data"
                 ) from None
-
-    def _add_model(self, model: Any) -> None:
-        """A pydantic model: in the inferlet a dataclass with its fields."""
-        fields: list[tuple[str, str | None]] = []
-        for name, field in model.model_fields.items():
-            default = None
-            if not field.is_required():
-                value = field.get_default(call_default_factory=True)
-                default = self.encoded(value, f"the default of {model.__name__}.{name}")
-            fields.append((name, default))
-        self._models[model.__name__] = fields
 
     def _add_module(self, name: str, user: str) -> None:
         """A module that is imported: the runtime's own, the caller's, or a named package's."""
@@ -293,7 +288,6 @@ class Reach:
                     self._add_file(other)
 
     def _name_of(self, kind: type) -> str:
-        """How a type is called on the way."""
         local = kind.__module__ == self._home or "<locals>" in kind.__qualname__
         if local or hasattr(kind, "model_fields"):
             self._add_definition(kind)

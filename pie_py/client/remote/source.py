@@ -117,8 +117,6 @@ def names_used(node: ast.AST) -> set[str]:
 
 
 class _Bare(ast.NodeTransformer):
-    """Takes annotations away."""
-
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None
         return node

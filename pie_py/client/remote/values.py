@@ -51,7 +51,12 @@ def _encoded(value: Any, what: str, name_of: NameOf) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return {TAG: "bytes", "v": b64encode(value).decode()}
     if isinstance(value, BaseException):
-        return _encoded_error(value, what, name_of)
+        return {
+            TAG: "error",
+            "t": name_of(type(value)),
+            "v": _encoded([*value.args], f"what {what} says", name_of),
+            "state": _encoded(vars(value), what, name_of),
+        }
     if type(value) is list:
         return [_encoded(part, f"{what}[{i}]", name_of) for i, part in enumerate(value)]
     if type(value) in (tuple, set, frozenset):
@@ -82,15 +87,6 @@ def field_names(kind: type) -> list[str] | None:
         return [field.name for field in dataclasses.fields(kind)]
     fields = getattr(kind, "model_fields", None)
     return list(fields) if isinstance(fields, dict) else None
-
-
-def _encoded_error(error: BaseException, what: str, name_of: NameOf) -> Any:
-    return {
-        TAG: "error",
-        "t": name_of(type(error)),
-        "v": _encoded([*error.args], f"what {what} says", name_of),
-        "state": _encoded(vars(error), what, name_of),
-    }
 
 
 def _decoded(value: Any, type_of: TypeOf) -> Any:
