@@ -8,15 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from pie_inference.attention.recurrent import PreparedStates
 from pie_inference.attention.sequences import Sequences
-
-if TYPE_CHECKING:
-    from pie_inference.sampling.layer_programs import LayerChanges
+from pie_inference.layers.step import LayerChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class PreparedAttention(ABC):
     """Attention of one forward batch, ready to run in every layer."""
 
     # What programs make of what layers are given; None without any.
-    changes: LayerChanges | None = None
+    changes: LayerChange | None = None
 
     # What layers with a state read and write; None for a model without them.
     states: PreparedStates | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -27,15 +27,32 @@ from pie_inference.layers.step import RowAttention, RowKeys
 from pie_inference.memory.key_bounds import BoundsOfPages, KeyBounds
 from pie_inference.memory.kv_cache import KvCache
 
-if TYPE_CHECKING:
-    from pie_inference.sampling.attend_programs import AttendStep
+
+class Selection(Protocol):
+    """A program in one forward of one row."""
+
+    wants_weights: bool
+    wants_scores: bool
+
+    def keep(self, layer: int, scores: torch.Tensor | None) -> torch.Tensor:
+        """The keys that a layer reads, perhaps by head: tokens, or by scores `[heads, pages]`
+        pages.
+        """
+
+    def left(self, layer: int) -> torch.Tensor:
+        """Which tokens a layer still reads after the weights of the steps before: bool `[tokens]`,
+        or of key heads `[kv_heads, tokens]`.
+        """
+
+    def note(self, layer: int, weights: torch.Tensor, read: torch.Tensor) -> None:
+        """Takes a layer's weights `[heads, tokens]`, and which tokens were read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
     """A row's context, its input as the last token: in pages if scores are wanted, or by token."""
 
-    selection: AttendStep
+    selection: Selection
     input: int  # of the forward
     entries: torch.Tensor  # [entries] pages, or slots
     # What is not seen, by a layer's window; None if all is: [entries, slots of one]
@@ -50,7 +67,7 @@ class AttendedRows:
     def __init__(
         self,
         sequences: Sequences,
-        selections: Mapping[int, Callable[[int, int], AttendStep]],
+        selections: Mapping[int, Callable[[int, int], Selection]],
         cache: KvCache,
         bounds: KeyBounds,
         layers: Sequence[AttentionOptions],
@@ -83,7 +100,7 @@ class AttendedRows:
         self,
         s: Sequences,
         i: int,
-        make: Callable[[int, int], AttendStep],
+        make: Callable[[int, int], Selection],
         bounds: KeyBounds,
     ) -> _Row:
         cache, size, device = self._cache, self._cache.page_size, self._cache.data.device

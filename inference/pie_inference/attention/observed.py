@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,9 +19,6 @@ from pie_inference.attention.sequences import Sequences
 from pie_inference.device import DeviceFuture, upload
 from pie_inference.memory.kv_cache import KvCache
 from pie_py.wire.plan import DETAILS, Attention, Forward
-
-if TYPE_CHECKING:
-    from pie_inference.attention.told import ToldPrompts
 
 MAX_SCORES = 1 << 24  # float32 scores at a time: bounds the memory
 
@@ -40,12 +37,17 @@ class _Watched:
     sums: torch.Tensor  # [1, layers, or layers * heads, columns]
 
 
+class Watch(Protocol):
+    """Sees a layer's queries before these attend, after the keys and values were stored."""
+
+    def see(self, layer: int, queries: torch.Tensor, *, sinks: torch.Tensor | None = None) -> None:
+        """Takes queries `[t, heads, head_dim]`, and sinks as `PreparedAttention.attend` does."""
+
+
 class WatchedAttention(PreparedAttention):
     """Another prepared attention, whose queries some see before they attend, behind `store`."""
 
-    def __init__(
-        self, inner: PreparedAttention, watches: Sequence[ObservedInputs | ToldPrompts]
-    ) -> None:
+    def __init__(self, inner: PreparedAttention, watches: Sequence[Watch]) -> None:
         """Takes the attention of the whole batch."""
         self._inner, self._watches = inner, watches
         self.states = inner.states

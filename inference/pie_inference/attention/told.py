@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,9 +22,6 @@ from pie_inference.attention.sequences import Sequences
 from pie_inference.device import upload
 from pie_inference.errors import BadBatch
 from pie_inference.memory.kv_cache import KvCache
-
-if TYPE_CHECKING:
-    from pie_inference.sampling.attend_programs import AttendStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +36,21 @@ class PromptSoFar:
     given: dict[int, torch.Tensor] = field(default_factory=dict)
 
 
+class Prompt(Protocol):
+    """A program in one forward of a prompt."""
+
+    window: int | None
+    so_far: object | None  # what later parts need, which is kept if this one comes to its end
+
+    def note(self, layer: int, weights: torch.Tensor, read: torch.Tensor) -> None:
+        """Takes a layer's weights `[heads, tokens]`, and which tokens were read."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Told:
     """A prompt, and the inputs whose weights are wanted: perhaps some of a part before."""
 
-    prompt: AttendStep
+    prompt: Prompt
     before: PromptSoFar | None
     after: PromptSoFar
     rows: slice  # of the forward's inputs: its own
@@ -74,7 +81,7 @@ class ToldPrompts:
     def __init__(
         self,
         sequences: Sequences,
-        prompts: Mapping[int, Callable[[int, int], AttendStep]],
+        prompts: Mapping[int, Callable[[int, int], Prompt]],
         cache: KvCache,
         layers: Sequence[AttentionOptions],
     ) -> None:
@@ -85,7 +92,7 @@ class ToldPrompts:
         self._cache, self._layers = cache, layers
         self._told = [self._tell(sequences, i, make) for i, make in prompts.items()]
 
-    def _tell(self, s: Sequences, i: int, make: Callable[[int, int], AttendStep]) -> _Told:
+    def _tell(self, s: Sequences, i: int, make: Callable[[int, int], Prompt]) -> _Told:
         cache, device = self._cache, self._cache.data.device
         first, end = s.input_starts[i : i + 2].tolist()
         own = s.input_slots[first:end]

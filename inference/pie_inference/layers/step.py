@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,14 +19,6 @@ from pie_inference.layers.lora import Adapter
 from pie_inference.layers.native import library, needed_library
 from pie_inference.layers.norms import RmsNorm
 from pie_inference.layers.rope import Angles
-
-if TYPE_CHECKING:
-    from pie_inference.attention.attended import AttendedRows
-    from pie_inference.attention.told import ToldPrompts
-    from pie_inference.sampling.layer_programs import LayerChanges
-
-# What sees a layer's queries before these attend; its `rows` do not attend themselves.
-LayerWatch: TypeAlias = "AttendedRows | ToldPrompts"
 
 MOST_HEADS, MOST_DIM = 128, 256  # of queries, and numbers of one: what `step.c` has room for
 PRODUCTS, GATE_UP = 4, 2  # of a layer; one's place among them
@@ -81,6 +73,27 @@ class _Step(ctypes.Structure):
         ("outputs", _LONG),
         ("room", _POINTER),
     ]
+
+
+class LayerWatch(Protocol):
+    """Sees a layer's queries before these attend, after the keys and values were stored."""
+
+    rows: Int64
+    """Inputs that do not attend themselves: `see` writes what they find."""
+
+    def see(self, layer: int, queries: torch.Tensor, found: torch.Tensor) -> None:
+        """Takes queries `[n, heads, head_dim]`, whose memory is used again; `found` is
+        `[n, heads * head_dim]`.
+        """
+
+
+class LayerChange(Protocol):
+    """Changes what some layers are given."""
+
+    at: frozenset[int]
+
+    def before(self, layer: int, x: torch.Tensor) -> None:
+        """Changes `[n, hidden]` in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +226,7 @@ class DecodeStep:
         rows: StepRows,
         between_layers: Callable[[], None],
         watches: Sequence[LayerWatch] = (),
-        changes: LayerChanges | None = None,
+        changes: LayerChange | None = None,
     ) -> torch.Tensor:
         """Runs over inputs, and stores their keys and values: many after each other.
 
@@ -252,7 +265,7 @@ class DecodeStep:
         rows: StepRows,
         between_layers: Callable[[], None],
         watches: Sequence[LayerWatch],
-        changes: LayerChanges | None = None,
+        changes: LayerChange | None = None,
     ) -> torch.Tensor:
         """The same, at once."""
         turning = (_Angles * max(1, len(angles)))()

@@ -11,7 +11,6 @@ observed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from pie_inference.layers.step import (
     MOST_HEADS,
     PRODUCTS,
     DecodeStep,
+    LayerChange,
     LayerWatch,
     StepLayer,
     StepRows,
@@ -38,9 +38,6 @@ from pie_inference.models.mixer import GroupedQueryAttention
 from pie_inference.models.network import Network
 from pie_inference.models.spec import DecoderSpec, MlpSpec, NormNames
 from pie_py.wire.plan import Forward
-
-if TYPE_CHECKING:
-    from pie_inference.sampling.layer_programs import LayerChanges
 
 
 def fused_steps(
@@ -140,7 +137,7 @@ class FusedSteps:
         sequences: Sequences,
         positions: Int32,
         watches: Sequence[LayerWatch] = (),
-        changes: LayerChanges | None = None,
+        changes: LayerChange | None = None,
     ) -> bool:
         """Runs a checked forward and writes its outputs, if it can. The watches see each layer, and
         changes are made of what some are given.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -23,12 +23,18 @@ from pie_py.device_programs.compiled import is_compiled
 from pie_py.device_programs.language import VOCABULARY
 from pie_py.device_programs.program import Program, ProgramFault, sizes_of
 
-if TYPE_CHECKING:
-    from pie_inference.sampling.attend_programs import AttendPrograms
-
 Some: TypeAlias = slice | Int64  # of a step's samplers
 # The logits beside some samplers, float32 `[m, vocabulary]`, of the context of a number.
 Others: TypeAlias = Callable[[Some, int], torch.Tensor]
+
+
+class InLayers(Protocol):
+    """Gives what programs in the layers keep."""
+
+    lens: Callable[[torch.Tensor], torch.Tensor] | None
+
+    def value(self, sampler: int, step: int, number: int) -> torch.Tensor:
+        """See `AttendPrograms.value`."""
 
 
 def nothing_beside(rows: Some, number: int) -> torch.Tensor:
@@ -147,7 +153,7 @@ class Rows:
         memory: tuple[Int32, Int64],
         others: Callable[[int], torch.Tensor],
         samplers: Int32,
-        layers: AttendPrograms | None,
+        layers: InLayers | None,
     ) -> None:
         self.logits = logits
         self.beside = others  # logits of a context beside, by its number
@@ -285,7 +291,7 @@ class DevicePrograms:
         remembered: RememberedTokens,
         memory: tuple[Int32, Int64],
         others: Others = nothing_beside,
-        layers: AttendPrograms | None = None,
+        layers: InLayers | None = None,
     ) -> torch.Tensor:
         """Tokens int64 `[n]` that the programs of samplers `[n]` choose, whatever they are.
 

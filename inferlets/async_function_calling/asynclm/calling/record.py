@@ -6,23 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from asynclm.tools.executor import CallRecord
 from inferlet import runtime
 from inferlet.raw import monotonic_now
-
-
-@dataclass(eq=False)
-class CallRecord:
-    """One call, as the model wrote it; times are seconds since the generation began."""
-
-    identifier: str  # empty if it expects no answer
-    name: str
-    call: str
-    written: float = 0.0  # when its block was closed
-    result: str | None = None  # the value as text, None if it never came
-    failed: bool = False  # whether that is an error
-    started: float | None = None  # when it began to run
-    ended: float | None = None  # when its result was there
-    delivered: float | None = None  # when that was put into the context
 
 
 @dataclass
