@@ -32,7 +32,7 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 OF_SDK = (
     "inferlet.model", "inferlet.context", "inferlet.generation", "inferlet.sample",
-    "inferlet.grammar", "inferlet.chat", "inferlet.branches", "inferlet.session", "inferlet.http",
+    "inferlet.grammar", "inferlet.branches", "inferlet.session", "inferlet.http",
     "inferlet.mcp", "inferlet.messaging", "inferlet.store", "inferlet.runtime", "inferlet.tools",
     "inferlet.watermark", "inferlet.errors",
 )  # fmt: skip

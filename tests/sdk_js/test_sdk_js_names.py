@@ -18,7 +18,7 @@ MEMBER = r"^  (?:static |async |override |get |readonly |\*)*(\w+)[(<:;?! ]"
 # For programs that keep their own buffers, for waits, and for analyses; and what JavaScript has by
 # its name in the library: of Python alone.
 PYTHONS = re.compile(
-    r"(attention|chat|interception|introspect|layers|offload|samplers|watermark)\."
+    r"(attention|interception|introspect|layers|offload|samplers|watermark)\."
     r"|Context\.(drop|evict|hide|show|keep|join|score|verify)$|Generator\.(put|state)$"
     r"|device\.(Attend|attend|layers|per_token|ProgramSampler\.given_again|values_json)\b"
 )

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.checkpoints import small_tokenizer
 
-from inferlet.chat import Conversation
+from inferlet._conversation import Conversation
 from pie_control.models.tokenizer import TextCodec
 
 # How templates of known families treat a conversation's past.

@@ -15,7 +15,7 @@ from support.sdk_rig import BOS, END, Rig, continuation, next_token
 HEAD = """
 import asyncio, json
 from inferlet import *
-from inferlet import chat, raw, runtime, session
+from inferlet import raw, runtime, session
 model = Model.load()
 """
 
@@ -362,31 +362,6 @@ return [model.tokenizer.decode(whole.tokens), texts, before, ctx.recomputed]
     assert text == past + second
     assert first == second
     assert (before, recomputed) == (0, len(b"hm|b") + 1)
-
-
-def test_chat_pieces_and_decoder(rig: Rig) -> None:
-    body = """
-decode = model.tokenizer.decode
-decoder = chat.Decoder(model)
-events = [decoder.feed([97]), decoder.feed([258]), decoder.feed([0xc3]), decoder.feed([0xa9]), decoder.feed([257])]
-return [decode(chat.system(model, "s")), decode(chat.user(model, "u")), decode(chat.assistant(model, "a")),
-        decode(chat.cue(model)), chat.seal(model), chat.stop_tokens(model), [str(e) for e in events]]
-"""
-    assert run(rig, body) == [
-        "<bos><system>s<end>",
-        "<user>u<end>",
-        "<assistant>a<end>",
-        "<assistant>",
-        [END],
-        [END],
-        [
-            "Event.Delta(text='a')",
-            "Event.Interrupt(token=258)",
-            "Event.Idle()",
-            "Event.Delta(text='é')",
-            "Event.Done(text='aé')",
-        ],
-    ]
 
 
 OPERATIONS = st.lists(

@@ -114,7 +114,7 @@ def test_no_operation_asks_the_gpu() -> None:
         assert gpu.asked[before:] == [], program.text
 
 
-def _beside(logits: torch.Tensor, number: int, rows: Some) -> torch.Tensor:
+def _beside(logits: torch.Tensor, rows: Some, number: int) -> torch.Tensor:
     return logits[rows] * number
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -158,12 +157,6 @@ class Padded:
         ruled = list(sequences.visible)
         self._ruled = np.flatnonzero(np.isin(sequence, ruled)).tolist() if ruled else []
 
-    @cached_property
-    def columns(self) -> Int64:
-        """`[batch, width]` keys of each piece, counted within its sequence."""
-        found: Int64 = np.minimum(np.arange(self.width), self.keys[:, None] - 1)
-        return found
-
     def seen(self) -> Bool:
         """`[batch, queries, keys]`: by the contract's rule, or by explicit masks."""
         last = np.minimum(self._before[:, None] + self.lanes, self.keys[:, None] - 1)
@@ -287,7 +280,8 @@ class Groups:
 
     def _group(self, keys: KeySlots, padded: Padded, real: Int64 | None) -> Group:
         rows = padded.rows.reshape(-1)
-        slots = keys.slots[keys.starts[padded.sequence][:, None] + padded.columns]
+        columns = np.minimum(np.arange(padded.width), padded.keys[:, None] - 1)
+        slots = keys.slots[keys.starts[padded.sequence][:, None] + columns]
         return Group(
             batch=padded.keys.size,
             queries=padded.lanes.size,

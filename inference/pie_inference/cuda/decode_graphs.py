@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import structlog
@@ -25,13 +25,10 @@ from pie_inference.attention.flashinfer import PLAN_BYTES, FlashInferAttention, 
 from pie_inference.attention.paging import PageTable
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import Fence, Int32, Int64, current, pinned
-from pie_inference.layers.step import LayerWatch
+from pie_inference.layers.step import LayerChange, LayerWatch
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.models.network import Network
 from pie_py.wire.plan import Forward
-
-if TYPE_CHECKING:
-    from pie_inference.sampling.layer_programs import LayerChanges
 
 log = structlog.get_logger("pie.worker")
 
@@ -84,7 +81,7 @@ class DecodeGraphs:
         sequences: Sequences,
         positions: Int32,
         watches: Sequence[LayerWatch] = (),
-        changes: LayerChanges | None = None,
+        changes: LayerChange | None = None,
     ) -> bool:
         """Runs a checked forward and writes its outputs, if there is a graph for it: of one that
         something watches or changes there is none.

@@ -18,7 +18,6 @@ together.
 
 from inferlet import (
     attention,
-    chat,
     device,
     http,
     images,
@@ -61,7 +60,6 @@ __all__ = [
     "TextDecoder",
     "Tokenizer",
     "attention",
-    "chat",
     "device",
     "gather",
     "http",

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from inferlet import _edit, raw
 from inferlet._choice import Choosing, Rule
+from inferlet._conversation import Conversation
 from inferlet._drafts import Drafts
 from inferlet._run import NO_GUESSES, Guessing
 from inferlet._sequence import Sequence
@@ -21,7 +22,6 @@ from inferlet._several import (
     tree,
 )
 from inferlet.branches import gather
-from inferlet.chat import Conversation
 from inferlet.device import Attend, ProgramSampler
 from inferlet.errors import PieError
 from inferlet.generation import Generator

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from torch import nn
@@ -25,17 +24,26 @@ def give_ours(module: nn.Module, takes_positions: bool) -> None:
         if type(part).__module__.endswith("modeling_openai") and kind == "Attention":
             kind = "OpenAIGPTAttention"
         if kind in _METHODS:
-            part._attn = partial(_METHODS[kind], part, part._attn)
+            part._attn = _either(part._attn, _METHODS[kind], part)
         if kind in _FORWARDS:
-            part.forward = partial(_FORWARDS[kind], part, part.forward)
+            part.forward = _either(part.forward, _FORWARDS[kind], part)
         counts = not takes_positions and name.endswith("embed_positions")
         if counts and "position_ids" in inspect.signature(part.forward).parameters:
-            part.forward = partial(_embed_positions, part.forward)
+            part.forward = _either(part.forward, _embed_positions, part.forward)
+
+
+def _either(own: Forward, ours: Forward, part: Any) -> Forward:
+    """Ours while our attention is asked, with the part; else a module's own."""
+
+    def chosen(*given: Any, **more: Any) -> Any:
+        return own(*given, **more) if asked() is None else ours(part, *given, **more)
+
+    return chosen
 
 
 def _embed_positions(own: Forward, *given: Any, **more: Any) -> Any:
-    if (by := asked()) is None:
-        return own(*given, **more)
+    by = asked()
+    assert by is not None
     return own(*given, **{**more, "position_ids": by.positions})
 
 
@@ -43,58 +51,39 @@ def _causal(query: Any, window: int | None = None) -> Any:
     """The mask of modules that have it in a buffer of theirs."""
     from transformers import masking_utils as masks
 
-    if (by := asked()) is None:
-        return None
+    by = asked()
+    assert by is not None
     seen = masks.causal_mask_function
     if window is not None:
         seen = masks.sliding_window_causal_mask_function(window)
     return by.mask(query.shape[2], seen, query.device)
 
 
-def _gpt_neo(part: Any, own: Forward, q: Any, k: Any, v: Any, mask: Any) -> Any:
-    if asked() is None:
-        return own(q, k, v, mask)
+def _gpt_neo(part: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
     window = part.config.window_size if part.attention_type == "local" else None
     found, _ = attention(part, q, k, v, _causal(q, window), scaling=1.0)
     return found.transpose(1, 2), None
 
 
-def _gpt_neox_japanese(part: Any, own: Forward, q: Any, k: Any, v: Any, mask: Any) -> Any:
-    if asked() is None:
-        return own(q, k, v, mask)
+def _gpt_neox_japanese(part: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
     found, _ = attention(part, q, k, v, mask, scaling=1 / part.norm_factor)
     return found.transpose(1, 2), None
 
 
-def _openai(part: Any, own: Forward, q: Any, k: Any, v: Any, mask: Any, more: Any = False) -> Any:
-    if asked() is None:
-        return own(q, k, v, mask, more)
+def _openai(part: Any, q: Any, k: Any, v: Any, mask: Any, more: Any = False) -> Any:
     scale = v.shape[-1] ** -0.5 if part.scale else 1.0
     found, _ = attention(part, q, k.transpose(2, 3), v, _causal(q), scaling=scale)
     return [found.transpose(1, 2)]
 
 
-def _xglm(part: Any, own: Forward, hidden: Any, *given: Any, **more: Any) -> Any:
-    if asked() is None:
-        return own(hidden, *given, **more)
+def _xglm(part: Any, hidden: Any, *given: Any, **more: Any) -> Any:
     products = (made(hidden) for made in (part.q_proj, part.k_proj, part.v_proj))
     query, key, value = (x.unflatten(2, (part.num_heads, -1)).transpose(1, 2) for x in products)
     found, _ = attention(part, query, key, value, more["attention_mask"], scaling=part.scaling)
     return part.out_proj(found.flatten(2)), None
 
 
-def _bloom(
-    part: Any,
-    own: Forward,
-    hidden: Any,
-    residual: Any,
-    *,
-    alibi: Any,
-    attention_mask: Any,
-    **more: Any,
-) -> Any:
-    if asked() is None:
-        return own(hidden, residual, alibi=alibi, attention_mask=attention_mask, **more)
+def _bloom(part: Any, hidden: Any, residual: Any, *, attention_mask: Any, **more: Any) -> Any:
     query, key, value = part._reshape(part.query_key_value(hidden))
     slopes = sys.modules[type(part).__module__]._get_alibi_slopes(part.num_heads, hidden.device)
     scale = part.inv_norm_factor
@@ -102,11 +91,7 @@ def _bloom(
     return part.dense(found.flatten(2)) + residual, None
 
 
-def _mpt(
-    part: Any, own: Forward, hidden: Any, position_bias: Any, *, attention_mask: Any, **more: Any
-) -> Any:
-    if asked() is None:
-        return own(hidden, position_bias, attention_mask=attention_mask, **more)
+def _mpt(part: Any, hidden: Any, position_bias: Any, *, attention_mask: Any, **more: Any) -> Any:
     mixed = part.Wqkv(hidden)
     if part.clip_qkv:
         mixed = mixed.clamp(min=-part.clip_qkv, max=part.clip_qkv)
@@ -120,7 +105,6 @@ def _mpt(
 
 def _falcon(
     part: Any,
-    own: Forward,
     hidden: Any,
     *,
     alibi: Any,
@@ -128,9 +112,6 @@ def _falcon(
     position_embeddings: Any = None,
     **more: Any,
 ) -> Any:
-    turns = {"alibi": alibi, "position_embeddings": position_embeddings}
-    if asked() is None:
-        return own(hidden, attention_mask=attention_mask, **turns, **more)
     if alibi is not None:
         raise LoadError("Falcon's slopes, which it rounds to bfloat16, are not supported")
     rotate = sys.modules[type(part).__module__].apply_rotary_pos_emb

@@ -22,14 +22,13 @@ from asynclm.calling.prompts import (
     too_much,
 )
 from asynclm.calling.record import Record, Recorder
-from asynclm.cml.calls import CallRecord
 from asynclm.cml.dialect import Dialect, Marker, whole
 from asynclm.cml.grammars import block_grammar
 from asynclm.cml.interrupts import Interrupt, InterruptManager, NoRoom
 from asynclm.cml.monitor import Monitor
 from asynclm.cml.parser import CallBlock, TextPart
 from asynclm.cml.stream import TokenStream
-from asynclm.tools.executor import Executor
+from asynclm.tools.executor import CallRecord, Executor
 from asynclm.tools.tool import Tool
 from inferlet.context import Context
 from inferlet.interception import interception

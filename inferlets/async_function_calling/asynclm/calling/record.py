@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from asynclm.cml.calls import CallRecord
+from asynclm.tools.executor import CallRecord
 from inferlet import runtime
 from inferlet.raw import monotonic_now
 

@@ -27,21 +27,6 @@ class Call:
     arguments: Mapping[str, Any]
 
 
-@dataclass(eq=False)
-class CallRecord:
-    """One call, as the model wrote it; times are seconds since the generation began."""
-
-    identifier: str  # empty if it expects no answer
-    name: str
-    call: str
-    written: float = 0.0  # when its block was closed
-    result: str | None = None  # the value as text, None if it never came
-    failed: bool = False  # whether that is an error
-    started: float | None = None  # when it began to run
-    ended: float | None = None  # when its result was there
-    delivered: float | None = None  # when that was put into the context
-
-
 def parse_call(text: str) -> Call:
     """Reads one call. Raises `CallError` if it is none, or its arguments are not literals."""
     if len(text) > LONGEST_CALL:

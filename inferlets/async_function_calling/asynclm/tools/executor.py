@@ -8,15 +8,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from asynclm.cml.calls import Call, CallError, CallRecord, parse_call, write_value
+from asynclm.cml.calls import Call, CallError, parse_call, write_value
 from asynclm.cml.dialect import whole
 from asynclm.tools.tool import Cut, Tool, ToolError
 from inferlet.errors import PieError
 from inferlet.raw import monotonic_now
 
 LONGEST_ERROR = 500  # characters of an exception's text that the model gets to see
+
+
+@dataclass(eq=False)
+class CallRecord:
+    """One call, as the model wrote it; times are seconds since the generation began."""
+
+    identifier: str  # empty if it expects no answer
+    name: str
+    call: str
+    written: float = 0.0  # when its block was closed
+    result: str | None = None  # the value as text, None if it never came
+    failed: bool = False  # whether that is an error
+    started: float | None = None  # when it began to run
+    ended: float | None = None  # when its result was there
+    delivered: float | None = None  # when that was put into the context
 
 
 class Executor:

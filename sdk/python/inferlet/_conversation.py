@@ -1,18 +1,14 @@
-"""The model's chat format: messages into tokens, and generated tokens into events.
-
-`Context.system`, `user`, `assistant`, `cue` and `seal` use this; the functions here give the same
-tokens to programs that keep their own buffers.
+"""The model's chat format: messages into tokens, as `Context.system`, `user`, `cue` and so on add
+them.
 """
 
 from __future__ import annotations
 
 import copy
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from inferlet._stream import TextDecoder
 from inferlet.model import Model
 
 Message: TypeAlias = dict[str, Any]  # `role`, `content`, and what else the template knows
@@ -148,124 +144,3 @@ def _shared(one: Any, other: Any) -> int:
     if one[:most] == other[:most]:
         return most
     return bisect_left(range(most), True, key=lambda n: one[: n + 1] != other[: n + 1])
-
-
-def _difference(model: Model, old: list[Message], new: list[Message], cue: bool) -> str:
-    """The text that messages add to that of those before them."""
-    apply = model.tokenizer.apply_chat_template
-    before = apply(old, False)
-    after = apply([*old, *new], cue)
-    if not after.startswith(before):
-        raise ValueError(
-            "the model's chat template renders earlier messages in another way when others"
-            " follow: fill the whole conversation at once, with"
-            " `ctx.fill(model.tokenizer.apply_chat_template(...))`"
-        )
-    return after[len(before) :]
-
-
-def _turn(model: Model, role: str, message: str, old: list[Message]) -> list[int]:
-    text = _difference(model, old, [{"role": role, "content": message}], False)
-    return model.tokenizer.encode(text)
-
-
-def system(model: Model, message: str) -> list[int]:
-    """Tokens of a conversation that starts with a system message."""
-    text = model.tokenizer.apply_chat_template([{"role": "system", "content": message}])
-    return model.tokenizer.encode(text)
-
-
-def user(model: Model, message: str) -> list[int]:
-    """Tokens of a user's turn in the middle of a conversation."""
-    return _turn(model, "user", message, _EXAMPLE)
-
-
-def assistant(model: Model, message: str) -> list[int]:
-    """Tokens of an assistant's turn in the middle of a conversation."""
-    return _turn(model, "assistant", message, _EXAMPLE[:1])
-
-
-def cue(model: Model) -> list[int]:
-    """Tokens that start the assistant's turn."""
-    return model.tokenizer.encode(_difference(model, _EXAMPLE[:1], [], True))
-
-
-def seal(model: Model) -> list[int]:
-    """The token that ends the assistant's turn."""
-    return model.stop_tokens[:1]
-
-
-def stop_tokens(model: Model) -> list[int]:
-    """Tokens that end the assistant's turn."""
-    return list(model.stop_tokens)
-
-
-class Event:
-    """The meaning of a batch of generated tokens. Match it with `match`."""
-
-    @dataclass(frozen=True, slots=True)
-    class Idle:
-        """Nothing to show yet."""
-
-    @dataclass(frozen=True, slots=True)
-    class Delta:
-        """New text, never empty."""
-
-        text: str
-
-    @dataclass(frozen=True, slots=True)
-    class Done:
-        """The turn has ended; `text` is all of it."""
-
-        text: str
-
-    @dataclass(frozen=True, slots=True)
-    class Interrupt:
-        """A special token that is no text."""
-
-        token: int
-
-
-AnyEvent: TypeAlias = Event.Idle | Event.Delta | Event.Done | Event.Interrupt
-
-
-class Decoder:
-    """Turns generated tokens into events. Feed every batch in order.
-
-    A generator swallows the stop token that ends it, so the end of the turn shows as an empty
-    batch.
-    """
-
-    __slots__ = ("_decoder", "_model", "_special", "_stops", "_text")
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self._stops = frozenset(model.stop_tokens)
-        self._special = frozenset(model.tokenizer.special_tokens()[0])
-        self.reset()
-
-    def feed(self, tokens: Sequence[int]) -> AnyEvent:
-        """The event that these tokens make; the last one, if a special token is among them."""
-        new = ""
-        interrupt: int | None = None
-        done = not tokens
-        for token in tokens:
-            if token in self._stops:
-                done = True
-                break
-            if token in self._special:
-                interrupt = token
-            else:
-                new += self._decoder.feed(token)
-        self._text += new
-        if done:
-            self._text += self._decoder.finish()
-            return Event.Done(self._text)
-        if interrupt is not None:
-            return Event.Interrupt(interrupt)
-        return Event.Delta(new) if new else Event.Idle()
-
-    def reset(self) -> None:
-        """Forgets all that was fed."""
-        self._decoder = TextDecoder(self._model.tokenizer.decode)
-        self._text = ""
