@@ -29,10 +29,6 @@ def get_hidden(instance: Any, queue: int, embeds: Any) -> int:
     return 1
 
 
-def take_hidden(instance: Any, future: int) -> Any:
-    return []
-
-
 def embed_txt(instance: Any, queue: int, tokens: Any, positions: Any, embeds: Any) -> None:
     """Named as the contract has it."""
 
@@ -56,8 +52,8 @@ def test_arrays_instead_of_lists() -> None:
 
 
 def test_a_function_is_missing() -> None:
-    some = {name: getattr(HERE, name) for name in ("get_next_dist", "take_dist", "get_hidden")}
-    with pytest.raises(BindingError, match=r"`output-text`: missing \['take-hidden'\]"):
+    some = {name: getattr(HERE, name) for name in ("get_next_dist", "take_dist")}
+    with pytest.raises(BindingError, match=r"`output-text`: missing \['get-hidden'\]"):
         implement("output-text", SimpleNamespace(**some))
 
 

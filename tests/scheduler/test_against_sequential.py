@@ -24,6 +24,7 @@ from support.fake_worker import (
     program_facts,
     run_forward,
 )
+from support.instances import take
 from support.programs_read import bound_by, create_sampler
 from support.rig import adapter, offload, runtime
 from support.scheduler_fixtures import Server
@@ -668,21 +669,21 @@ class Programs(RuleBasedStateMachine):
         self.freed.clear()
         for lane in self.lanes:
             for future, expected in lane.expected.items():
-                tokens, probabilities = text.take_dist(lane.instance, future)
+                tokens, probabilities = take(lane.instance, future)
                 assert tokens.tolist() == expected
                 assert len(probabilities) == len(expected)
             lane.expected.clear()
             for future, (token, top) in lane.samples.items():
-                found, _, tops, logs = sample.take_sample(lane.instance, future)
+                found, _, tops, logs = take(lane.instance, future)
                 assert (found, tops.tolist()) == (token, top)
                 assert len(logs) == len(top)
             lane.samples.clear()
             for future, note in lane.notes.items():
-                rows, numbers = introspect.take_attention(lane.instance, future)
+                rows, numbers = take(lane.instance, future)
                 assert (rows, numbers.tolist()) == note
             lane.notes.clear()
             for mark in lane.marks:
-                runtime.take(lane.instance, mark)
+                take(lane.instance, mark)
             lane.marks.clear()
             assert lane.instance.queued_commands == 0
         everything = {id(page): page for lane in self.lanes for page in lane.pages.values()}

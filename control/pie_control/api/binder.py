@@ -10,7 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from pie_control.api.signatures import SIGNATURES
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, invalid
+from pie_control.instances.futures import TAKERS
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.scheduler.commands.run import RunCommand
@@ -71,9 +72,19 @@ def implement(
 
 
 def _find(name: str, sources: Sequence[object]) -> Any:
-    """The first source's function of a name of the contract; None if none has it."""
+    """The first source's function of a name of the contract; None if none has it. One that consumes
+    futures of a kind, which has its name, needs no source.
+    """
     own = name.replace("-", "_")
-    return next((getattr(source, own) for source in sources if hasattr(source, own)), None)
+    for source in sources:
+        if hasattr(source, own):
+            return getattr(source, own)
+    kind = TAKERS.get(name)
+
+    def take(instance: Instance, future: int) -> Any:
+        return instance.futures.take(future, kind)  # type: ignore[arg-type]  # it has one
+
+    return take if kind else None
 
 
 def _param(name: str, of: Type, arrays: Collection[str]) -> Type:
@@ -114,7 +125,5 @@ def waiting_run_of(instance: Instance, queue: int, run: int) -> tuple[OpenQueue,
     """
     target, found = run_of(instance, queue, run)
     if found.is_draft:
-        raise ApiError(
-            "invalid-argument", f"run {run} drafts for another one: wait for that one's tokens"
-        )
+        raise invalid(f"run {run} drafts for another one: wait for that one's tokens")
     return target, found

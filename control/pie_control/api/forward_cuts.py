@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.errors import ApiError
+from pie_control.errors import exceeded
 from pie_control.resources.pools import PagePool
 from pie_py.wire.plan import Int32
 
@@ -83,7 +83,6 @@ def check_pieces(cuts: Int32, count: int, most: int, *, is_kept: bool) -> None:
     mend = "run it in parts, or let no input see later ones (by its mask or position)"
     if not is_kept:
         mend = "give it output pages, in which later inputs find the earlier ones"
-    raise ApiError(
-        "limit-exceeded",
-        f"{piece} inputs of this forward can only run at once, {most} at most may: {mend}",
+    raise exceeded(
+        f"{piece} inputs of this forward can only run at once, {most} at most may: {mend}"
     )

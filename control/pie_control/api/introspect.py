@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import queue_of
 from pie_control.api.forward import ForwardSpans, enqueue_forward
-from pie_control.errors import ApiError
+from pie_control.errors import exceeded, invalid
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.scheduler.commands.forward import NO_ADAPTER, Observation
@@ -35,15 +33,11 @@ def forward_with_attention(
 
     def observe(inputs: int, columns: int) -> Observation:
         if not 1 <= observed <= inputs:
-            raise ApiError(
-                "invalid-argument",
-                f"{observed} of {inputs} inputs to observe; 1 to {inputs} can be",
-            )
+            raise invalid(f"{observed} of {inputs} inputs to observe; 1 to {inputs} can be")
         if rows * columns > MAX_NUMBERS:
-            raise ApiError(
-                "limit-exceeded",
+            raise exceeded(
                 f"{rows} rows of {columns} numbers; {MAX_NUMBERS} numbers at most: ask for less"
-                " detail",
+                " detail"
             )
         future = instance.futures.create(FutureKind.ATTENTION)
         return Observation(future, observed, DETAILS.index(detail), rows)
@@ -59,11 +53,6 @@ def forward_with_attention(
     if through:
         through.users.add(instance)
     return observation.future.handle
-
-
-def take_attention(instance: Instance, future: int) -> Any:
-    """Consumes a future of attention: rows, and their numbers one row after the other."""
-    return instance.futures.take(future, FutureKind.ATTENTION)
 
 
 def _rows(facts: ModelDescription, detail: str) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from pie_control.durable.kinds import ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES, TAKES
+from pie_control.durable.kinds import ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES
 from pie_control.durable.outside import OutsideCalls
 from pie_control.durable.waits import (
     Call,
@@ -25,9 +25,9 @@ from pie_control.durable.waits import (
     quiet,
     until,
 )
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, unsupported
 from pie_control.instances.durable import Opened
-from pie_control.instances.futures import FutureKind
+from pie_control.instances.futures import TAKERS, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.journal.past import SENDS
 from pie_control.journal.past import Call as PastCall
@@ -75,8 +75,8 @@ class DurableCalls:
             call = _computed(function)
         elif name in OUTSIDE:
             call = self._outside.tapped(function, OUTSIDE[name])
-        elif name in TAKES:
-            call = _Take(function, TAKES[name], self._outside)
+        elif function.name in TAKERS:
+            call = _Take(function, TAKERS[function.name], self._outside)
         else:
             call = quiet(function)
         return replace(function, call=call, suspends=True)
@@ -86,10 +86,9 @@ def _refused(function: HostFunction) -> Call:
     name = name_of(function)
 
     def refused(instance: Instance, *args: Any) -> Any:
-        raise ApiError(
-            "unsupported",
+        raise unsupported(
             f"a durable instance cannot call `{name}` in a cluster: what others have in the memory"
-            " of a node is gone after a crash",
+            " of a node is gone after a crash"
         )
 
     return quiet(replace(function, call=refused)) if function.fallible else refused

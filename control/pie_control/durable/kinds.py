@@ -73,18 +73,3 @@ OUTSIDE = {
     "mcp.mcp-list-tools": FutureKind.TEXT,
     "mcp.mcp-call-tool": FutureKind.TEXT,
 }
-
-TAKES = {
-    "runtime.take": FutureKind.DONE,
-    "runtime.take-text": FutureKind.TEXT,
-    "runtime.take-texts": FutureKind.TEXTS,
-    "runtime.take-blob": FutureKind.BLOB,
-    "http.take-response": FutureKind.RESPONSE,
-    "output-text.take-dist": FutureKind.DIST,
-    "output-text.take-hidden": FutureKind.HIDDEN,
-    "introspect.take-attention": FutureKind.ATTENTION,
-    "encode.take-encoded": FutureKind.ENCODED,
-    "sample.take-sample": FutureKind.SAMPLE,
-    "sample.take-run-text": FutureKind.RUN_TEXT,
-    "grammar.take-grammar": FutureKind.GRAMMAR,
-}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pie_control.errors import ApiError
+from pie_control.errors import unsupported
 from pie_control.instances.branches import Released
 from pie_control.instances.instance import Handles
 from pie_control.interception.advice import SwapAdvice
@@ -175,7 +175,7 @@ class ModelService:
         """Refuses functions of a trait that the model lacks. Raises ApiError `unsupported`."""
         if trait not in self.traits:
             name = self.description.name
-            raise ApiError("unsupported", f"model {name!r} does not have the trait `{trait}`")
+            raise unsupported(f"model {name!r} does not have the trait `{trait}`")
 
     def space(self, instance: Instance) -> Space:
         """The instance's addresses of this model, made on first use."""

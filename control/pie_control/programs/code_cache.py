@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from cachetools import LRUCache
 
-from pie_control.errors import ApiError
+from pie_control.errors import invalid
 from pie_control.programs.store import Program
 
 MAX_CHARACTERS = 32 << 20  # of all programs
@@ -44,7 +44,7 @@ class CodeCache:
             ApiError: `invalid-argument` if it was not expected: a program asks, not the runtime.
         """
         if instance not in self._expected:
-            raise ApiError("invalid-argument", "only the Python runtime keeps a program's code")
+            raise invalid("only the Python runtime keeps a program's code")
         self._expected.discard(instance)
         if code and len(code) <= self._codes.maxsize:
             self._codes[program.hash, program.name] = code

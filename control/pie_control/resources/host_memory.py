@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.errors import ApiError, Shortage
+from pie_control.errors import Shortage, exceeded
 from pie_control.resources.pools import FreeList, PagePool, Retention
 from pie_py.wire.plan import Int32, Uint32
 
@@ -82,10 +82,9 @@ class HostPages:
         """Takes host pages. Raises ApiError `limit-exceeded`, `out-of-resources`."""
         pool = self.pool
         if self._limit is not None and self.held + count > self._limit:
-            raise ApiError(
-                "limit-exceeded",
+            raise exceeded(
                 f"{self.held} host pages held and {count} more wanted; an instance may hold"
-                f" {self._limit}: swap some in, or discard them",
+                f" {self._limit}: swap some in, or discard them"
             )
         if count > pool.free:
             raise Shortage(

@@ -89,6 +89,6 @@ def check_unused(asked: methods.RemoveProgram, running: Sequence[str]) -> None:
         named = ", ".join(running[:5])
         raise ApiError(
             "busy",
-            f"{asked.program} has {len(running)} running instances ({named}): end them, or"
-            " have them ended by force",
+            f"{asked.program} has {len(running)} running instances ({named}): end them, or have"
+            " them ended by force",
         )

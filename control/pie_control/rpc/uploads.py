@@ -12,7 +12,7 @@ from typing import IO, Any
 import trio
 
 from pie_control.confined.pool import ConfinedPool, JobStopped
-from pie_control.errors import ApiError, ProgramRejected
+from pie_control.errors import ApiError, ProgramRejected, exceeded, invalid
 from pie_control.fairness import Owner
 from pie_control.programs.source_check import check_file
 from pie_control.programs.store import Program, ProgramStore, kind_of
@@ -86,7 +86,7 @@ class Uploads:
         if known is not None:
             return known
         if asked.size == 0:
-            raise ApiError("invalid-argument", "the program is empty")
+            raise invalid("the program is empty")
         if len(uploads) >= MAX_UPLOADS:
             raise ApiError("busy", f"{MAX_UPLOADS} uploads are under way; finish one first")
         if len(self._uploads_of(session.user)) >= USER_UPLOADS:
@@ -112,15 +112,14 @@ class Uploads:
             raise ApiError("not-found", "no such upload is under way; begin it again")
         size = len(asked.data)
         if asked.offset != upload.received or size > CHUNK_BYTES or not size:
-            raise ApiError(
-                "invalid-argument",
-                f"byte {upload.received} and up to {CHUNK_BYTES} bytes are to come next,"
-                f" not {size} bytes from {asked.offset}",
+            raise invalid(
+                f"byte {upload.received} and up to {CHUNK_BYTES} bytes are to come next, not {size}"
+                f" bytes from {asked.offset}"
             )
         upload.received += size
         if upload.received > upload.size:
             uploads.pop(asked.hash).discard()
-            raise ApiError("invalid-argument", f"more than the {upload.size} bytes announced came")
+            raise invalid(f"more than the {upload.size} bytes announced came")
         try:
             with _disk_errors():
                 upload.file.write(asked.data)
@@ -142,7 +141,7 @@ class Uploads:
         """Checks a program that has arrived, and stores it if it can run here."""
         kind, found = await trio.to_thread.run_sync(_inspect, upload.path)
         if found != upload.digest:
-            raise ApiError("invalid-argument", f"the bytes hash to {found}, not {upload.digest}")
+            raise invalid(f"the bytes hash to {found}, not {upload.digest}")
         if kind != "component":
             path, name = str(upload.path), upload.name
             try:
@@ -180,16 +179,14 @@ class Uploads:
         coming = sum(upload.size for upload in self._uploads_of(user))
         have, most = self._share.has(user), self._share.most(user)
         if have + coming + size > most:
-            raise ApiError(
-                "limit-exceeded",
+            raise exceeded(
                 f"your programs take {have} bytes, {coming} more are coming, and one user may have"
-                f" {most}: remove some with `pie-py programs rm`",
+                f" {most}: remove some with `pie-py programs rm`"
             )
         if self._programs.count_of(user) >= MOST_PROGRAMS:
-            raise ApiError(
-                "limit-exceeded",
+            raise exceeded(
                 f"you have {MOST_PROGRAMS} programs, the most that one user may: remove some with"
-                " `pie-py programs rm`",
+                " `pie-py programs rm`"
             )
 
 

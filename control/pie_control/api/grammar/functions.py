@@ -9,7 +9,7 @@ from pie_control.api.binder import queue_of
 from pie_control.api.grammar.matcher import Matcher
 from pie_control.api.grammar.service import Grammar, GrammarService
 from pie_control.api.sample import enqueue_sample
-from pie_control.errors import ApiError, Shortage
+from pie_control.errors import ApiError, Shortage, exceeded, invalid
 from pie_control.fairness import Owner
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Handles, Instance, InstanceState, Turns
@@ -48,7 +48,7 @@ class GrammarTable:
         name = _NAMES[kind]
         most = self._limits.grammars if kind is Grammar else MATCHERS
         if sum(isinstance(held, kind) for held in self._held.values()) >= most:
-            raise ApiError("limit-exceeded", f"{most} {name}s are open; end one first")
+            raise exceeded(f"{most} {name}s are open; end one first")
 
     def add(self, held: Grammar | Matcher) -> int:
         """Holds a grammar or a matcher, and returns its handle."""
@@ -192,7 +192,7 @@ class GrammarCalls:
 
         def answer(found: Matcher) -> Any:
             if mask.error is not None:
-                raise ApiError("limit-exceeded", mask.error)
+                raise exceeded(mask.error)
             return mask.words
 
         return self._do(instance, matcher, answer)
@@ -211,14 +211,9 @@ class GrammarCalls:
         found.check_free()
         model = target.model.description.name
         if found.model != model:
-            raise ApiError(
-                "invalid-argument",
-                f"the matcher is of model {found.model!r}, the queue of {model!r}",
-            )
+            raise invalid(f"the matcher is of model {found.model!r}, the queue of {model!r}")
         if found.ended:
-            raise ApiError(
-                "invalid-argument", "the text has ended with a stop token; take it back to go on"
-            )
+            raise invalid("the text has ended with a stop token; take it back to go on")
         found.sampling = True
         try:
             return enqueue_sample(instance, target, embed, sampler, found.mask(), found.on_token)
@@ -273,6 +268,4 @@ class GrammarCalls:
 
 def _check_count(tokens: list[int]) -> None:
     if len(tokens) > MAX_TOKENS:
-        raise ApiError(
-            "invalid-argument", f"{len(tokens)} tokens in one call; {MAX_TOKENS} at most"
-        )
+        raise invalid(f"{len(tokens)} tokens in one call; {MAX_TOKENS} at most")

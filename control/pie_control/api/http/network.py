@@ -19,7 +19,7 @@ from httpcore2 import (
 )
 
 from pie_control.api.http.policy import Address, HttpPolicy
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded
 
 Resolve = Callable[[str, int], list[str]]
 """Addresses of a name; blocks. Raises OSError if there are none."""
@@ -55,9 +55,7 @@ class HeadStream(AsyncNetworkStream):
         if self._head is None:
             return await self._stream.read(max_bytes, timeout)
         if self._head > self._most:
-            raise ApiError(
-                "limit-exceeded", f"an answer that begins with over {self._most} bytes of headers"
-            )
+            raise exceeded(f"an answer that begins with over {self._most} bytes of headers")
         data = await self._stream.read(min(max_bytes, HEAD_PIECE), timeout)
         self._head += len(data)
         return data

@@ -23,7 +23,7 @@ from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, METHOD
 
 from pie_control.api.mcp.stdio import stdio_transport
 from pie_control.api.mcp.streamable import http_transport
-from pie_control.errors import ApiError, Code
+from pie_control.errors import ApiError, Code, exceeded, invalid, unsupported
 from pie_py import __version__
 from pie_py.config.child import first_error
 from pie_py.config.mcp import McpServerConfig, redacted
@@ -140,17 +140,14 @@ class McpConnection:
             size += sum(map(len, tools[len(tools) - len(page.tools) :]))
             most = self._config.message_bytes
             if size > most:
-                raise ApiError(
-                    "limit-exceeded",
+                raise exceeded(
                     f"{self._name}: its tools have more than {most} bytes (`message_bytes` of its"
-                    " configuration)",
+                    " configuration)"
                 )
             cursor = page.next_cursor
             if cursor is None:
                 return f"[{', '.join(tools)}]"
-        raise ApiError(
-            "limit-exceeded", f"{self._name} lists its tools on more than {MOST_PAGES} pages"
-        )
+        raise exceeded(f"{self._name} lists its tools on more than {MOST_PAGES} pages")
 
     def _note_hints(self, tools: Iterable[types.Tool]) -> None:
         for tool in tools:
@@ -203,9 +200,9 @@ class McpConnection:
             return ApiError("remote-failed", text)
         text = f"{self._name} answers: {error.message}"
         if error.code == INVALID_PARAMS:
-            return ApiError("invalid-argument", text)
+            return invalid(text)
         if error.code == METHOD_NOT_FOUND:
-            return ApiError("unsupported", text)
+            return unsupported(text)
         return ApiError("remote-failed", f"{text} (error {error.code})")
 
 

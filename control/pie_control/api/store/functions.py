@@ -6,7 +6,7 @@ from functools import partial
 
 from pie_control.api.store.entries import Commit, Get, ListKeys, Operation
 from pie_control.api.store.service import StoreService
-from pie_control.errors import ApiError
+from pie_control.errors import exceeded, invalid
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 
@@ -40,11 +40,9 @@ class StoreCalls:
         """Opens a future of keys in order."""
         for text in (prefix, after):
             if len(text.encode()) > MAX_KEY_BYTES:
-                raise ApiError("invalid-argument", f"no key has more than {MAX_KEY_BYTES} bytes")
+                raise invalid(f"no key has more than {MAX_KEY_BYTES} bytes")
         if not 0 < limit <= MAX_LISTED:
-            raise ApiError(
-                "invalid-argument", f"{limit} keys asked for; 1 to {MAX_LISTED} are allowed"
-            )
+            raise invalid(f"{limit} keys asked for; 1 to {MAX_LISTED} are allowed")
         return self._submit(
             instance, FutureKind.TEXTS, ListKeys(instance.user, prefix, after, limit)
         )
@@ -65,9 +63,8 @@ class StoreCalls:
         for key, value in writes:
             limit = self._store.config.value_bytes
             if len(value) > limit:
-                raise ApiError(
-                    "limit-exceeded",
-                    f"{key!r} would have {len(value)} bytes; {limit} at most: use several keys",
+                raise exceeded(
+                    f"{key!r} would have {len(value)} bytes; {limit} at most: use several keys"
                 )
         return self._submit(
             instance,
@@ -85,20 +82,16 @@ class StoreCalls:
 
 def _check_keys(keys: list[str]) -> None:
     if len(keys) > MAX_COMMIT_KEYS:
-        raise ApiError(
-            "limit-exceeded", f"{len(keys)} keys at once; {MAX_COMMIT_KEYS} at most a commit"
-        )
+        raise exceeded(f"{len(keys)} keys at once; {MAX_COMMIT_KEYS} at most a commit")
     seen: set[str] = set()
     for key in keys:
         _check_key(key)
         if key in seen:
-            raise ApiError("invalid-argument", f"{key!r} is named twice in one commit")
+            raise invalid(f"{key!r} is named twice in one commit")
         seen.add(key)
 
 
 def _check_key(key: str) -> None:
     size = len(key.encode())
     if not 0 < size <= MAX_KEY_BYTES:
-        raise ApiError(
-            "invalid-argument", f"a key of {size} bytes; 1 to {MAX_KEY_BYTES} are allowed"
-        )
+        raise invalid(f"a key of {size} bytes; 1 to {MAX_KEY_BYTES} are allowed")

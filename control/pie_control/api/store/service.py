@@ -22,7 +22,7 @@ from pie_control.api.store.entries import (
     Usage,
     weight,
 )
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, unsupported
 from pie_control.instances.futures import wait_in
 from pie_py.config.services import StoreConfig
 
@@ -91,11 +91,10 @@ class StoreService:
                 of a cluster that does not share its store.
         """
         if not self._of_all:
-            raise ApiError(
-                "unsupported",
+            raise unsupported(
                 "this node of the cluster does not share the store of the others, which needs a"
                 " database (store.database in the configuration): launch near an instance that can"
-                " use it",
+                " use it"
             )
         if not self._has_room(instance):
             raise self._too_much(instance)
