@@ -16,8 +16,7 @@ import trio
 
 from pie_control.api.messaging.functions import Bus
 from pie_control.durable.children import Children
-from pie_control.durable.messages import MessageCalls
-from pie_control.durable.queues import Queues
+from pie_control.durable.queues import MessageCalls, Queues
 from pie_control.durable.shelf import Ended, Shelf
 from pie_control.durable.sleeping import Sleepers
 from pie_control.durable.waits import Call, durable_of, quiet

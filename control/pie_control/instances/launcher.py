@@ -20,8 +20,7 @@ from pie_control.instances.instance import (
 )
 from pie_control.instances.registry import Registry
 from pie_control.instances.turns import Executor
-from pie_control.programs.code_cache import CodeCache
-from pie_control.programs.guests import Guests
+from pie_control.programs.guests import CodeCache, Guests
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.tasks import Service, take_off
 from pie_control.timers import Timer, Timers

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pie_control.errors import unsupported
-from pie_control.instances.branches import Released
 from pie_control.instances.instance import Handles
+from pie_control.instances.log import Released
 from pie_control.interception.advice import SwapAdvice
 from pie_control.interception.costs import LearnedCosts
 from pie_control.interception.evictor import Evictor

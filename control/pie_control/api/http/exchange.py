@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import httpcore2
 import trio
 
-from pie_control.api.http.network import HeadStream
-from pie_control.api.http.policy import HttpPolicy
+from pie_control.api.http.network import HeadStream, HttpPolicy
 from pie_control.api.http.request import HEADER_BYTES, HttpRequest, redirected
 from pie_control.errors import ApiError, exceeded, invalid
 from pie_control.instances.futures import Future

@@ -17,8 +17,7 @@ import httpcore2
 import trio
 
 from pie_control.api.http.exchange import Exchange, Head
-from pie_control.api.http.network import CheckedBackend, Resolve, resolve, tls_context
-from pie_control.api.http.policy import HttpPolicy
+from pie_control.api.http.network import CheckedBackend, HttpPolicy, Resolve, resolve, tls_context
 from pie_control.api.http.request import HEADER_BYTES, HttpRequest, check_request
 from pie_control.errors import ApiError, Shortage, exceeded, invalid
 from pie_control.instances.futures import Future, FutureKind

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pie_control.api.http.policy import HttpPolicy
+from pie_control.api.http.network import HttpPolicy
 from pie_control.errors import ApiError, exceeded, invalid
 from pie_py import __version__
 from pie_py.config.host_rule import canonical_host

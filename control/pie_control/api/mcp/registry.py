@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 import structlog
 from pydantic import ValidationError
 
-from pie_control.api.http.network import CheckedBackend
-from pie_control.api.http.policy import HttpPolicy
+from pie_control.api.http.network import CheckedBackend, HttpPolicy
 from pie_control.api.http.request import HEADER_BYTES, check_request
 from pie_control.api.mcp.server import McpServer
 from pie_control.data_folder import SettingsFolder
