@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from support.rig import host_functions
 
-from pie_control.api.binder import BindingError, implement
-from pie_control.api.signatures import SIGNATURES
+from pie_control.api.binder import SIGNATURES, BindingError, implement
 from pie_control.wasm import U32, U32_ARRAY, U32_LIST
 from pie_py.wire.plan import DETAILS
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pie_control.api.signatures import SIGNATURES
+from pie_control.api.binder import SIGNATURES
 from pie_control.durable.calls import ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES
 from pie_control.instances.futures import TAKERS
 from pie_py.build import wit

@@ -20,7 +20,7 @@ from pie_control.interception.history import Durations
 from pie_control.models.model import OpenQueue
 from pie_control.models.served import ServedModels
 from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
-from pie_control.resources.host_memory import MAX_SWAP_PAGES, swap_parts
+from pie_control.resources.pools import MAX_SWAP_PAGES, swap_parts
 from pie_control.scheduler.commands.pages import SwapInCommand, SwapOutCommand
 from pie_py.wire.plan import Int32
 

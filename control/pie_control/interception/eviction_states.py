@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
-from pie_control.resources.host_memory import swap_parts
+from pie_control.resources.pools import swap_parts
 from pie_control.resources.space import Space
 from pie_py.wire.plan import SwapIn, SwapOut
 

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from pie_control.interception.costs import Costs, LearnedCosts
     from pie_control.interception.history import Durations
     from pie_control.interception.policy import Policy
-    from pie_control.resources.allotments import Allotments
-    from pie_control.resources.host_memory import HostMemory
-    from pie_control.resources.pools import PagePool
+    from pie_control.resources.pools import Allotments, HostMemory, PagePool
     from pie_control.resources.space import Space
     from pie_control.scheduler.scheduler import Scheduler
     from pie_py.wire.plan import ModelDescription

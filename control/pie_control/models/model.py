@@ -25,8 +25,7 @@ from pie_control.prefix import PrefixCache
 from pie_control.prefix.away import Away
 from pie_control.prefix.room import Room
 from pie_control.resources.exports import Exports
-from pie_control.resources.host_memory import HostMemory, HostPages
-from pie_control.resources.pools import EmbedPool, FreeList, PagePool
+from pie_control.resources.pools import EmbedPool, FreeList, HostMemory, HostPages, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
 from pie_control.scheduler.commands.command import CommandQueue

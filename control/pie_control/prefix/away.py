@@ -9,8 +9,7 @@ from functools import partial
 import numpy as np
 
 from pie_control.prefix.tree import Node
-from pie_control.resources.host_memory import HostMemory, swap_parts
-from pie_control.resources.pools import PagePool
+from pie_control.resources.pools import HostMemory, PagePool, swap_parts
 from pie_py.wire.plan import Int32, SwapIn, SwapOut
 
 

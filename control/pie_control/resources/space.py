@@ -9,8 +9,7 @@ import numpy as np
 
 from pie_control.errors import ApiError, Shortage, exceeded, invalid
 from pie_control.resources.addresses import NOTHING, Addresses, host_pages_of, is_on_host
-from pie_control.resources.host_memory import HostPages
-from pie_control.resources.pools import Defer, EmbedPool, PagePool
+from pie_control.resources.pools import Defer, EmbedPool, HostPages, PagePool
 from pie_control.resources.samplers import Samplers
 from pie_py.wire.plan import Int32, Uint32
 

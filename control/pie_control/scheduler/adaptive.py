@@ -5,7 +5,7 @@ A plan takes as long as its forward batch, and every decoding sequence waits for
 are to be run, prompts get a share of tokens beside them, and beside work of other users a share of
 time, too. What is longer is cut: its first part goes now, the rest stays first in its queue. Only
 the worker sees that: the rest attends to the slots that the part has filled, as it would have to
-the inputs. Where a forward may be cut is decided when it is queued (`api/forward_cuts.py`).
+the inputs. Where a forward may be cut is decided when it is queued (`api/forward.py`).
 
 Whose work goes first, and what waits, is decided by users' virtual times (`fair_share.py`); how
 much fits into a time, by what inputs have cost so far (`PromptPace`).

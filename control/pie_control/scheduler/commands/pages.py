@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from pie_control.resources.host_memory import MAX_SWAP_PAGES
+from pie_control.resources.pools import MAX_SWAP_PAGES
 from pie_control.scheduler.commands.command import (
     BatchLimits,
     Command,
