@@ -30,7 +30,8 @@ from support.rig import adapter, offload, runtime
 from support.scheduler_fixtures import Server
 
 import inferlet
-from pie_control.api import allocate, forward, introspect, sample, text
+from pie_control.api import allocate, forward, sample, text
+from pie_control.api.adapter import forward_with_attention
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 
@@ -229,9 +230,7 @@ class Programs(RuleBasedStateMachine):
         elif how == "observe":
             detail = data.draw(st.sampled_from(["total", "layers", "heads"]))
             count = data.draw(st.integers(1, len(inputs)))
-            answer, error = outcome(
-                introspect.forward_with_attention, *where, *lists, count, detail, ""
-            )
+            answer, error = outcome(forward_with_attention, *where, *lists, count, detail, "")
             if error is None:
                 rows = {"total": 1, "layers": 2, "heads": 6}[detail]
                 seen = attention(len(columns) + len(values), count, rows)

@@ -11,7 +11,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from pie_control.api import allocate, forward, introspect, sample, text
+from pie_control.api import allocate, forward, sample, text
+from pie_control.api.adapter import forward_with_attention
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.scheduler.link import Worker
@@ -225,7 +226,7 @@ class Guest:
         detail: str = "total",
         adapter: str = "",
     ) -> int:
-        return introspect.forward_with_attention(
+        return forward_with_attention(
             self.instance,
             self.queue,
             pages,

@@ -16,7 +16,7 @@ from pie_control.api.binder import queue_of
 from pie_control.errors import ApiError, exceeded, unsupported
 from pie_control.instances.instance import Instance
 from pie_control.interception.advice import MAX_TOOL, Wait, tool_kind
-from pie_control.interception.history import Durations
+from pie_control.interception.policy_input import Durations
 from pie_control.models.model import OpenQueue
 from pie_control.models.served import ServedModels
 from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host

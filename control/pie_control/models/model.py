@@ -16,14 +16,13 @@ from pie_control.instances.log import Released
 from pie_control.interception.advice import SwapAdvice
 from pie_control.interception.costs import LearnedCosts
 from pie_control.interception.evictor import Evictor
-from pie_control.interception.history import Durations
 from pie_control.interception.policy import load_policy
-from pie_control.interception.policy_input import PolicyInput, TransferBudget
+from pie_control.interception.policy_input import Durations, PolicyInput, TransferBudget
 from pie_control.models.adapters import MAX_ADAPTERS, Adapters
 from pie_control.models.sharing import ModelShares, Reclaim
 from pie_control.prefix import PrefixCache
-from pie_control.prefix.away import Away
 from pie_control.prefix.room import Room
+from pie_control.prefix.tree import Away
 from pie_control.resources.exports import Exports
 from pie_control.resources.pools import EmbedPool, FreeList, HostMemory, HostPages, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
