@@ -47,6 +47,21 @@ class ApiError(Exception):
         self.message = message
 
 
+def invalid(message: str) -> ApiError:
+    """The error `invalid-argument`."""
+    return ApiError("invalid-argument", message)
+
+
+def exceeded(message: str) -> ApiError:
+    """The error `limit-exceeded`."""
+    return ApiError("limit-exceeded", message)
+
+
+def unsupported(message: str) -> ApiError:
+    """The error `unsupported`."""
+    return ApiError("unsupported", message)
+
+
 def first_fault(error: ValidationError) -> str:
     """Where something is wrong in a value, and what."""
     fault = error.errors(include_url=False, include_context=False)[0]

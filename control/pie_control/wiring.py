@@ -15,7 +15,6 @@ from pie_control.api import (
     encode,
     forward,
     images,
-    introspect,
     offload,
     prefix,
     run,
@@ -41,8 +40,7 @@ from pie_control.api.run_text import RunTextCalls
 from pie_control.api.runtime import GuestClocks, RuntimeCalls, SourceCalls
 from pie_control.api.sample import SamplerCalls
 from pie_control.api.store.entries import ON_DISK
-from pie_control.api.store.functions import StoreCalls
-from pie_control.api.store.service import StoreService
+from pie_control.api.store.service import StoreCalls, StoreService
 from pie_control.api.tokenize import SLOW_CALLS, TokenizeCalls
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import SettingsFolder
@@ -59,7 +57,7 @@ from pie_control.instances.ledger import Ledger
 from pie_control.instances.registry import Registry
 from pie_control.instances.result_store import BYTES_OF_USER, ResultStore
 from pie_control.instances.turns import Executor, SlowCalls
-from pie_control.interception.history import Durations
+from pie_control.interception.policy_input import Durations
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.image_sizes import ImageSizes
 from pie_control.models.model import ModelDependencies
@@ -295,7 +293,7 @@ class Wiring:
             *implement("allocate", allocate, suspends=("alloc-kvpage",), arrays=("used",)),
             *implement("forward", forward, arrays=("masks",)),
             *implement("adapter", AdapterCalls(self.models), adapter),
-            *implement("introspect", introspect),
+            *implement("introspect", adapter),
             *implement(
                 "offload", OffloadCalls(self.models, self.durations), offload, suspends=("swap-in",)
             ),

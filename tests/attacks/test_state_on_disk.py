@@ -29,8 +29,8 @@ from pie_control.programs import store as programs
 from pie_control.programs.components import Components
 from pie_control.programs.index import IndexUnusable
 from pie_control.programs.store import ProgramStore
+from pie_control.rpc.program_requests import MAX_UPLOADS, USER_UPLOADS, Uploads
 from pie_control.rpc.session import Session
-from pie_control.rpc.uploads import MAX_UPLOADS, USER_UPLOADS, Uploads
 from pie_control.shares import Share, Shares
 from pie_control.wasm import Engine, EngineConfig
 from pie_py.config.keys import KeyPair, KeyStore
@@ -174,7 +174,12 @@ def test_what_was_acknowledged_is_there_after_kills_at_any_moment(tmp_path: Path
     context, chance = multiprocessing.get_context("forkserver"), random.Random(7)
     # With what this module imports, which each child would else import for itself.
     context.set_forkserver_preload(
-        ["pytest", "pie_control.programs.components", "pie_control.rpc.uploads", "pie_py.client"]
+        [
+            "pytest",
+            "pie_control.programs.components",
+            "pie_control.rpc.program_requests",
+            "pie_py.client",
+        ]
     )
     known: dict[str, str] = {}
 
@@ -313,7 +318,7 @@ def test_names_for_bytes_that_are_here_count_too(
         begin("name-4")
     begin("name-3")  # it has this one
     assert len(store.list("mallory")) == 4
-    monkeypatch.setattr("pie_control.rpc.uploads.MOST_PROGRAMS", 4)
+    monkeypatch.setattr("pie_control.rpc.program_requests.MOST_PROGRAMS", 4)
     uploads = Uploads(store, prepare, confined, share_of(store, 1 << 30))
     with pytest.raises(ApiError, match=r"^limit-exceeded: you have 4 programs"):
         begin("name-4")

@@ -14,7 +14,7 @@ import codegen.outputs
 from codegen import OUTPUTS, REPOSITORY, comments, config_file, ensure, pages
 from codegen.comments import spell
 from codegen.source import GenerateError
-from pie_control.api.signatures import Signature, UnknownTypeError, read_signatures
+from pie_control.api.binder import Signature, UnknownTypeError, read_signatures
 from pie_control.wasm import STRING, U32
 from pie_py.build import wit
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from support.instances import Instances, failure
 
 from pie_control.instances.instance import Instance
-from pie_control.programs.code_cache import CodeCache
+from pie_control.programs.guests import CodeCache
 
 
 def _launch(instances: Instances, digest: str, name: str = "p") -> Instance:

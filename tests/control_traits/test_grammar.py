@@ -569,21 +569,31 @@ async def test_grammars_and_matchers_of_an_instance_are_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(functions, "MATCHERS", 1)
-    table = functions.GrammarTable(Limits(grammars=1))
-    grammar = await compiled("regex", "a")
-    for kind, held in ((Grammar, grammar), (Matcher, Walk(grammar).matcher)):
-        table.check_room(kind)
-        handle = table.add(held)
-        assert table.find(kind, handle) is held
-        with pytest.raises(ApiError, match=f"^limit-exceeded: 1 {kind.__name__.lower()}s"):
-            table.check_room(kind)
-        other = Matcher if kind is Grammar else Grammar
-        with pytest.raises(
-            ApiError, match=f"^invalid-handle: {handle} is no {other.__name__}".lower()
-        ):
-            table.find(other, handle)
-    table.remove(Matcher, handle)
-    table.check_room(Matcher)
+    instance = Instances().launch("ann")
+    instance.limits = Limits(grammars=1)
+    calls, grammar = rig.grammar, await compiled("regex", "a")
+
+    def take() -> int:
+        future = instance.futures.create(FutureKind.GRAMMAR)
+        future.resolve(grammar)
+        handle: int = calls.take_grammar(instance, future.handle)
+        return handle
+
+    held = take()
+    with pytest.raises(ApiError, match=r"^limit-exceeded: 1 grammars"):
+        take()
+    with pytest.raises(ApiError, match=f"^invalid-handle: {held} is no matcher"):
+        calls.is_accepting(instance, held)
+    matcher = calls.create_matcher(instance, held)
+    assert not calls.is_accepting(instance, matcher)
+    with pytest.raises(ApiError, match=r"^limit-exceeded: 1 matchers"):
+        calls.create_matcher(instance, held)
+    with pytest.raises(ApiError, match=f"^invalid-handle: {matcher} is no grammar"):
+        calls.release_grammar(instance, matcher)
+    calls.destroy_matcher(instance, matcher)
+    calls.create_matcher(instance, held)
+    calls.release_grammar(instance, held)
+    take()
 
 
 async def test_grammars_of_all_users_take_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pie_control.api.http.policy import HttpPolicy, hidden_addresses, special_range
+from pie_control.api.http.network import HttpPolicy, hidden_addresses, special_range
 from pie_control.api.http.request import HEADER_BYTES, REQUEST_BYTES, check_request
 from pie_control.errors import ApiError
 from pie_py.config.host_rule import HostRule, canonical_host

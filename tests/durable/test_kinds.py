@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pie_control.api.signatures import SIGNATURES
-from pie_control.durable.kinds import ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES, TAKES
+from pie_control.api.binder import SIGNATURES
+from pie_control.durable.calls import ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES
+from pie_control.instances.futures import TAKERS
 from pie_py.build import wit
 
-TABLES = (ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES, TAKES)
+TABLES = (ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES)
 # Their futures are given up at once, or nothing else waits for them.
 NO_FUTURE = {"prefix-cache.match-prefix"}
 
@@ -34,9 +35,9 @@ def test_every_future_is_known() -> None:
 
 def test_what_consumes_a_future_is_known() -> None:
     takes = {
-        f"{interface}.{name}"
-        for interface, functions in SIGNATURES.items()
+        name
+        for functions in SIGNATURES.values()
         for name, function in functions.items()
         if name.startswith("take") and list(function.params) == ["future"]
     }
-    assert takes == set(TAKES)
+    assert takes == set(TAKERS)

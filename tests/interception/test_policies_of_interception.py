@@ -12,8 +12,8 @@ from support.machine_costs import COSTS, FACTS
 
 from pie_control.interception import waste
 from pie_control.interception.costs import Costs, Transfer
-from pie_control.interception.history import MOST_KINDS, NEWEST, Durations
 from pie_control.interception.policy import POLICIES, load_policy
+from pie_control.interception.policy_input import MOST_KINDS, NEWEST, Durations
 from pie_control.interception.waste import Choice, Load, Paused
 from pie_py.config.plugins import UnknownPolicy
 

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from pie_control.errors import ApiError
 from pie_control.resources.addresses import EMPTY, Addresses, entries_of, host_pages_of, is_on_host
-from pie_control.resources.host_memory import HostMemory, HostPages
+from pie_control.resources.pools import HostMemory, HostPages
 
 STEPS = st.lists(
     st.tuples(

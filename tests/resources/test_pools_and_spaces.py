@@ -18,8 +18,7 @@ from pie_control.resources import addresses as addresses_module
 from pie_control.resources import exports as exports_module
 from pie_control.resources.addresses import Addresses
 from pie_control.resources.exports import MAX_EXPORTS, Exports
-from pie_control.resources.host_memory import HostMemory, HostPages
-from pie_control.resources.pools import EmbedPool, PagePool, within_users
+from pie_control.resources.pools import EmbedPool, HostMemory, HostPages, PagePool, within_users
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
 from pie_control.shares import Shares

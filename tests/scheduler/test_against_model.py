@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from support.checkpoints import make_llama
+from support.instances import take
 from support.scheduler_fixtures import Guest, Server
 
-from pie_control.api import text
 from pie_inference.serving.engine import Engine
 from pie_py.config.model import ModelConfig
 from pie_py.wire.messages import decode, encode
@@ -71,7 +71,7 @@ def test_a_forward_sees_its_pages_as_they_were_when_it_was_called(tmp_path: Path
         guest.forward(page, [two[0] + 1, 1], page, [])
         future = guest.dist(two[0], 4)
         server.drain()
-        tokens, chances = text.take_dist(guest.instance, future)
+        tokens, chances = take(guest.instance, future)
         found.append((tokens.tolist(), chances.tolist()))
     assert found[0][0] == found[1][0]
     assert found[0][1] == pytest.approx(found[1][1], abs=TOLERANCE)

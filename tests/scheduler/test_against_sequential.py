@@ -24,12 +24,14 @@ from support.fake_worker import (
     program_facts,
     run_forward,
 )
+from support.instances import take
 from support.programs_read import bound_by, create_sampler
 from support.rig import adapter, offload, runtime
 from support.scheduler_fixtures import Server
 
 import inferlet
-from pie_control.api import allocate, forward, introspect, sample, text
+from pie_control.api import allocate, forward, sample, text
+from pie_control.api.adapter import forward_with_attention
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 
@@ -228,9 +230,7 @@ class Programs(RuleBasedStateMachine):
         elif how == "observe":
             detail = data.draw(st.sampled_from(["total", "layers", "heads"]))
             count = data.draw(st.integers(1, len(inputs)))
-            answer, error = outcome(
-                introspect.forward_with_attention, *where, *lists, count, detail, ""
-            )
+            answer, error = outcome(forward_with_attention, *where, *lists, count, detail, "")
             if error is None:
                 rows = {"total": 1, "layers": 2, "heads": 6}[detail]
                 seen = attention(len(columns) + len(values), count, rows)
@@ -668,21 +668,21 @@ class Programs(RuleBasedStateMachine):
         self.freed.clear()
         for lane in self.lanes:
             for future, expected in lane.expected.items():
-                tokens, probabilities = text.take_dist(lane.instance, future)
+                tokens, probabilities = take(lane.instance, future)
                 assert tokens.tolist() == expected
                 assert len(probabilities) == len(expected)
             lane.expected.clear()
             for future, (token, top) in lane.samples.items():
-                found, _, tops, logs = sample.take_sample(lane.instance, future)
+                found, _, tops, logs = take(lane.instance, future)
                 assert (found, tops.tolist()) == (token, top)
                 assert len(logs) == len(top)
             lane.samples.clear()
             for future, note in lane.notes.items():
-                rows, numbers = introspect.take_attention(lane.instance, future)
+                rows, numbers = take(lane.instance, future)
                 assert (rows, numbers.tolist()) == note
             lane.notes.clear()
             for mark in lane.marks:
-                runtime.take(lane.instance, mark)
+                take(lane.instance, mark)
             lane.marks.clear()
             assert lane.instance.queued_commands == 0
         everything = {id(page): page for lane in self.lanes for page in lane.pages.values()}

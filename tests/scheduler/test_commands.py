@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from support.instances import take
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
-from pie_control.api import forward, text
+from pie_control.api import forward
 from pie_control.errors import Shortage
 from pie_control.instances.instance import InstanceState
 from pie_control.scheduler.commands import forward as forwards
@@ -148,8 +149,8 @@ def test_a_failed_batch_fails_what_depends_on_it_and_no_more(server: Server) -> 
     fine = spared.dist(other[0])
     server.drain()
     with refused("failed-dependency"):
-        text.take_dist(hit.instance, dependant)
-    runtime.take(hit.instance, mark)  # the distribution has reported it
+        take(hit.instance, dependant)
+    take(hit.instance, mark)  # the distribution has reported it
     assert len(hit.take(after)) == 3
     assert len(spared.take(fine)) == 3
 
@@ -157,7 +158,7 @@ def test_a_failed_batch_fails_what_depends_on_it_and_no_more(server: Server) -> 
     mark = hit.sync()
     server.step()
     with refused("internal"):
-        runtime.take(hit.instance, mark)
+        take(hit.instance, mark)
     assert hit.instance.queued_commands == 0
 
 
@@ -173,12 +174,12 @@ def test_commands_after_a_failure_fail_until_a_synchronize(server: Server, guest
     assert guest.instance.queued_commands == 0
     assert not server.send()
     with refused("failed-dependency"):
-        text.take_dist(guest.instance, waiting)
+        take(guest.instance, waiting)
     late = guest.dist(embed[0])
     with refused("failed-dependency"):
-        text.take_dist(guest.instance, late)
+        take(guest.instance, late)
     server.worker.fail_kinds = set()
-    runtime.take(guest.instance, guest.sync())
+    take(guest.instance, guest.sync())
     guest.embed([1, 2], 0, embed)
     good = guest.dist(embed[0])
     server.drain()

@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 from support.fake_worker import Slot, attention, distribution, embedded, rows_of, run_forward
+from support.instances import take
 from support.prompts import PAGE, Decoder, Prompt, forwards, value_after
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
@@ -126,7 +127,7 @@ def test_what_cannot_be_cut_may_not_be_long(server: Server, how: str) -> None:
         run_whole(guest, how, 17)
     run_whole(guest, how, 16)
     server.drain()
-    runtime.take(guest.instance, guest.sync())
+    take(guest.instance, guest.sync())
 
 
 def test_fewer_may_run_at_once_over_many_keys() -> None:
@@ -260,7 +261,7 @@ def test_a_part_that_fails_fails_the_forward(server: Server, part: int) -> None:
     server.drain()
     with refused("failed-dependency"):
         guest.take(prompt.future)
-    runtime.take(guest.instance, guest.sync())
+    take(guest.instance, guest.sync())
     assert guest.instance.queued_commands == 0
     again = Prompt(guest, list(range(40)))
     server.drain()

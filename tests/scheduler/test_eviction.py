@@ -17,6 +17,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 from support.fake_worker import Slot, distribution, embedded, run_forward
+from support.instances import take
 from support.puppets import Puppet, PuppetProgram, call
 from support.rig import offload, runtime
 from support.scheduler_fixtures import Guest, Server
@@ -139,7 +140,7 @@ def pause(guest: Guest) -> PuppetProgram:
     future = guest.instance.futures.create_outside(FutureKind.DONE, "tool")
     machine.outside.append(future)
     yield from call(runtime.wait, guest.instance, [future.handle])
-    runtime.take(guest.instance, future.handle)
+    take(guest.instance, future.handle)
     return ""
 
 
@@ -244,7 +245,7 @@ def story(steps: list[tuple[str, int]], adapter: str = "") -> Callable[[Guest], 
             elif what == "export" and text.pages and len(text.slots) % PAGE == 0:
                 done = guest.sync()
                 yield from call(runtime.wait, guest.instance, [done])
-                runtime.take(guest.instance, done)
+                take(guest.instance, done)
                 export = (guest.instance, guest.queue, text.spans(), name, False)
                 with suppress(ApiError):  # exports may have half of the pool at most
                     allocate.export_kvpage(*export)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 from hypothesis import given
+from support.instances import take
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server
 
-from pie_control.api import allocate, text
+from pie_control.api import allocate
 
 CODES = {"internal", "failed-dependency"}
 KINDS = ["embed_text", "forward", "next_dist", "copy_kv", "mask_kv"]
@@ -89,7 +90,7 @@ def test_every_future_is_answered(
             server.drain()
             error = guest.instance.futures.get(mark).error
             assert error is None or error.code == "internal"
-            assert len(text.take_dist(guest.instance, future)[0]) == 3
+            assert len(take(guest.instance, future)[0]) == 3
 
 
 def test_a_future_that_is_given_up_has_reported_nothing(server: Server, guest: Guest) -> None:

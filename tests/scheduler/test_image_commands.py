@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import trio.testing
 from PIL import Image
+from support.instances import take
 from support.rig import images, runtime
 from support.scheduler_fixtures import MODEL, Guest, Server, refused
 
@@ -112,10 +113,10 @@ def test_a_refused_image_fails_its_own_queue_only() -> None:
     server.worker.refusals = {}
     while (following := server.scheduler.next_plan()) is not None:
         finish(server, following)
-    runtime.take(good.instance, done[1])
+    take(good.instance, done[1])
     with pytest.raises(ApiError, match=r"failed-dependency: .*no such image"):
         bad.take(future)
-    runtime.take(bad.instance, done[0])  # the future has told it
+    take(bad.instance, done[0])  # the future has told it
     bad.embed([1], 0, token)  # and the queue goes on
     finish(server, next_plan(server))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from support.fake_worker import Sampler, Slot
-from support.rig import runtime
+from support.instances import take
 from support.scheduler_fixtures import Guest, Server, refused
 
 from pie_control.api import allocate
@@ -40,7 +40,7 @@ def recover(server: Server, guest: Guest) -> None:
     server.deliver()
     server.drain()
     with refused("internal"):
-        runtime.take(guest.instance, mark)
+        take(guest.instance, mark)
     server.worker.fail_kinds = set()
 
 
@@ -104,7 +104,7 @@ def test_what_another_queue_is_about_to_read_is_not_cleared(server: Server, late
     server.drain()
     assert second.take(future) == plain.take(same)
     with refused("internal|failed-dependency"):
-        runtime.take(guest.instance, mark)
+        take(guest.instance, mark)
     assert SECRET not in embedded(server, guest, mine)
 
 
@@ -117,7 +117,7 @@ def test_what_is_refused_while_the_queue_has_failed(server: Server) -> None:
     mark = guest.sync()
     server.drain()
     with refused("internal|failed-dependency"):
-        runtime.take(guest.instance, mark)
+        take(guest.instance, mark)
     guest.dist(embed[0])
     server.drain()
     assert embedded(server, guest, embed) == {0}
@@ -185,7 +185,7 @@ def test_samplers_that_were_to_be_made_are_made(server: Server) -> None:
         mark = guest.sync()
         server.drain()
         with refused("failed-dependency"):
-            runtime.take(guest.instance, mark)
+            take(guest.instance, mark)
     for handle, parameters in ((sampler, '{"seed": 1}'), (late, '{"seed": 2}')):
         again = other.sampler(parameters)
         other.sample(theirs[0], again)
@@ -210,4 +210,4 @@ def test_a_dropped_sample_leaves_no_older_token(server: Server) -> None:
     mark = second.sync()
     server.drain()
     with refused("failed-dependency"):
-        runtime.take(guest.instance, mark)
+        take(guest.instance, mark)

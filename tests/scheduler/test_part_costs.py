@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pie_control.scheduler.part_costs import LONGER, PartCosts
+from pie_control.scheduler.adaptive import LONGER, PartCosts
 
 TERMS = st.tuples(st.floats(0, 2e-3), st.floats(1e-6, 1e-3), st.floats(0, 2e-7), st.floats(0, 1e-6))
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.fake_worker import embedded, run_forward
+from support.instances import take
 from support.rig import offload, runtime
 from support.scheduler_fixtures import Guest, Server, refused, u32
 
@@ -181,7 +182,7 @@ def settle(guest: Guest) -> None:
     guest.server.drain()
     future = guest.sync()
     with suppress(ApiError):
-        runtime.take(guest.instance, future)
+        take(guest.instance, future)
 
 
 TOKENS = list(range(10, 23))  # three pages and one token
@@ -269,7 +270,7 @@ def test_who_asks_while_the_first_computes_waits_for_it(server: Server) -> None:
         futures.append(future)
     server.drain()
     for guest, future in zip(others, futures, strict=True):
-        runtime.take(guest.instance, future)
+        take(guest.instance, future)
         assert found(guest, TOKENS) == 12
     assert sum(rows for kind, _, rows in server.worker.sizes if kind == "forward") == len(TOKENS)
     # For one page nobody waits, nor one of higher priority for one of lower.
@@ -294,7 +295,7 @@ def test_who_waits_for_what_never_comes_computes_it(server: Server, end: str) ->
         server.drain()
         server.worker.fail_kinds = set()
     for guest, future in waits:
-        runtime.take(guest.instance, future)
+        take(guest.instance, future)
     assert len(server.service.prefixes._nodes) == 0
     text = Text(second)
     assert text.match(TOKENS) == 0
@@ -629,7 +630,7 @@ def test_a_text_waits_for_conversations_that_go_on_soon(server: Server) -> None:
     server.parts.models.await_tools(turns[0], [])
     look()
     assert (late.ready(first), later.ready(second)) == (True, False), "one at a time"
-    runtime.take(late.instance, first)
+    take(late.instance, first)
     assert found(late, [7] * 41) == 0, "each instance waits once"
     allocate.alloc_kvpage(late.instance, late.queue, 11)
     look()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pie_control.interception.history import Durations
+from pie_control.interception.policy_input import Durations
 from pie_control.prefix.pauses import Pauses
 from pie_control.prefix.tree import Node, Pending, grow
 from pie_control.resources.pools import PagePool

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.instances import take
 from support.prompts import Decoder
-from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused, u32
 
 from inferlet import attention
@@ -132,7 +132,7 @@ def test_what_gives_no_weights_is_unsupported() -> None:
     guest.forward(pages, embeds, pages, [], mask)
     future = guest.sync()
     server.drain()
-    runtime.take(guest.instance, future)
+    take(guest.instance, future)
     assert guest.used(pages) == [3, 0]
     allocate.dealloc_emb(guest.instance, guest.queue, apart)
 

@@ -8,6 +8,7 @@ from functools import cache
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from support.instances import take
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused, u32
 
@@ -409,7 +410,7 @@ def test_a_step_that_fails_ends_its_run_alone(kind: str) -> None:
     guests[0].end(runs[0], 2)
     mark = guests[0].sync()
     assert guests[0].ready(mark)
-    runtime.take(guests[0].instance, mark)
+    take(guests[0].instance, mark)
 
 
 def test_a_queue_that_fails_ends_its_run(server: Server) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from support.fake_worker import Sampler, program_facts
-from support.instances import failure
+from support.instances import failure, take
 from support.programs_read import bound_by, create_sampler
-from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
 import inferlet
@@ -188,7 +187,7 @@ def test_nothing_left_to_choose_fails_what_follows_and_nobody_else() -> None:
         guest.take_sample(future)
     with refused("failed-dependency"):
         guest.take_sample(after)
-    runtime.take(guest.instance, mark)  # reported already
+    take(guest.instance, mark)  # reported already
     again = guest.sample(embed, sampler)
     server.drain()
     guest.take_sample(again)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from support.fake_worker import Slot, distribution, embedded, run_forward
+from support.instances import take
 from support.rig import offload, runtime
 from support.scheduler_fixtures import Guest, Server, refused
 
@@ -159,7 +160,7 @@ def test_many_pages_move_in_several_commands() -> None:
     moved = [(kind, rows) for kind, _, rows in server.worker.sizes if kind.startswith("swap")]
     assert moved == [(kind, n) for kind in ("swap_out", "swap_in") for n in (256, 256, 8)]
     done = guest.sync()
-    runtime.take(guest.instance, done)
+    take(guest.instance, done)
 
 
 def test_costs_that_were_not_measured() -> None:

@@ -12,6 +12,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 from support.fake_worker import FakeLink
+from support.instances import take
 from support.puppets import Puppet, PuppetProgram
 from support.rig import runtime
 from support.scheduler_fixtures import Guest, Server, refused
@@ -398,7 +399,7 @@ def test_a_failure_reaches_the_dependants_in_the_second_plan() -> None:
     server.deliver()
     with refused("failed-dependency"):
         guest.take_sample(futures[1])
-    runtime.take(guest.instance, mark)  # it has been told
+    take(guest.instance, mark)  # it has been told
     assert guest.instance.queued_commands == 0
     fresh = guest.sampler(PENALIZED)
     guest.embed([5], 1, [guest.ring[0], 1])
@@ -486,11 +487,11 @@ def test_parts_that_do_not_fit_fail_what_is_left(lost: int) -> None:
     if lost:
         with refused("failed-dependency"):
             guest.take_sample(mine)
-        runtime.take(guest.instance, mark)  # it has been told
+        take(guest.instance, mark)  # it has been told
     else:
         guest.take_sample(mine)
         with refused("internal"):
-            runtime.take(guest.instance, mark)
+            take(guest.instance, mark)
     assert server.scheduler.stats()["plans_in_flight"] == 0
     assert guest.instance.queued_commands == 0
 

@@ -27,7 +27,7 @@ from pie_control.instances.ledger import Ledger
 from pie_control.instances.mailbox import MessageBytes
 from pie_control.instances.result_store import ResultStore
 from pie_control.instances.user_totals import Together, UserTotals
-from pie_control.interception.history import Durations
+from pie_control.interception.policy_input import Durations
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.rpc.auth import Users
 from pie_control.rpc.requests import Dependencies, Requests

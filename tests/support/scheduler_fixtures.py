@@ -11,7 +11,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from pie_control.api import allocate, forward, introspect, sample, text
+from pie_control.api import allocate, forward, sample, text
+from pie_control.api.adapter import forward_with_attention
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.scheduler.link import Worker
@@ -22,6 +23,7 @@ from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Cut, ModelDescription, Plan, PlanResult
 from pie_py.wire.steps import count_steps, steps_of
 from support.fake_worker import FakeWorker
+from support.instances import take
 from support.programs_read import create_sampler
 from support.reference_scheduler import ReferenceScheduler
 from support.rig import Rig, adapter, offload, runtime
@@ -224,7 +226,7 @@ class Guest:
         detail: str = "total",
         adapter: str = "",
     ) -> int:
-        return introspect.forward_with_attention(
+        return forward_with_attention(
             self.instance,
             self.queue,
             pages,
@@ -238,7 +240,7 @@ class Guest:
         )
 
     def take_attention(self, future: int) -> tuple[int, list[float]]:
-        rows, numbers = introspect.take_attention(self.instance, future)
+        rows, numbers = take(self.instance, future)
         assert numbers.dtype == np.float32
         return rows, numbers.tolist()
 
@@ -272,7 +274,7 @@ class Guest:
         return text.get_next_dist(self.instance, self.queue, embed, k)
 
     def take(self, future: int) -> list[int]:
-        tokens, probabilities = text.take_dist(self.instance, future)
+        tokens, probabilities = take(self.instance, future)
         assert tokens.dtype == np.uint32
         assert probabilities.dtype == np.float32
         assert len(tokens) == len(probabilities)
@@ -289,7 +291,7 @@ class Guest:
         sample.embed_sampled(self.instance, self.queue, sampler, position, embed)
 
     def take_sample(self, future: int) -> int:
-        token, _, _, _ = sample.take_sample(self.instance, future)
+        token, _, _, _ = take(self.instance, future)
         return int(token)
 
     def truncate(self, pages: list[int], *used: int) -> None:

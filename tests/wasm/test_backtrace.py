@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.rust_components import use_toolchain
 
-from pie_control.api.signatures import SIGNATURES
+from pie_control.api.binder import SIGNATURES
 from pie_control.wasm import (
     Engine,
     EngineConfig,

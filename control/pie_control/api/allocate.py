@@ -11,7 +11,7 @@ import numpy as np
 from pie_control.api.binder import queue_of
 from pie_control.api.offload import filled_slots
 from pie_control.api.text import positions_of
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded, invalid
 from pie_control.instances.instance import Instance
 from pie_control.scheduler.commands.embeds import CopyEmbedCommand
 from pie_control.scheduler.commands.pages import CopyKvCommand
@@ -78,7 +78,7 @@ def retain_kvpage(
     """Notes what pages are worth when memory is short."""
     target = queue_of(instance, queue, "allocate")
     if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
-        raise ApiError("invalid-argument", f"priority {priority} is not within -100 to 100")
+        raise invalid(f"priority {priority} is not within -100 to 100")
     pool = target.space.page_pool
     physical = np.unique(target.space.pages.find(pages, pool.size))
     pool.retention.set(physical, priority, target.model.clock() + nanoseconds / 1e9)
@@ -101,21 +101,19 @@ def copy_kvpage(
     destination = space.pages.find_one(target_page)
     filled, there = int(pool.used[source]), int(pool.used[destination])
     if count == 0 or source_slot + count > filled:
-        raise ApiError(
-            "invalid-argument",
-            f"{count} slots from slot {source_slot} on, and page {source_page} has {filled} filled",
+        raise invalid(
+            f"{count} slots from slot {source_slot} on, and page {source_page} has {filled} filled"
         )
     if target_slot > there:
-        raise ApiError(
-            "invalid-argument",
-            f"slot {target_slot} of page {target_page} would leave empty slots before it:"
-            f" the first empty one is {there}",
+        raise invalid(
+            f"slot {target_slot} of page {target_page} would leave empty slots before it: the first"
+            f" empty one is {there}"
         )
     if target_slot + count > pool.page_size:
         raise ApiError(
             "page-full",
-            f"{count} slots do not fit into page {target_page} from slot {target_slot} on:"
-            f" it has {pool.page_size}",
+            f"{count} slots do not fit into page {target_page} from slot {target_slot} on: it has"
+            f" {pool.page_size}",
         )
     if pool.immutable[destination]:
         raise ApiError("immutable", f"page {target_page} is exported; copy to a page of your own")
@@ -156,20 +154,16 @@ def truncate_kvpage(instance: Instance, queue: int, pages: list[int], used: Uint
     pool = space.page_pool
     physical = space.pages.find(pages, pool.size)
     if len(used) != len(physical):
-        raise ApiError(
-            "invalid-argument",
-            f"{len(used)} fill counts for {len(physical)} pages; give one a page",
-        )
+        raise invalid(f"{len(used)} fill counts for {len(physical)} pages; give one a page")
     if pool.immutable[physical].any():
         raise ApiError("immutable", "an exported page cannot change; copy it to a page of your own")
     if len(pages) > 2 and len(np.unique(physical)) != len(physical):
-        raise ApiError("invalid-argument", "a page is in the list more than once")
+        raise invalid("a page is in the list more than once")
     if (used > pool.used[physical]).any():
         i = int(np.argmax(used > pool.used[physical]))
-        raise ApiError(
-            "invalid-argument",
+        raise invalid(
             f"fill count {int(used[i])} for page number {i} of the list, which has"
-            f" {int(pool.used[physical[i]])} filled slots",
+            f" {int(pool.used[physical[i]])} filled slots"
         )
     space.truncate_pages(physical, used)
 
@@ -197,21 +191,18 @@ def copy_emb(
     facts = target.model.description
     count = sum(targets[1::2])
     if count > facts.max_batch_tokens:
-        raise ApiError(
-            "limit-exceeded", f"{count} copies; {facts.max_batch_tokens} at most: copy in parts"
-        )
+        raise exceeded(f"{count} copies; {facts.max_batch_tokens} at most: copy in parts")
     copies = embeds.find_list(targets, pool.size)
     originals = embeds.find_list(sources, facts.max_batch_tokens)
     if len(originals) != count:
-        raise ApiError("invalid-argument", f"{len(originals)} embeds to copy into {count}")
+        raise invalid(f"{len(originals)} embeds to copy into {count}")
     if len(targets) > 2 and len(set(copies)) != count:
-        raise ApiError("invalid-argument", "a target is in the list more than once")
+        raise invalid("a target is in the list more than once")
     places = positions_of(positions, count, facts.max_position) if positions else [-1] * count
     if not all(map(pool.written.item, originals)):
-        raise ApiError(
-            "invalid-argument",
+        raise invalid(
             f"source number {int(np.argmin(pool.written[originals]))} is an embed that nothing was"
-            " written to",
+            " written to"
         )
     if count == 0:
         return

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pie_control.device_programs.reading import OF_FIELDS, key_of
-from pie_control.errors import ApiError, first_fault
+from pie_control.errors import first_fault, invalid, unsupported
 from pie_py.device_programs.bound import Bound, bind, bind_some, types_of
 from pie_py.device_programs.fields import checked_fields, highest_tokens, rule_of
 from pie_py.device_programs.language import MOST_LAYERS
@@ -115,9 +115,7 @@ def read_parameters(text: str, tensors: Tensors | None = None) -> SamplerWanted:
 
 def _read(text: str, tensors: Tensors | None) -> SamplerWanted:
     if len(text) > MOST_TEXT:
-        raise ApiError(
-            "invalid-argument", f"sampler parameters: {len(text)} characters; {MOST_TEXT} at most"
-        )
+        raise invalid(f"sampler parameters: {len(text)} characters; {MOST_TEXT} at most")
     try:
         given = Parameters.model_validate_json(text or "{}")
         fields = checked_fields(given.model_extra or {})
@@ -126,9 +124,9 @@ def _read(text: str, tensors: Tensors | None) -> SamplerWanted:
         program = _program(given, fields)
         attend = None if given.attend is None else _chosen(given.attend, attends=True)
     except ValidationError as error:
-        raise ApiError("invalid-argument", f"sampler parameters: {first_fault(error)}") from None
+        raise invalid(f"sampler parameters: {first_fault(error)}") from None
     except (ProgramFault, RecursionError) as error:
-        raise ApiError("invalid-argument", f"sampler parameters: {error}") from None
+        raise invalid(f"sampler parameters: {error}") from None
     return SamplerWanted(given.seed, given.logprobs, program, attend, highest_tokens(fields))
 
 
@@ -195,19 +193,16 @@ def bound_program(recorded: Recorded, values: Mapping[str, Any], facts: ModelDes
             raise ProgramFault(f"lens of {wrong.pop()} numbers: a residual has {facts.hidden_size}")
         return bind(program, values, vocabulary)
     except ProgramFault as error:
-        raise ApiError(
-            "invalid-argument", f"device program: {recorded.explained(str(error))}"
-        ) from None
+        raise invalid(f"device program: {recorded.explained(str(error))}") from None
 
 
 def check_tokens(wanted: SamplerWanted, vocabulary: int) -> None:
     """Refuses token ids that a model has not. Raises ApiError `invalid-argument`."""
     for name, token in wanted.tokens.items():
         if token >= vocabulary:
-            raise ApiError(
-                "invalid-argument",
+            raise invalid(
                 f"sampler parameters: {name}: {token} is outside the vocabulary (0 to"
-                f" {vocabulary - 1})",
+                f" {vocabulary - 1})"
             )
 
 
@@ -215,7 +210,7 @@ def check_attends(facts: ModelDescription, *, in_layers: bool = False) -> None:
     """Refuses `attend` programs, or those in layers, for models without. Raises ApiError."""
     why = facts.no_attend or (facts.no_layers if in_layers else "")
     if why:
-        raise ApiError("unsupported", f"attend programs: {facts.name!r} has none: {why}")
+        raise unsupported(f"attend programs: {facts.name!r} has none: {why}")
 
 
 def read_values(program: Program, text: str, vocabulary: int) -> dict[int, bytes]:
@@ -226,11 +221,11 @@ def read_values(program: Program, text: str, vocabulary: int) -> dict[int, bytes
         ApiError: `invalid-argument`, naming what is wrong.
     """
     if len(text) > MOST_TEXT:
-        raise ApiError("invalid-argument", f"state: {len(text)} characters; {MOST_TEXT} at most")
+        raise invalid(f"state: {len(text)} characters; {MOST_TEXT} at most")
     try:
         given = json.loads(text)
         if not isinstance(given, dict):
             raise ProgramFault("no JSON object")
         return bind_some(program, given, vocabulary)
     except (ValueError, RecursionError) as error:
-        raise ApiError("invalid-argument", f"state: {error}") from None
+        raise invalid(f"state: {error}") from None

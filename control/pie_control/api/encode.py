@@ -10,7 +10,7 @@ import numpy as np
 from pie_control.api.binder import queue_of
 from pie_control.api.tokenize import INLINE_CHARACTERS, MAX_CHARACTERS
 from pie_control.confined.pool import ConfinedPool
-from pie_control.errors import ApiError, check_values
+from pie_control.errors import check_values, exceeded, invalid
 from pie_control.fairness import Owner
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
@@ -71,11 +71,6 @@ class EncodeCalls:
         return SUSPENDED
 
 
-def take_encoded(instance: Instance, future: int) -> Any:
-    """Consumes a future of an encoder's numbers: tokens read, and the numbers."""
-    return instance.futures.take(future, FutureKind.ENCODED)
-
-
 def _queue(
     instance: Instance,
     target: OpenQueue,
@@ -93,10 +88,9 @@ def _queue(
     lengths = [len(ids) for ids, _ in read]
     for at, length in enumerate(lengths):
         if not 0 < length <= most:
-            raise ApiError(
-                "invalid-argument",
+            raise invalid(
                 f"context-length: {facts.name} takes {most} tokens; input {at} has"
-                f" {f'more than {most}' if length else 'none'}",
+                f" {f'more than {most}' if length else 'none'}"
             )
     groups = _groups(lengths, facts.max_batch_tokens)
     target.queue.check_room(len(groups))
@@ -113,30 +107,27 @@ def _queue(
 
 def _read(text: str, kind: Any) -> Any:
     if len(text) > MAX_CHARACTERS:
-        raise ApiError("limit-exceeded", f"{len(text)} characters; {MAX_CHARACTERS} at most a call")
+        raise exceeded(f"{len(text)} characters; {MAX_CHARACTERS} at most a call")
     check_values(text, "inputs")
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise ApiError("invalid-argument", f"inputs or options: {error}") from None
+        raise invalid(f"inputs or options: {error}") from None
 
 
 def _check(given: list[Input], asked: Options, facts: ModelDescription) -> None:
     if (count := len(given) * facts.hidden_size) > MAX_NUMBERS:
-        raise ApiError(
-            "limit-exceeded", f"an answer of {count} numbers; {MAX_NUMBERS} at most: ask in parts"
-        )
+        raise exceeded(f"an answer of {count} numbers; {MAX_NUMBERS} at most: ask in parts")
     if asked.prompt and asked.prompt not in facts.prompts:
         listed = ", ".join(filter(None, facts.prompts)) or "none"
-        raise ApiError("invalid-argument", f"no prompt {asked.prompt[:100]!r}; there are: {listed}")
+        raise invalid(f"no prompt {asked.prompt[:100]!r}; there are: {listed}")
     for at, one in enumerate(given):
         pair = len(one) == 2 and all(isinstance(part, str) for part in one)
         tokens = all(isinstance(part, int) and part < facts.vocab_size for part in one)
         if not (isinstance(one, str) or pair or tokens):
-            raise ApiError(
-                "invalid-argument",
+            raise invalid(
                 f"input {at} is no text, no pair of texts, and no list of tokens (0 to"
-                f" {facts.vocab_size - 1})",
+                f" {facts.vocab_size - 1})"
             )
 
 

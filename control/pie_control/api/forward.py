@@ -1,23 +1,22 @@
-"""Trait `forward`: the transformer's forward pass, and masks of slots."""
+"""Trait `forward`: the transformer's forward pass, and masks of slots.
+
+A long forward is cut at places where its parts give what the whole gives. What a part computes lies
+in pages for the next one. So a forward that keeps nothing can't be cut, nor can one between two
+inputs of which the earlier one sees the later one. What can't be cut may have so many inputs at
+most, because every other step waits for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pie_control.api.binder import queue_of
-from pie_control.api.forward_cuts import (
-    Room,
-    by_mask,
-    by_positions,
-    check_pieces,
-    goes_on,
-    without_last,
-)
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded, invalid, unsupported
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
 from pie_control.resources.pools import PagePool
@@ -31,6 +30,77 @@ from pie_control.scheduler.commands.forward import (
 )
 from pie_control.scheduler.commands.pages import MaskKvCommand, ShiftKvCommand
 from pie_py.wire.plan import Int32, Uint32
+
+# Where the keys and values of a forward's inputs go: [q] pages that receive some, [q] filled slots
+# of each afterwards, [n] KV slots, one an input.
+Room: TypeAlias = tuple[list[int], list[int], list[int]]
+
+
+def by_positions(places: list[int]) -> Int32:
+    """Where no input before the cut has a higher position than one behind it."""
+    positions = np.array(places, np.int32)
+    lowest = np.minimum.accumulate(positions[::-1])[::-1]
+    return _after(np.maximum.accumulate(positions)[:-1] <= lowest[1:])
+
+
+def by_mask(ends: list[int], context: int) -> Int32:
+    """Where no input before the cut sees one behind it; `ends` has for each the column behind the
+    last one that it sees, and `context` columns come before the inputs.
+    """
+    seen = np.maximum.accumulate(np.array(ends, np.int32)[:-1]) - context
+    return _after(seen <= np.arange(1, len(ends)))
+
+
+def _after(may: NDArray[np.bool_]) -> Int32:
+    return (np.flatnonzero(may) + 1).astype(np.int32)
+
+
+def without_last(cuts: Int32, inputs: list[int], outputs: list[int], observed: int) -> Int32:
+    """The cuts before the inputs whose results are wanted from the last part: hidden states
+    (`outputs`), and the attention of the last `observed` ones.
+
+    The parts may have outputs of their own, but for those that a later part reads: inputs other
+    than the one that an output is of.
+    """
+    count, last, read = len(inputs), observed, set(inputs)
+    pairs = zip(inputs[count - len(outputs) :], outputs, strict=True)
+    own = len(read) == count and all(to == of or to not in read for of, to in pairs)
+    if not own and not read.isdisjoint(outputs):
+        last = max(last, len(outputs))
+    return cuts[cuts <= count - last]
+
+
+def goes_on(pool: PagePool, pages: Int32, room: Room | None, *, in_order: bool) -> bool:
+    """True if the later inputs may find the earlier ones in the pages, which are as they are before
+    the forward, instead. If `in_order`, the columns must stay as they are, too: first what the
+    pages hold, then the inputs.
+    """
+    if room is None or any(pool.used.item(page) for page in islice(room[0], 1, None)):
+        return False
+    first = room[0][0]
+    if not pool.used.item(first):
+        return True
+    held = pages[pool.used[pages] > 0] if in_order else pages
+    once = np.count_nonzero(held == first) == 1
+    return once and (not in_order or held[-1] == first)
+
+
+def check_pieces(cuts: Int32, count: int, most: int, *, is_kept: bool) -> None:
+    """Refuses a forward with more inputs that must run at once than there may be.
+
+    Raises:
+        ApiError: `limit-exceeded`.
+    """
+    piece = int(np.diff(cuts, prepend=0, append=count).max())
+    if piece <= most:
+        return
+    mend = "run it in parts, or let no input see later ones (by its mask or position)"
+    if not is_kept:
+        mend = "give it output pages, in which later inputs find the earlier ones"
+    raise exceeded(
+        f"{piece} inputs of this forward can only run at once, {most} at most may: {mend}"
+    )
+
 
 # Within fill counts, which are below 256, only an empty page's. NumPy takes four times as long to
 # say so.
@@ -125,12 +195,10 @@ def _find_inputs(target: OpenQueue, spans: list[int]) -> list[int]:
     most = target.model.description.max_batch_tokens
     total = spans[1] if len(spans) == 2 else sum(spans[1::2])
     if total > most:
-        raise ApiError(
-            "limit-exceeded", f"{total} inputs in one forward; {most} at most: run it in parts"
-        )
+        raise exceeded(f"{total} inputs in one forward; {most} at most: run it in parts")
     inputs = target.space.embeds.find_list(spans, most)
     if not inputs:
-        raise ApiError("invalid-argument", "a forward without inputs; give at least one embed")
+        raise invalid("a forward without inputs; give at least one embed")
     _check_written(target.space.embed_pool.written, inputs)
     return inputs
 
@@ -146,11 +214,10 @@ def _prompt_observer(target: OpenQueue, spans: ForwardSpans, inputs: list[int]) 
         return None
     places = _places(target, inputs)
     if spans.mask or not spans.output_pages or places != sorted(places):
-        raise ApiError(
-            "unsupported",
+        raise unsupported(
             f"the `attend` program of sampler {handle}, which has yet to choose, is told what this"
             " forward attends to: that takes output pages, no mask and positions that do not fall;"
-            " run it before the sampler is made",
+            " run it before the sampler is made"
         )
     return found
 
@@ -179,10 +246,9 @@ def _find_room(target: OpenQueue, spans: list[int], count: int) -> Room | None:
 
 def _check_cells(cells: int, count: int, columns: int) -> None:
     if cells > MAX_CELLS:
-        raise ApiError(
-            "limit-exceeded",
-            f"{count} inputs with a mask or observed, over {columns} columns:"
-            f" {cells} cells, {MAX_CELLS} at most: run it in parts",
+        raise exceeded(
+            f"{count} inputs with a mask or observed, over {columns} columns: {cells} cells,"
+            f" {MAX_CELLS} at most: run it in parts"
         )
 
 
@@ -254,19 +320,16 @@ def mask_kvpage(instance: Instance, queue: int, pages: list[int], masks: Uint32)
     pool = target.space.page_pool
     physical = target.space.pages.find(pages, pool.size)
     if len(masks) != len(physical):
-        raise ApiError(
-            "invalid-argument", f"{len(masks)} masks for {len(physical)} pages; give one a page"
-        )
+        raise invalid(f"{len(masks)} masks for {len(physical)} pages; give one a page")
     for page in physical.tolist():
         _check_mutable(pool, page)
     _check_distinct(physical.tolist(), pages, "page")
     beyond = masks.astype(np.uint64) >> pool.used[physical].astype(np.uint64)
     if beyond.any():
         i = int(np.argmax(beyond > 0))
-        raise ApiError(
-            "invalid-argument",
+        raise invalid(
             f"mask {int(masks[i]):#x} hides empty slots: page number {i} of the list has"
-            f" {int(pool.used[physical[i]])} filled",
+            f" {int(pool.used[physical[i]])} filled"
         )
     if len(physical) == 0:
         return
@@ -281,15 +344,13 @@ def shift_kvpage(instance: Instance, queue: int, pages: list[int], distance: int
     target = queue_of(instance, queue, "forward")
     facts, pool = target.model.description, target.space.page_pool
     if not facts.turns:
-        raise ApiError(
-            "unsupported",
+        raise unsupported(
             f"the keys of {facts.name!r} ({facts.architecture}) can't be turned to other positions:"
-            " they are latents, or layers have a state; run the tokens again",
+            " they are latents, or layers have a state; run the tokens again"
         )
     if abs(distance) > facts.max_position:
-        raise ApiError(
-            "invalid-argument",
-            f"a distance of {distance} positions; the model's context has {facts.max_position}",
+        raise invalid(
+            f"a distance of {distance} positions; the model's context has {facts.max_position}"
         )
     physical = target.space.pages.find(pages, pool.size)
     for page in physical.tolist():
@@ -308,18 +369,16 @@ def _check_written(written: NDArray[np.bool_], inputs: list[int]) -> None:
     if len(inputs) == 1 and written.item(inputs[0]):
         return
     if not all(map(written.item, inputs)):
-        raise ApiError(
-            "invalid-argument",
+        raise invalid(
             f"input number {int(np.argmin(written[inputs]))} is an embed that nothing was written"
-            " to; embed a token into it first",
+            " to; embed a token into it first"
         )
 
 
 def _check_outputs(outputs: list[int], spans: list[int], count: int) -> None:
     if len(outputs) > count:
-        raise ApiError(
-            "invalid-argument",
-            f"{len(outputs)} output embeds for {count} inputs; give as many as inputs at most",
+        raise invalid(
+            f"{len(outputs)} output embeds for {count} inputs; give as many as inputs at most"
         )
     _check_distinct(outputs, spans, "embed")
 
@@ -327,9 +386,7 @@ def _check_outputs(outputs: list[int], spans: list[int], count: int) -> None:
 def _check_distinct(physical: list[int], spans: list[int], what: str) -> None:
     """Refuses a handle that is written twice; within one span there cannot be any."""
     if len(spans) > 2 and len(set(physical)) != len(physical):
-        raise ApiError(
-            "invalid-argument", f"a {what} that is written to is in the list more than once"
-        )
+        raise invalid(f"a {what} that is written to is in the list more than once")
 
 
 def _check_mutable(pool: PagePool, page: int) -> None:
@@ -372,31 +429,25 @@ def _check_mask(mask: list[int], count: int, columns: int) -> list[int]:
     input the column behind the last one that it sees.
     """
     if len(mask) > MAX_MASK_NUMBERS:
-        raise ApiError(
-            "limit-exceeded", f"a mask of {len(mask)} numbers; {MAX_MASK_NUMBERS} at most"
-        )
+        raise exceeded(f"a mask of {len(mask)} numbers; {MAX_MASK_NUMBERS} at most")
     ends = []
     at = 0
     for row in range(count):
         if at >= len(mask):
-            raise ApiError("invalid-argument", f"a mask of {row} rows for {count} inputs")
+            raise invalid(f"a mask of {row} rows for {count} inputs")
         end = at + 1 + mask[at]
         if end > len(mask):
-            raise ApiError(
-                "invalid-argument",
-                f"mask row {row} says {mask[at]} runs, and {len(mask) - at - 1} numbers follow",
+            raise invalid(
+                f"mask row {row} says {mask[at]} runs, and {len(mask) - at - 1} numbers follow"
             )
         covered = sum(mask[at + 1 : end])
         if covered != columns:
-            raise ApiError(
-                "invalid-argument",
-                f"mask row {row} covers {covered} columns; there are {columns}"
-                " (filled slots of the input pages, then inputs)",
+            raise invalid(
+                f"mask row {row} covers {covered} columns; there are {columns} (filled slots of the"
+                " input pages, then inputs)"
             )
         ends.append(columns - (mask[end - 1] if mask[at] % 2 else 0))  # the last run may be hidden
         at = end
     if at != len(mask):
-        raise ApiError(
-            "invalid-argument", f"{len(mask) - at} numbers follow the mask's {count} rows"
-        )
+        raise invalid(f"{len(mask) - at} numbers follow the mask's {count} rows")
     return ends

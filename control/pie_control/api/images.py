@@ -8,7 +8,7 @@ from typing import Any
 
 from pie_control.api.binder import queue_of
 from pie_control.api.text import positions_of
-from pie_control.errors import ApiError
+from pie_control.errors import exceeded, invalid
 from pie_control.instances.instance import Instance
 from pie_control.instances.turns import SlowCalls
 from pie_control.models.image_sizes import ImageSizes, Measured
@@ -91,13 +91,13 @@ def _embed(
     wanted = measured.embeds
     rows = target.space.embeds.find_list(embeds, pool.size)
     if len(rows) != wanted:
-        raise ApiError("invalid-argument", f"{len(rows)} embeds for an image that takes {wanted}")
+        raise invalid(f"{len(rows)} embeds for an image that takes {wanted}")
     if len(embeds) > 2 and len(set(rows)) != wanted:
-        raise ApiError("invalid-argument", "an embed is in the list more than once")
+        raise invalid("an embed is in the list more than once")
     places = positions_of(positions, measured.positions, facts.max_position)
     if facts.image_rows:
         if places != list(range(places[0], places[0] + len(places))):
-            raise ApiError("invalid-argument", "the positions of an image follow one another")
+            raise invalid("the positions of an image follow one another")
         places = places[:1] * wanted
     target.queue.check_room()
     _check_bytes(target, len(image))
@@ -112,9 +112,8 @@ def _size(image: bytes) -> ImageSize:
     """Size of an image file. Raises ApiError `invalid-argument`."""
     found = size_in_header(image)
     if found is None:
-        raise ApiError(
-            "invalid-argument",
-            f"{len(image)} bytes that are no image ({', '.join(FORMATS)} files are decoded)",
+        raise invalid(
+            f"{len(image)} bytes that are no image ({', '.join(FORMATS)} files are decoded)"
         )
     return found
 
@@ -126,18 +125,16 @@ def _check_size(size: ImageSize) -> None:
         ApiError: `invalid-argument`, `limit-exceeded`.
     """
     if size.width == 0 or size.height == 0:
-        raise ApiError("invalid-argument", f"an image of {size.width} x {size.height} pixels")
+        raise invalid(f"an image of {size.width} x {size.height} pixels")
     if size.width * size.height > IMAGE_PIXELS:
-        raise ApiError(
-            "limit-exceeded",
-            f"an image of {size.width} x {size.height} pixels; {IMAGE_PIXELS} pixels at"
-            " most: make it smaller",
+        raise exceeded(
+            f"an image of {size.width} x {size.height} pixels; {IMAGE_PIXELS} pixels at most: make"
+            " it smaller"
         )
     if max(size.width, size.height) > MAX_ASPECT * min(size.width, size.height):
-        raise ApiError(
-            "invalid-argument",
+        raise invalid(
             f"an image of {size.width} x {size.height} pixels is too long a strip; its sides may"
-            f" differ {MAX_ASPECT}-fold: cut it into parts",
+            f" differ {MAX_ASPECT}-fold: cut it into parts"
         )
 
 
@@ -154,8 +151,7 @@ def _check_bytes(target: OpenQueue, size: int) -> None:
         if isinstance(item, EmbedImageCommand)
     )
     if queued + size > IMAGE_BYTES:
-        raise ApiError(
-            "limit-exceeded",
-            f"{queued} bytes of images are queued and {IMAGE_BYTES} may be;"
-            " wait for some (synchronize) before queueing more",
+        raise exceeded(
+            f"{queued} bytes of images are queued and {IMAGE_BYTES} may be; wait for some"
+            " (synchronize) before queueing more"
         )

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from pie_control.api.binder import queue_of
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded, unsupported
 from pie_control.instances.instance import Instance
 from pie_control.interception.advice import MAX_TOOL, Wait, tool_kind
-from pie_control.interception.history import Durations
+from pie_control.interception.policy_input import Durations
 from pie_control.models.model import OpenQueue
 from pie_control.models.served import ServedModels
 from pie_control.resources.addresses import EMPTY, entries_of, host_pages_of, is_on_host
-from pie_control.resources.host_memory import MAX_SWAP_PAGES, swap_parts
+from pie_control.resources.pools import MAX_SWAP_PAGES, swap_parts
 from pie_control.scheduler.commands.pages import SwapInCommand, SwapOutCommand
 from pie_py.wire.plan import Int32
 
@@ -38,17 +38,13 @@ class OffloadCalls:
         service.check_trait("offload")
         costs = service.description.kv_costs
         if costs is None:
-            raise ApiError(
-                "unsupported", f"the worker of model {model!r} has not measured its costs"
-            )
+            raise unsupported(f"the worker of model {model!r} has not measured its costs")
         return json.dumps(costs)
 
     def note_wait(self, instance: Instance, tool: str, nanoseconds: int) -> None:
         """Notes how long a wait for a tool has lasted."""
         if len(tool) > MAX_TOOL:
-            raise ApiError(
-                "limit-exceeded", f"a tool's name of {len(tool)} characters; {MAX_TOOL} at most"
-            )
+            raise exceeded(f"a tool's name of {len(tool)} characters; {MAX_TOOL} at most")
         self._durations.add(instance.user, tool_kind(tool), nanoseconds / 1e9)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pie_control.api.adapter import find_adapter
 from pie_control.api.binder import queue_of, run_of, waiting_run_of
-from pie_control.errors import ApiError
+from pie_control.errors import exceeded, invalid
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
@@ -39,15 +39,11 @@ def start_run(
     found = space.samplers.find(sampler)
     source, own = space.embeds.find_one(embed), space.embeds.find_one(own_embed)
     if not space.embed_pool.written.item(source):
-        raise ApiError(
-            "invalid-argument", f"embed {embed} holds nothing yet; give it to a forward as output"
-        )
+        raise invalid(f"embed {embed} holds nothing yet; give it to a forward as output")
     if source == own:
-        raise ApiError("invalid-argument", "a run needs an embed of its own, besides `embed`")
+        raise invalid("a run needs an embed of its own, besides `embed`")
     if found.mixes:
-        raise ApiError(
-            "invalid-argument", "a run goes on by itself: its sampler can't read contexts beside"
-        )
+        raise invalid("a run goes on by itself: its sampler can't read contexts beside")
     _check_length(target, position, most)
     through = find_adapter(instance, target, adapter) if adapter else None
     reclaim = partial(target.model.reclaim.end_younger, instance)
@@ -61,7 +57,7 @@ def start_run(
     )
     target.queue.check_room(2)
     if len(target.runs) >= instance.limits.samplers:
-        raise ApiError("limit-exceeded", f"{len(target.runs)} runs of the queue; end some first")
+        raise exceeded(f"{len(target.runs)} runs of the queue; end some first")
     slot = NO_ADAPTER
     if through is not None:
         slot = through.slot
@@ -85,10 +81,9 @@ def start_run(
 def _check_length(target: OpenQueue, position: int, most: int) -> None:
     longest = target.model.description.max_position
     if most < 1 or position + most - 1 > longest:
-        raise ApiError(
-            "invalid-argument",
+        raise invalid(
             f"{most} tokens from position {position} on: at least one, and the model's context has"
-            f" {longest} positions",
+            f" {longest} positions"
         )
 
 
@@ -106,7 +101,7 @@ def _asking(instance: Instance, target: OpenQueue) -> Ask:
 
 def _check_count(count: int) -> None:
     if count < 1:
-        raise ApiError("invalid-argument", "0 tokens asked for; ask for at least one")
+        raise invalid("0 tokens asked for; ask for at least one")
 
 
 def speculate(instance: Instance, queue: int, run: int, text: list[int], most: int) -> None:
@@ -115,12 +110,11 @@ def speculate(instance: Instance, queue: int, run: int, text: list[int], most: i
     facts = target.model.description
     _check_guesses(found, most)
     if len(text) > facts.max_position:
-        raise ApiError(
-            "invalid-argument",
-            f"a text of {len(text)} tokens; the model's context has {facts.max_position} positions",
+        raise invalid(
+            f"a text of {len(text)} tokens; the model's context has {facts.max_position} positions"
         )
     if text and (largest := max(text)) >= facts.vocab_size:
-        raise ApiError("invalid-argument", f"{largest} is no token of the model")
+        raise invalid(f"{largest} is no token of the model")
     found.guesses = True
     target.scheduler.speculate(found, text, most)
 
@@ -134,28 +128,23 @@ def speculate_with(
     _check_guesses(found, most)
     sizes = [one.model.description.vocab_size for one in (target, small)]
     if sizes[0] != sizes[1]:
-        raise ApiError(
-            "invalid-argument",
+        raise invalid(
             f"run {draft_run} is of a model of {sizes[1]} tokens, and run {run} of {sizes[0]}: a"
-            " drafter has the same vocabulary",
+            " drafter has the same vocabulary"
         )
     if drafts is found or drafts.guesses or drafts.is_draft:
-        raise ApiError("invalid-argument", f"run {draft_run} guesses, or drafts for another run")
+        raise invalid(f"run {draft_run} guesses, or drafts for another run")
     if drafts.taken or drafts.waiting:
-        raise ApiError(
-            "invalid-argument", f"tokens of run {draft_run} were waited for; a drafter's cannot be"
-        )
+        raise invalid(f"tokens of run {draft_run} were waited for; a drafter's cannot be")
     found.guesses = True
     target.scheduler.speculate_with(found, drafts, most)
 
 
 def _check_guesses(run: RunCommand, most: int) -> None:
     if not 1 <= most <= MOST_GUESSED:
-        raise ApiError(
-            "invalid-argument", f"{most} tokens to guess at a time; 1 to {MOST_GUESSED} can be"
-        )
+        raise invalid(f"{most} tokens to guess at a time; 1 to {MOST_GUESSED} can be")
     if run.is_draft:
-        raise ApiError("invalid-argument", "the run's tokens are another run's guesses")
+        raise invalid("the run's tokens are another run's guesses")
 
 
 def run_progress(instance: Instance, queue: int, run: int, count: int) -> int:
@@ -196,9 +185,8 @@ def run_logprobs(instance: Instance, queue: int, run: int, first: int, count: in
     """Log-probabilities of tokens that were taken."""
     _, found = run_of(instance, queue, run)
     if first + count > found.taken:
-        raise ApiError(
-            "invalid-argument",
-            f"tokens {first} to {first + count} of a run of which {found.taken} were taken",
+        raise invalid(
+            f"tokens {first} to {first + count} of a run of which {found.taken} were taken"
         )
     return found.logprobs[first : first + count]
 
@@ -212,8 +200,6 @@ def end_run(instance: Instance, queue: int, run: int, count: int) -> list[int]:
     """Ends a run, of which the first tokens stand; spans of the pages that it has taken."""
     target, found = run_of(instance, queue, run)
     if count > len(found.tokens):
-        raise ApiError(
-            "invalid-argument", f"{count} tokens to keep of a run that has {len(found.tokens)}"
-        )
+        raise invalid(f"{count} tokens to keep of a run that has {len(found.tokens)}")
     del target.runs[run]
     return target.end_run(found, count)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pie_control.api.binder import waiting_run_of
-from pie_control.errors import ApiError
+from pie_control.errors import exceeded, invalid
 from pie_control.instances.durable import Durable
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance, Turns
@@ -41,28 +39,21 @@ class RunTextCalls:
         target.model.check_trait("tokenize")
         codec = self._models.codec(target.model.description.name)
         if not all(ends):
-            raise ApiError("invalid-argument", "an empty string would end the text at once")
+            raise invalid("an empty string would end the text at once")
         if sum(map(len, ends)) > MOST_END_CHARACTERS or len(hidden) > MOST_HIDDEN:
-            raise ApiError(
-                "limit-exceeded",
+            raise exceeded(
                 f"strings that end a text have {MOST_END_CHARACTERS} characters at most, all"
-                f" together, and there are {MOST_HIDDEN // 2} spans of hidden tokens at most",
+                f" together, and there are {MOST_HIDDEN // 2} spans of hidden tokens at most"
             )
         if len(hidden) % 2:
-            raise ApiError(
-                "invalid-argument",
+            raise invalid(
                 f"hidden tokens are spans, pairs of start and count; {len(hidden)} numbers are no"
-                " pairs",
+                " pairs"
             )
         text = TokenText(codec.bytes_of, before[-MOST_BEFORE:], ends, hidden)
         future = instance.futures.create(FutureKind.RUN_TEXT)
         _Reader(instance, found, text, future, self._turns if to_client else None).resolve()
         return future.handle
-
-
-def take_run_text(instance: Instance, future: int) -> Any:
-    """Consumes a future of a run's text: the text, its tokens, and which string has ended it."""
-    return instance.futures.take(future, FutureKind.RUN_TEXT)
 
 
 class _Reader:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pie_control.api.binder import queue_of
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded, invalid, unsupported
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState, Turns
 from pie_control.instances.launcher import Launcher
@@ -84,10 +84,9 @@ class RuntimeCalls:
             return self._once_loaded(instance, model, self.create_queue)
         service = self._models.service(model)
         if len(instance.queues) >= instance.limits.queues:
-            raise ApiError(
-                "limit-exceeded",
+            raise exceeded(
                 f"{instance.limits.queues} queues are open, one for each context: free what is not"
-                " needed",
+                " needed"
             )
         return instance.queues.add(service.open_queue(instance, self._clocks.date_ns()))
 
@@ -115,10 +114,7 @@ class RuntimeCalls:
         """Suspends the guest until one of the futures is ready; see `TurnState`."""
         most = instance.limits.futures
         if len(futures) > most:  # each future that becomes ready is looked for among them
-            raise ApiError(
-                "limit-exceeded",
-                f"a wait for {len(futures)} futures; {most} at most, each named once",
-            )
+            raise exceeded(f"a wait for {len(futures)} futures; {most} at most, each named once")
         ready = instance.futures.ready_of(futures)
         if ready:
             return ready
@@ -146,14 +142,10 @@ class RuntimeCalls:
         """Starts a child instance and opens a future of its result."""
         limits = instance.limits
         if self._launcher.children_of(instance) >= limits.children:
-            raise ApiError(
-                "limit-exceeded", f"{limits.children} children are alive; wait for some first"
-            )
+            raise exceeded(f"{limits.children} children are alive; wait for some first")
         if instance.depth >= limits.child_depth:
-            raise ApiError(
-                "limit-exceeded",
-                f"this instance is a child of generation {instance.depth}, the last that is"
-                " allowed",
+            raise exceeded(
+                f"this instance is a child of generation {instance.depth}, the last that is allowed"
             )
         self._launcher.check_waiting(instance.user)
         found = self._launcher.find(program, instance.user)
@@ -235,32 +227,11 @@ def set_queue_priority(instance: Instance, queue: int, priority: int) -> None:
     target = queue_of(instance, queue)
     most = instance.quota.priority
     if not -MAX_PRIORITY <= priority <= most:
-        raise ApiError(
-            "invalid-argument",
+        raise invalid(
             f"priority {priority} is not within {-MAX_PRIORITY} to {most}, which the operator has"
-            " given you: lower that of your other queues instead",
+            " given you: lower that of your other queues instead"
         )
     target.queue.priority = priority
-
-
-def take(instance: Instance, future: int) -> None:
-    """Consumes a future without a value."""
-    instance.futures.take(future, FutureKind.DONE)
-
-
-def take_text(instance: Instance, future: int) -> Any:
-    """Consumes a future of text."""
-    return instance.futures.take(future, FutureKind.TEXT)
-
-
-def take_texts(instance: Instance, future: int) -> Any:
-    """Consumes a future of a list of texts."""
-    return instance.futures.take(future, FutureKind.TEXTS)
-
-
-def take_blob(instance: Instance, future: int) -> Any:
-    """Consumes a future of bytes."""
-    return instance.futures.take(future, FutureKind.BLOB)
 
 
 def cancel(instance: Instance, future: int) -> None:
@@ -271,9 +242,7 @@ def cancel(instance: Instance, future: int) -> None:
 def random_bytes(instance: Instance, count: int) -> bytes:
     """Random bytes from the operating system."""
     if count > MAX_RANDOM_BYTES:
-        raise ApiError(
-            "invalid-argument", f"{count} random bytes asked for; {MAX_RANDOM_BYTES} at most a call"
-        )
+        raise invalid(f"{count} random bytes asked for; {MAX_RANDOM_BYTES} at most a call")
     return os.urandom(count)
 
 
@@ -284,7 +253,7 @@ def last_checkpoint(instance: Instance) -> bytes:
 
 def checkpoint(instance: Instance, state: bytes) -> None:
     """As `durable.service`."""
-    raise ApiError("unsupported", "this instance is not durable: launch it with `durable`")
+    raise unsupported("this instance is not durable: launch it with `durable`")
 
 
 def log(instance: Instance, level: str, message: str) -> None:

@@ -33,7 +33,7 @@ from pie_control.device_programs.reading import (
     name_of,
     with_text,
 )
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, invalid, unsupported
 from pie_control.fairness import FairThreads, Owner
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Instance
@@ -256,7 +256,7 @@ def _with_state(
     target = queue_of(instance, queue, "sample")
     found = target.space.samplers.find(sampler)
     if found.is_built_in and not (reads and found.stated.layers):
-        raise ApiError("invalid-argument", f"sampler {sampler} is no device program")
+        raise invalid(f"sampler {sampler} is no device program")
     if found.is_lost:
         raise found.lost_state()
     target.queue.check_room()
@@ -277,9 +277,8 @@ def feed_sampler(
     found = target.space.samplers.find(sampler)
     facts = target.model.description
     if tokens and max(tokens) >= facts.vocab_size:
-        raise ApiError(
-            "invalid-argument",
-            f"token {max(tokens)} is outside the vocabulary (0 to {facts.vocab_size - 1})",
+        raise invalid(
+            f"token {max(tokens)} is outside the vocabulary (0 to {facts.vocab_size - 1})"
         )
     if tokens and found.counts != NO_COUNTS:
         target.queue.check_room()
@@ -299,15 +298,12 @@ def mix_logits(
     found = target.space.samplers.find(sampler)
     sizes = [one.model.description.vocab_size for one in (source, target)]
     if sizes[0] != sizes[1]:
-        raise ApiError(
-            "invalid-argument", f"the models have {sizes[0]} and {sizes[1]} tokens, not the same"
-        )
+        raise invalid(f"the models have {sizes[0]} and {sizes[1]} tokens, not the same")
     if source.model.logit_rows is not target.model.logit_rows:
-        raise ApiError("unsupported", "models that are loaded by request mix with no other one")
+        raise unsupported("models that are loaded by request mix with no other one")
     if len(found.mixing) >= found.mixes:
-        raise ApiError(
-            "invalid-argument",
-            f"the sampler reads {found.mixes} other logits: a device program as many as it names",
+        raise invalid(
+            f"the sampler reads {found.mixes} other logits: a device program as many as it names"
         )
     row = written_embed(source, embed)
     source.queue.check_room()
@@ -326,10 +322,7 @@ def sample_masked(instance: Instance, queue: int, embed: int, sampler: int, mask
     target = queue_of(instance, queue, "sample")
     wanted = -(-target.model.description.vocab_size // 32)
     if len(mask) != wanted:
-        raise ApiError(
-            "invalid-argument",
-            f"a mask of {len(mask)} words; {wanted} cover the vocabulary, 32 tokens each",
-        )
+        raise invalid(f"a mask of {len(mask)} words; {wanted} cover the vocabulary, 32 tokens each")
     return enqueue_sample(instance, target, embed, sampler, TokenMask(mask))
 
 
@@ -372,11 +365,6 @@ def _choose(
     sampler.steps += 1
 
 
-def take_sample(instance: Instance, future: int) -> Any:
-    """Consumes a future of a sample: token, log-probability, the most likely tokens and theirs."""
-    return instance.futures.take(future, FutureKind.SAMPLE)
-
-
 def embed_sampled(instance: Instance, queue: int, sampler: int, position: int, embed: int) -> None:
     """Queues the embedding of the token that a sampler chose last, known or not."""
     target = queue_of(instance, queue, "sample")
@@ -391,12 +379,9 @@ def embed_sampled(instance: Instance, queue: int, sampler: int, position: int, e
 def _check_embedding(target: OpenQueue, handle: int, sampler: Sampler, position: int) -> None:
     limit = target.model.description.max_position
     if sampler.steps == 0:
-        raise ApiError("invalid-argument", f"sampler {handle} has not sampled a token yet")
+        raise invalid(f"sampler {handle} has not sampled a token yet")
     if position >= limit:
-        raise ApiError(
-            "invalid-argument",
-            f"position {position} is outside the model's context (0 to {limit - 1})",
-        )
+        raise invalid(f"position {position} is outside the model's context (0 to {limit - 1})")
 
 
 def _embed(target: OpenQueue, sampler: Sampler, position: int, row: int) -> None:
@@ -448,7 +433,7 @@ def attend(
     target = queue_of(instance, queue, "sample")
     found = target.space.samplers.find(sampler)
     if found.attend is None:
-        raise ApiError("invalid-argument", f"sampler {sampler} has no program of the stage attend")
+        raise invalid(f"sampler {sampler} has no program of the stage attend")
     if found.is_lost:
         raise found.lost_state()
     row = written_embed(target, embed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TypeVar
 
-from pie_control.errors import ApiError
+from pie_control.errors import exceeded
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.instances.mailbox import Mailbox
@@ -79,7 +79,6 @@ def _receive(instance: Instance, mailbox: Mailbox[Message], kind: FutureKind) ->
 def check_size(instance: Instance, size: int) -> None:
     """Refuses a message that is too large. Raises ApiError `limit-exceeded`."""
     if size > instance.limits.message_bytes:
-        raise ApiError(
-            "limit-exceeded",
-            f"a message of {size} bytes; {instance.limits.message_bytes} at most: send it in parts",
+        raise exceeded(
+            f"a message of {size} bytes; {instance.limits.message_bytes} at most: send it in parts"
         )

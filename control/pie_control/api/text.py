@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from pie_control.api.binder import queue_of
-from pie_control.errors import ApiError
+from pie_control.errors import exceeded, invalid
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.models.model import OpenQueue
@@ -24,16 +23,15 @@ def embed_txt(
     rows = target.space.embeds.find_list(embeds, pool.size)
     count = len(rows)
     if len(tokens) != count:
-        raise ApiError("invalid-argument", f"{len(tokens)} tokens for {count} embeds")
+        raise invalid(f"{len(tokens)} tokens for {count} embeds")
     if len(embeds) > 2 and len(set(rows)) != count:
-        raise ApiError("invalid-argument", "an embed is in the list more than once")
+        raise invalid("an embed is in the list more than once")
     places = positions_of(positions, count, facts.max_position)
     if count == 0:
         return
     if max(tokens) >= facts.vocab_size:
-        raise ApiError(
-            "invalid-argument",
-            f"token {max(tokens)} is outside the vocabulary (0 to {facts.vocab_size - 1})",
+        raise invalid(
+            f"token {max(tokens)} is outside the vocabulary (0 to {facts.vocab_size - 1})"
         )
     most = facts.max_batch_tokens
     target.queue.check_room(-(-count // most))
@@ -58,20 +56,18 @@ def positions_of(spans: list[int], count: int, limit: int) -> list[int]:
     if len(spans) == 2 and spans[1] == count == 1 and spans[0] < limit:  # the hot path
         return [spans[0]]
     if len(spans) % 2:
-        raise ApiError(
-            "invalid-argument",
-            f"positions are spans, pairs of start and count; {len(spans)} numbers are no pairs",
+        raise invalid(
+            f"positions are spans, pairs of start and count; {len(spans)} numbers are no pairs"
         )
     total = sum(spans[1::2])
     if total != count:
-        raise ApiError("invalid-argument", f"{total} positions, and {count} are needed")
+        raise invalid(f"{total} positions, and {count} are needed")
     places: list[int] = []
     for at in range(0, len(spans), 2):
         first, length = spans[at], spans[at + 1]
         if length and first + length > limit:
-            raise ApiError(
-                "invalid-argument",
-                f"position {max(first, limit)} is outside the model's context (0 to {limit - 1})",
+            raise invalid(
+                f"position {max(first, limit)} is outside the model's context (0 to {limit - 1})"
             )
         places.extend(range(first, first + length))
     return places
@@ -82,7 +78,7 @@ def get_next_dist(instance: Instance, queue: int, embed: int, k: int) -> int:
     target = queue_of(instance, queue, "output-text")
     row = written_embed(target, embed)
     if k == 0:
-        raise ApiError("invalid-argument", "k is 0; ask for at least one token")
+        raise invalid("k is 0; ask for at least one token")
     check_distribution(instance, k)
     target.queue.check_room()
     future = instance.futures.create(FutureKind.DIST)
@@ -95,9 +91,7 @@ def written_embed(target: OpenQueue, embed: int) -> int:
     """The embed behind a handle, in which there is something."""
     row = target.space.embeds.find_one(embed)
     if not target.space.embed_pool.written.item(row):
-        raise ApiError(
-            "invalid-argument", f"embed {embed} holds nothing yet; give it to a forward as output"
-        )
+        raise invalid(f"embed {embed} holds nothing yet; give it to a forward as output")
     return row
 
 
@@ -110,10 +104,9 @@ def check_distribution(instance: Instance, tokens: float) -> None:
     """
     most = instance.limits.distribution
     if most is not None and tokens > most:
-        raise ApiError(
-            "limit-exceeded",
+        raise exceeded(
             f"programs may see the {most} most likely tokens of a distribution here, and no hidden"
-            " states: the operator's `limits.distribution`",
+            " states: the operator's `limits.distribution`"
         )
 
 
@@ -125,20 +118,10 @@ def get_hidden(instance: Instance, queue: int, embeds: list[int]) -> int:
     rows = target.space.embeds.find_list(embeds, pool.size)
     most = target.model.description.max_batch_tokens
     if len(rows) > most:
-        raise ApiError("limit-exceeded", f"a mean of {len(rows)} embeds; {most} at most")
+        raise exceeded(f"a mean of {len(rows)} embeds; {most} at most")
     if not rows or not pool.written[rows].all():
-        raise ApiError("invalid-argument", "no embed, or one that holds nothing yet")
+        raise invalid("no embed, or one that holds nothing yet")
     target.queue.check_room()
     future = instance.futures.create(FutureKind.HIDDEN)
     target.scheduler.enqueue(target.queue, ReadHiddenCommand(rows, future))
     return future.handle
-
-
-def take_hidden(instance: Instance, future: int) -> Any:
-    """Consumes a future of a hidden state: its numbers."""
-    return instance.futures.take(future, FutureKind.HIDDEN)
-
-
-def take_dist(instance: Instance, future: int) -> Any:
-    """Consumes a future of a distribution: token ids, probabilities."""
-    return instance.futures.take(future, FutureKind.DIST)

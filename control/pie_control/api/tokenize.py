@@ -13,7 +13,7 @@ import numpy as np
 import trio
 
 from pie_control.confined.pool import ConfinedPool
-from pie_control.errors import ApiError, check_values
+from pie_control.errors import ApiError, check_values, exceeded, invalid
 from pie_control.fairness import Owner
 from pie_control.instances.instance import Instance
 from pie_control.instances.turns import SlowCalls
@@ -42,10 +42,7 @@ class TokenizeCalls:
         """Token ids of a text."""
         codec = self._codec(instance, model)
         if len(text) > MAX_CHARACTERS:
-            raise ApiError(
-                "limit-exceeded",
-                f"a text of {len(text)} characters; {MAX_CHARACTERS} at most a call",
-            )
+            raise exceeded(f"a text of {len(text)} characters; {MAX_CHARACTERS} at most a call")
         if len(text) <= INLINE_CHARACTERS and codec.trusted:
             return codec.encode(text)
 
@@ -60,14 +57,11 @@ class TokenizeCalls:
         """Text of token ids."""
         codec = self._codec(instance, model)
         if len(tokens) > MAX_TOKENS:
-            raise ApiError("limit-exceeded", f"{len(tokens)} tokens; {MAX_TOKENS} at most a call")
+            raise exceeded(f"{len(tokens)} tokens; {MAX_TOKENS} at most a call")
         service = self._models.services.get(model)
         padded = 0 if service is None else service.description.vocab_size
         if tokens and max(tokens) >= (most := max(codec.id_limit, padded)):
-            raise ApiError(
-                "invalid-argument",
-                f"token {max(tokens)} is outside the vocabulary (0 to {most - 1})",
-            )
+            raise invalid(f"token {max(tokens)} is outside the vocabulary (0 to {most - 1})")
         if len(tokens) <= INLINE_TOKENS and codec.trusted:
             return codec.decode(tokens)
         packed = np.array(tokens, np.uint32).tobytes()
@@ -91,9 +85,8 @@ class TokenizeCalls:
         """Renders messages with the model's chat template."""
         codec = self._codec(instance, model)
         if len(messages) > MAX_CHARACTERS:
-            raise ApiError(
-                "limit-exceeded",
-                f"chat messages of {len(messages)} characters; {MAX_CHARACTERS} at most a call",
+            raise exceeded(
+                f"chat messages of {len(messages)} characters; {MAX_CHARACTERS} at most a call"
             )
         if len(messages) <= INLINE_CHARACTERS:
             try:

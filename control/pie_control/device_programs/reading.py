@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cachetools import LRUCache
 
-from pie_control.errors import ApiError
+from pie_control.errors import invalid
 from pie_control.fairness import Owner
 from pie_py.device_programs.language import Kind, Type
 from pie_py.device_programs.library import programs, rule_text
@@ -66,9 +66,7 @@ def in_layers(
     program, constants, *rest = json.loads(key)
     for each in at:
         if not -facts.layers <= each < facts.layers:
-            raise ApiError(
-                "invalid-argument", f"at: there is no layer {each}, but 0 to {facts.layers - 1}"
-            )
+            raise invalid(f"at: there is no layer {each}, but 0 to {facts.layers - 1}")
     told = {"at": [each % facts.layers for each in at], "prompt": 2 if prompt == "last" else prompt}
     sizes = {"hidden": facts.hidden_size, "vocabulary": facts.vocab_size}
     return json.dumps([program, {**constants, **told, **sizes}, *rest])
@@ -94,7 +92,7 @@ def read(key: str) -> tuple[str, list[str]]:
         )
         found = read_texts(texts, constants, types, attends=attends)
     except ProgramFault as error:
-        raise ApiError("invalid-argument", f"device program: {error}") from None
+        raise invalid(f"device program: {error}") from None
     return found.text, list(found.places)
 
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from pie_control.durable.kinds import ANSWERED, COMPUTED, OUTSIDE, QUIET_TAKES, TAKES
 from pie_control.durable.outside import OutsideCalls
 from pie_control.durable.waits import (
     Call,
@@ -25,13 +24,84 @@ from pie_control.durable.waits import (
     quiet,
     until,
 )
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, unsupported
 from pie_control.instances.durable import Opened
-from pie_control.instances.futures import FutureKind
+from pie_control.instances.futures import TAKERS, FutureKind
 from pie_control.instances.instance import Instance
 from pie_control.journal.past import SENDS
 from pie_control.journal.past import Call as PastCall
 from pie_control.wasm import HostFunction
+
+# Their answers are the world's.
+ANSWERED = frozenset(
+    {
+        "runtime.instance-id",
+        "runtime.version",
+        "runtime.available-models",
+        "runtime.available-traits",
+        "runtime.model-info",
+        "runtime.now",
+        "runtime.random-bytes",
+        "mcp.mcp-servers",
+        "allocate.pool-stats",
+        "allocate.list-exports",
+        "adapter.available-adapters",
+        "adapter.weights-version",
+        "offload.kv-costs",
+        "offload.advise",
+        "sample.run-versions",
+        "sample.run-logprobs",  # another batch may round them otherwise
+        "tokenize.apply-chat-template",  # a template may tell the date
+        "http.response-url",
+        "http.close-body",
+    }
+)
+
+# They open futures of what the server computes.
+COMPUTED = frozenset(
+    {
+        "runtime.synchronize",
+        "sample.sample",
+        "sample.sample-masked",
+        "sample.step",
+        "sample.run-progress",
+        "sample.run-text",
+        "sample.read-state",
+        "output-text.get-next-dist",
+        "output-text.get-hidden",
+        "introspect.forward-with-attention",
+        "encode.encode",
+        "grammar.compile-grammar",
+        "grammar.sample-constrained",
+    }
+)
+QUIET_TAKES = frozenset({"runtime.synchronize", "sample.run-progress", "grammar.compile-grammar"})
+
+# They open futures of something outside.
+OUTSIDE = {
+    "runtime.sleep": FutureKind.DONE,
+    "runtime.launch": FutureKind.TEXT,
+    "session.writable": FutureKind.DONE,
+    "session.receive": FutureKind.TEXT,
+    "session.receive-blob": FutureKind.BLOB,
+    "store.store-get": FutureKind.BLOB,
+    "store.store-set": FutureKind.DONE,
+    "store.store-delete": FutureKind.DONE,
+    "store.store-list": FutureKind.TEXTS,
+    "store.store-room": FutureKind.DONE,
+    "store.store-commit": FutureKind.DONE,
+    "http.http-get": FutureKind.RESPONSE,
+    "http.http-post": FutureKind.RESPONSE,
+    "http.http-request": FutureKind.RESPONSE,
+    "http.read-body": FutureKind.BLOB,
+    "messaging.next-message": FutureKind.TEXT,
+    "messaging.pull": FutureKind.TEXT,
+    "messaging.broadcast-room": FutureKind.DONE,
+    "messaging.push-room": FutureKind.DONE,
+    "mcp.mcp-list-tools": FutureKind.TEXT,
+    "mcp.mcp-call-tool": FutureKind.TEXT,
+}
+
 
 Tapped: TypeAlias = Callable[[HostFunction], Call]
 
@@ -75,8 +145,8 @@ class DurableCalls:
             call = _computed(function)
         elif name in OUTSIDE:
             call = self._outside.tapped(function, OUTSIDE[name])
-        elif name in TAKES:
-            call = _Take(function, TAKES[name], self._outside)
+        elif function.name in TAKERS:
+            call = _Take(function, TAKERS[function.name], self._outside)
         else:
             call = quiet(function)
         return replace(function, call=call, suspends=True)
@@ -86,10 +156,9 @@ def _refused(function: HostFunction) -> Call:
     name = name_of(function)
 
     def refused(instance: Instance, *args: Any) -> Any:
-        raise ApiError(
-            "unsupported",
+        raise unsupported(
             f"a durable instance cannot call `{name}` in a cluster: what others have in the memory"
-            " of a node is gone after a crash",
+            " of a node is gone after a crash"
         )
 
     return quiet(replace(function, call=refused)) if function.fallible else refused

@@ -16,12 +16,11 @@ import trio
 
 from pie_control.api.messaging.functions import Bus
 from pie_control.durable.children import Children
-from pie_control.durable.messages import MessageCalls
-from pie_control.durable.queues import Queues
+from pie_control.durable.queues import MessageCalls, Queues
 from pie_control.durable.shelf import Ended, Shelf
 from pie_control.durable.sleeping import Sleepers
 from pie_control.durable.waits import Call, durable_of, quiet
-from pie_control.errors import ApiError, ProgramRejected, Refusal, Shortage
+from pie_control.errors import ApiError, ProgramRejected, Refusal, Shortage, exceeded, unsupported
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.instances.launcher import Launcher
@@ -153,10 +152,9 @@ class DurableInstances(Service):
         if any(len(child) == 1 for child in durable.past.children.values()):
             raise ApiError("busy", "children run: wait for them")
         if len(state) > durable.most // 2:
-            raise ApiError(
-                "limit-exceeded",
+            raise exceeded(
                 f"a state of {len(state)} bytes; {durable.most // 2} at most (half of"
-                " durable.journal_bytes)",
+                " durable.journal_bytes)"
             )
         self._start_task(self._cut, instance, state)
         return SUSPENDED
@@ -294,10 +292,9 @@ class DurableInstances(Service):
 
     def _check_enabled(self) -> None:
         if not self._enabled:
-            raise ApiError(
-                "unsupported",
+            raise unsupported(
                 "durable instances of a cluster need a database: set server.store.database in"
-                " cluster.toml",
+                " cluster.toml"
             )
 
     def _head(self, program: Program, args: list[str], user: str) -> dict[str, Any]:
@@ -470,17 +467,15 @@ class DurableInstances(Service):
         """Refuses what would depart from its journal. Raises ApiError."""
         head = past.head
         if head["contract"] != contract_version():
-            raise ApiError(
-                "unsupported",
+            raise unsupported(
                 f"it began with contract {head['contract']}, and this server has"
-                f" {contract_version()}; a `branch` may go on",
+                f" {contract_version()}; a `branch` may go on"
             )
         program = self._program(head)
         if head["runtime"] != self._runtime(program.kind):
-            raise ApiError(
-                "unsupported",
+            raise unsupported(
                 f"it began with the runtime {head['runtime']} of pie_py {head['pie_py']}, and this"
-                " server has another one; a `branch` may go on",
+                " server has another one; a `branch` may go on"
             )
 
     def _made(self, instance: str, past: Past, *, is_new: bool = False) -> Instance:

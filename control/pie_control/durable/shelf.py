@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 import trio
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, invalid
 from pie_control.instances.result_store import StoredResult
 from pie_control.journal.file import (
     DamagedJournal,
@@ -192,7 +192,7 @@ class Shelf:
             if user in (None, head_of(entries)["user"]):
                 return entries
         except DamagedJournal as error:
-            raise ApiError("invalid-argument", f"the journal of {instance}: {error}") from None
+            raise invalid(f"the journal of {instance}: {error}") from None
         except OSError:
             pass
         raise ApiError("not-found", f"no durable instance of yours is called {instance!r}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from pie_control.errors import ApiError, Shortage
+from pie_control.errors import ApiError, Shortage, exceeded
 
 Key = TypeVar("Key")
 
@@ -28,6 +28,7 @@ class FutureKind(StrEnum):
     ENCODED = "take-encoded"
 
 
+TAKERS = {kind.value: kind for kind in FutureKind}  # by the names of those functions
 CALLS = ("http ", "mcp ")  # how kinds of waits begin that are calls of tools
 ANSWERS = (*CALLS, "child ", "client ")  # and those after which a program goes on with an answer
 
@@ -185,7 +186,7 @@ class FutureTable:
     def _full(self) -> ApiError:
         mend = "take or cancel some before opening more"
         if len(self._open) >= self._limit:
-            return ApiError("limit-exceeded", f"{self._limit} futures are open; {mend}")
+            return exceeded(f"{self._limit} futures are open; {mend}")
         return Shortage(
             f"your instances have {self._of_user.most} futures open, the most that one user may"
             f" have here; {mend}"

@@ -16,10 +16,9 @@ import trio
 
 from pie_control.fairness import Owner
 from pie_control.instances.aim import Aim, Precedence
-from pie_control.instances.branches import ReleasedContexts
 from pie_control.instances.durable import Durable
 from pie_control.instances.futures import FutureTable
-from pie_control.instances.log import Log
+from pie_control.instances.log import Log, ReleasedContexts
 from pie_control.instances.mailbox import Mailbox, MessageBytes, Outbox
 from pie_control.instances.timeline import Timeline
 from pie_control.wasm.engine import MEMORIES

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import structlog
 import trio
 
-from pie_control.errors import ApiError, ProgramRejected, Shortage
+from pie_control.errors import ApiError, ProgramRejected, Shortage, exceeded, invalid
 from pie_control.instances.instance import (
     ARGUMENT_OVERHEAD,
     Instance,
@@ -20,8 +20,7 @@ from pie_control.instances.instance import (
 )
 from pie_control.instances.registry import Registry
 from pie_control.instances.turns import Executor
-from pie_control.programs.code_cache import CodeCache
-from pie_control.programs.guests import Guests
+from pie_control.programs.guests import CodeCache, Guests
 from pie_control.programs.store import Program, ProgramStore
 from pie_control.tasks import Service, take_off
 from pie_control.timers import Timer, Timers
@@ -268,7 +267,7 @@ def _refusal(child: _Child, error: Exception) -> ApiError:
         return error
     name = child.program.name
     if isinstance(error, ProgramRejected):
-        return ApiError("invalid-argument", f"{name} cannot run here: {error}")
+        return invalid(f"{name} cannot run here: {error}")
     log.error("a child could not be launched", program=name, exc_info=error)
     return ApiError("internal", f"{name} could not be launched: {error}")
 
@@ -276,8 +275,7 @@ def _refusal(child: _Child, error: Exception) -> ApiError:
 def check_arguments(args: list[str]) -> None:
     """Refuses arguments that are too large, or too many. Raises ApiError `limit-exceeded`."""
     if argument_bytes(args) > MAX_ARGUMENT_BYTES:
-        raise ApiError(
-            "limit-exceeded",
-            f"the arguments have more than {MAX_ARGUMENT_BYTES} characters,"
-            f" {ARGUMENT_OVERHEAD} more counted for each; send large data as messages",
+        raise exceeded(
+            f"the arguments have more than {MAX_ARGUMENT_BYTES} characters, {ARGUMENT_OVERHEAD}"
+            " more counted for each; send large data as messages"
         )

@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from pie_control.data_folder import BUSY_SECONDS
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded
 from pie_control.instances.instance import Instance, InstanceState
 from pie_py.config.limits import Budget
 
@@ -74,7 +74,7 @@ class Ledger:
     def check(self, user: str, program: str) -> None:
         """Refuses to start a program whose budget is spent. Raises ApiError `limit-exceeded`."""
         if (why := self._spent.get((user, program))) is not None:
-            raise ApiError("limit-exceeded", why)
+            raise exceeded(why)
 
     async def usage(self, user: str | None, days: int) -> list[dict[str, Any]]:
         """What a user, or every user, has used in the last days, of which today is one; with what

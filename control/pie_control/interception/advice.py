@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pie_control.errors import ApiError, first_fault
+from pie_control.errors import first_fault, invalid, unsupported
 from pie_control.interception.policy import POLICIES, SOONEST_SECONDS
 from pie_control.interception.waste import Choice, Load, Paused
 
@@ -44,13 +44,11 @@ class Wait(BaseModel):
     def parse(cls, text: str) -> Wait:
         """Reads it from JSON. Raises ApiError `invalid-argument`."""
         if len(text) > MAX_WAIT:
-            raise ApiError(
-                "invalid-argument", f"wait: {len(text)} characters of JSON; {MAX_WAIT} at most"
-            )
+            raise invalid(f"wait: {len(text)} characters of JSON; {MAX_WAIT} at most")
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise ApiError("invalid-argument", f"wait: {first_fault(error)}") from None
+            raise invalid(f"wait: {first_fault(error)}") from None
 
 
 class Advice(BaseModel):
@@ -104,13 +102,11 @@ class SwapAdvice:
         costs = self._input.costs
         if costs is None:
             name = self._service.description.name
-            raise ApiError(
-                "unsupported", f"the worker of model {name!r} has not measured its costs"
-            )
+            raise unsupported(f"the worker of model {name!r} has not measured its costs")
         policy = self._input.policy if not wait.policy else POLICIES.get(wait.policy)
         if policy is None:
             known = ", ".join(POLICIES)
-            raise ApiError("invalid-argument", f"no policy {wait.policy!r}; known: {known}")
+            raise invalid(f"no policy {wait.policy!r}; known: {known}")
         now, key = self._input.now(), (instance, queue)
         self._asked.pop(key, None)
         remaining, half = self._remaining(instance, wait)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pie_control.interception.eviction_states import EvictionRecords, EvictionState
-from pie_control.interception.swapped_pages import movable
+from pie_control.interception.eviction_states import EvictionRecords, EvictionState, movable
 from pie_control.interception.waste import Choice
 from pie_control.resources.pools import within_users
 

@@ -17,8 +17,8 @@ from pie_control.interception.eviction_states import (
     EvictionRecord,
     EvictionRecords,
     EvictionState,
+    SwappedPages,
 )
-from pie_control.interception.swapped_pages import SwappedPages
 from pie_control.wasm import SUSPENDED
 from pie_py.wire.rpc import LATER
 

@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from pie_control.data_folder import SettingsFolder
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, invalid, unsupported
 from pie_control.models.adapters import Adapters, Key
 from pie_control.tasks import Service
 from pie_py.wire.plan import AdapterDone, LoadAdapter, UnloadAdapter
@@ -96,7 +96,7 @@ class AdapterLoader(Service):
         """
         service = self._models.service(model)
         if why := service.description.no_adapters:
-            raise ApiError("unsupported", why)
+            raise unsupported(why)
         adapters, key = service.adapters, (user, name)
         if not version or adapters.version_of(user, name) != version:
             if user:
@@ -159,7 +159,7 @@ class AdapterLoader(Service):
             )
         else:
             loading.adapters.give_up(key)
-            loading.error = ApiError("invalid-argument", answer.error)
+            loading.error = invalid(answer.error)
         loading.done.set()
 
     def on_lost(self, models: Collection[str]) -> None:

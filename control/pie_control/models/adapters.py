@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded, invalid
 from pie_py.config.section import NAME
 
 if TYPE_CHECKING:
@@ -84,9 +84,8 @@ class Adapters:
             ApiError: `invalid-argument`, `already-exists`, `busy`, `limit-exceeded`.
         """
         if not re.fullmatch(NAME, name):
-            raise ApiError(
-                "invalid-argument",
-                f"adapter {name!r}: a name has letters, digits, `_`, `-`, `.`, 64 at most",
+            raise invalid(
+                f"adapter {name!r}: a name has letters, digits, `_`, `-`, `.`, 64 at most"
             )
         if (user, name) in self._coming:
             raise ApiError("busy", f"adapter {name!r} is being loaded; wait for that")
@@ -95,7 +94,7 @@ class Adapters:
                 "already-exists", f"model {self._model!r} has an adapter {name!r}; unload it first"
             )
         if not self.free:
-            raise ApiError("limit-exceeded", f"{MAX_ADAPTERS} adapters are loaded; unload some")
+            raise exceeded(f"{MAX_ADAPTERS} adapters are loaded; unload some")
         taken = {*(each.slot for each in self._all()), *self._coming.values()}
         slot = next(i for i in range(MAX_ADAPTERS) if i not in taken)
         self._coming[user, name] = slot

@@ -14,7 +14,7 @@ import jinja2
 import jinja2.meta
 import jinja2.utils
 
-from pie_control.errors import ApiError
+from pie_control.errors import exceeded, invalid, unsupported
 from pie_control.models.control_tokens import without_control_tokens
 from pie_control.models.template_sandbox import (
     MAX_SOURCE,
@@ -86,7 +86,7 @@ class ChatTemplates:
                 `limit-exceeded` if the time was too short.
         """
         if not self.sources:
-            raise ApiError("unsupported", "the model has no chat template; fill plain text instead")
+            raise unsupported("the model has no chat template; fill plain text instead")
         try:
             messages, arguments = _read(request)
             template = self._find(arguments.pop("chat_template", None), arguments.get("tools"))
@@ -106,13 +106,11 @@ class ChatTemplates:
             text.encode()  # JSON can name halves of characters, which no text has
             return text
         except TemplateTooSlow:
-            raise ApiError(
-                "limit-exceeded", f"the chat template is not rendered after {seconds:g} s"
-            ) from None
+            raise exceeded(f"the chat template is not rendered after {seconds:g} s") from None
         except RecursionError:
-            raise ApiError("invalid-argument", "chat messages: nested too deep") from None
+            raise invalid("chat messages: nested too deep") from None
         except _SENSELESS_MESSAGES as error:
-            raise ApiError("invalid-argument", f"chat messages: {error}") from None
+            raise invalid(f"chat messages: {error}") from None
 
     def _find(self, name: Any, tools: Any) -> jinja2.Template:
         """The template that is asked for, or the one for tools if there are any, or the default."""
@@ -130,9 +128,7 @@ class ChatTemplates:
                 where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
                 if isinstance(error, jinja2.TemplateSyntaxError):
                     where = f", line {error.lineno}"
-                raise ApiError(
-                    "unsupported", f"the model's chat template {name!r}{where}: {error}"
-                ) from None
+                raise unsupported(f"the model's chat template {name!r}{where}: {error}") from None
         return self._compiled[name]
 
     @cached_property

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import trio
 from cachetools import LRUCache
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, invalid
 from pie_py.wire.images import ImageSize
 from pie_py.wire.plan import ImageMeasured, MeasureImage
 
@@ -62,7 +62,7 @@ class ImageSizes:
         if answer.error is None:
             self._known[key] = Measured(answer.embeds, answer.positions)
         if key == self._asked:
-            self._end(ApiError("invalid-argument", answer.error) if answer.error else None)
+            self._end(invalid(answer.error) if answer.error else None)
 
     def on_lost(self, models: Collection[str]) -> None:
         """The worker of these models is gone; another one may have others of these names."""

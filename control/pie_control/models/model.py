@@ -10,23 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pie_control.errors import ApiError
-from pie_control.instances.branches import Released
+from pie_control.errors import unsupported
 from pie_control.instances.instance import Handles
+from pie_control.instances.log import Released
 from pie_control.interception.advice import SwapAdvice
 from pie_control.interception.costs import LearnedCosts
 from pie_control.interception.evictor import Evictor
-from pie_control.interception.history import Durations
 from pie_control.interception.policy import load_policy
-from pie_control.interception.policy_input import PolicyInput, TransferBudget
+from pie_control.interception.policy_input import Durations, PolicyInput, TransferBudget
 from pie_control.models.adapters import MAX_ADAPTERS, Adapters
 from pie_control.models.sharing import ModelShares, Reclaim
 from pie_control.prefix import PrefixCache
-from pie_control.prefix.away import Away
 from pie_control.prefix.room import Room
+from pie_control.prefix.tree import Away
 from pie_control.resources.exports import Exports
-from pie_control.resources.host_memory import HostMemory, HostPages
-from pie_control.resources.pools import EmbedPool, FreeList, PagePool
+from pie_control.resources.pools import EmbedPool, FreeList, HostMemory, HostPages, PagePool
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
 from pie_control.scheduler.commands.command import CommandQueue
@@ -175,7 +173,7 @@ class ModelService:
         """Refuses functions of a trait that the model lacks. Raises ApiError `unsupported`."""
         if trait not in self.traits:
             name = self.description.name
-            raise ApiError("unsupported", f"model {name!r} does not have the trait `{trait}`")
+            raise unsupported(f"model {name!r} does not have the trait `{trait}`")
 
     def space(self, instance: Instance) -> Space:
         """The instance's addresses of this model, made on first use."""

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pie_control.resources.allotments import Allotments
-from pie_control.resources.pools import EmbedPool, PagePool
+from pie_control.resources.pools import Allotments, EmbedPool, PagePool
 from pie_control.resources.samplers import PROGRAM_BYTES, SamplerPool
 
 if TYPE_CHECKING:
     from pie_control.instances.instance import Ends, Instance
     from pie_control.resources.exports import Exports
-    from pie_control.resources.host_memory import HostMemory
+    from pie_control.resources.pools import HostMemory
     from pie_control.resources.space import Space
     from pie_control.shares import Share, Shares
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from pie_control.confined.process import uncharged
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded, invalid
 from pie_control.models.chat_template import LONGEST_SECONDS, ChatTemplates, read_sources
 from pie_control.models.control_tokens import breaker, drop_breaks
 from pie_control.models.tokenizer_files import TOKENIZER, load_tokenizer, reading, special_texts
@@ -105,7 +105,7 @@ class TextCodec:
         except ApiError:
             raise
         except Exception as error:  # noqa: BLE001  the library has no errors of its own
-            raise ApiError("invalid-argument", f"{most} tokens: {printable(error)}") from None
+            raise invalid(f"{most} tokens: {printable(error)}") from None
         finally:
             self._tokenizer.no_truncation()
         whole = []
@@ -228,7 +228,7 @@ def _tried(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
         if type(error).__name__ != "PanicException":
             raise
         said = printable(error)
-    raise ApiError("limit-exceeded", f"the tokenizer does not come to an end with this: {said}")
+    raise exceeded(f"the tokenizer does not come to an end with this: {said}")
 
 
 def _byte_of_character() -> dict[str, int]:

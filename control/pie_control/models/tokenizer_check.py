@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from pie_control.confined.pool import call_alone
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, invalid
 from pie_control.models.tokenizer import TextCodec, codec_of
 from pie_control.models.tokenizer_files import TOKENIZER, UnusableTokenizer, reading
 from pie_py.config.services import ConfinedConfig
@@ -93,7 +93,7 @@ def examined(folder: str, look: bool) -> tuple[Around, bool]:
         codec.encode("a b")
         return codec.around, look and _is_known(Path(folder))
     except UnusableTokenizer as error:
-        raise ApiError("invalid-argument", str(error)) from None
+        raise invalid(str(error)) from None
 
 
 def _is_known(folder: Path) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, invalid
 from pie_py.wire.plan import ReplaceWeights, WeightsDone
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Weights:
             log.info("weights replaced", model=answer.model, version=coming.version)
         else:
             text = f"model {answer.model!r}: {answer.error}"
-            coming.error = ApiError("invalid-argument", text)
+            coming.error = invalid(text)
         service.scheduler.holds.discard(REPLACED)
         self._go_on()
         coming.done.set()

@@ -4,7 +4,7 @@ Pages enter when a guest says so, with the tokens that the server has seen it wr
 (`provenance.py`). They are immutable then, and the cache holds a reference to them as do all
 instances that map them. A page that only the cache holds counts as free: the pool takes it back
 when it has no other, of each user the one first whose text is expected back last (`pauses.py`). Its
-content moves to host memory if it is faster back from there than computed again (`away.py`).
+content moves to host memory if it is faster back from there than computed again (`tree.py`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.prefix.away import Away, pages_of
 from pie_control.prefix.pauses import PERSON_SECONDS, History, Pauses, text_pages
 from pie_control.prefix.provenance import Provenance, Record, Traced
-from pie_control.prefix.tree import Node, Path, Pending, cut, grow, walk
+from pie_control.prefix.tree import Away, Node, Path, Pending, cut, grow, pages_of, walk
 from pie_py.config.scheduling import PrefixCacheConfig
 from pie_py.wire.plan import Int32
 

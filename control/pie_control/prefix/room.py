@@ -16,9 +16,8 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.prefix.away import pages_of
 from pie_control.prefix.pauses import Pauses
-from pie_control.prefix.tree import Node
+from pie_control.prefix.tree import Node, pages_of
 from pie_py.wire.plan import Int32
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import structlog
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded, invalid, unsupported
 from pie_control.programs.adapter_check import numbers
 from pie_control.programs.index import Index, Row
 from pie_py.config.keys import LOCAL_USER
@@ -183,7 +183,7 @@ class ProgramStore:
             ApiError: `unsupported` of a component, `not-found` if the bytes are gone or damaged.
         """
         if program.kind not in ENDINGS:
-            raise ApiError("unsupported", f"{program.name}, of kind {program.kind}, has no source")
+            raise unsupported(f"{program.name}, of kind {program.kind}, has no source")
         try:
             return f"{program.name}{ENDINGS[program.kind]}", self._text(program)
         except (DamagedProgram, FileNotFoundError):
@@ -200,13 +200,12 @@ class ProgramStore:
         try:
             found = self.find(name, user)
         except ApiError:
-            raise ApiError(
-                "invalid-argument",
+            raise invalid(
                 f"device program: there is no program {name!r:.60} in the library, and no sampler"
-                f" of yours is called so{meant}",
+                f" of yours is called so{meant}"
             ) from None
         if found.kind != "sampler":
-            raise ApiError("invalid-argument", f"{name} is a program and no sampler{meant}")
+            raise invalid(f"{name} is a program and no sampler{meant}")
         self.used(found)
         file, text = self.source(found)
         return Text(file, 1, text.removeprefix(SAMPLER.decode()))
@@ -215,9 +214,7 @@ class ProgramStore:
         """A user's file of tensors. Raises ApiError: as `find`, or `invalid-argument`."""
         found = self.find(name, user)
         if found.kind != "tensors":
-            raise ApiError(
-                "invalid-argument", f"{name}, of kind {found.kind}, is no file of tensors"
-            )
+            raise invalid(f"{name}, of kind {found.kind}, is no file of tensors")
         self.used(found)
         return found
 
@@ -236,16 +233,12 @@ class ProgramStore:
             ApiError: `invalid-argument` for a bad name, `limit-exceeded` if it is too large.
         """
         if not _NAME.fullmatch(name) or len(name.encode()) > LONGEST_NAME:
-            raise ApiError(
-                "invalid-argument",
+            raise invalid(
                 f"{name[: 2 * _LONGEST]!r} cannot name a program: take 1 to 64 characters, no '/',"
-                " '@' or control character among them, none of '.', '-' first, no space around",
+                " '@' or control character among them, none of '.', '-' first, no space around"
             )
         if size > self.max_bytes:
-            raise ApiError(
-                "limit-exceeded",
-                f"a program of {size} bytes; this server takes {self.max_bytes} at most",
-            )
+            raise exceeded(f"a program of {size} bytes; this server takes {self.max_bytes} at most")
 
     def remove(self, programs: Iterable[Program]) -> None:
         """Removes programs that `all_of` has found, and the bytes that no other program has."""
@@ -317,7 +310,7 @@ class ProgramStore:
         else:
             return None
         if len({p.hash for p in candidates}) > 1:
-            raise ApiError("invalid-argument", f"several programs' hashes begin with {name}")
+            raise invalid(f"several programs' hashes begin with {name}")
         mine = [p for p in candidates if p.uploaded_by == user]
         found = next(reversed(mine or candidates), None)
         if found is None or mine or user == LOCAL_USER:

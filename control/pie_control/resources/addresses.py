@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded, invalid
 from pie_py.wire.plan import Int32
 
 MAX_WINDOW = 1 << 22  # addresses between the oldest live one and the newest
@@ -247,10 +247,9 @@ class Addresses:
         lead = int(np.argmax(table != _FREED)) if self.live else self._length
         needed = self._length - lead + count
         if needed > MAX_WINDOW or self._base + self._length + count > MAX_ADDRESS:
-            raise ApiError(
-                "limit-exceeded",
-                f"the live {self._what}s lie over {MAX_WINDOW} addresses apart;"
-                f" free the {self._what}s allocated first",
+            raise exceeded(
+                f"the live {self._what}s lie over {MAX_WINDOW} addresses apart; free the"
+                f" {self._what}s allocated first"
             )
         size = len(self._table)
         while size < 2 * needed:
@@ -284,4 +283,4 @@ class Addresses:
         )
 
     def _too_many(self, count: int, most: int) -> ApiError:
-        return ApiError("invalid-argument", f"{count} {self._what}s in one list; {most} at most")
+        return invalid(f"{count} {self._what}s in one list; {most} at most")

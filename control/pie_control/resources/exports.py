@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded, invalid
 from pie_control.resources.pools import PagePool
 from pie_control.shares import Shares
 from pie_control.timers import Timer, Timers
@@ -73,41 +73,36 @@ class Exports:
             ApiError: `invalid-argument`, `already-exists`, `limit-exceeded`.
         """
         if not 0 < len(name) <= MAX_NAME:
-            raise ApiError(
-                "invalid-argument", f"a name of {len(name)} characters; give 1 to {MAX_NAME}"
-            )
+            raise invalid(f"a name of {len(name)} characters; give 1 to {MAX_NAME}")
         if len(pages) == 0:
-            raise ApiError("invalid-argument", f"export {name!r} has no pages")
+            raise invalid(f"export {name!r} has no pages")
         if name in (self._shared if shared else self._private.get(user, {})):
             kind = "a shared export" if shared else "an export of yours"
             raise ApiError(
                 "already-exists", f"{name!r} is {kind} already; release it or take another name"
             )
         if self._count.get(user, 0) >= MAX_EXPORTS:
-            raise ApiError("limit-exceeded", f"you have {MAX_EXPORTS} exports; release some")
+            raise exceeded(f"you have {MAX_EXPORTS} exports; release some")
         if len(np.unique(pages)) != len(pages):
-            raise ApiError("invalid-argument", f"export {name!r} has a page more than once")
+            raise invalid(f"export {name!r} has a page more than once")
         listed, most = self.listed.get(user, 0), max(MAX_LISTED, self._pool.size)
         if listed + len(pages) > most:
-            raise ApiError(
-                "limit-exceeded",
+            raise exceeded(
                 f"your exports list {listed} pages, those of several counted in each, and may list"
-                f" {most}; {len(pages)} more are too many: release some",
+                f" {most}; {len(pages)} more are too many: release some"
             )
         most = self._share.most(user)
         if listed + len(pages) > most and self._holds_with(user, pages) > most:
-            raise ApiError(
-                "limit-exceeded",
+            raise exceeded(
                 f"the exports of one user may hold {most} pages, and yours would hold more: release"
-                " some",
+                " some"
             )
         more = pages[self._holds[pages] == 0]
         most = int(self._pool.size * MAX_SHARE)
         if self.pages + len(more) > most:
-            raise ApiError(
-                "limit-exceeded",
+            raise exceeded(
                 f"exports hold {self.pages} pages and may hold {most}; {len(more)} more are too"
-                " many: release some",
+                " many: release some"
             )
 
     def add(self, user: str, name: str, pages: Int32, shared: bool) -> None:
@@ -172,11 +167,10 @@ class Exports:
         """
         export, most = self._own(user, name), self._quotas.of(user).export_seconds
         if seconds <= 0:
-            raise ApiError("invalid-argument", "no time; `release-export` ends it at once")
+            raise invalid("no time; `release-export` ends it at once")
         if seconds > most:
-            raise ApiError(
-                "limit-exceeded",
-                f"{seconds:g} s, and exports of yours end after {most:g} s without an import",
+            raise exceeded(
+                f"{seconds:g} s, and exports of yours end after {most:g} s without an import"
             )
         export.seconds = seconds
         self._await_end(export)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, invalid
 from pie_control.resources.pools import Defer, PagePool
 from pie_control.resources.space import Space
 from pie_py.wire.plan import Int32
@@ -54,9 +54,7 @@ class RunPages:
         own = set(filled.tolist())  # few, as a rule: `np.isin` takes five times as long
         is_filled = np.array([page in own for page in seen.tolist()], np.bool_)
         if len(own) < len(filled):
-            raise ApiError(
-                "invalid-argument", "a page that is written to is in the list more than once"
-            )
+            raise invalid("a page that is written to is in the list more than once")
         _check_outputs(pool, filled, seen[is_filled])
         seen_only = (pool.used[seen] > 0) & ~is_filled
         pages = np.concatenate([seen[seen_only], filled])
@@ -192,10 +190,9 @@ def _check_outputs(pool: PagePool, filled: Int32, seen: Int32) -> None:
     if pool.used[filled[1:]].any() or (
         len(filled) and pool.used[filled[0]] and not (seen == filled[0]).any()
     ):
-        raise ApiError(
-            "invalid-argument",
-            "only the first of a run's output pages that is not full may hold something, and it"
-            " has to be an input page as well",
+        raise invalid(
+            "only the first of a run's output pages that is not full may hold something, and it has"
+            " to be an input page as well"
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from pie_control.errors import ApiError, Shortage
+from pie_control.errors import ApiError, Shortage, exceeded, invalid
 from pie_control.resources.pools import Defer, FreeList
 from pie_py.device_programs.bound import ATTEND_VERSIONS, VERSIONS
 from pie_py.device_programs.language import REMEMBERED
@@ -109,10 +109,9 @@ class Sampler:
 
     def lost_state(self) -> ApiError:
         """What is said if `is_lost`."""
-        return ApiError(
-            "invalid-argument",
+        return invalid(
             f"more than {self._versions - _UNDER_WAY} tokens were undone: the state that the"
-            " sampler's device program had then is not kept; make a new sampler",
+            " sampler's device program had then is not kept; make a new sampler"
         )
 
     def check_choice(self) -> None:
@@ -124,10 +123,9 @@ class Sampler:
         if self.is_lost:
             raise self.lost_state()
         if len(self.mixing) != self.mixes:
-            raise ApiError(
-                "invalid-argument",
+            raise invalid(
                 f"the sampler reads {self.mixes} other logits, and `mix-logits` has been called"
-                f" {len(self.mixing)} times for this choice",
+                f" {len(self.mixing)} times for this choice"
             )
 
     def take_mixing(self) -> list[LogitRow]:
@@ -195,12 +193,11 @@ class Samplers:
         """
         pool, remembers = self._pool, program.uses(*REMEMBERED)
         if len(self._live) >= self._limit:
-            raise ApiError("limit-exceeded", f"{self._limit} samplers are open; destroy one first")
+            raise exceeded(f"{self._limit} samplers are open; destroy one first")
         if len(self._live) + self._leaving >= 2 * self._limit:
-            raise ApiError(
-                "limit-exceeded",
+            raise exceeded(
                 f"{self._leaving} destroyed samplers are taken until the commands that name them"
-                " have run; wait for those",
+                " have run; wait for those"
             )
         if not pool.slots.free:
             raise Shortage(f"all {pool.size} samplers of the model are in use", "out-of-resources")

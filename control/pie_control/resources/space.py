@@ -7,10 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
-from pie_control.errors import ApiError, Shortage
+from pie_control.errors import ApiError, Shortage, exceeded, invalid
 from pie_control.resources.addresses import NOTHING, Addresses, host_pages_of, is_on_host
-from pie_control.resources.host_memory import HostPages
-from pie_control.resources.pools import Defer, EmbedPool, PagePool
+from pie_control.resources.pools import Defer, EmbedPool, HostPages, PagePool
 from pie_control.resources.samplers import Samplers
 from pie_py.wire.plan import Int32, Uint32
 
@@ -190,24 +189,22 @@ def _check_limit(held: int, leaving: int, what: str, count: int, limit: int | No
     if limit is None:
         return
     if held + count > limit:
-        raise ApiError(
-            "limit-exceeded",
+        raise exceeded(
             f"{held} {what}s held and {count} more asked for; an instance may hold {limit}: free"
             " what is not needed (a Context does it in `with`, or by `release`), or ask the"
-            " operator for higher `limits`",
+            " operator for higher `limits`"
         )
     if held + leaving + count > 2 * limit:
-        raise ApiError(
-            "limit-exceeded",
-            f"{count} {what}s asked for while {leaving} freed ones, which commands that have yet"
-            f" to run name, are taken; wait for those commands (an instance may hold {limit} at a"
-            " time)",
+        raise exceeded(
+            f"{count} {what}s asked for while {leaving} freed ones, which commands that have yet to"
+            f" run name, are taken; wait for those commands (an instance may hold {limit} at a"
+            " time)"
         )
 
 
 def _check_size(pool: PagePool | EmbedPool, what: str, count: int) -> None:
     if count == 0:
-        raise ApiError("invalid-argument", f"0 {what}s asked for; ask for at least one")
+        raise invalid(f"0 {what}s asked for; ask for at least one")
     if count > pool.size:
         raise ApiError(
             "out-of-resources", f"{count} {what}s asked for, and the model has {pool.size} in all"

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, invalid, unsupported
 from pie_control.rpc.session import Session
 from pie_py.wire.methods import Methods, name_of
 from pie_py.wire.rpc import Request
@@ -48,7 +48,7 @@ class Handlers:
         known = self._methods.get(request.method)
         if known is None:
             text = f"no method {request.method[:50]!r}; there are {self._named}"
-            raise ApiError("unsupported", text)
+            raise unsupported(text)
         kind, method = known
         return method(session, read(request.method, request.params, kind))
 
@@ -85,4 +85,4 @@ def text_or_bytes(method: str, value: str | bytes | msgspec.Raw) -> str | bytes:
 
 def unreadable(method: str, why: str) -> ApiError:
     """The error of parameters that are not what a method takes."""
-    return ApiError("invalid-argument", f"the request cannot be read: {method}: {why}")
+    return invalid(f"the request cannot be read: {method}: {why}")

@@ -1,20 +1,224 @@
-"""Requests about uploaded programs, of one server or of a cluster's gateway."""
+"""Requests about uploaded programs, of one server or of a cluster's gateway, and the check of those
+that arrive chunk by chunk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
 
-from pie_control.confined.pool import ConfinedPool
-from pie_control.errors import ApiError
-from pie_control.programs.store import Program, ProgramStore
+import trio
+
+from pie_control.confined.pool import ConfinedPool, JobStopped
+from pie_control.errors import ApiError, ProgramRejected, exceeded, invalid
+from pie_control.fairness import Owner
+from pie_control.programs.source_check import check_file
+from pie_control.programs.store import Program, ProgramStore, kind_of
 from pie_control.rpc.describe import describe_program
 from pie_control.rpc.session import Session
-from pie_control.rpc.uploads import Uploads
-from pie_control.shares import Shares
+from pie_control.shares import Share, Shares
 from pie_py.config.printable import quoted
 from pie_py.config.server import ServerConfig
 from pie_py.wire import methods
+from pie_py.wire.adapter_file import MOST_HEADER
+from pie_py.wire.rpc import CHUNK_BYTES
+
+MAX_UPLOADS = 4  # of a session, at once
+MOST_PROGRAMS = 4096  # of a user, which are listed together
+USER_UPLOADS = 64  # of all sessions of a user: each has a file open
+
+
+@dataclass(slots=True, eq=False)
+class _Upload:
+    """A program that is being sent."""
+
+    digest: str
+    name: str
+    size: int
+    path: Path
+    file: IO[bytes]
+    received: int = 0
+
+    def discard(self) -> None:
+        """Removes what has been received."""
+        self.file.close()
+        self.path.unlink(missing_ok=True)
+
+
+class Uploads:
+    """The uploads under way, by session and content hash."""
+
+    def __init__(
+        self,
+        programs: ProgramStore,
+        prepare: Callable[[Program], Awaitable[object]],
+        confined: ConfinedPool,
+        share: Share,
+    ) -> None:
+        """No upload is under way. `prepare` checks a component by compiling it, and that there is a
+        runtime for JavaScript; the share is of the bytes of programs.
+        """
+        self._programs = programs
+        self._share = share
+        self._confined = confined
+        self._prepare = prepare
+        self._of: dict[Session, dict[str, _Upload]] = {}
+        self._checked: dict[_Upload, str] = {}  # that have arrived, with their users
+
+    def forget(self, session: Session) -> None:
+        """A session has ended: its unfinished uploads go."""
+        for upload in self._of.pop(session, {}).values():
+            upload.discard()
+
+    def begin(self, session: Session, asked: methods.Upload) -> Program | None:
+        """Begins an upload; returns the program, and begins none, if its bytes are here already.
+
+        Raises:
+            ApiError: `invalid-argument`, `limit-exceeded`, `busy`.
+        """
+        self._programs.check(asked.name, asked.size)
+        uploads = self._of.setdefault(session, {})
+        if asked.hash in uploads:
+            uploads.pop(asked.hash).discard()
+        if not self._programs.has_named(asked.hash, asked.name, session.user):
+            self._check_room(session.user, asked.size)
+        with _disk_errors():
+            known = self._programs.name_again(asked.hash, asked.name, session.user)
+        if known is not None:
+            return known
+        if asked.size == 0:
+            raise invalid("the program is empty")
+        if len(uploads) >= MAX_UPLOADS:
+            raise ApiError("busy", f"{MAX_UPLOADS} uploads are under way; finish one first")
+        if len(self._uploads_of(session.user)) >= USER_UPLOADS:
+            raise ApiError(
+                "busy", f"{USER_UPLOADS} uploads of yours are under way, in all sessions; try later"
+            )
+        with _disk_errors():
+            path = self._programs.temporary_path()
+            file = path.open("wb", buffering=0)  # a full disk shows at once, not at the end
+        uploads[asked.hash] = _Upload(asked.hash, asked.name, asked.size, path, file)
+        return None
+
+    async def add(self, session: Session, asked: methods.UploadChunk) -> Program | None:
+        """Takes the next bytes of an upload; returns the program once it is complete and checked.
+
+        Raises:
+            ApiError: `not-found`, `invalid-argument`.
+            ProgramRejected: if the program cannot run here.
+        """
+        uploads = self._of.get(session, {})
+        upload = uploads.get(asked.hash)
+        if upload is None:
+            raise ApiError("not-found", "no such upload is under way; begin it again")
+        size = len(asked.data)
+        if asked.offset != upload.received or size > CHUNK_BYTES or not size:
+            raise invalid(
+                f"byte {upload.received} and up to {CHUNK_BYTES} bytes are to come next, not {size}"
+                f" bytes from {asked.offset}"
+            )
+        upload.received += size
+        if upload.received > upload.size:
+            uploads.pop(asked.hash).discard()
+            raise invalid(f"more than the {upload.size} bytes announced came")
+        try:
+            with _disk_errors():
+                upload.file.write(asked.data)
+        except ApiError:
+            uploads.pop(asked.hash).discard()
+            raise
+        if upload.received < upload.size:
+            return None
+        del uploads[asked.hash]
+        upload.file.close()
+        self._checked[upload] = session.user
+        try:
+            return await self._store(upload, session.user)
+        finally:
+            del self._checked[upload]
+            upload.discard()
+
+    async def _store(self, upload: _Upload, user: str) -> Program:
+        """Checks a program that has arrived, and stores it if it can run here."""
+        kind, found = await trio.to_thread.run_sync(_inspect, upload.path)
+        if found != upload.digest:
+            raise invalid(f"the bytes hash to {found}, not {upload.digest}")
+        if kind != "component":
+            path, name = str(upload.path), upload.name
+            try:
+                await self._confined.call(Owner(user, ""), name, check_file, path, name)
+            except JobStopped as error:
+                raise ProgramRejected(f"{error.message} to compile") from None
+        # Others' runtime is there in any case, or they have none.
+        if kind in ("component", "javascript"):
+            candidate = Program(
+                found,
+                upload.name,
+                kind,
+                upload.size,
+                user,
+                self._programs.date_ns(),
+                str(upload.path),
+            )
+            await self._prepare(candidate)
+        self._check_room(user, 0)  # it is among those that are coming
+        with _disk_errors():
+            return self._programs.adopt(upload.path, found, upload.name, kind, user)
+
+    def _uploads_of(self, user: str) -> list[_Upload]:
+        """A user's uploads that are under way or checked, in all sessions."""
+        arriving = [
+            upload
+            for session, uploads in self._of.items()
+            if session.user == user
+            for upload in uploads.values()
+        ]
+        return arriving + [upload for upload, of_user in self._checked.items() if of_user == user]
+
+    def _check_room(self, user: str, size: int) -> None:
+        """Refuses what would take more of the disk than one user may have, with what is coming."""
+        coming = sum(upload.size for upload in self._uploads_of(user))
+        have, most = self._share.has(user), self._share.most(user)
+        if have + coming + size > most:
+            raise exceeded(
+                f"your programs take {have} bytes, {coming} more are coming, and one user may have"
+                f" {most}: remove some with `pie-py programs rm`"
+            )
+        if self._programs.count_of(user) >= MOST_PROGRAMS:
+            raise exceeded(
+                f"you have {MOST_PROGRAMS} programs, the most that one user may: remove some with"
+                " `pie-py programs rm`"
+            )
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    """Turns what the disk refuses into an error for the client.
+
+    Raises:
+        ApiError: `out-of-resources`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ApiError(
+            "out-of-resources",
+            f"the server cannot keep the program: {error.strerror}; the operator has to make room"
+            " in its data folder",
+        ) from None
+
+
+def _inspect(path: Path) -> tuple[Any, str]:
+    """Kind and hash of a program in a file. Blocking."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        return kind_of(file.read(MOST_HEADER)), digest
+
 
 PROGRAM_BYTES = "bytes of programs"
 
@@ -89,6 +293,6 @@ def check_unused(asked: methods.RemoveProgram, running: Sequence[str]) -> None:
         named = ", ".join(running[:5])
         raise ApiError(
             "busy",
-            f"{asked.program} has {len(running)} running instances ({named}): end them, or"
-            " have them ended by force",
+            f"{asked.program} has {len(running)} running instances ({named}): end them, or have"
+            " them ended by force",
         )

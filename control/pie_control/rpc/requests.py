@@ -16,7 +16,7 @@ import trio
 from pie_control.api.mcp.registry import McpRegistry
 from pie_control.confined.pool import ConfinedPool
 from pie_control.durable.service import DurableInstances
-from pie_control.errors import ApiError, Shortage
+from pie_control.errors import ApiError, Shortage, exceeded, invalid
 from pie_control.instances.goals import Goals
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.instances.launcher import Launcher, check_arguments
@@ -426,9 +426,7 @@ class Requests:
         size = len(message.encode()) if isinstance(message, str) else len(message)
         limit = instance.limits.message_bytes
         if size > limit:
-            raise ApiError(
-                "limit-exceeded", f"a message of {size} bytes; {limit} at most: send it in parts"
-            )
+            raise exceeded(f"a message of {size} bytes; {limit} at most: send it in parts")
         mailbox: Mailbox[Any] = instance.texts if isinstance(message, str) else instance.blobs
         user = session.user
         most = self._deps.registry.message_share.most(user)
@@ -569,4 +567,4 @@ async def _first(*waits: Callable[[], Awaitable[None]]) -> None:
 def _check_absolute(what: str, path: str) -> None:
     if not Path(path).is_absolute():
         text = f"{what} {path!r} of the server's machine is not absolute"
-        raise ApiError("invalid-argument", text)
+        raise invalid(text)

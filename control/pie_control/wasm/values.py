@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pie_control.errors import ApiError
+from pie_control.errors import exceeded
 from pie_control.wasm import symbols
 from pie_control.wasm.symbols import PAYLOAD, VALUE_SIZE, Columns, getter, setter
 from pie_control.wasm.types import (
@@ -127,7 +127,7 @@ def _span_reader(of: Type) -> _SpanReader:
 
 def _read_text(size: int, data: int) -> str:
     if size > MOST_TEXT:
-        raise ApiError("limit-exceeded", f"a text of {size} bytes; {MOST_TEXT} at most")
+        raise exceeded(f"a text of {size} bytes; {MOST_TEXT} at most")
     return ctypes.string_at(data, size).decode() if size else ""
 
 
@@ -164,7 +164,7 @@ def _list_reader(element: Type) -> _SpanReader:
 
     def read(size: int, data: int) -> list[Any]:
         if size > MOST_ITEMS:
-            raise ApiError("limit-exceeded", f"a list of {size} items; {MOST_ITEMS} at most")
+            raise exceeded(f"a list of {size} items; {MOST_ITEMS} at most")
         return [read_item(at)[0] for at in range(data, data + size * VALUE_SIZE, VALUE_SIZE)]
 
     return read

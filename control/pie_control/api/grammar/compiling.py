@@ -17,7 +17,7 @@ from pie_control.api.grammar.json_schema import rewritten
 from pie_control.api.grammar.matcher import first_lines
 from pie_control.api.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.confined.process import uncharged
-from pie_control.errors import ApiError
+from pie_control.errors import invalid
 from pie_control.models.tokenizer import codec_of
 
 # A token is consumed on the control thread: with llguidance's own limits an ambiguous grammar could
@@ -71,23 +71,23 @@ def _styled(text: str, finish: Callable[[str], str]) -> str:
         style = _ANY_SPACE if options.get("any_whitespace") else _ONE_SPACE
         found = rewritten(schema, options.get("strict", False), options.get("any_key_order", False))
         if found is False:
-            raise ApiError("invalid-argument", "the grammar: no text satisfies it")
+            raise invalid("the grammar: no text satisfies it")
         found = {} if found is True else found
         found["x-guidance"] = {**style, **found.get("x-guidance", {})}
         return finish(json.dumps(found))
     except RecursionError:
-        raise ApiError("invalid-argument", "the JSON schema: nested too deep") from None
+        raise invalid("the JSON schema: nested too deep") from None
     except (ValueError, TypeError, AttributeError) as error:
-        raise ApiError("invalid-argument", f"the JSON schema: {error}") from None
+        raise invalid(f"the JSON schema: {error}") from None
 
 
 def _lark_of_gbnf(text: str) -> str:
     try:
         return str(gbnf_to_lark(_ESCAPE.sub(_unescaped, text)))
     except RecursionError:
-        raise ApiError("invalid-argument", "the grammar: nested too deep") from None
+        raise invalid("the grammar: nested too deep") from None
     except Exception as error:  # noqa: BLE001  the converter has several
-        raise ApiError("invalid-argument", f"the grammar: {error}") from None
+        raise invalid(f"the grammar: {error}") from None
 
 
 def _unescaped(escape: re.Match[str]) -> str:
@@ -108,7 +108,7 @@ def sequence_grammar(text: str) -> str:
     try:
         ready = [_SINGLE[kind](part) for kind, part in json.loads(text)]
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise ApiError("invalid-argument", "the grammar: no list of [kind, text] in JSON") from None
+        raise invalid("the grammar: no list of [kind, text] in JSON") from None
     found = [
         json.loads(each)["grammars"][0] if each.startswith("{") else {"lark_grammar": each}
         for each in ready
@@ -161,9 +161,9 @@ def compiled(vocabulary: Vocabulary, ready: str) -> LLMatcher:
     """
     root = LLMatcher(vocabulary.tokenizer, ready, log_level=0, limits=_LIMITS)
     if root.is_error():
-        raise ApiError("invalid-argument", f"the grammar: {first_lines(root.get_error())}")
+        raise invalid(f"the grammar: {first_lines(root.get_error())}")
     if root.is_stopped() and not root.is_accepting():
-        raise ApiError("invalid-argument", "the grammar: no text satisfies it")
+        raise invalid("the grammar: no text satisfies it")
     return root
 
 

@@ -9,14 +9,13 @@ from pie_control.api.binder import queue_of
 from pie_control.api.grammar.matcher import Matcher
 from pie_control.api.grammar.service import Grammar, GrammarService
 from pie_control.api.sample import enqueue_sample
-from pie_control.errors import ApiError, Shortage
+from pie_control.errors import ApiError, Shortage, exceeded, invalid
 from pie_control.fairness import Owner
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Handles, Instance, InstanceState, Turns
 from pie_control.models.served import ServedModels
 from pie_control.shares import Shares
 from pie_control.wasm import SUSPENDED
-from pie_py.config.limits import Limits
 
 MAX_TOKENS = 1024  # of one call
 MATCHERS = 256  # of one instance, open at once
@@ -31,45 +30,6 @@ Kind = TypeVar("Kind", bound=Grammar | Matcher)
 _NAMES: dict[type, str] = {Grammar: "grammar", Matcher: "matcher"}
 
 
-class GrammarTable:
-    """Grammars and matchers of one instance, by handle."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._held: Handles[Grammar | Matcher] = Handles()
-
-    @property
-    def grammars(self) -> list[Grammar]:
-        """The grammars."""
-        return [held for held in self._held.values() if isinstance(held, Grammar)]
-
-    def check_room(self, kind: type[Grammar | Matcher]) -> None:
-        """Raises `limit-exceeded` if there are as many of a kind as there may be."""
-        name = _NAMES[kind]
-        most = self._limits.grammars if kind is Grammar else MATCHERS
-        if sum(isinstance(held, kind) for held in self._held.values()) >= most:
-            raise ApiError("limit-exceeded", f"{most} {name}s are open; end one first")
-
-    def add(self, held: Grammar | Matcher) -> int:
-        """Holds a grammar or a matcher, and returns its handle."""
-        return self._held.add(held)
-
-    def find(self, kind: type[Kind], handle: int) -> Kind:
-        """The grammar or matcher behind a handle. Raises ApiError `invalid-handle`."""
-        found = self._held.get(handle)
-        if not isinstance(found, kind):
-            name = _NAMES[kind]
-            raise ApiError(
-                "invalid-handle", f"{handle} is no {name} of this instance (ended already?)"
-            )
-        return found
-
-    def remove(self, kind: type[Grammar | Matcher], handle: int) -> None:
-        """Lets a grammar or a matcher go. Raises ApiError `invalid-handle`."""
-        self.find(kind, handle)
-        del self._held[handle]
-
-
 class GrammarCalls:
     """Grammars and matchers of all instances, by handle."""
 
@@ -80,7 +40,7 @@ class GrammarCalls:
         self._models = models
         self._grammars = grammars
         self._turns = turns
-        self._tables: dict[Instance, GrammarTable] = {}
+        self._tables: dict[Instance, Handles[Grammar | Matcher]] = {}
 
     def drop_instance(self, instance: Instance) -> None:
         """Forgets the handles of an instance that has ended."""
@@ -89,18 +49,38 @@ class GrammarCalls:
     def _bytes_of(self, user: str | None) -> int:
         """Bytes of the grammars that a user's instances hold, or all; each once."""
         held = {
-            id(grammar): grammar.size
+            id(each): each.size
             for instance, table in self._tables.items()
             if user in (None, instance.user)
-            for grammar in table.grammars
+            for each in table.values()
+            if isinstance(each, Grammar)
         }
         return sum(held.values())
 
-    def _table(self, instance: Instance) -> GrammarTable:
-        table = self._tables.get(instance)
-        if table is None:
-            table = self._tables[instance] = GrammarTable(instance.limits)
-        return table
+    def _check_room(self, instance: Instance, kind: type[Grammar | Matcher]) -> None:
+        """Raises `limit-exceeded` if there are as many of a kind as there may be."""
+        most = instance.limits.grammars if kind is Grammar else MATCHERS
+        held = self._tables.get(instance, Handles()).values()
+        if sum(isinstance(each, kind) for each in held) >= most:
+            raise exceeded(f"{most} {_NAMES[kind]}s are open; end one first")
+
+    def _add(self, instance: Instance, held: Grammar | Matcher) -> int:
+        """Holds a grammar or a matcher, and returns its handle."""
+        return self._tables.setdefault(instance, Handles()).add(held)
+
+    def _find(self, instance: Instance, kind: type[Kind], handle: int) -> Kind:
+        """The grammar or matcher behind a handle. Raises ApiError `invalid-handle`."""
+        found = self._tables.get(instance, Handles()).get(handle)
+        if not isinstance(found, kind):
+            raise ApiError(
+                "invalid-handle",
+                f"{handle} is no {_NAMES[kind]} of this instance (ended already?)",
+            )
+        return found
+
+    def _remove(self, instance: Instance, kind: type[Grammar | Matcher], handle: int) -> None:
+        self._find(instance, kind, handle)
+        del self._tables[instance][handle]
 
     def compile_grammar(self, instance: Instance, model: str, kind: str, text: str) -> int:
         """Compiles a grammar in a thread and opens a future of it."""
@@ -124,29 +104,28 @@ class GrammarCalls:
 
     def take_grammar(self, instance: Instance, future: int) -> int:
         """Consumes a future of a grammar and returns the grammar's handle."""
-        self._table(instance).check_room(Grammar)
+        self._check_room(instance, Grammar)
         grammar: Grammar = instance.futures.take(future, FutureKind.GRAMMAR)
         free = GRAMMAR_BYTES - self._bytes_of(None)
         self._share.check(instance.user, grammar.size, free)
         if grammar.size > free:
             raise Shortage("the grammars of all users take all that they may", "out-of-resources")
-        return self._table(instance).add(grammar)
+        return self._add(instance, grammar)
 
     def release_grammar(self, instance: Instance, grammar: int) -> None:
         """Ends a grammar's handle; its matchers go on."""
-        self._table(instance).remove(Grammar, grammar)
+        self._remove(instance, Grammar, grammar)
 
     def create_matcher(self, instance: Instance, grammar: int) -> int:
         """A matcher at a grammar's start."""
-        table = self._table(instance)
-        found = table.find(Grammar, grammar)
-        table.check_room(Matcher)
+        found = self._find(instance, Grammar, grammar)
+        self._check_room(instance, Matcher)
         owner = Owner(instance.user, instance.id)
-        return table.add(found.matcher(self._turns.give_another, owner))
+        return self._add(instance, found.matcher(self._turns.give_another, owner))
 
     def destroy_matcher(self, instance: Instance, matcher: int) -> None:
         """Ends a matcher; a sample that is under way with it goes on."""
-        self._table(instance).remove(Matcher, matcher)
+        self._remove(instance, Matcher, matcher)
 
     def advance(self, instance: Instance, matcher: int, tokens: list[int]) -> Any:
         """Consumes tokens; whether the text may end then."""
@@ -178,28 +157,28 @@ class GrammarCalls:
 
     def is_accepting(self, instance: Instance, matcher: int) -> bool:
         """True if the text may end here."""
-        return self._table(instance).find(Matcher, matcher).accepting
+        return self._find(instance, Matcher, matcher).accepting
 
     def is_finished(self, instance: Instance, matcher: int) -> bool:
         """True if the text must end here, or has ended."""
-        return self._table(instance).find(Matcher, matcher).finished
+        return self._find(instance, Matcher, matcher).finished
 
     def grammar_mask(self, instance: Instance, matcher: int) -> Any:
         """The mask of the next token."""
-        found = self._table(instance).find(Matcher, matcher)
+        found = self._find(instance, Matcher, matcher)
         found.check_free()
         mask = found.mask()
 
         def answer(found: Matcher) -> Any:
             if mask.error is not None:
-                raise ApiError("limit-exceeded", mask.error)
+                raise exceeded(mask.error)
             return mask.words
 
         return self._do(instance, matcher, answer)
 
     def grammar_forced(self, instance: Instance, matcher: int) -> Any:
         """The tokens that follow whatever is chosen."""
-        long = not self._table(instance).find(Matcher, matcher).foresees
+        long = not self._find(instance, Matcher, matcher).foresees
         return self._do(instance, matcher, lambda found: found.forced(), long=long)
 
     def sample_constrained(
@@ -207,18 +186,13 @@ class GrammarCalls:
     ) -> int:
         """Queues a choice among the tokens that the grammar allows; the matcher follows it."""
         target = queue_of(instance, queue, "sample")
-        found = self._table(instance).find(Matcher, matcher)
+        found = self._find(instance, Matcher, matcher)
         found.check_free()
         model = target.model.description.name
         if found.model != model:
-            raise ApiError(
-                "invalid-argument",
-                f"the matcher is of model {found.model!r}, the queue of {model!r}",
-            )
+            raise invalid(f"the matcher is of model {found.model!r}, the queue of {model!r}")
         if found.ended:
-            raise ApiError(
-                "invalid-argument", "the text has ended with a stop token; take it back to go on"
-            )
+            raise invalid("the text has ended with a stop token; take it back to go on")
         found.sampling = True
         try:
             return enqueue_sample(instance, target, embed, sampler, found.mask(), found.on_token)
@@ -240,7 +214,7 @@ class GrammarCalls:
         `work` gives the answer, or raises the guest's error; `after` is called if it went well. If
         it is `long`, it goes into a thread, the guest suspended.
         """
-        matcher = self._table(instance).find(Matcher, handle)
+        matcher = self._find(instance, Matcher, handle)
         matcher.check_free()
         answers: list[Any] = []
         suspended = False
@@ -273,6 +247,4 @@ class GrammarCalls:
 
 def _check_count(tokens: list[int]) -> None:
     if len(tokens) > MAX_TOKENS:
-        raise ApiError(
-            "invalid-argument", f"{len(tokens)} tokens in one call; {MAX_TOKENS} at most"
-        )
+        raise invalid(f"{len(tokens)} tokens in one call; {MAX_TOKENS} at most")

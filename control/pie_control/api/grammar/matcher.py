@@ -12,7 +12,7 @@ import trio
 from llguidance import LLMatcher
 
 from pie_control.api.grammar.vocabulary import Vocabulary
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded, invalid
 from pie_control.fairness import FairThreads, Owner
 from pie_control.scheduler.commands.sample import TokenMask
 from pie_py.wire.plan import Uint32
@@ -141,10 +141,9 @@ class Matcher:
             moved = sum(token not in self._vocabulary.stops for token in tokens[:done])
             if moved and not self._walk.rollback(moved):
                 raise _broken(self._walk)
-            raise ApiError(
-                "invalid-argument",
-                f"token {tokens[done]} (number {done} of the list) is not allowed by the"
-                " grammar here",
+            raise invalid(
+                f"token {tokens[done]} (number {done} of the list) is not allowed by the grammar"
+                " here"
             )
         self.ended = self.ended or (bool(tokens) and tokens[-1] in self._vocabulary.stops)
         self._length += len(tokens)
@@ -157,9 +156,7 @@ class Matcher:
             ApiError: `invalid-argument` if there were not as many.
         """
         if count > self._length:
-            raise ApiError(
-                "invalid-argument", f"{count} tokens to take back, and {self._length} came so far"
-            )
+            raise invalid(f"{count} tokens to take back, and {self._length} came so far")
         inner = count
         if self.ended and count:
             self.ended = False
@@ -200,10 +197,9 @@ class Matcher:
                 return done
             if time.thread_time() > deadline:
                 walk.rollback(done)
-                raise ApiError(
-                    "limit-exceeded",
-                    f"the grammar: {done} of {len(tokens)} tokens take longer than"
-                    f" {WALK_SECONDS:g} s; give fewer at a time, or make it simpler",
+                raise exceeded(
+                    f"the grammar: {done} of {len(tokens)} tokens take longer than {WALK_SECONDS:g}"
+                    " s; give fewer at a time, or make it simpler"
                 )
         return end + (end < len(tokens) and tokens[end] in stops and walk.is_accepting())
 
@@ -258,7 +254,7 @@ class Matcher:
 def _broken(walk: LLMatcher) -> ApiError:
     """The error of a matcher that has come to llguidance's limits, and goes on no more."""
     text = first_lines(walk.get_error()) or "it is too complex"
-    return ApiError("limit-exceeded", f"the grammar: {text}")
+    return exceeded(f"the grammar: {text}")
 
 
 def _forced_of(walk: LLMatcher, vocabulary: Vocabulary) -> list[int]:

@@ -27,7 +27,7 @@ from pie_control.api.grammar.matcher import Matcher
 from pie_control.api.grammar.vocabulary import Vocabulary, load_vocabulary
 from pie_control.confined.pool import ConfinedPool
 from pie_control.confined.process import STACK_BYTES as PROBE_STACK_BYTES
-from pie_control.errors import ApiError, Shortage
+from pie_control.errors import ApiError, Shortage, exceeded, invalid
 from pie_control.fairness import FairThreads, Owner
 from pie_control.models.tokenizer import TextCodec
 from pie_control.tasks import Service, take_off
@@ -100,15 +100,9 @@ class GrammarService(Service):
             ApiError: `invalid-argument`, `limit-exceeded`.
         """
         if kind not in KINDS:
-            raise ApiError(
-                "invalid-argument",
-                f"no kind of grammar is called {kind[:100]!r}; {', '.join(KINDS)} are",
-            )
+            raise invalid(f"no kind of grammar is called {kind[:100]!r}; {', '.join(KINDS)} are")
         if len(text) > MOST_CHARACTERS:
-            raise ApiError(
-                "limit-exceeded",
-                f"a grammar of {len(text)} characters; {MOST_CHARACTERS} at most",
-            )
+            raise exceeded(f"a grammar of {len(text)} characters; {MOST_CHARACTERS} at most")
 
     def compiled(self, model: str, kind: str, text: str, user: str) -> Grammar | None:
         """A grammar that was compiled before for the user, if it is still there."""

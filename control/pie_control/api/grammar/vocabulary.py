@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from llguidance import LLTokenizer, TokenizerWrapper
 
-from pie_control.errors import ApiError
+from pie_control.errors import unsupported
 from pie_control.models.tokenizer import TextCodec
 from pie_py.wire.plan import Uint32
 
@@ -63,9 +63,7 @@ def load_vocabulary(codec: TextCodec, size: int, stops: Sequence[int]) -> Vocabu
             TokenizerWrapper(source), n_vocab=len(tokens), eos_token=ends
         )
     except Exception as error:  # whatever it finds wrong, the model has no grammars then
-        raise ApiError(
-            "unsupported", f"the model's tokens do not work with grammars: {error}"
-        ) from error
+        raise unsupported(f"the model's tokens do not work with grammars: {error}") from error
     stop_mask, known = _mask(stops, size), _mask(range(size), size)
     texts = tokens[:size]
     return Vocabulary(

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 import httpcore2
 import trio
 
-from pie_control.api.http.network import HeadStream
-from pie_control.api.http.policy import HttpPolicy
+from pie_control.api.http.network import HeadStream, HttpPolicy
 from pie_control.api.http.request import HEADER_BYTES, HttpRequest, redirected
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded, invalid
 from pie_control.instances.futures import Future
 
 MAX_REDIRECTS = 5  # followed in a row
@@ -104,9 +103,8 @@ class Body:
     def _counted(self, data: bytes) -> bytes:
         self._count += len(data)
         if self._count > self._limit:
-            raise ApiError(
-                "limit-exceeded",
-                f"the body has more than {self._limit} bytes, the most that a server takes",
+            raise exceeded(
+                f"the body has more than {self._limit} bytes, the most that a server takes"
             )
         return data
 
@@ -225,10 +223,7 @@ class Exchange:
                 return response
             await response.aclose()
             self._request = redirected(self._request, self._policy, response.status, location)
-        raise ApiError(
-            "limit-exceeded",
-            f"more than {MAX_REDIRECTS} redirects, the last one to {self._request.url}",
-        )
+        raise exceeded(f"more than {MAX_REDIRECTS} redirects, the last one to {self._request.url}")
 
     async def _send(self, request: HttpRequest) -> httpcore2.Response:
         pool = await self._pool()
@@ -253,9 +248,8 @@ class Exchange:
         size = sum(len(name) + len(value) + 4 for name, value in response.headers)
         if size > HEADER_BYTES:
             await response.aclose()
-            raise ApiError(
-                "limit-exceeded",
-                f"{request.host} answers with {size} bytes of headers; {HEADER_BYTES} at most",
+            raise exceeded(
+                f"{request.host} answers with {size} bytes of headers; {HEADER_BYTES} at most"
             )
         return response
 
@@ -316,7 +310,7 @@ def _translated(error: Exception, request: HttpRequest) -> ApiError:
     if isinstance(error, httpcore2.NetworkError | httpcore2.RemoteProtocolError):
         return ApiError("remote-failed", f"the answer of {where} broke off: {_reason(error)}")
     if isinstance(error, httpcore2.LocalProtocolError):
-        return ApiError("invalid-argument", f"the request cannot be sent: {_reason(error)}")
+        return invalid(f"the request cannot be sent: {_reason(error)}")
     return ApiError("internal", f"{type(error).__name__}: {_reason(error)}")
 
 

@@ -17,10 +17,9 @@ import httpcore2
 import trio
 
 from pie_control.api.http.exchange import Exchange, Head
-from pie_control.api.http.network import CheckedBackend, Resolve, resolve, tls_context
-from pie_control.api.http.policy import HttpPolicy
+from pie_control.api.http.network import CheckedBackend, HttpPolicy, Resolve, resolve, tls_context
 from pie_control.api.http.request import HEADER_BYTES, HttpRequest, check_request
-from pie_control.errors import ApiError, Shortage
+from pie_control.errors import ApiError, Shortage, exceeded, invalid
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.instances.instance import Handles
 from pie_control.tasks import Service, take_off
@@ -111,9 +110,7 @@ class HttpClient(Service):
         request = check_request(self._policy, method, url, headers, body)
         timeout = timeout_ms / 1000 if timeout_ms else DEFAULT_TIMEOUT
         if timeout > MAX_TIMEOUT:
-            raise ApiError(
-                "invalid-argument", f"a time-out of {timeout:g} s; {MAX_TIMEOUT:g} s at most"
-            )
+            raise invalid(f"a time-out of {timeout:g} s; {MAX_TIMEOUT:g} s at most")
         share = self._share(instance)
         self._check_limits(instance, share)
         future = instance.futures.create_outside(FutureKind.RESPONSE, f"http {request.host}")
@@ -142,7 +139,7 @@ class HttpClient(Service):
         """
         exchange = self._body(instance, body)
         if most == 0:
-            raise ApiError("invalid-argument", "a read of 0 bytes; 1 at least")
+            raise invalid("a read of 0 bytes; 1 at least")
         most = min(most, MOST_BYTES_A_READ)
         return instance.futures.open(FutureKind.BLOB, partial(exchange.read, most))
 
@@ -185,12 +182,11 @@ class HttpClient(Service):
         """Takes a token of the rate, if nothing else speaks against another request."""
         config = self._config
         if len(share.running) >= config.concurrent:
-            raise ApiError(
-                "limit-exceeded",
-                f"{config.concurrent} requests are under way; read or close their bodies first",
+            raise exceeded(
+                f"{config.concurrent} requests are under way; read or close their bodies first"
             )
         if len(share.bodies) >= config.bodies:
-            raise ApiError("limit-exceeded", f"{config.bodies} bodies are open; close some first")
+            raise exceeded(f"{config.bodies} bodies are open; close some first")
         if self._users[instance.user] >= USER_REQUESTS:
             raise Shortage(f"{USER_REQUESTS} requests of this user are under way, in all instances")
         now = trio.current_time()

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pie_control.api.http.policy import HttpPolicy
-from pie_control.errors import ApiError
+from pie_control.api.http.network import HttpPolicy
+from pie_control.errors import ApiError, exceeded, invalid
 from pie_py import __version__
 from pie_py.config.host_rule import canonical_host
 
@@ -85,17 +85,12 @@ def check_request(
         ApiError: `invalid-argument`, `limit-exceeded`, `permission-denied`.
     """
     if method not in _METHODS:
-        raise ApiError(
-            "invalid-argument", f"method {method[:100]!r}; there are {', '.join(_METHODS)}"
-        )
+        raise invalid(f"method {method[:100]!r}; there are {', '.join(_METHODS)}")
     size = sum(len(name) + len(value) + 4 for name, value in headers) + len(url)
     if size > HEADER_BYTES:
-        raise ApiError(
-            "limit-exceeded",
-            f"URL and headers of {size} bytes; {HEADER_BYTES} at most",
-        )
+        raise exceeded(f"URL and headers of {size} bytes; {HEADER_BYTES} at most")
     if len(body) > REQUEST_BYTES:
-        raise ApiError("limit-exceeded", f"a body of {len(body)} bytes; {REQUEST_BYTES} at most")
+        raise exceeded(f"a body of {len(body)} bytes; {REQUEST_BYTES} at most")
     for name, value in headers:
         _check_header(name, value)
     parsed, host = _parse(url)
@@ -143,20 +138,17 @@ def _parse(text: str) -> tuple[URL, str]:
     try:
         url = URL(text)
     except InvalidURL as error:
-        raise ApiError("invalid-argument", f"{text[:200]!r} is no URL: {error}") from None
+        raise invalid(f"{text[:200]!r} is no URL: {error}") from None
     if url.scheme not in ("http", "https"):
-        raise ApiError("invalid-argument", f"{text[:200]!r}: a URL starts with http:// or https://")
+        raise invalid(f"{text[:200]!r}: a URL starts with http:// or https://")
     if url.userinfo:
-        raise ApiError(
-            "invalid-argument",
-            "a URL with a user or password in it; put them into an Authorization header",
-        )
+        raise invalid("a URL with a user or password in it; put them into an Authorization header")
     try:
         host = canonical_host(url.raw_host.decode("ascii"))
     except ValueError as error:
-        raise ApiError("invalid-argument", f"{text[:200]!r}: {error}") from None
+        raise invalid(f"{text[:200]!r}: {error}") from None
     if not 0 < _port(url) < 65536:
-        raise ApiError("invalid-argument", f"{text[:200]!r}: {url.port} is no port")
+        raise invalid(f"{text[:200]!r}: {url.port} is no port")
     # The host that was checked is the one that is connected to, in whatever form it was written.
     return url.copy_with(host=host, fragment=None), host
 
@@ -169,11 +161,10 @@ def _port(url: URL) -> int:
 
 def _check_header(name: str, value: str) -> None:
     if not _TOKEN.fullmatch(name):
-        raise ApiError("invalid-argument", f"{name[:100]!r} is no header's name")
+        raise invalid(f"{name[:100]!r} is no header's name")
     if not _VALUE.fullmatch(value) or value != value.strip():
-        raise ApiError(
-            "invalid-argument",
-            f"the value of header {name[:100]} has line ends, control characters or outer spaces",
+        raise invalid(
+            f"the value of header {name[:100]} has line ends, control characters or outer spaces"
         )
     if name.lower() in _RESERVED or name.lower().startswith("proxy-"):
-        raise ApiError("invalid-argument", f"header {name} is set by the server")
+        raise invalid(f"header {name} is set by the server")

@@ -19,7 +19,7 @@ import trio
 from pie_control.api.mcp.registry import McpRegistry
 from pie_control.api.mcp.server import Action, McpServer
 from pie_control.data_folder import SettingsFolder
-from pie_control.errors import ApiError, check_values
+from pie_control.errors import ApiError, check_values, exceeded, invalid
 from pie_control.instances.futures import Future, FutureKind
 from pie_control.tasks import Service, take_off
 from pie_py.config.http import HttpConfig
@@ -78,10 +78,8 @@ class McpServers(Service):
         """
         found = self.registry.find(instance.user, server)
         if len(arguments) > instance.limits.message_bytes:
-            raise ApiError(
-                "limit-exceeded",
-                f"arguments of {len(arguments)} characters;"
-                f" {instance.limits.message_bytes} at most",
+            raise exceeded(
+                f"arguments of {len(arguments)} characters; {instance.limits.message_bytes} at most"
             )
         if len(tool) > MAX_TOOL:
             raise ApiError("not-found", f"no tool has a name of over {MAX_TOOL} characters")
@@ -99,14 +97,9 @@ class McpServers(Service):
 
     def _call(self, instance: Instance, server: McpServer, what: str, action: Action) -> int:
         if self._calls[instance.id] >= INSTANCE_CALLS:
-            raise ApiError(
-                "limit-exceeded", f"{INSTANCE_CALLS} calls are under way; wait for some first"
-            )
+            raise exceeded(f"{INSTANCE_CALLS} calls are under way; wait for some first")
         if self._user_calls[instance.user] >= USER_CALLS:
-            raise ApiError(
-                "limit-exceeded",
-                f"{USER_CALLS} calls of this user are under way, in all instances",
-            )
+            raise exceeded(f"{USER_CALLS} calls of this user are under way, in all instances")
         future = instance.futures.create_outside(FutureKind.TEXT, f"mcp {server.name} {what}"[:256])
         self._calls[instance.id] += 1
         self._user_calls[instance.user] += 1
@@ -147,9 +140,7 @@ async def _carry_out(
             text = await server.call(action, connected)
             size = len(text)  # JSON in ASCII
             if size > limit:
-                error = ApiError(
-                    "limit-exceeded", f"{server.name} answers with {size} bytes; {limit} at most"
-                )
+                error = exceeded(f"{server.name} answers with {size} bytes; {limit} at most")
         except ApiError as caught:
             error = caught
         except Exception as caught:  # noqa: BLE001  whatever a server does is an error value
@@ -176,20 +167,16 @@ def _parse(arguments: str) -> dict[str, Any]:
     try:
         parsed = json.loads(arguments, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise ApiError("invalid-argument", f"the arguments are no JSON: {error}") from None
+        raise invalid(f"the arguments are no JSON: {error}") from None
     if not isinstance(parsed, dict):
-        raise ApiError(
-            "invalid-argument", f"the arguments are a JSON {type(parsed).__name__}, not an object"
-        )
+        raise invalid(f"the arguments are a JSON {type(parsed).__name__}, not an object")
     if _is_deeper(parsed, MOST_LEVELS):
-        raise ApiError(
-            "invalid-argument", f"the arguments are nested deeper than {MOST_LEVELS} levels"
-        )
+        raise invalid(f"the arguments are nested deeper than {MOST_LEVELS} levels")
     # All instances share a server's connection, and what cannot be written to it would break it.
     try:
         json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()
     except ValueError as error:
-        raise ApiError("invalid-argument", f"the arguments cannot be written: {error}") from None
+        raise invalid(f"the arguments cannot be written: {error}") from None
     return parsed
 
 

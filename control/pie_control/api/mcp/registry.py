@@ -10,12 +10,11 @@ from urllib.parse import urlsplit
 import structlog
 from pydantic import ValidationError
 
-from pie_control.api.http.network import CheckedBackend
-from pie_control.api.http.policy import HttpPolicy
+from pie_control.api.http.network import CheckedBackend, HttpPolicy
 from pie_control.api.http.request import HEADER_BYTES, check_request
 from pie_control.api.mcp.server import McpServer
 from pie_control.data_folder import SettingsFolder
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded, invalid
 from pie_py.config.http import HttpConfig
 from pie_py.config.mcp import McpConfig, McpServerConfig, with_secrets
 from pie_py.config.section import NAME
@@ -116,24 +115,20 @@ class McpRegistry:
             ApiError: as `register`, but for the disk.
         """
         if not re.fullmatch(NAME, name):
-            raise ApiError(
-                "invalid-argument",
-                f"{name[:100]!r}: a name has letters, digits, `_`, `-`, `.`, at most 64",
-            )
+            raise invalid(f"{name[:100]!r}: a name has letters, digits, `_`, `-`, `.`, at most 64")
         try:
             config = McpServerConfig(**fields)
         except ValidationError as error:  # its own text has the values in it
-            raise ApiError("invalid-argument", error.errors()[0]["msg"]) from None
+            raise invalid(error.errors()[0]["msg"]) from None
         config = self._checked(config)
         mine = self._clients.get(user, {})
         if name in self.usable(user):
             whose = "you" if name in mine else "the operator"
             raise ApiError("already-exists", f"an MCP server {name!r} is registered by {whose}")
         if len(mine) >= self._config.client_servers:
-            raise ApiError(
-                "limit-exceeded",
+            raise exceeded(
                 f"{self._config.client_servers} MCP servers of a user (`client_servers` in [mcp]);"
-                " remove one first",
+                " remove one first"
             )
         return config
 

@@ -108,8 +108,8 @@ class McpServer:
                 reason = connection.failure if connection is not None else "it failed"
                 raise ApiError(
                     "remote-failed",
-                    f"the MCP server {self.name} keeps failing ({reason}); it is started again"
-                    f" in {pause:.0f} s at the earliest",
+                    f"the MCP server {self.name} keeps failing ({reason}); it is started again in"
+                    f" {pause:.0f} s at the earliest",
                 )
             await trio.sleep(pause)
             connection = self._connection  # another task may have been faster

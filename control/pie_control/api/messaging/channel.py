@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, invalid
 from pie_control.instances.futures import Future
 from pie_control.instances.mailbox import Loan, Mailbox, MessageBytes
 
@@ -26,9 +26,7 @@ def check_topic(topic: str) -> None:
     """Refuses what is no topic. Raises ApiError `invalid-argument`."""
     size = len(topic.encode())
     if not 0 < size <= MAX_TOPIC_BYTES:
-        raise ApiError(
-            "invalid-argument", f"a topic of {size} bytes; 1 to {MAX_TOPIC_BYTES} are allowed"
-        )
+        raise invalid(f"a topic of {size} bytes; 1 to {MAX_TOPIC_BYTES} are allowed")
 
 
 class Channel(Mailbox[str]):

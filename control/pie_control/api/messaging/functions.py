@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pie_control.api.messaging.channel import OWN_BYTES, Channel, Taken, check_topic
 from pie_control.api.session import check_size
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded, unsupported
 from pie_control.instances.futures import Future, FutureKind, wait_in
 from pie_control.instances.instance import Handles
 from pie_control.instances.mailbox import MessageBytes
@@ -171,14 +171,11 @@ class Bus:
             return member.subscriptions.add(found)
         limit = self._config.subscriptions
         if member is not None and len(member.subscriptions) >= limit:
-            raise ApiError(
-                "limit-exceeded", f"{limit} subscriptions are open; unsubscribe from some first"
-            )
+            raise exceeded(f"{limit} subscriptions are open; unsubscribe from some first")
         most = self._config.subscribers
         if len(self._user(instance).topics.get(topic, ())) >= most:
-            raise ApiError(
-                "limit-exceeded",
-                f"{topic!r} has {most} subscriptions, in all instances; use several topics",
+            raise exceeded(
+                f"{topic!r} has {most} subscriptions, in all instances; use several topics"
             )
         subscription = self._open_subscription(instance, topic, key)
         return self._members[instance].subscriptions.add(subscription)
@@ -282,10 +279,7 @@ class Bus:
         queue = user.queues.get(topic)
         if queue is None:
             if len(user.queues) >= self._config.queues:
-                raise ApiError(
-                    "limit-exceeded",
-                    f"{self._config.queues} queues hold messages; pull from some first",
-                )
+                raise exceeded(f"{self._config.queues} queues hold messages; pull from some first")
             self._check_budget(user)
             queue = self._queue(user, topic)
         elif not queue.has_room:
@@ -338,10 +332,9 @@ class Bus:
         """
         check_topic(topic)
         if not self._alone:
-            raise ApiError(
-                "unsupported",
+            raise unsupported(
                 "topics and work queues do not reach the other nodes of a cluster: send messages to"
-                " instances, use the store, or run this program on one server",
+                " instances, use the store, or run this program on one server"
             )
 
     def _user(self, instance: Instance) -> _User:

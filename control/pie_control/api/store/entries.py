@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from pie_control.errors import ApiError
+from pie_control.errors import ApiError, exceeded
 from pie_py.config.services import StoreConfig
 
 ON_DISK = 64  # bytes of the disk that a key takes in addition to its text and value, about
@@ -240,8 +240,7 @@ class Entries(ABC):
 
 
 def _over(user: str, amount: str, limit: int, name: str) -> ApiError:
-    return ApiError(
-        "limit-exceeded",
+    return exceeded(
         f"the store of {user!r} would have {amount}; {limit} are allowed (store.{name} in the"
-        " server's configuration): delete some",
+        " server's configuration): delete some"
     )

@@ -10,15 +10,15 @@ wire protocol, and the worker's handler.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from pie_control.errors import ApiError, Code
+from pie_control.errors import ApiError, Code, exceeded
 from pie_py.device_programs.step_cost import OF_A_STEP
 from pie_py.wire.plan import Batch, BatchResult, Clear, Int32
 
@@ -37,6 +37,10 @@ Numbers: TypeAlias = list[int]
 # names, within a batch and across the queues of an instance. Samplers have names after the last
 # embed's, and host pages have names after the last page's.
 Touched: TypeAlias = tuple[Numbers, Numbers]
+
+# The attributes of a command that are pages and embeds; empty for none.
+Names: TypeAlias = tuple[str, str]
+Getter: TypeAlias = Callable[[Any], Numbers]
 
 NOTHING: Int32 = np.empty(0, np.int32)
 
@@ -97,10 +101,16 @@ class Scrub:
 
 
 @dataclass(slots=True, eq=False)
-class Command(ABC):
+class Command:
     """A command of a queue."""
 
-    kind: ClassVar[str]  # the name of its batches in the wire protocol
+    batch: ClassVar[type[Batch]]  # of the wire protocol
+    kind: ClassVar[str]  # the name of its batches
+    # Attributes that are the columns of a batch, in the order of its fields: an array, a list or a
+    # number for each command. A kind whose batch is more than that has a `join` of its own.
+    columns: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[Names] = ("", "")
+    writes: ClassVar[Names] = ("", "")
     # The field whose items are the rows of a batch, for the statistics; None: a command is a row.
     counted: ClassVar[str | None] = None
     takes_tokens: ClassVar[bool] = False  # its rows are tokens of a batch, of which there are few
@@ -123,15 +133,25 @@ class Command(ABC):
     # Other queues of the instance must have sent their commands up to this number.
     after: int = field(init=False, default=0)
     marks: list[Mark] | None = field(init=False, default=None)  # that stand behind it
+    _read: ClassVar[tuple[Getter, Getter]]
+    _written: ClassVar[tuple[Getter, Getter]]
     is_part: bool = field(init=False, default=False)  # what is left of it is still in the queue
 
+    def __init_subclass__(cls) -> None:
+        """Knows how its attributes are found."""
+        if "batch" in vars(cls):
+            cls.kind = cls.batch.kind
+        cls._read, cls._written = _getters(cls.reads), _getters(cls.writes)
+
     def read(self) -> Touched:
-        """Names of what it reads: none by default."""
-        return [], []
+        """Names of what it reads."""
+        pages, embeds = self._read
+        return pages(self), embeds(self)
 
     def written(self) -> Touched:
-        """Names of what it writes: none by default."""
-        return [], []
+        """Names of what it writes."""
+        pages, embeds = self._written
+        return pages(self), embeds(self)
 
     def conflicts(self, other: Command) -> bool:
         """True if both touch the same name, and one of them writes it."""
@@ -153,9 +173,9 @@ class Command(ABC):
         )
 
     @classmethod
-    @abstractmethod
     def join(cls, commands: Sequence[Self]) -> Batch:
         """One batch of the wire protocol of at least one command."""
+        return cls.batch(*[column(commands, name) for name in cls.columns])
 
     @classmethod
     def count_rows(cls, commands: Sequence[Self]) -> int:
@@ -180,7 +200,7 @@ class Command(ABC):
         """True if it has to wait, though it is the first of its queue."""
         return self.after > 0 and self.queue.must_follow(self)
 
-    def was_sent(self) -> None:  # noqa: B027
+    def was_sent(self) -> None:
         """It is in a plan, if its kind is notified of that."""
 
     def trace(self, provenance: Provenance) -> Mark | None:
@@ -193,10 +213,10 @@ class Command(ABC):
         provenance.overwritten(pages, embeds)
         return None
 
-    def offer_withdrawal(self, withdraw: Callable[[Command], None]) -> None:  # noqa: B027
+    def offer_withdrawal(self, withdraw: Callable[[Command], None]) -> None:
         """Takes what takes it out of its queue, of kinds that are withdrawn."""
 
-    @classmethod  # noqa: B027
+    @classmethod
     def deliver(cls, commands: Sequence[Self], answer: BatchResult) -> None:
         """Gives the futures of a batch that has run their values."""
 
@@ -208,12 +228,14 @@ class Command(ABC):
         """Fails it, and with it what comes after it in its queue."""
         self.queue.fail(error)
 
-    def fail_as_dependant(self) -> None:  # noqa: B027
+    def fail_as_dependant(self) -> None:
         """Fails it for what an earlier command of its queue did."""
 
-    @abstractmethod
     def scrub(self, scrub: Scrub) -> None:
-        """Notes what holds old contents if the command never runs: what it should have written."""
+        """Notes what holds old contents if the command never runs: what it should have written.
+
+        Nothing by default: for a kind that writes nothing, or over what its owner wrote.
+        """
 
 
 class QueueOwner(Protocol):
@@ -354,10 +376,9 @@ class CommandQueue:
         """
         limit = self.owner.limits.queued_commands
         if self.owner.queued_commands + count > limit:
-            raise ApiError(
-                "limit-exceeded",
-                f"{self.owner.queued_commands} commands are queued and {limit} may be;"
-                " wait for some (synchronize) before queueing more",
+            raise exceeded(
+                f"{self.owner.queued_commands} commands are queued and {limit} may be; wait for"
+                " some (synchronize) before queueing more"
             )
 
     def fail(self, error: ApiError) -> None:
@@ -371,8 +392,8 @@ class CommandQueue:
         """The error of a command that comes after one that failed."""
         return ApiError(
             "failed-dependency",
-            f"an earlier command of this queue failed ({self.failure});"
-            " the queue accepts commands again after a synchronize",
+            f"an earlier command of this queue failed ({self.failure}); the queue accepts commands"
+            " again after a synchronize",
         )
 
     def fail_dependant(self, future: Taker) -> None:
@@ -439,3 +460,31 @@ def starts_of(lengths: Iterable[int]) -> Int32:
     for length in lengths:
         starts.append(starts[-1] + length)
     return int32(starts)
+
+
+def column(commands: Sequence[Command], name: str) -> Any:
+    """A column of a batch: an attribute of commands, numbers of each one after the other."""
+    get = attrgetter(name)
+    values = [get(command) for command in commands]
+    if isinstance(values[0], np.ndarray):
+        return chain(values)
+    return int32([n for each in values for n in each] if isinstance(values[0], list) else values)
+
+
+def _getters(names: Names) -> tuple[Getter, Getter]:
+    """What finds the numbers of pages and embeds in attributes of these names."""
+
+    def getter(name: str) -> Getter:
+        if not name:
+            return lambda command: []
+        get = attrgetter(name)
+
+        def numbers(command: Any) -> Numbers:
+            value = get(command)
+            if type(value) is list:
+                return value
+            return value.tolist() if isinstance(value, np.ndarray) else [value]
+
+        return numbers
+
+    return getter(names[0]), getter(names[1])

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from pie_control.errors import Code
-from pie_control.scheduler.commands.command import Command, Numbers, Scrub, Touched, int32
+from pie_control.scheduler.commands.command import (
+    Command,
+    Names,
+    Numbers,
+    Scrub,
+    column,
+    int32,
+)
 from pie_py.wire.images import ImageSize
-from pie_py.wire.plan import CopyEmbed, EmbedImage, EmbedText
+from pie_py.wire.plan import Batch, CopyEmbed, EmbedImage, EmbedText
 
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
@@ -23,11 +30,8 @@ class _Fills(Command):
     __slots__ = ()
 
     takes_tokens: ClassVar[bool] = True
+    writes: ClassVar[Names] = ("", "embeds")
     embeds: Numbers
-
-    def written(self) -> Touched:
-        """The embeds."""
-        return [], self.embeds
 
     def scrub(self, scrub: Scrub) -> None:
         """The embeds."""
@@ -38,24 +42,17 @@ class _Fills(Command):
 class EmbedTextCommand(_Fills):
     """Embeds tokens."""
 
-    kind: ClassVar[str] = EmbedText.kind
+    batch: ClassVar[type[Batch]] = EmbedText
     counted: ClassVar[str | None] = "tokens"
     runs_ahead: ClassVar[bool | None] = False
+    columns: ClassVar[tuple[str, ...]] = (
+        "tokens",
+        "positions",
+        "embeds",
+    )
     tokens: Numbers  # [n]
     positions: Numbers  # [n]
     embeds: Numbers  # [n]
-
-    @classmethod
-    def join(cls, commands: Sequence[Self]) -> EmbedText:
-        """One batch."""
-        tokens: Numbers = []
-        positions: Numbers = []
-        embeds: Numbers = []
-        for command in commands:
-            tokens += command.tokens
-            positions += command.positions
-            embeds += command.embeds
-        return EmbedText(int32(tokens), int32(positions), int32(embeds))
 
     def trace(self, provenance: Provenance) -> None:
         """The embeds hold a text now."""
@@ -66,7 +63,7 @@ class EmbedTextCommand(_Fills):
 class EmbedImageCommand(_Fills):
     """Embeds an image."""
 
-    kind: ClassVar[str] = EmbedImage.kind
+    batch: ClassVar[type[Batch]] = EmbedImage
     counted: ClassVar[str | None] = "embeds"
     one_batch_a_plan: ClassVar[bool] = True
     refused_as: ClassVar[Code] = "invalid-argument"
@@ -84,8 +81,8 @@ class EmbedImageCommand(_Fills):
             sizes=np.array([(c.size.width, c.size.height) for c in commands], np.int32),
             lengths=int32([len(file) for file in files]),
             files=np.frombuffer(words, np.uint32),
-            positions=int32([place for command in commands for place in command.positions]),
-            embeds=int32([embed for command in commands for embed in command.embeds]),
+            positions=column(commands, "positions"),
+            embeds=column(commands, "embeds"),
         )
 
 
@@ -93,21 +90,14 @@ class EmbedImageCommand(_Fills):
 class CopyEmbedCommand(_Fills):
     """Copies embeds, to positions of their own or as they are."""
 
-    kind: ClassVar[str] = CopyEmbed.kind
+    batch: ClassVar[type[Batch]] = CopyEmbed
     counted: ClassVar[str | None] = "embeds"
+    columns: ClassVar[tuple[str, ...]] = (
+        "sources",
+        "positions",
+        "embeds",
+    )
+    reads: ClassVar[Names] = ("", "sources")
     sources: Numbers  # [n] embeds
     positions: Numbers  # [n] of the targets; -1 is the source's
     embeds: Numbers  # [n] that become copies, no two the same
-
-    def read(self) -> Touched:
-        """The sources."""
-        return [], self.sources
-
-    @classmethod
-    def join(cls, commands: Sequence[Self]) -> CopyEmbed:
-        """One batch."""
-        return CopyEmbed(
-            int32([n for command in commands for n in command.sources]),
-            int32([n for command in commands for n in command.positions]),
-            int32([n for command in commands for n in command.embeds]),
-        )

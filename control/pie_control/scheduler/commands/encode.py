@@ -13,12 +13,11 @@ import numpy as np
 from pie_control.scheduler.commands.command import (
     Command,
     Numbers,
-    Scrub,
     chain,
     int32,
     starts_of,
 )
-from pie_py.wire.plan import BatchResult, Encode, Float32, Int32
+from pie_py.wire.plan import Batch, BatchResult, Encode, Float32, Int32
 
 if TYPE_CHECKING:
     from pie_control.errors import ApiError
@@ -52,7 +51,7 @@ class Encoded:
 class EncodeCommand(Command):
     """Some texts of a call. Only its future depends on it."""
 
-    kind: ClassVar[str] = Encode.kind
+    batch: ClassVar[type[Batch]] = Encode
     counted: ClassVar[str | None] = "tokens"
     takes_tokens: ClassVar[bool] = True
     one_batch_a_plan: ClassVar[bool] = True
@@ -98,6 +97,3 @@ class EncodeCommand(Command):
     def fail_as_dependant(self) -> None:
         """Fails its call's future, unless that was cancelled or has a value."""
         self.queue.fail_dependant(self.answer.future)
-
-    def scrub(self, scrub: Scrub) -> None:
-        """Nothing."""

@@ -15,13 +15,13 @@ from pie_control.scheduler.commands.command import (
     BatchLimits,
     Command,
     Mark,
+    Names,
     Numbers,
     Scrub,
-    Touched,
     chain,
     int32,
 )
-from pie_py.wire.plan import BatchResult, Forward, Int32
+from pie_py.wire.plan import Batch, BatchResult, Forward, Int32
 
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
@@ -50,10 +50,12 @@ class Observation:
 class ForwardCommand(Command):
     """Runs the model over one sequence of inputs."""
 
-    kind: ClassVar[str] = Forward.kind
+    batch: ClassVar[type[Batch]] = Forward
     counted: ClassVar[str | None] = "inputs"
     is_light: ClassVar[bool] = False
     refused_as: ClassVar[Code] = "out-of-resources"
+    reads: ClassVar[Names] = ("pages", "inputs")
+    writes: ClassVar[Names] = ("output_pages", "outputs")
     inputs: Numbers  # [n] embeds
     pages: Int32  # [p] input pages that have filled slots
     page_used: Int32  # [p] filled slots of each
@@ -72,14 +74,6 @@ class ForwardCommand(Command):
     attend_step: int = 0  # tokens that it has chosen before; 0: it observes a prompt
     is_changed: bool = False  # a program in the layers changes what the prompt computes
     part_of: ForwardCommand | None = None  # what is left of the forward, if this is a part
-
-    def read(self) -> Touched:
-        """Input pages and inputs."""
-        return self.pages.tolist(), self.inputs
-
-    def written(self) -> Touched:
-        """Pages that receive keys and values, and outputs."""
-        return self.output_pages, self.outputs
 
     @classmethod
     def join(cls, commands: Sequence[Self]) -> Forward:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from pie_control.resources.host_memory import MAX_SWAP_PAGES
+from pie_control.resources.pools import MAX_SWAP_PAGES
 from pie_control.scheduler.commands.command import (
     BatchLimits,
     Command,
+    Names,
     Scrub,
-    Touched,
     chain,
     within,
 )
-from pie_py.wire.plan import CopyKv, Int32, MaskKv, ShiftKv, SwapIn, SwapOut, Uint32
+from pie_py.wire.plan import Batch, CopyKv, Int32, MaskKv, ShiftKv, SwapIn, SwapOut, Uint32
 
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
@@ -27,26 +27,19 @@ if TYPE_CHECKING:
 class CopyKvCommand(Command):
     """Copies slots of one page to another."""
 
-    kind: ClassVar[str] = CopyKv.kind
+    batch: ClassVar[type[Batch]] = CopyKv
     counted: ClassVar[str | None] = "sources"
+    columns: ClassVar[tuple[str, ...]] = (
+        "sources",
+        "targets",
+    )
+    reads: ClassVar[Names] = ("source_page", "")
+    writes: ClassVar[Names] = ("target_page", "")
     sources: Int32  # [n] KV slots
     targets: Int32  # [n] KV slots
     source_page: int
     target_page: int
     from_start: bool  # the first slots of the source become the first ones of an empty page
-
-    def read(self) -> Touched:
-        """The source page."""
-        return [self.source_page], []
-
-    def written(self) -> Touched:
-        """The target page."""
-        return [self.target_page], []
-
-    @classmethod
-    def join(cls, commands: Sequence[Self]) -> CopyKv:
-        """One batch."""
-        return CopyKv(chain([c.sources for c in commands]), chain([c.targets for c in commands]))
 
     def trace(self, provenance: Provenance) -> None:
         """The target holds the first tokens of the source, or something unknown."""
@@ -64,51 +57,34 @@ class CopyKvCommand(Command):
 class MaskKvCommand(Command):
     """Sets the mask words of pages: which slots are hidden from attention."""
 
-    kind: ClassVar[str] = MaskKv.kind
+    batch: ClassVar[type[Batch]] = MaskKv
     counted: ClassVar[str | None] = "pages"
+    columns: ClassVar[tuple[str, ...]] = (
+        "pages",
+        "masks",
+    )
+    writes: ClassVar[Names] = ("pages", "")
     pages: Int32  # [n]
     masks: Uint32  # [n]
-
-    def written(self) -> Touched:
-        """The pages."""
-        return self.pages.tolist(), []
-
-    @classmethod
-    def join(cls, commands: Sequence[Self]) -> MaskKv:
-        """One batch."""
-        masks = np.concatenate([c.masks for c in commands])
-        return MaskKv(chain([c.pages for c in commands]), masks)
-
-    def scrub(self, scrub: Scrub) -> None:
-        """Nothing: a slot that is not hidden holds what its owner wrote."""
 
 
 @dataclass(slots=True, eq=False)
 class ShiftKvCommand(Command):
     """Adds a distance to the positions of slots: turns their keys."""
 
-    kind: ClassVar[str] = ShiftKv.kind
+    batch: ClassVar[type[Batch]] = ShiftKv
     counted: ClassVar[str | None] = "slots"
+    reads: ClassVar[Names] = ("pages", "")
+    writes: ClassVar[Names] = ("pages", "")
     pages: Int32  # [p]
     slots: Int32  # [n] of these pages, filled
     distance: int
-
-    def read(self) -> Touched:
-        """The pages."""
-        return self.pages.tolist(), []
-
-    def written(self) -> Touched:
-        """The pages."""
-        return self.pages.tolist(), []
 
     @classmethod
     def join(cls, commands: Sequence[Self]) -> ShiftKv:
         """One batch."""
         distances = [np.full(len(c.slots), c.distance, np.int32) for c in commands]
         return ShiftKv(chain([c.slots for c in commands]), chain(distances))
-
-    def scrub(self, scrub: Scrub) -> None:
-        """Nothing: the slots hold what their owner wrote."""
 
 
 @dataclass(slots=True, eq=False)
@@ -120,6 +96,11 @@ class _Swap(Command):
     hosts: Int32  # [n] host pages
     first_name: int  # of host pages
 
+    @property
+    def host_names(self) -> Int32:
+        """What the scheduler calls the host pages."""
+        return self.hosts + np.int32(self.first_name)
+
     @classmethod
     def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
         """As many as may be swapped at once."""
@@ -130,20 +111,13 @@ class _Swap(Command):
 class SwapOutCommand(_Swap):
     """Copies pages to host pages."""
 
-    kind: ClassVar[str] = SwapOut.kind
-
-    def read(self) -> Touched:
-        """The pages."""
-        return self.pages.tolist(), []
-
-    def written(self) -> Touched:
-        """The host pages."""
-        return (self.hosts + self.first_name).tolist(), []
-
-    @classmethod
-    def join(cls, commands: Sequence[Self]) -> SwapOut:
-        """One batch."""
-        return SwapOut(chain([c.pages for c in commands]), chain([c.hosts for c in commands]))
+    batch: ClassVar[type[Batch]] = SwapOut
+    columns: ClassVar[tuple[str, ...]] = (
+        "pages",
+        "hosts",
+    )
+    reads: ClassVar[Names] = ("pages", "")
+    writes: ClassVar[Names] = ("host_names", "")
 
     def scrub(self, scrub: Scrub) -> None:
         """The host pages."""
@@ -154,15 +128,13 @@ class SwapOutCommand(_Swap):
 class SwapInCommand(_Swap):
     """Copies host pages to pages."""
 
-    kind: ClassVar[str] = SwapIn.kind
-
-    def read(self) -> Touched:
-        """The host pages."""
-        return (self.hosts + self.first_name).tolist(), []
-
-    def written(self) -> Touched:
-        """The pages."""
-        return self.pages.tolist(), []
+    batch: ClassVar[type[Batch]] = SwapIn
+    columns: ClassVar[tuple[str, ...]] = (
+        "hosts",
+        "pages",
+    )
+    reads: ClassVar[Names] = ("host_names", "")
+    writes: ClassVar[Names] = ("pages", "")
 
     def split(self, count: int) -> SwapInCommand:
         """Takes the first pages out of the command, which is left with the others; returns a
@@ -172,11 +144,6 @@ class SwapInCommand(_Swap):
         part.is_part, part.queue, part.number = True, self.queue, self.number
         self.hosts, self.pages = self.hosts[count:], self.pages[count:]
         return part
-
-    @classmethod
-    def join(cls, commands: Sequence[Self]) -> SwapIn:
-        """One batch."""
-        return SwapIn(chain([c.hosts for c in commands]), chain([c.pages for c in commands]))
 
     def scrub(self, scrub: Scrub) -> None:
         """All slots of the pages."""

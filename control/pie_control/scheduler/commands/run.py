@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from array import array
 from math import nan
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pie_control.errors import ApiError
 from pie_control.resources.run_pages import RunPages
 from pie_control.resources.samplers import Sampler
-from pie_control.scheduler.commands.command import Command, Scrub, Touched
+from pie_control.scheduler.commands.command import Command, Names, Touched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,6 +72,7 @@ class RunCommand(Command):
     kind: ClassVar[str] = "run"
     is_light: ClassVar[bool] = False
     lasts: ClassVar[bool] = True
+    reads: ClassVar[Names] = ("pages.pages", "")
 
     def __init__(
         self,
@@ -265,18 +266,9 @@ class RunCommand(Command):
 
     # As a command of its queue
 
-    def read(self) -> Touched:
-        """Pages, which are all that it sees."""
-        return self.pages.pages.tolist(), []
-
     def written(self) -> Touched:
         """Pages that it fills, its embed and its sampler."""
         return self.pages.written.tolist(), [self.embed, self.sampler.name]
-
-    @classmethod
-    def join(cls, commands: Sequence[Any]) -> NoReturn:
-        """Its steps are batches of other kinds."""
-        raise NotImplementedError("steps of runs are joined by `Runs`")
 
     def trace(self, provenance: Provenance) -> None:
         """Its text is recorded at its end, when its tokens are known."""
@@ -304,9 +296,6 @@ class RunCommand(Command):
         """Ends it."""
         if not self.over:
             self.end(self.queue.dependency_error())
-
-    def scrub(self, scrub: Scrub) -> None:
-        """Nothing: its slots count as filled only once they are."""
 
 
 def version_of(adapter: str | None, weights: str) -> str:

@@ -12,21 +12,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from pie_control.errors import ApiError, Code
+from pie_control.errors import ApiError, Code, exceeded
 from pie_control.instances.futures import Future
 from pie_control.resources.samplers import LogitRow, Sampler
 from pie_control.scheduler.commands.command import (
     NOTHING,
     BatchLimits,
     Command,
+    Names,
     Numbers,
     Scrub,
     Taker,
-    Touched,
     int32,
 )
 from pie_py.device_programs.language import MOST_BESIDE
 from pie_py.wire.plan import (
+    Batch,
     BatchResult,
     EmbedSampled,
     Int32,
@@ -96,8 +97,10 @@ class SampleCommand(Command):
     chosen.
     """
 
-    kind: ClassVar[str] = Sample.kind
+    batch: ClassVar[type[Batch]] = Sample
     refused_as: ClassVar[Code] = "invalid-argument"
+    reads: ClassVar[Names] = ("", "embed")
+    writes: ClassVar[Names] = ("", "sampler.name")
     embed: int
     sampler: Sampler
     step: int
@@ -105,14 +108,6 @@ class SampleCommand(Command):
     future: Taker
     on_token: Callable[[int | None], None] | None = None  # gets the token, or None if there is none
     mixed: Sequence[LogitRow] = ()
-
-    def read(self) -> Touched:
-        """The embed."""
-        return [], [self.embed]
-
-    def written(self) -> Touched:
-        """The sampler."""
-        return [], [self.sampler.name]
 
     @classmethod
     def join(cls, commands: Sequence[Self]) -> Sample:
@@ -180,7 +175,7 @@ class SampleCommand(Command):
         if any(row.failed for row in self.mixed):
             return ApiError("failed-dependency", "logits to be mixed in could not be computed")
         if self.mask is not None and self.mask.error:
-            return ApiError("limit-exceeded", self.mask.error)
+            return exceeded(self.mask.error)
         return ApiError(self.refused_as, self.sampler.explained(text))
 
     def fail(self, error: ApiError) -> None:
@@ -216,29 +211,19 @@ def _rows(commands: Sequence[SampleCommand]) -> Int32:
 class EmbedSampledCommand(Command):
     """Embeds the token that a sampler chose last."""
 
-    kind: ClassVar[str] = EmbedSampled.kind
+    batch: ClassVar[type[Batch]] = EmbedSampled
     runs_ahead: ClassVar[bool | None] = True
     refused_as: ClassVar[Code] = "failed-dependency"
+    columns: ClassVar[tuple[str, ...]] = (
+        "sampler.slot",
+        "position",
+        "embed",
+    )
+    reads: ClassVar[Names] = ("", "sampler.name")
+    writes: ClassVar[Names] = ("", "embed")
     sampler: Sampler
     position: int
     embed: int
-
-    def read(self) -> Touched:
-        """The sampler."""
-        return [], [self.sampler.name]
-
-    def written(self) -> Touched:
-        """The embed."""
-        return [], [self.embed]
-
-    @classmethod
-    def join(cls, commands: Sequence[Self]) -> EmbedSampled:
-        """One batch."""
-        return EmbedSampled(
-            int32([command.sampler.slot for command in commands]),
-            int32([command.position for command in commands]),
-            int32([command.embed for command in commands]),
-        )
 
     def trace(self, provenance: Provenance) -> None:
         """The embed holds a token that will be known."""
@@ -274,27 +259,20 @@ class Question(Command):
         """Fails its future, unless that was cancelled or has a value."""
         self.queue.fail_dependant(self.future)
 
-    def scrub(self, scrub: Scrub) -> None:
-        """Nothing."""
-
 
 @dataclass(slots=True, eq=False)
 class NextDistCommand(Question):
     """Asks for the next-token distribution of an embed."""
 
-    kind: ClassVar[str] = NextDist.kind
+    batch: ClassVar[type[Batch]] = NextDist
+    columns: ClassVar[tuple[str, ...]] = (
+        "embed",
+        "k",
+    )
+    reads: ClassVar[Names] = ("", "embed")
     embed: int
     k: int
     future: Future
-
-    def read(self) -> Touched:
-        """The embed."""
-        return [], [self.embed]
-
-    @classmethod
-    def join(cls, commands: Sequence[Self]) -> NextDist:
-        """One batch."""
-        return NextDist(int32([c.embed for c in commands]), int32([c.k for c in commands]))
 
     @classmethod
     def fitting(cls, commands: Sequence[Self], limits: BatchLimits) -> int:
@@ -322,15 +300,12 @@ class NextDistCommand(Question):
 class ReadHiddenCommand(Question):
     """Asks for the mean of hidden states."""
 
-    kind: ClassVar[str] = ReadHidden.kind
+    batch: ClassVar[type[Batch]] = ReadHidden
     counted: ClassVar[str | None] = "embeds"
     takes_tokens: ClassVar[bool] = True
+    reads: ClassVar[Names] = ("", "embeds")
     embeds: Numbers
     future: Future
-
-    def read(self) -> Touched:
-        """The embeds."""
-        return [], self.embeds
 
     @classmethod
     def join(cls, commands: Sequence[Self]) -> ReadHidden:
@@ -350,22 +325,15 @@ class ReadHiddenCommand(Question):
 class KeepLogitsCommand(Command):
     """Keeps the logits after an embed. The choice that wants them waits until this is sent."""
 
-    kind: ClassVar[str] = KeepLogits.kind
+    batch: ClassVar[type[Batch]] = KeepLogits
     is_notified_when_sent: ClassVar[bool] = True
+    columns: ClassVar[tuple[str, ...]] = (
+        "embed",
+        "row.row",
+    )
+    reads: ClassVar[Names] = ("", "embed")
     embed: int
     row: LogitRow
-
-    def read(self) -> Touched:
-        """The embed."""
-        return [], [self.embed]
-
-    @classmethod
-    def join(cls, commands: Sequence[Self]) -> KeepLogits:
-        """One batch."""
-        return KeepLogits(
-            int32([command.embed for command in commands]),
-            int32([command.row.row for command in commands]),
-        )
 
     def was_sent(self) -> None:
         """What comes behind it in a plan may read the row."""
@@ -379,6 +347,3 @@ class KeepLogitsCommand(Command):
     def fail_as_dependant(self) -> None:
         """Fails the choice that wants the row."""
         self.row.fail()
-
-    def scrub(self, scrub: Scrub) -> None:
-        """Nothing: no choice reads a row that has failed."""

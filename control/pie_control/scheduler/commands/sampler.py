@@ -13,9 +13,9 @@ from pie_control.resources.samplers import Sampler
 from pie_control.scheduler.commands.command import (
     BatchLimits,
     Command,
+    Names,
     Numbers,
     Scrub,
-    Touched,
     int32,
     starts_of,
 )
@@ -23,7 +23,7 @@ from pie_control.scheduler.commands.sample import Question
 from pie_py.device_programs.bound import Bound, state_json
 from pie_py.device_programs.program import MOST_NODES
 from pie_py.wire import device_programs
-from pie_py.wire.plan import BatchResult, FeedSampler, ReadState, SetSampler, WriteState
+from pie_py.wire.plan import Batch, BatchResult, FeedSampler, ReadState, SetSampler, WriteState
 
 if TYPE_CHECKING:
     from pie_control.prefix.provenance import Provenance
@@ -35,17 +35,14 @@ MOST_VALUES = 4 << 20  # bytes of programs' values in a batch, which the worker 
 class SetSamplerCommand(Command):
     """Makes a sampler."""
 
-    kind: ClassVar[str] = SetSampler.kind
+    batch: ClassVar[type[Batch]] = SetSampler
     one_batch_a_plan: ClassVar[bool] = True  # others wait while the worker reads programs
+    writes: ClassVar[Names] = ("", "sampler.name")
     sampler: Sampler
     seed: int  # 64 bits
     program: Bound  # which chooses
     attend: Bound | None  # which chooses what is read
     freed: set[int]  # slots of the pool whose device programs are over
-
-    def written(self) -> Touched:
-        """The sampler."""
-        return [], [self.sampler.name]
 
     @classmethod
     def join(cls, commands: Sequence[Self]) -> SetSampler:
@@ -100,15 +97,12 @@ class SetSamplerCommand(Command):
 class ReadStateCommand(Question):
     """Asks for the state of a device program."""
 
-    kind: ClassVar[str] = ReadState.kind
+    batch: ClassVar[type[Batch]] = ReadState
+    reads: ClassVar[Names] = ("", "sampler.name")
     sampler: Sampler
     step: int  # tokens that the sampler has chosen before
     vocabulary: int
     future: Future
-
-    def read(self) -> Touched:
-        """The sampler."""
-        return [], [self.sampler.name]
 
     @classmethod
     def join(cls, commands: Sequence[Self]) -> ReadState:
@@ -132,14 +126,11 @@ class ReadStateCommand(Question):
 class WriteStateCommand(Command):
     """Gives names of a device program other values."""
 
-    kind: ClassVar[str] = WriteState.kind
+    batch: ClassVar[type[Batch]] = WriteState
+    writes: ClassVar[Names] = ("", "sampler.name")
     sampler: Sampler
     step: int  # tokens that the sampler has chosen before
     values: dict[int, bytes]  # by the numbers of the names
-
-    def written(self) -> Touched:
-        """The sampler."""
-        return [], [self.sampler.name]
 
     @classmethod
     def join(cls, commands: Sequence[Self]) -> WriteState:
@@ -157,25 +148,19 @@ class WriteStateCommand(Command):
             values=values.values,
         )
 
-    def scrub(self, scrub: Scrub) -> None:
-        """Nothing: the old values are the same inferlet's."""
-
 
 @dataclass(slots=True, eq=False)
 class FeedSamplerCommand(Command):
     """Shows a sampler tokens that it did not choose."""
 
-    kind: ClassVar[str] = FeedSampler.kind
+    batch: ClassVar[type[Batch]] = FeedSampler
     counted: ClassVar[str | None] = "tokens"
     takes_tokens: ClassVar[bool] = True
+    writes: ClassVar[Names] = ("", "sampler.name")
     sampler: Sampler
     tokens: Numbers  # [n]
     generated: bool
     chosen: int  # tokens that the sampler has chosen before
-
-    def written(self) -> Touched:
-        """The sampler."""
-        return [], [self.sampler.name]
 
     @classmethod
     def join(cls, commands: Sequence[Self]) -> FeedSampler:
@@ -187,6 +172,3 @@ class FeedSamplerCommand(Command):
             starts=starts_of(len(command.tokens) for command in commands),
             tokens=int32([token for command in commands for token in command.tokens]),
         )
-
-    def scrub(self, scrub: Scrub) -> None:
-        """Nothing: the sampler's counts are its owner's."""
