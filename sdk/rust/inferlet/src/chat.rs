@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{invalid, Error, ErrorCode, Result};
 use crate::json::{self, Value};
 use crate::model::Model;
 
@@ -54,7 +54,7 @@ impl Message {
         let own = own.map(|(name, text)| format!(r#""{name}":{}"#, json::quote(text)));
         let more =
             self.members.iter().map(|(name, value)| format!("{}:{value}", json::quote(name)));
-        format!("{{{}}}", own.into_iter().chain(more).collect::<Vec<_>>().join(","))
+        json::object(own.into_iter().chain(more))
     }
 }
 
@@ -68,8 +68,7 @@ pub(crate) fn request(messages: &[Message], arguments: &str) -> Result<String> {
         return Ok(list);
     }
     let Value::Object(members) = json::parse(arguments)? else {
-        let message = "the arguments of a chat template are a JSON object";
-        return Err(Error::new(ErrorCode::InvalidArgument, message));
+        return invalid("the arguments of a chat template are a JSON object");
     };
     let inner = arguments[1..arguments.len() - 1].trim();
     let comma = if members.is_empty() { "" } else { "," };

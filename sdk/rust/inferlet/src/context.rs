@@ -21,8 +21,8 @@ mod run;
 mod several;
 mod submit;
 
-pub(crate) use pages::spans;
-pub(crate) use run::RunHold;
+pub(crate) use pages::{held, spans};
+pub(crate) use run::{Run, RunHold};
 
 /// Stands in a context's tokens for each place of an image.
 pub const UNKNOWN_TOKEN: u32 = u32::MAX;
@@ -68,7 +68,7 @@ pub struct Context {
     /// again.
     confirmed: usize,
     /// A run that goes on beyond all this; it is ended before anything else is queued.
-    run: Option<Rc<RefCell<run::Run>>>,
+    run: Option<Rc<RefCell<Run>>>,
     /// Spans of the filled pages, and how many pages these are.
     input_spans: (usize, Vec<u32>),
     /// Tokens that the generation under way may reach.

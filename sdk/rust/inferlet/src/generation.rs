@@ -152,10 +152,7 @@ impl<'a> Generator<'a> {
 
     /// The next token; `None` at the end.
     pub async fn next_token(&mut self) -> Result<Option<u32>> {
-        self.start()?;
-        if !self.stop_strings.is_empty() {
-            self.start_decoder()?;
-        }
+        self.start_reading()?;
         let token = self.advance(!self.by_hand).await?;
         if let Some(token) = token {
             self.decode(token)?;
@@ -167,14 +164,11 @@ impl<'a> Generator<'a> {
     /// server chooses no token before this one is asked for. The log-probability of a token that a
     /// grammar has forced is not a number.
     pub async fn next_sampled(&mut self) -> Result<Option<Sampled>> {
-        self.start()?;
-        if !self.stop_strings.is_empty() {
-            self.start_decoder()?;
-        }
+        self.start_reading()?;
         if self.done {
             return Ok(None);
         }
-        let sampled = self.choose().await?;
+        let sampled = self.device.choose(self.context).await?;
         let token = sampled.as_ref().map(|sampled| sampled.token);
         if !self.take_or_end(token)? {
             return Ok(None);
@@ -301,13 +295,10 @@ impl<'a> Generator<'a> {
     /// Continues with a token chosen by the program, as if it had been sampled. False if it ends
     /// the generation: a stop token, or after the end.
     pub fn accept(&mut self, token: u32) -> Result<bool> {
-        self.start()?;
+        self.start_reading()?;
         self.by_hand = true;
         if !self.done && !self.stop_tokens.contains(&token) {
             self.device.accept(token)?;
-        }
-        if !self.stop_strings.is_empty() {
-            self.start_decoder()?;
         }
         let taken = self.take(token);
         if taken {
@@ -340,6 +331,15 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
+    /// Starts, and reads text where stop strings are looked for.
+    fn start_reading(&mut self) -> Result {
+        self.start()?;
+        match self.stop_strings.is_empty() {
+            true => Ok(()),
+            false => self.start_decoder(),
+        }
+    }
+
     fn start_decoder(&mut self) -> Result {
         if self.decoder.is_none() && !self.done {
             let tokenizer = self.context.model().tokenizer();
@@ -359,7 +359,7 @@ impl<'a> Generator<'a> {
         };
         let (token, logprobs) = match token {
             Some(_) => (token, self.run_logprobs(1)?),
-            None => match self.choose().await? {
+            None => match self.device.choose(self.context).await? {
                 Some(sampled) => (Some(sampled.token), vec![sampled.logprob]),
                 None => (None, Vec::new()),
             },
@@ -418,11 +418,6 @@ impl<'a> Generator<'a> {
             return Ok(false);
         }
         self.device.runs(self.context, most, &self.stop_tokens, self.guesses).await
-    }
-
-    /// The next token, chosen step by step; `None` at the end of the grammar.
-    async fn choose(&mut self) -> Result<Option<Sampled>> {
-        self.device.choose(self.context).await
     }
 
     /// Appends a token to the context, unless it ends the generation.

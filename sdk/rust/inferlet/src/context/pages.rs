@@ -17,7 +17,7 @@ impl Context {
         let wanted = self.limit.div_ceil(self.page_size());
         let count = (need.max(wanted.min(need + have / 8)) - have) as u32;
         let start = allocate::alloc_kvpage(self.queue, count)?;
-        self.pages.extend((start..start + count).map(Rc::new));
+        self.pages.extend(held(&[start, count]));
         Ok(())
     }
 
@@ -168,4 +168,9 @@ pub(crate) fn spans(addresses: &[Rc<u32>]) -> Vec<u32> {
         }
     }
     out
+}
+
+/// The pages that spans stand for, which one context holds.
+pub(crate) fn held(spans: &[u32]) -> impl Iterator<Item = Rc<u32>> + '_ {
+    spans.chunks_exact(2).flat_map(|span| (span[0]..span[0] + span[1]).map(Rc::new))
 }

@@ -1,9 +1,7 @@
 //! The buffered tokens go through the model, in parts that it can take.
 
-use std::rc::Rc;
-
-use super::{spans, Context, UNKNOWN_TOKEN};
-use crate::error::{Error, ErrorCode, Result};
+use super::{held, spans, Context, UNKNOWN_TOKEN};
+use crate::error::{invalid, ErrorCode, Result};
 use crate::text::Distribution;
 use crate::{adapter, allocate, forward, images, prefix_cache, runtime, text, HostFuture};
 
@@ -55,9 +53,7 @@ impl Context {
                 (_, computing) => HostFuture::new(Ok(computing), runtime::take).await?,
             }
         };
-        for span in found.chunks_exact(2) {
-            self.pages.extend((span[0]..span[0] + span[1]).map(Rc::new));
-        }
+        self.pages.extend(held(&found));
         self.offered = self.pages.len();
         self.read_only = self.offered;
         self.found = self.offered * self.page_size();
@@ -213,10 +209,7 @@ impl Context {
             self.submit().await?;
         }
         let (Some([embed, _]), true) = (self.embed, self.has_hidden) else {
-            return Err(Error::new(
-                ErrorCode::InvalidArgument,
-                "nothing to continue from: fill something into the context first",
-            ));
+            return invalid("nothing to continue from: fill something into the context first");
         };
         Ok(embed)
     }
