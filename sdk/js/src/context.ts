@@ -7,6 +7,7 @@ import { Generator, type Stops } from "./generation.ts";
 import type { Grammar } from "./grammar.ts";
 import { appendImage } from "./images.ts";
 import type { Message, Model } from "./model.ts";
+import { spans } from "./pages.ts";
 import * as raw from "./raw.ts";
 import { DISTRIBUTION_SIZE, type Distribution, Sampler } from "./sample.ts";
 import { Sequence } from "./sequence.ts";
@@ -28,14 +29,6 @@ export interface ContextOptions {
   chat?: Record<string, unknown>;
 }
 
-const CONTEXT_OPTIONS: (keyof ContextOptions)[] = [
-  "addBos",
-  "adapter",
-  "prefixCache",
-  "firstPosition",
-  "chat",
-];
-
 /** Options of a generation. */
 export interface GenerateOptions {
   /** Most tokens to generate; by default up to the model's longest context. */
@@ -56,15 +49,6 @@ export interface GenerateOptions {
 }
 
 const MOST_GUESSES = 16; // tokens at a time
-const GENERATE_OPTIONS: (keyof GenerateOptions)[] = [
-  "maxTokens",
-  "stop",
-  "seed",
-  "grammar",
-  "forced",
-  "runAhead",
-  "speculate",
-];
 
 /** Options of `Context.open`. */
 export interface OpenOptions {
@@ -108,7 +92,8 @@ export class Context {
 
   /** Makes an empty context. */
   constructor(model: Model, options: ContextOptions = {}, forked?: { sequence: Sequence; chat: Conversation }) {
-    checkOptions("Context", options, CONTEXT_OPTIONS);
+    const names = ["addBos", "adapter", "prefixCache", "firstPosition", "chat"] as const;
+    checkOptions("Context", options, names);
     const { adapter = null, prefixCache = true, firstPosition = 0, addBos = true, chat } = options;
     this.sequence = forked?.sequence ?? new Sequence(model, adapter, prefixCache);
     if (!forked) this.sequence.shift = firstPosition;
@@ -258,7 +243,8 @@ export class Context {
    * @returns a generator; see there for the ways to read it. Nothing runs before it is read.
    */
   generate(sampler?: Sampler | ProgramSampler, options: GenerateOptions = {}): Generator {
-    checkOptions("generate", options, GENERATE_OPTIONS);
+    const names = ["maxTokens", "stop", "seed", "grammar", "forced", "runAhead", "speculate"] as const;
+    checkOptions("generate", options, names);
     const isOne = sampler instanceof Sampler || sampler instanceof ProgramSampler;
     if (sampler !== undefined && !isOne) {
       throw new TypeError("generate takes a sampler first, as Sampler.argmax(), and options second");
@@ -336,7 +322,10 @@ export class Context {
     seconds = 3600,
     { first = 0, last = Infinity }: { first?: number; last?: number } = {},
   ): this {
-    this.sequence.retain(priority, seconds, first, last);
+    const { pages, tokens } = this.sequence;
+    const end = Math.ceil(Math.min(last, tokens.length) / pages.size);
+    const meant = spans(pages.addresses.slice(Math.floor(first / pages.size), end));
+    raw.retainKvpage(this.queue, meant, priority, Math.max(0, Math.round(seconds * 1e9)));
     return this;
   }
 

@@ -44,9 +44,13 @@ export function didYouMean(name: string, names: Iterable<string>): string {
  *
  * @throws TypeError that names the one that may have been meant.
  */
-export function checkOptions(what: string, given: object, names: readonly string[]): void {
+export function checkOptions<O extends object>(
+  what: string,
+  given: O,
+  names: readonly (keyof O & string)[],
+): void {
   for (const name of Object.keys(given)) {
-    if (names.includes(name)) continue;
+    if ((names as readonly string[]).includes(name)) continue;
     throw new TypeError(`${what} has no option ${name}${didYouMean(name, names)}`);
   }
 }
