@@ -257,7 +257,10 @@ export class Context {
     }
     const choosing = { sampler: chosen, grammar, forced, speculate };
     // Within a grammar the server needs each token before it can say what may follow.
-    return new Generator(this.sequence, () => this.#startTurn(), choosing, {
+    const begin = () => {
+      if (this.#chat.unanswered) this.cue();
+    };
+    return new Generator(this.sequence, begin, choosing, {
       maxTokens: options.maxTokens,
       stop: options.stop,
       runAhead: runAhead && grammar === null,
@@ -341,7 +344,18 @@ export class Context {
       throw new Error("some tokens are not in the pages yet: `await context.flush()` first");
     }
     if (!this.seqLen) throw new RangeError("an empty context can't be saved");
-    this.sequence.save(name, shared, seconds ?? null);
+    const { sequence, queue } = this;
+    const { pages, tokens } = sequence;
+    sequence.settle(); // a page that a queued command writes can't be saved
+    const used = Math.ceil(tokens.length / pages.size);
+    raw.exportKvpage(queue, spans(pages.addresses.slice(0, used)), name, shared);
+    try {
+      if (seconds != null) raw.expireExport(queue, name, Math.max(0, Math.round(seconds * 1e9)));
+    } catch (error) {
+      raw.releaseExport(queue, name);
+      throw error;
+    }
+    pages.freeze(used);
   }
 
   /**
@@ -397,11 +411,6 @@ export class Context {
     const [keep, added] = this.#chat.render(cue, this.#all());
     if (keep < this.sequence.length) this.sequence.truncate(keep);
     this.sequence.pending.push(...added);
-  }
-
-  /** Starts the assistant's turn after a message. */
-  #startTurn(): void {
-    if (this.#chat.unanswered) this.cue();
   }
 
   /** Turns the messages that wait into tokens. */

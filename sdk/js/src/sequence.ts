@@ -291,22 +291,6 @@ export class Sequence {
     this.pending = [];
   }
 
-  /** Keeps the pages under a name. Nothing is pending. */
-  save(name: string, shared: boolean, seconds: number | null): void {
-    this.settle(); // a page that a queued command writes can't be saved
-    const used = Math.ceil(this.tokens.length / this.pages.size);
-    raw.exportKvpage(this.queue, spans(this.pages.addresses.slice(0, used)), name, shared);
-    if (seconds !== null) {
-      try {
-        raw.expireExport(this.queue, name, Math.max(0, Math.round(seconds * 1e9)));
-      } catch (error) {
-        raw.releaseExport(this.queue, name);
-        throw error;
-      }
-    }
-    this.pages.freeze(used);
-  }
-
   /** Appends the pages saved under a name; their tokens are not known. */
   load(name: string): void {
     const mapped = raw.importKvpage(this.queue, name);
