@@ -93,7 +93,7 @@ pub(crate) struct Conversation {
     /// Tokens cut off since the template changed what it had written of them.
     pub(crate) recomputed: usize,
     /// A message is the last thing said, so the assistant is next.
-    unanswered: bool,
+    pub(crate) unanswered: bool,
 }
 
 impl Conversation {
@@ -105,16 +105,6 @@ impl Conversation {
     /// True if messages are not tokens yet.
     pub(crate) fn waiting(&self) -> bool {
         self.rendered < self.messages.len()
-    }
-
-    /// True if the assistant's turn is next.
-    pub(crate) fn unanswered(&self) -> bool {
-        self.unanswered
-    }
-
-    /// Notes that something else than a message was said last.
-    pub(crate) fn went_on(&mut self) {
-        self.unanswered = false;
     }
 
     /// Adds a message; first the tokens since the last cue become the assistant's. `tokens` are all

@@ -61,7 +61,7 @@ impl Context {
             return invalid(format!("`{name}` holds {held} tokens, {} are given", tokens.len()));
         }
         context.tokens.extend(tokens);
-        context.all_ran();
+        context.confirmed = context.tokens.len();
         context.read_only = context.pages.len();
         context.rerun_last_token()?;
         Ok(context)

@@ -104,15 +104,10 @@ impl Context {
     pub(crate) async fn outcome<T>(&mut self, asked: impl Future<Output = Result<T>>) -> Result<T> {
         let found = asked.await;
         match &found {
-            Ok(_) => self.all_ran(),
+            Ok(_) => self.confirmed = self.tokens.len(),
             Err(error) => self.recover(error),
         }
         found
-    }
-
-    /// Notes that all tokens have run.
-    pub(crate) fn all_ran(&mut self) {
-        self.confirmed = self.tokens.len();
     }
 
     pub(super) async fn synchronize(&mut self) -> Result {
@@ -143,7 +138,7 @@ impl Context {
         let future = runtime::synchronize(self.queue).into_handle()?;
         runtime::wait(&[future])?;
         runtime::take(future).inspect_err(|error| self.recover(error))?;
-        self.all_ran();
+        self.confirmed = self.tokens.len();
         Ok(())
     }
 

@@ -58,7 +58,7 @@ impl Context {
         self.read_only = self.offered;
         self.found = self.offered * self.page_size();
         self.tokens.extend(self.pending.drain(..self.found));
-        self.all_ran();
+        self.confirmed = self.tokens.len();
         Ok(())
     }
 
@@ -92,7 +92,7 @@ impl Context {
         allocate::dealloc_emb(self.queue, &[start, count])?;
         run?;
         self.synchronize().await?;
-        self.chat.went_on();
+        self.chat.unanswered = false;
         Ok(())
     }
 
@@ -135,18 +135,7 @@ impl Context {
             (None, 1) => decode,
             (None, _) => [allocate::alloc_emb(queue, count)?, count],
         };
-        let single;
-        let several;
-        let output_pages: &[u32] = match &self.pages[start / size..end.div_ceil(size)] {
-            [page] => {
-                single = [**page, 1];
-                &single
-            }
-            pages => {
-                several = spans(pages);
-                &several
-            }
-        };
+        let output_pages = &spans(&self.pages[start / size..end.div_ceil(size)]);
         let all = [others, &decode].concat();
         let output_embeds: &[u32] = if output { &all } else { &[] };
         self.has_hidden = false;
