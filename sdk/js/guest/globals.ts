@@ -25,10 +25,10 @@ HostDate.now = now;
 HostDate.parse = RealDate.parse;
 HostDate.UTC = RealDate.UTC;
 
-const started = { at: 0n };
+let started = 0n;
 
 function performanceNow(): number {
-  return Number(raw.monotonicNow() - started.at) / NS_PER_MS;
+  return Number(raw.monotonicNow() - started) / NS_PER_MS;
 }
 
 // Timers
@@ -36,20 +36,22 @@ function performanceNow(): number {
 const timers = new Map<number, number>(); // futures of the host, by the timer's number
 let lastTimer = 0;
 
-function setTimer(call: (...args: unknown[]) => void, ms: number, again: boolean, args: unknown[]) {
-  const number = ++lastTimer;
-  const start = () => {
-    const future = raw.sleep(Math.max(0, Math.round((Number(ms) || 0) * NS_PER_MS)));
-    timers.set(number, future);
-    whenReady(future, () => {
-      raw.take(future);
-      timers.delete(number);
-      if (again) start();
-      call(...args);
-    });
+function timer(again: boolean) {
+  return (call: (...args: unknown[]) => void, ms: number, ...args: unknown[]) => {
+    const number = ++lastTimer;
+    const start = () => {
+      const future = raw.sleep(Math.max(0, Math.round((Number(ms) || 0) * NS_PER_MS)));
+      timers.set(number, future);
+      whenReady(future, () => {
+        raw.take(future);
+        timers.delete(number);
+        if (again) start();
+        call(...args);
+      });
+    };
+    start();
+    return number;
   };
-  start();
-  return number;
 }
 
 function clearTimer(number: number): void {
@@ -132,8 +134,6 @@ function logger(level: raw.LogLevel): (...values: unknown[]) => void {
 
 /** Puts all of it in place; before the program is evaluated. */
 export function install(): void {
-  const timer = (again: boolean) => (call: () => void, ms: number, ...args: unknown[]) =>
-    setTimer(call, ms, again, args);
   Object.assign(globalThis, {
     Date: HostDate,
     setTimeout: timer(false),
@@ -161,7 +161,7 @@ const LEVELS: [string, raw.LogLevel][] = [
 
 /** The clock of an instance. */
 export function begin(): void {
-  started.at = raw.monotonicNow();
+  started = raw.monotonicNow();
 }
 
 /** The program's end with a text for its user, without a trace. */

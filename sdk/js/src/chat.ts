@@ -20,39 +20,30 @@ export class Conversation {
   unanswered = false;
   /** Tokens cut off since the template changed its mind about them. */
   recomputed = 0;
-  #model: Model;
-  #messages: Message[] = [];
-  #past: Message[] = []; // turns that seem to precede, where other text does
-  #rendered = 0; // messages that are tokens already
-  #turnStart: number | null = null; // token at which the assistant's open turn starts
-  #text = ""; // the conversation's text so far
+  private messages: Message[] = [];
+  private past: Message[] = []; // turns that seem to precede, where other text does
+  private rendered = 0; // messages that are tokens already
+  private turnStart: number | null = null; // token at which the assistant's open turn starts
+  private text = ""; // the conversation's text so far
   // How long text and context were after each part. A cut never goes below the first.
-  #marks: [number, number][] = [];
+  private marks: [number, number][] = [];
 
   /** `more` are arguments of the template, next to the messages. */
   constructor(
-    model: Model,
+    private model: Model,
     readonly more: Record<string, unknown> = {},
-  ) {
-    this.#model = model;
-  }
+  ) {}
 
   /** True if messages are not tokens yet. */
   get waiting(): boolean {
-    return this.#rendered < this.#messages.length;
+    return this.rendered < this.messages.length;
   }
 
   /** An independent copy. */
   copy(): Conversation {
-    const other = new Conversation(this.#model, this.more);
-    other.#messages = this.#messages.slice();
-    other.#past = this.#past;
-    other.#rendered = this.#rendered;
-    other.#turnStart = this.#turnStart;
-    other.#text = this.#text;
-    other.#marks = this.#marks.slice();
-    other.recomputed = this.recomputed;
-    other.unanswered = this.unanswered;
+    const other = Object.assign(new Conversation(this.model, this.more), this);
+    other.messages = this.messages.slice();
+    other.marks = this.marks.slice();
     return other;
   }
 
@@ -62,18 +53,18 @@ export class Conversation {
    * @param tokens all of the context.
    */
   add(message: Message, tokens: number[]): void {
-    if (this.#turnStart !== null) {
-      const { tokenizer, stopTokens } = this.#model;
-      const generated = tokens.slice(this.#turnStart);
-      this.#text += tokenizer.decode(generated);
-      this.#marks.push([this.#text.length, tokens.length]);
+    if (this.turnStart !== null) {
+      const { tokenizer, stopTokens } = this.model;
+      const generated = tokens.slice(this.turnStart);
+      this.text += tokenizer.decode(generated);
+      this.marks.push([this.text.length, tokens.length]);
       // The program may have ended the turn itself.
       if (generated.length && stopTokens.includes(generated[generated.length - 1])) generated.pop();
-      this.#messages.push({ role: "assistant", content: tokenizer.decode(generated) });
-      this.#turnStart = null;
-      this.#rendered += 1;
+      this.messages.push({ role: "assistant", content: tokenizer.decode(generated) });
+      this.turnStart = null;
+      this.rendered += 1;
     }
-    this.#messages.push(message);
+    this.messages.push(message);
     this.unanswered = true;
   }
 
@@ -84,17 +75,17 @@ export class Conversation {
    * @returns how many of the tokens stay, and those that follow them.
    */
   render(cue: boolean, tokens: number[]): [number, number[]] {
-    if (this.#turnStart !== null && !this.waiting) return [tokens.length, []]; // cued already
-    const last = this.#marks[this.#marks.length - 1];
+    if (this.turnStart !== null && !this.waiting) return [tokens.length, []]; // cued already
+    const last = this.marks[this.marks.length - 1];
     if (last === undefined || last[1] !== tokens.length) this.#begin(tokens.length);
-    const text = this.#apply(this.#messages, cue);
+    const text = this.#apply(this.messages, cue);
     const [keep, added] = this.#continuation(text, tokens);
-    this.#text = text;
-    this.#rendered = this.#messages.length;
-    this.#marks.push([text.length, keep + added.length]);
+    this.text = text;
+    this.rendered = this.messages.length;
+    this.marks.push([text.length, keep + added.length]);
     this.recomputed += tokens.length - keep;
     if (cue) {
-      this.#turnStart = keep + added.length;
+      this.turnStart = keep + added.length;
       this.unanswered = false;
     }
     return [keep, added];
@@ -102,27 +93,27 @@ export class Conversation {
 
   /** Begins at a text that is no part of the conversation, as it would after any turns. */
   #begin(length: number): void {
-    if (length && !this.#rendered) this.#past = EXAMPLE;
-    const past = this.#messages.slice(0, this.#rendered);
-    this.#text = length ? this.#apply(past, false) : "";
-    this.#marks = [[this.#text.length, length]];
+    if (length && !this.rendered) this.past = EXAMPLE;
+    const past = this.messages.slice(0, this.rendered);
+    this.text = length ? this.#apply(past, false) : "";
+    this.marks = [[this.text.length, length]];
   }
 
   #apply(messages: Message[], cue: boolean): string {
-    return this.#model.tokenizer.applyChatTemplate([...this.#past, ...messages], cue, this.more);
+    return this.model.tokenizer.applyChatTemplate([...this.past, ...messages], cue, this.more);
   }
 
   /** How many tokens stay for a text, and those that follow them. */
   #continuation(text: string, tokens: number[]): [number, number[]] {
-    const same = shared(this.#text, text);
-    while (this.#marks.length && this.#marks[this.#marks.length - 1][0] > same) this.#marks.pop();
-    if (!this.#marks.length) {
+    const same = shared(this.text, text);
+    while (this.marks.length && this.marks[this.marks.length - 1][0] > same) this.marks.pop();
+    if (!this.marks.length) {
       throw new Error(
         "the model's chat template renders what was there before this conversation in another way" +
           " when messages follow: begin an empty context",
       );
     }
-    const [characters, keep] = this.#marks[this.#marks.length - 1];
+    const [characters, keep] = this.marks[this.marks.length - 1];
     const added = this.#tokensAfter(text, characters);
     const common = shared(tokens.slice(keep), added);
     return [keep + common, added.slice(common)];
@@ -130,7 +121,7 @@ export class Conversation {
 
   /** Tokens of a text from a character on, if possible as they are within the whole. */
   #tokensAfter(text: string, start: number): number[] {
-    const { tokenizer } = this.#model;
+    const { tokenizer } = this.model;
     const whole = tokenizer.encode(text);
     const before = tokenizer.encode(text.slice(0, start));
     if (shared(whole, before) === before.length) return whole.slice(before.length);

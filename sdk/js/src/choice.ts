@@ -136,7 +136,11 @@ export class DeviceChoice {
       }
       if (matcher.isFinished) return { token: null, distribution: NONE };
     }
-    const future = await this.#queueChoice();
+    const { queue } = this.#sequence;
+    const embed = await this.#prepare();
+    const future = matcher
+      ? raw.sampleConstrained(queue, embed, this.#handle, matcher.handle)
+      : raw.sample(queue, embed, this.#handle);
     const [token, logprob, top, logprobs] = await this.#sequence.outcome(future, raw.takeSample);
     this.#logprob = logprob;
     return { token, logprob, distribution: new Distribution(top, logprobs.map(Math.exp)) };
@@ -150,19 +154,6 @@ export class DeviceChoice {
       if (this.#facts.counts) this.#renew();
     }
     return this.#sequence.outputEmbed();
-  }
-
-  /** The `k` most likely next tokens, without a choice. */
-  look(k: number): Promise<Distribution> {
-    return this.#sequence.nextDistribution(k);
-  }
-
-  /** The future of the next token, after all that is pending has been queued. */
-  async #queueChoice(): Promise<number> {
-    const { queue } = this.#sequence;
-    const embed = await this.#prepare();
-    if (this.#matcher === null) return raw.sample(queue, embed, this.#handle);
-    return raw.sampleConstrained(queue, embed, this.#handle, this.#matcher.handle);
   }
 
   /** Replaces the sampler, which has counted choices that were undone. */

@@ -7,6 +7,7 @@ import { Generator, type Stops } from "./generation.ts";
 import { Grammar } from "./grammar.ts";
 import { appendImage } from "./images.ts";
 import type { Message, Model } from "./model.ts";
+import { spans } from "./pages.ts";
 import * as raw from "./raw.ts";
 import { DISTRIBUTION_SIZE, type Distribution, Sampler } from "./sample.ts";
 import { Sequence } from "./sequence.ts";
@@ -28,14 +29,6 @@ export interface ContextOptions {
   chat?: Record<string, unknown>;
 }
 
-const CONTEXT_OPTIONS: (keyof ContextOptions)[] = [
-  "addBos",
-  "adapter",
-  "prefixCache",
-  "firstPosition",
-  "chat",
-];
-
 /** Options of a generation. */
 export interface GenerateOptions {
   /** Most tokens to generate; by default up to the model's longest context. */
@@ -56,15 +49,6 @@ export interface GenerateOptions {
 }
 
 const MOST_GUESSES = 16; // tokens at a time
-const GENERATE_OPTIONS: (keyof GenerateOptions)[] = [
-  "maxTokens",
-  "stop",
-  "seed",
-  "grammar",
-  "forced",
-  "runAhead",
-  "speculate",
-];
 
 /** Options of `Context.open`. */
 export interface OpenOptions {
@@ -108,8 +92,9 @@ export class Context {
 
   /** Makes an empty context. */
   constructor(model: Model, options: ContextOptions = {}, forked?: { sequence: Sequence; chat: Conversation }) {
+    const names = ["addBos", "adapter", "prefixCache", "firstPosition", "chat"] as const;
     const { adapter = null, prefixCache = true, firstPosition = 0, addBos = true, chat } =
-      checkOptions("Context", options, CONTEXT_OPTIONS);
+      checkOptions("Context", options, names);
     this.sequence = forked?.sequence ?? new Sequence(model, adapter, prefixCache);
     if (!forked) this.sequence.shift = firstPosition;
     this.#addBos = addBos;
@@ -258,8 +243,9 @@ export class Context {
    * @returns a generator; see there for the ways to read it. Nothing runs before it is read.
    */
   generate(sampler?: Sampler | ProgramSampler | null, options: GenerateOptions = {}): Generator {
+    const names = ["maxTokens", "stop", "seed", "grammar", "forced", "runAhead", "speculate"] as const;
     const { maxTokens, stop, seed, grammar = null, forced = true, runAhead = true, speculate = 0 } =
-      checkOptions("generate", options, GENERATE_OPTIONS);
+      checkOptions("generate", options, names);
     const isOne = sampler instanceof Sampler || sampler instanceof ProgramSampler;
     if ((sampler ?? null) !== null && !isOne) {
       throw new TypeError("generate takes a sampler first, as Sampler.argmax(), and options second");
@@ -274,7 +260,10 @@ export class Context {
       throw new TypeError("generate takes a grammar, such as Grammar.regex(text)");
     }
     // Within a grammar the server needs each token before it can say what may follow.
-    return new Generator(this.sequence, () => this.#startTurn(), choosing, {
+    const begin = () => {
+      if (this.#chat.unanswered) this.cue();
+    };
+    return new Generator(this.sequence, begin, choosing, {
       maxTokens,
       stop,
       runAhead: runAhead && grammar === null,
@@ -339,7 +328,10 @@ export class Context {
     seconds = 3600,
     { first = 0, last = Infinity }: { first?: number; last?: number } = {},
   ): this {
-    this.sequence.retain(priority, seconds, first, last);
+    const { pages, tokens } = this.sequence;
+    const end = Math.ceil(Math.min(last, tokens.length) / pages.size);
+    const meant = spans(pages.addresses.slice(Math.floor(first / pages.size), end));
+    raw.retainKvpage(this.queue, meant, priority, Math.max(0, Math.round(seconds * 1e9)));
     return this;
   }
 
@@ -355,7 +347,18 @@ export class Context {
       throw new Error("some tokens are not in the pages yet: `await context.flush()` first");
     }
     if (!this.seqLen) throw new RangeError("an empty context can't be saved");
-    this.sequence.save(name, shared, seconds ?? null);
+    const { sequence, queue } = this;
+    const { pages, tokens } = sequence;
+    sequence.settle(); // a page that a queued command writes can't be saved
+    const used = Math.ceil(tokens.length / pages.size);
+    raw.exportKvpage(queue, spans(pages.addresses.slice(0, used)), name, shared);
+    try {
+      if (seconds != null) raw.expireExport(queue, name, Math.max(0, Math.round(seconds * 1e9)));
+    } catch (error) {
+      raw.releaseExport(queue, name);
+      throw error;
+    }
+    pages.freeze(used);
   }
 
   /**
@@ -411,11 +414,6 @@ export class Context {
     const [keep, added] = this.#chat.render(cue, this.#all());
     if (keep < this.sequence.length) this.sequence.truncate(keep);
     this.sequence.pending.push(...added);
-  }
-
-  /** Starts the assistant's turn after a message. */
-  #startTurn(): void {
-    if (this.#chat.unanswered) this.cue();
   }
 
   /** Turns the messages that wait into tokens. */

@@ -45,13 +45,17 @@ export function didYouMean(name: string, names: Iterable<string>): string {
  *
  * @throws TypeError that names the one that may have been meant.
  */
-export function checkOptions<T extends object>(what: string, given: T | null, names: readonly string[]): T {
+export function checkOptions<O extends object>(
+  what: string,
+  given: O | null,
+  names: readonly (keyof O & string)[],
+): O {
   if (typeof given !== "object") throw new TypeError(`${what} takes its options as an object, not as ${given}`);
   for (const name of Object.keys(given ?? {})) {
-    if (names.includes(name)) continue;
+    if ((names as readonly string[]).includes(name)) continue;
     throw new TypeError(`${what} has no option ${name}${didYouMean(name, names)}`);
   }
-  return Object.fromEntries(Object.entries(given ?? {}).filter(([, value]) => value !== null)) as T;
+  return Object.fromEntries(Object.entries(given ?? {}).filter(([, value]) => value !== null)) as O;
 }
 
 /** Levenshtein's: letters to put in, take out or replace. */

@@ -46,8 +46,8 @@ export class Generator {
   #byHand = false; // the program looks at steps, or chooses tokens itself
   #scores: number[] | null = null; // log-probabilities that are collected
   #decoder: TextDecoder | null = null;
-  #stopStrings: StopStrings | null = null;
-  #stopTokens = new Set<number>();
+  #stopStrings: StopStrings;
+  #stopTokens: Set<number>;
 
   /** @internal */
   constructor(
@@ -67,8 +67,7 @@ export class Generator {
     this.#most = maxTokens ?? null;
     const stops = typeof stop === "string" ? [stop] : [...stop];
     this.#stopTokens = new Set(stops.filter((each) => typeof each === "number"));
-    const strings = stops.filter((each) => typeof each === "string");
-    if (strings.length) this.#stopStrings = new StopStrings(strings);
+    this.#stopStrings = new StopStrings(stops.filter((each) => typeof each === "string"));
   }
 
   /** Tokens so far. */
@@ -108,12 +107,8 @@ export class Generator {
   }
 
   /** All text. */
-  async collectText(): Promise<string> {
-    const whole = await this.#wholeText(false);
-    if (whole !== null) return whole;
-    let text = "";
-    for await (const piece of this.streamText()) text += piece;
-    return text;
+  collectText(): Promise<string> {
+    return this.#allText(false);
   }
 
   /**
@@ -147,12 +142,16 @@ export class Generator {
    * Sends the text to the client as it comes; returns all of it. The server does so by itself where
    * it goes on by itself, and waits while the client does not read.
    */
-  async sendText(): Promise<string> {
-    const whole = await this.#wholeText(true);
+  sendText(): Promise<string> {
+    return this.#allText(true);
+  }
+
+  async #allText(toClient: boolean): Promise<string> {
+    const whole = await this.#wholeText(toClient);
     if (whole !== null) return whole;
     let text = "";
     for await (const piece of this.streamText()) {
-      session.send(piece);
+      if (toClient) session.send(piece);
       text += piece;
     }
     return text;
@@ -185,7 +184,7 @@ export class Generator {
     try {
       for (;;) {
         this.#start();
-        if (!this.#done && this.#chooser === null) await this.#alone(() => this.#decide());
+        if (!this.#done && this.#chooser === null) await this.#alone(async () => {});
         if (this.#done) return;
         if (this.#openStep) {
           throw new Error(
@@ -235,14 +234,13 @@ export class Generator {
 
   /** All text, read by the server; null if it cannot, as where each token is needed first. */
   async #wholeText(toClient: boolean): Promise<string | null> {
-    const ends = this.#stopStrings?.stops ?? [];
+    const ends = this.#stopStrings.stops;
     if (this.#number || ends.join("").length > MOST_END_CHARACTERS) return null;
     this.#start();
     if (this.#done) return "";
-    const whole = await this.#alone(async () => {
-      const chooser = await this.#decide();
-      return chooser.wholeText(this.#ahead(), this.#stopTokens, ends, toClient);
-    });
+    const whole = await this.#alone((chooser) =>
+      chooser.wholeText(this.#ahead(), this.#stopTokens, ends, toClient),
+    );
     if (whole === null) return null;
     this.#decoder = null; // the text is read
     this.#join(whole.tokens);
@@ -269,8 +267,9 @@ export class Generator {
     this.#number = ++sequence.generation;
     this.#most = Math.min(longest - length, this.#most ?? Infinity);
     this.#done = this.#most === 0;
-    sequence.expect(this.#most);
-    if (this.#stopStrings !== null) this.#decoder = this.#makeDecoder();
+    // Pages are allocated several at once where a generation will need them.
+    sequence.pages.expected = Math.ceil((sequence.length + this.#most) / sequence.pages.size);
+    if (this.#stopStrings.stops.length) this.#decoder = this.#makeDecoder();
   }
 
   /** Refuses to mix this generation with another one, or with itself. */
@@ -289,32 +288,26 @@ export class Generator {
     }
   }
 
-  /** Keeps other generations of the context out. */
-  async #alone<T>(work: () => Promise<T>): Promise<T> {
+  /** Works with the chooser, made for the first token; other generations of the context stay out. */
+  async #alone<T>(work: (chooser: DeviceChoice) => Promise<T>): Promise<T> {
     this.#checkTurn();
     this.#sequence.choosing = true;
     try {
-      return await work();
+      if (this.#chooser === null) {
+        const matcher = await this.#choosing.grammar?.matcher(this.#sequence.model);
+        this.#chooser = new DeviceChoice(this.#sequence, matcher ?? null, this.#choosing);
+      }
+      return await work(this.#chooser);
     } finally {
       this.#sequence.choosing = false;
     }
-  }
-
-  /** Makes the chooser, for the first token. */
-  async #decide(): Promise<DeviceChoice> {
-    if (this.#chooser !== null) return this.#chooser;
-    const matcher = await this.#choosing.grammar?.matcher(this.#sequence.model);
-    return (this.#chooser = new DeviceChoice(this.#sequence, matcher ?? null, this.#choosing));
   }
 
   /** The next token and the text that it completes, if text is read; null at the end. */
   async #advance(): Promise<[number, string] | null> {
     this.#start();
     if (this.#done) return null;
-    const token = await this.#alone(async () => {
-      const chooser = await this.#decide();
-      return chooser.nextToken(this.#ahead(), this.#stopTokens);
-    });
+    const token = await this.#alone((chooser) => chooser.nextToken(this.#ahead(), this.#stopTokens));
     const text = this.#take(token);
     if (text !== null) this.#score(1, 1);
     if (this.#done) this.#chooser?.close();
@@ -328,10 +321,7 @@ export class Generator {
       const step = await this.#advance();
       return step === null ? [] : [step[0]];
     }
-    const tokens = await this.#alone(async () => {
-      const chooser = await this.#decide();
-      return chooser.nextTokens(this.#ahead(), this.#stopTokens);
-    });
+    const tokens = await this.#alone((chooser) => chooser.nextTokens(this.#ahead(), this.#stopTokens));
     const joined = this.#join(tokens);
     this.#score(tokens.length, joined.length);
     if (this.#done) this.#chooser?.close();
@@ -365,8 +355,7 @@ export class Generator {
   /** One step, with all that is known of its token. */
   async #execute(): Promise<Output> {
     this.#openStep = false;
-    const choice = await this.#alone(async (): Promise<Choice> => {
-      const chooser = this.#chooser as DeviceChoice;
+    const choice = await this.#alone(async (chooser): Promise<Choice> => {
       if (this.#byHand || chooser.tells) return chooser.choose();
       // The server goes on by itself.
       return { token: await chooser.nextToken(this.#ahead(), this.#stopTokens), distribution: NONE };
@@ -382,7 +371,7 @@ export class Generator {
   #look(k: number): Promise<Distribution> {
     this.#byHand = true;
     this.#pause();
-    return (this.#chooser as DeviceChoice).look(k);
+    return this.#sequence.nextDistribution(k);
   }
 
   /**
@@ -400,9 +389,7 @@ export class Generator {
     this.#count += 1;
     if (this.#count === this.#most) this.#done = true;
     if (this.#decoder === null) return "";
-    const added = this.#decoder.feed(token);
-    if (this.#stopStrings === null) return added;
-    const [text, found] = this.#stopStrings.feed(added);
+    const [text, found] = this.#stopStrings.feed(this.#decoder.feed(token));
     if (found) {
       this.#done = true;
       this.#decoder = null;
@@ -413,10 +400,8 @@ export class Generator {
   /** Text that waited for more, at the end. */
   #rest(): string {
     if (this.#decoder === null) return "";
-    const last = this.#decoder.finish();
+    const [text, found] = this.#stopStrings.feed(this.#decoder.finish());
     this.#decoder = null;
-    if (this.#stopStrings === null) return last;
-    const [text, found] = this.#stopStrings.feed(last);
     return found ? text : text + this.#stopStrings.finish();
   }
 

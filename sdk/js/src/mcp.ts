@@ -28,12 +28,10 @@ export { mcpServers as servers } from "./raw.ts";
 /** The tools of a server. Throws PieError `not-found`, `remote-failed`, `timed-out`. */
 export async function listTools(server: string): Promise<Tool[]> {
   const listed = JSON.parse(await mcpListTools(server));
-  return listed.map((tool: any) => ({
-    name: tool.name,
-    title: tool.title,
-    description: tool.description,
-    inputSchema: tool.input_schema,
-    outputSchema: tool.output_schema,
+  return listed.map(({ input_schema: inputSchema, output_schema: outputSchema, ...tool }: any) => ({
+    ...tool,
+    inputSchema,
+    outputSchema,
   }));
 }
 

@@ -25,7 +25,6 @@ export class Pages {
   #queue: number;
   #shared: Map<number, number>;
   #frozen: Set<number>;
-  #own = new Set<number>(); // copies of this sequence's among the read-only ones
 
   constructor(model: Model, queue: number) {
     this.size = model.pageSize;
@@ -46,7 +45,6 @@ export class Pages {
   /** Notes that the first pages never change again: they are exported, or in a cache. */
   freeze(count: number): void {
     this.readOnly = Math.max(this.readOnly, count);
-    this.#own.clear();
     // Forks that hold these pages did not see it happen.
     for (const page of this.addresses.slice(0, count)) {
       if (this.#shared.has(page)) this.#frozen.add(page);
@@ -132,7 +130,6 @@ export class Pages {
     other.addresses = this.addresses.slice();
     this.readOnly = this.addresses.length;
     other.readOnly = this.readOnly;
-    this.#own.clear();
   }
 
   /** Gives all pages back. */

@@ -67,7 +67,7 @@ export class Sequence {
   /** Runs what is pending; the embed of the hidden state after it. */
   async outputEmbed(): Promise<number> {
     this.retract();
-    if (!this.pending.length && !this.hasHidden) this.rerunLast(this.tokens.length);
+    if (!this.pending.length && !this.hasHidden) this.#rerunLast();
     if (this.pending.length === 1) {
       this.forward(this.pending, true);
       this.pending = []; // only now: if that fails, the token still waits
@@ -227,15 +227,6 @@ export class Sequence {
     this.confirmed = this.tokens.length;
   }
 
-  /**
-   * Ends a run, and waits for what may still fail: only while another branch of the program uses the
-   * context. Throws as `outcome`.
-   */
-  confirm(): void {
-    this.retract();
-    if (this.confirmed < this.tokens.length) this.settle();
-  }
-
   /** Ends the run, if there is one: what the sequence does not show is undone. */
   retract(): void {
     this.tentative?.retract();
@@ -274,7 +265,9 @@ export class Sequence {
   /** A second sequence with the same content, that shares the pages. */
   fork(): Sequence {
     if (this.#released) throw new Error("the context is released");
-    this.confirm(); // the fork would not know of a failure
+    // The fork would not know of a failure, which may still come while another branch uses this one.
+    this.retract();
+    if (this.confirmed < this.tokens.length) this.settle();
     const other = new Sequence(this.model, this.adapter, this.prefixCache);
     this.pages.shareWith(other.pages);
     other.tokens = this.tokens.slice();
@@ -298,30 +291,6 @@ export class Sequence {
     this.pending = [];
   }
 
-  /** Says what the pages of a part of the tokens are worth. Throws as `Context.retain`. */
-  retain(priority: number, seconds: number, first: number, last: number): void {
-    const { size, addresses } = this.pages;
-    const end = Math.min(last, this.tokens.length);
-    const pages = addresses.slice(Math.floor(first / size), Math.ceil(end / size));
-    raw.retainKvpage(this.queue, spans(pages), priority, Math.max(0, Math.round(seconds * 1e9)));
-  }
-
-  /** Keeps the pages under a name. Nothing is pending. */
-  save(name: string, shared: boolean, seconds: number | null): void {
-    this.settle(); // a page that a queued command writes can't be saved
-    const used = Math.ceil(this.tokens.length / this.pages.size);
-    raw.exportKvpage(this.queue, spans(this.pages.addresses.slice(0, used)), name, shared);
-    if (seconds !== null) {
-      try {
-        raw.expireExport(this.queue, name, Math.max(0, Math.round(seconds * 1e9)));
-      } catch (error) {
-        raw.releaseExport(this.queue, name);
-        throw error;
-      }
-    }
-    this.pages.freeze(used);
-  }
-
   /** Appends the pages saved under a name; their tokens are not known. */
   load(name: string): void {
     const mapped = raw.importKvpage(this.queue, name);
@@ -332,11 +301,12 @@ export class Sequence {
     this.confirmed = this.tokens.length;
   }
 
-  /** Cuts off the last of `length` tokens, to run it again for its hidden state. */
-  rerunLast(length: number): void {
-    if (!length || this.tokens[length - 1] === UNKNOWN) return;
-    this.pending = [this.tokens[length - 1]];
-    this.setLength(length - 1);
+  /** Cuts off the last token, to run it again for its hidden state. */
+  #rerunLast(): void {
+    const last = this.tokens.at(-1) ?? UNKNOWN;
+    if (last === UNKNOWN) return;
+    this.pending = [last];
+    this.setLength(this.tokens.length - 1);
   }
 
   /** Forgets the tokens in the pages from `length` on. */
@@ -379,11 +349,6 @@ export class Sequence {
       for (const sampler of [...this.#samplers]) this.closeSampler(sampler);
       raw.destroyQueue(this.queue);
     }
-  }
-
-  /** Notes how many tokens a generation may add: pages are then allocated several at once. */
-  expect(tokens: number): void {
-    this.pages.expected = Math.ceil((this.length + tokens) / this.pages.size);
   }
 
   /** Makes a sampler on the server, which ends with the sequence at the latest. */

@@ -20,67 +20,46 @@ pub fn main(attribute: TokenStream, item: TokenStream) -> TokenStream {
     if let Some(token) = attribute.into_iter().next() {
         return error(token.span(), "#[inferlet::main] takes no arguments");
     }
-    match Signature::of(&item) {
-        Ok(signature) => {
-            let mut output = item;
-            output.extend(signature.entry_point());
-            output
-        }
+    match entry_point(&item) {
+        Ok(entry_point) => item.into_iter().chain(entry_point).collect(),
         Err((span, message)) => error(span, message),
     }
 }
 
-/// The function as the entry point needs it.
-struct Signature {
-    name: Ident,
-    takes_arguments: bool,
-}
-
-impl Signature {
-    fn of(item: &TokenStream) -> Result<Signature, (Span, &'static str)> {
-        let mut is_async = false;
-        let mut tokens = item.clone().into_iter();
-        while let Some(token) = tokens.next() {
-            let TokenTree::Ident(word) = &token else { continue };
-            match word.to_string().as_str() {
-                "async" => is_async = true,
-                "fn" if !is_async => return Err((word.span(), "the function must be `async`")),
-                "fn" => {
-                    let (Some(TokenTree::Ident(name)), Some(TokenTree::Group(parameters))) =
-                        (tokens.next(), tokens.next())
-                    else {
-                        return Err((word.span(), "the function can't be generic"));
-                    };
-                    return Ok(Signature {
-                        name,
-                        takes_arguments: !parameters.stream().is_empty(),
-                    });
-                }
-                _ => {}
+/// The exported function `run` of the canonical ABI, which calls the user's function.
+fn entry_point(item: &TokenStream) -> Result<TokenStream, (Span, &'static str)> {
+    let mut is_async = false;
+    let mut tokens = item.clone().into_iter();
+    while let Some(token) = tokens.next() {
+        let TokenTree::Ident(word) = &token else { continue };
+        match word.to_string().as_str() {
+            "async" => is_async = true,
+            "fn" if !is_async => return Err((word.span(), "the function must be `async`")),
+            "fn" => {
+                let (Some(TokenTree::Ident(name)), Some(TokenTree::Group(parameters))) =
+                    (tokens.next(), tokens.next())
+                else {
+                    return Err((word.span(), "the function can't be generic"));
+                };
+                let main = match parameters.stream().is_empty() {
+                    true => format!("|_: ::std::vec::Vec<::std::string::String>| {name}()"),
+                    false => name.to_string(),
+                };
+                let code = format!(
+                    "#[doc(hidden)]
+                    #[unsafe(export_name = \"run\")]
+                    pub unsafe extern \"C\" fn __inferlet_run(
+                        arguments: *mut ::inferlet::export::Text, count: usize,
+                    ) -> *const ::inferlet::export::Outcome {{
+                        unsafe {{ ::inferlet::export::run(arguments, count, {main}) }}
+                    }}"
+                );
+                return Ok(code.parse().expect("the entry point is Rust"));
             }
+            _ => {}
         }
-        Err((Span::call_site(), "#[inferlet::main] goes on an `async fn`"))
     }
-
-    /// The exported function `run` of the canonical ABI.
-    fn entry_point(&self) -> TokenStream {
-        let main = if self.takes_arguments {
-            self.name.to_string()
-        } else {
-            format!("|_: ::std::vec::Vec<::std::string::String>| {}()", self.name)
-        };
-        format!(
-            "#[doc(hidden)]
-            #[unsafe(export_name = \"run\")]
-            pub unsafe extern \"C\" fn __inferlet_run(
-                arguments: *mut ::inferlet::export::Text, count: usize,
-            ) -> *const ::inferlet::export::Outcome {{
-                unsafe {{ ::inferlet::export::run(arguments, count, {main}) }}
-            }}"
-        )
-        .parse()
-        .expect("the entry point is Rust")
-    }
+    Err((Span::call_site(), "#[inferlet::main] goes on an `async fn`"))
 }
 
 /// `compile_error!(message)` at a place of the user's code.

@@ -140,31 +140,26 @@ impl<T: Lift> Lift for Vec<T> {
     }
 }
 
-impl<A: Lift, B: Lift> Lift for (A, B) {
-    const WORDS: usize = A::WORDS + B::WORDS;
+macro_rules! tuple {
+    ($($part:ident)*) => {
+        impl<$($part: Lift),*> Lift for ($($part,)*) {
+            const WORDS: usize = 0 $(+ $part::WORDS)*;
 
-    unsafe fn lift(words: &[usize]) -> (A, B) {
-        unsafe { (A::lift(words), B::lift(&words[A::WORDS..])) }
-    }
+            #[allow(unused_assignments)] // after the last part
+            unsafe fn lift(mut words: &[usize]) -> Self {
+                ($({
+                    let own;
+                    (own, words) = words.split_at($part::WORDS);
+                    unsafe { $part::lift(own) }
+                },)*)
+            }
+        }
+    };
 }
 
-impl<A: Lift, B: Lift, C: Lift> Lift for (A, B, C) {
-    const WORDS: usize = A::WORDS + <(B, C)>::WORDS;
-
-    unsafe fn lift(words: &[usize]) -> (A, B, C) {
-        let (second, third) = unsafe { Lift::lift(&words[A::WORDS..]) };
-        (unsafe { A::lift(words) }, second, third)
-    }
-}
-
-impl<A: Lift, B: Lift, C: Lift, D: Lift> Lift for (A, B, C, D) {
-    const WORDS: usize = A::WORDS + <(B, C, D)>::WORDS;
-
-    unsafe fn lift(words: &[usize]) -> (A, B, C, D) {
-        let (second, third, fourth) = unsafe { Lift::lift(&words[A::WORDS..]) };
-        (unsafe { A::lift(words) }, second, third, fourth)
-    }
-}
+tuple! { A B }
+tuple! { A B C }
+tuple! { A B C D }
 
 impl<T: Lift> Lift for Result<T> {
     const WORDS: usize = 1 + if T::WORDS > String::WORDS { T::WORDS } else { String::WORDS };

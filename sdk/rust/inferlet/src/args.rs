@@ -40,6 +40,12 @@ impl Keys for [&str; 2] {
     }
 }
 
+impl From<Vec<String>> for Args {
+    fn from(arguments: Vec<String>) -> Args {
+        Args::new(arguments)
+    }
+}
+
 impl Args {
     /// From arguments in order.
     pub fn new(arguments: Vec<String>) -> Args {

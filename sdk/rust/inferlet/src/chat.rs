@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{invalid, Error, ErrorCode, Result};
 use crate::json::{self, Value};
 use crate::model::Model;
 
@@ -54,7 +54,7 @@ impl Message {
         let own = own.map(|(name, text)| format!(r#""{name}":{}"#, json::quote(text)));
         let more =
             self.members.iter().map(|(name, value)| format!("{}:{value}", json::quote(name)));
-        format!("{{{}}}", own.into_iter().chain(more).collect::<Vec<_>>().join(","))
+        json::object(own.into_iter().chain(more))
     }
 }
 
@@ -68,8 +68,7 @@ pub(crate) fn request(messages: &[Message], arguments: &str) -> Result<String> {
         return Ok(list);
     }
     let Value::Object(members) = json::parse(arguments)? else {
-        let message = "the arguments of a chat template are a JSON object";
-        return Err(Error::new(ErrorCode::InvalidArgument, message));
+        return invalid("the arguments of a chat template are a JSON object");
     };
     let inner = arguments[1..arguments.len() - 1].trim();
     let comma = if members.is_empty() { "" } else { "," };
@@ -94,7 +93,7 @@ pub(crate) struct Conversation {
     /// Tokens cut off since the template changed what it had written of them.
     pub(crate) recomputed: usize,
     /// A message is the last thing said, so the assistant is next.
-    unanswered: bool,
+    pub(crate) unanswered: bool,
 }
 
 impl Conversation {
@@ -106,16 +105,6 @@ impl Conversation {
     /// True if messages are not tokens yet.
     pub(crate) fn waiting(&self) -> bool {
         self.rendered < self.messages.len()
-    }
-
-    /// True if the assistant's turn is next.
-    pub(crate) fn unanswered(&self) -> bool {
-        self.unanswered
-    }
-
-    /// Notes that something else than a message was said last.
-    pub(crate) fn went_on(&mut self) {
-        self.unanswered = false;
     }
 
     /// Adds a message; first the tokens since the last cue become the assistant's. `tokens` are all

@@ -21,8 +21,8 @@ mod run;
 mod several;
 mod submit;
 
-pub(crate) use pages::spans;
-pub(crate) use run::RunHold;
+pub(crate) use pages::{held, spans};
+pub(crate) use run::{Run, RunHold};
 
 /// Stands in a context's tokens for each place of an image.
 pub const UNKNOWN_TOKEN: u32 = u32::MAX;
@@ -68,12 +68,12 @@ pub struct Context {
     /// again.
     confirmed: usize,
     /// A run that goes on beyond all this; it is ended before anything else is queued.
-    run: Option<Rc<RefCell<run::Run>>>,
+    run: Option<Rc<RefCell<Run>>>,
     /// Spans of the filled pages, and how many pages these are.
     input_spans: (usize, Vec<u32>),
     /// Tokens that the generation under way may reach.
-    limit: usize,
-    chat: Conversation,
+    pub(crate) limit: usize,
+    pub(crate) chat: Conversation,
 }
 
 impl Context {
@@ -246,21 +246,12 @@ impl Context {
         self.model.page_size() as usize
     }
 
-    /// Notes how many tokens a generation may add.
-    pub(crate) fn expect(&mut self, tokens: usize) {
-        self.limit = self.len() + tokens;
-    }
-
     /// The last tokens, for the text that follows them.
     pub(crate) fn tail(&self) -> Vec<u32> {
         let mut tail = self.tokens[self.tokens.len().saturating_sub(MOST_BEFORE)..].to_vec();
         tail.extend(&self.pending);
         tail.retain(|&token| token != UNKNOWN_TOKEN);
         tail
-    }
-
-    pub(crate) fn push(&mut self, token: u32) {
-        self.pending.push(token);
     }
 
     /// All tokens that are known.

@@ -88,14 +88,6 @@ impl DeviceProgram {
     pub fn with(&self, values: impl Into<Values>) -> ProgramSampler {
         ProgramSampler { program: self.clone(), values: values.into(), seed: None, logprobs: 0 }
     }
-
-    /// Members of an object, as the contract wants it, with what it is given.
-    fn members(&self, values: &Values) -> Vec<String> {
-        let (constants, given) = (self.constants.to_json(), values.to_json());
-        [("program", &self.program), ("constants", &constants), ("given", &given)]
-            .map(|(name, value)| format!("\"{name}\":{value}"))
-            .into()
-    }
 }
 
 /// A device program with what it was given: [`Context::generate`](crate::Context::generate) takes
@@ -121,8 +113,16 @@ impl ProgramSampler {
 
     /// The parameters as the contract wants them, as members of an object without the seed.
     pub(crate) fn members(&self) -> Vec<String> {
-        let mut found = self.program.members(&self.values);
-        found.push(format!("\"logprobs\":{}", self.logprobs));
-        found
+        let DeviceProgram { program, constants } = &self.program;
+        let (constants, given) = (constants.to_json(), self.values.to_json());
+        let logprobs = self.logprobs.to_string();
+        [
+            ("program", program),
+            ("constants", &constants),
+            ("given", &given),
+            ("logprobs", &logprobs),
+        ]
+        .map(|(name, value)| format!("\"{name}\":{value}"))
+        .into()
     }
 }

@@ -23,10 +23,6 @@ impl ErrorCode {
     pub const fn as_str(self) -> &'static str {
         CODES[self as usize].1
     }
-
-    fn parse(text: &str) -> Option<ErrorCode> {
-        CODES.iter().find(|(_, code)| *code == text).map(|(code, _)| *code)
-    }
 }
 
 /// The error of a call that was wrong.
@@ -50,16 +46,12 @@ impl Error {
         Error::new(ErrorCode::Usage, message)
     }
 
-    /// True if there was not enough of something.
-    pub(crate) fn is_scarcity(&self) -> bool {
-        matches!(self.code, ErrorCode::OutOfResources | ErrorCode::LimitExceeded)
-    }
-
     /// From the `CODE: message` that the host gives.
     pub(crate) fn from_host(text: String) -> Error {
-        let parsed = text
-            .split_once(": ")
-            .and_then(|(code, message)| Some(Error::new(ErrorCode::parse(code)?, message)));
+        let parsed = text.split_once(": ").and_then(|(spelt, message)| {
+            let (code, _) = CODES.iter().find(|(_, code)| *code == spelt)?;
+            Some(Error::new(*code, message))
+        });
         parsed.unwrap_or_else(|| Error::other(text))
     }
 }

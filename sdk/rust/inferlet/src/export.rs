@@ -6,7 +6,7 @@ use std::panic;
 use std::ptr;
 
 use crate::runtime::{log, LogLevel};
-use crate::{task, Args};
+use crate::task;
 
 /// A text that the host wrote into this memory.
 #[repr(C)]
@@ -30,7 +30,7 @@ static mut OUTCOME: Outcome =
 ///
 /// # Safety
 /// `arguments` and `count` are the host's, and nothing else reads them.
-pub unsafe fn run<A: FromArguments, F: Future<Output: IntoOutcome>>(
+pub unsafe fn run<A: From<Vec<String>>, F: Future<Output: IntoOutcome>>(
     arguments: *mut Text,
     count: usize,
     main: impl FnOnce(A) -> F,
@@ -43,12 +43,10 @@ pub unsafe fn run<A: FromArguments, F: Future<Output: IntoOutcome>>(
         }
         String::from_raw_parts(text.start, text.length, text.length)
     });
-    let main = main(A::from_arguments(arguments.collect()));
-    let (failed, text) = match task::run(main).map_err(|error| error.to_string()) {
-        Ok(output) => match output.into_outcome() {
-            Ok(text) => (0, text),
-            Err(text) => (1, text),
-        },
+    let main = main(A::from(arguments.collect()));
+    let output = task::run(main).map_err(|error| error.to_string());
+    let (failed, text) = match output.and_then(IntoOutcome::into_outcome) {
+        Ok(text) => (0, text),
         Err(text) => (1, text),
     };
     let text: &'static mut str = text.leak();
@@ -63,24 +61,6 @@ pub unsafe fn run<A: FromArguments, F: Future<Output: IntoOutcome>>(
 /// The host has read the outcome. The instance ends here, and its memory with it.
 #[unsafe(no_mangle)]
 extern "C" fn cabi_post_run(_outcome: *const Outcome) {}
-
-/// The argument of a main function.
-pub trait FromArguments {
-    /// From the arguments given at launch.
-    fn from_arguments(arguments: Vec<String>) -> Self;
-}
-
-impl FromArguments for Vec<String> {
-    fn from_arguments(arguments: Vec<String>) -> Vec<String> {
-        arguments
-    }
-}
-
-impl FromArguments for Args {
-    fn from_arguments(arguments: Vec<String>) -> Args {
-        Args::new(arguments)
-    }
-}
 
 /// A result's text.
 pub trait IntoText {

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use crate::context::Run;
 use crate::error::{Error, ErrorCode, Result};
 use crate::runtime;
 
@@ -112,7 +113,7 @@ struct Reactor {
     handles: Vec<u32>,
     wakers: Vec<Waker>,
     /// Those that wait until nothing else of the instance can go on.
-    idle: Vec<(Rc<dyn Lone>, Waker)>,
+    idle: Vec<(Rc<RefCell<Run>>, Waker)>,
 }
 
 thread_local! {
@@ -153,7 +154,7 @@ pub(crate) fn park() -> Result {
     let (idle, alone) = REACTOR
         .with_borrow_mut(|reactor| (mem::take(&mut reactor.idle), reactor.handles.is_empty()));
     if let ([(only, _)], true) = (&idle[..], alone) {
-        only.wait();
+        only.borrow_mut().wait();
     }
     if !idle.is_empty() {
         idle.into_iter().for_each(|(_, waker)| waker.wake());
@@ -178,33 +179,17 @@ pub(crate) fn park() -> Result {
     Ok(())
 }
 
-/// A wait for the host in one call, where nothing else waits.
-pub(crate) trait Lone {
-    /// Suspends the instance, and keeps what has come.
-    fn wait(&self);
-}
-
-/// Waits until nothing else of the instance can go on. If nothing else waits either, the call was
-/// made meanwhile.
-pub(crate) fn idle(what: Rc<dyn Lone>) -> Idle {
-    Idle { what, begun: false }
-}
-
+/// Waits until nothing else of the instance can go on. If nothing else waits either, the run has
+/// waited for its tokens meanwhile.
 pub(crate) struct Idle {
-    what: Rc<dyn Lone>,
-    begun: bool,
+    pub(crate) run: Rc<RefCell<Run>>,
+    pub(crate) begun: bool,
 }
 
 impl Idle {
-    fn find<R>(
-        &self,
-        found: impl FnOnce(&mut Vec<(Rc<dyn Lone>, Waker)>, usize) -> R,
-    ) -> Option<R> {
-        REACTOR.with_borrow_mut(|reactor| {
-            let mut all = reactor.idle.iter();
-            let at = all.position(|(what, _)| Rc::ptr_eq(what, &self.what))?;
-            Some(found(&mut reactor.idle, at))
-        })
+    /// Its place among those that wait, until their wait has ended.
+    fn find(&self, idle: &[(Rc<RefCell<Run>>, Waker)]) -> Option<usize> {
+        idle.iter().position(|(run, _)| Rc::ptr_eq(run, &self.run))
     }
 }
 
@@ -212,20 +197,23 @@ impl Future for Idle {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if !mem::replace(&mut self.begun, true) {
-            let entry = (self.what.clone(), context.waker().clone());
-            REACTOR.with_borrow_mut(|reactor| reactor.idle.push(entry));
-            return Poll::Pending;
-        }
-        match self.find(|idle, at| idle[at].1.clone_from(context.waker())) {
-            Some(()) => Poll::Pending,
-            None => Poll::Ready(()),
-        }
+        let begun = mem::replace(&mut self.begun, true);
+        REACTOR.with_borrow_mut(|reactor| {
+            match self.find(&reactor.idle) {
+                Some(at) => reactor.idle[at].1.clone_from(context.waker()),
+                None if begun => return Poll::Ready(()),
+                None => reactor.idle.push((self.run.clone(), context.waker().clone())),
+            }
+            Poll::Pending
+        })
     }
 }
 
 impl Drop for Idle {
     fn drop(&mut self) {
-        drop(self.find(|idle, at| idle.swap_remove(at)));
+        let found = REACTOR.with_borrow_mut(|reactor| {
+            self.find(&reactor.idle).map(|at| reactor.idle.swap_remove(at))
+        });
+        drop(found); // only now: a run that ends may use the reactor
     }
 }

@@ -152,10 +152,7 @@ impl<'a> Generator<'a> {
 
     /// The next token; `None` at the end.
     pub async fn next_token(&mut self) -> Result<Option<u32>> {
-        self.start()?;
-        if !self.stop_strings.is_empty() {
-            self.start_decoder()?;
-        }
+        self.start_reading()?;
         let token = self.advance(!self.by_hand).await?;
         if let Some(token) = token {
             self.decode(token)?;
@@ -167,21 +164,14 @@ impl<'a> Generator<'a> {
     /// server chooses no token before this one is asked for. The log-probability of a token that a
     /// grammar has forced is not a number.
     pub async fn next_sampled(&mut self) -> Result<Option<Sampled>> {
-        self.start()?;
-        if !self.stop_strings.is_empty() {
-            self.start_decoder()?;
-        }
+        self.start_reading()?;
         if self.done {
             return Ok(None);
         }
-        let sampled = self.choose().await?;
+        let sampled = self.device.choose(self.context).await?;
         let token = sampled.as_ref().map(|sampled| sampled.token);
-        if !self.take_or_end(token)? {
-            return Ok(None);
-        }
-        if let Some(token) = token {
-            self.decode(token)?;
-        }
+        let Some(token) = self.take(token)? else { return Ok(None) };
+        self.decode(token)?;
         Ok(sampled)
     }
 
@@ -301,15 +291,12 @@ impl<'a> Generator<'a> {
     /// Continues with a token chosen by the program, as if it had been sampled. False if it ends
     /// the generation: a stop token, or after the end.
     pub fn accept(&mut self, token: u32) -> Result<bool> {
-        self.start()?;
+        self.start_reading()?;
         self.by_hand = true;
         if !self.done && !self.stop_tokens.contains(&token) {
             self.device.accept(token)?;
         }
-        if !self.stop_strings.is_empty() {
-            self.start_decoder()?;
-        }
-        let taken = self.take(token);
+        let taken = self.take(Some(token))?.is_some();
         if taken {
             self.decode(token)?;
         }
@@ -320,7 +307,9 @@ impl<'a> Generator<'a> {
         if self.started {
             return Ok(());
         }
-        self.context.start_turn()?;
+        if self.context.chat.unanswered {
+            self.context.cue()?;
+        }
         if self.guesses > MOST_GUESSES {
             return invalid(format!("1 to {MOST_GUESSES} tokens can be guessed at a time"));
         }
@@ -336,8 +325,17 @@ impl<'a> Generator<'a> {
         let most = self.max_tokens.map_or(room, |most| most.min(room));
         self.max_tokens = Some(most);
         self.done = most == 0;
-        self.context.expect(most);
+        self.context.limit = self.context.len() + most;
         Ok(())
+    }
+
+    /// Starts, and reads text where stop strings are looked for.
+    fn start_reading(&mut self) -> Result {
+        self.start()?;
+        match self.stop_strings.is_empty() {
+            true => Ok(()),
+            false => self.start_decoder(),
+        }
     }
 
     fn start_decoder(&mut self) -> Result {
@@ -359,12 +357,12 @@ impl<'a> Generator<'a> {
         };
         let (token, logprobs) = match token {
             Some(_) => (token, self.run_logprobs(1)?),
-            None => match self.choose().await? {
+            None => match self.device.choose(self.context).await? {
                 Some(sampled) => (Some(sampled.token), vec![sampled.logprob]),
                 None => (None, Vec::new()),
             },
         };
-        let token = if self.take_or_end(token)? { token } else { None };
+        let token = self.take(token)?;
         self.score(logprobs, token.iter().len());
         Ok(token)
     }
@@ -405,7 +403,7 @@ impl<'a> Generator<'a> {
             return Ok(tokens);
         };
         self.count += tokens.len() - 1;
-        if !self.take_or_end(Some(last))? {
+        if self.take(Some(last))?.is_none() {
             tokens.pop();
         }
         Ok(tokens)
@@ -420,37 +418,19 @@ impl<'a> Generator<'a> {
         self.device.runs(self.context, most, &self.stop_tokens, self.guesses).await
     }
 
-    /// The next token, chosen step by step; `None` at the end of the grammar.
-    async fn choose(&mut self) -> Result<Option<Sampled>> {
-        self.device.choose(self.context).await
-    }
-
-    /// Appends a token to the context, unless it ends the generation.
-    fn take(&mut self, token: u32) -> bool {
-        if self.done {
-            return false;
+    /// Appends a token to the context, unless it ends the generation, as none does; with that ends
+    /// what the server goes on with. The token, if it was appended.
+    fn take(&mut self, token: Option<u32>) -> Result<Option<u32>> {
+        let token = token.filter(|token| !self.done && !self.stop_tokens.contains(token));
+        if let Some(token) = token {
+            self.context.pending.push(token);
+            self.count += 1;
         }
-        if self.stop_tokens.contains(&token) {
-            self.done = true;
-            return false;
-        }
-        self.context.push(token);
-        self.count += 1;
-        self.done = Some(self.count) == self.max_tokens;
-        true
-    }
-
-    /// As `take`; without a token the generation ends, and with it what the server goes on with.
-    fn take_or_end(&mut self, token: Option<u32>) -> Result<bool> {
-        let taken = match token {
-            Some(token) => self.take(token),
-            None => false,
-        };
-        self.done |= token.is_none();
+        self.done = token.is_none() || Some(self.count) == self.max_tokens;
         if self.done {
             self.context.retract()?;
         }
-        Ok(taken)
+        Ok(token)
     }
 
     /// The text that a token completes, if the program reads text.

@@ -29,12 +29,8 @@ pub enum Value {
 impl Value {
     /// A member of an object.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        match self {
-            Value::Object(members) => {
-                members.iter().find(|(name, _)| name == key).map(|(_, value)| value)
-            }
-            _ => None,
-        }
+        let Value::Object(members) = self else { return None };
+        members.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
     /// The number.
@@ -63,26 +59,20 @@ impl Value {
 
     /// The truth value.
     pub fn as_bool(&self) -> Option<bool> {
-        match self {
-            Value::Bool(truth) => Some(*truth),
-            _ => None,
-        }
+        let Value::Bool(truth) = self else { return None };
+        Some(*truth)
     }
 
     /// The string.
     pub fn as_str(&self) -> Option<&str> {
-        match self {
-            Value::Text(text) => Some(text),
-            _ => None,
-        }
+        let Value::Text(text) = self else { return None };
+        Some(text)
     }
 
     /// The list's elements.
     pub fn as_list(&self) -> Option<&[Value]> {
-        match self {
-            Value::List(elements) => Some(elements),
-            _ => None,
-        }
+        let Value::List(elements) = self else { return None };
+        Some(elements)
     }
 
     /// The value as a text.

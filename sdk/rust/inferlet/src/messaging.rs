@@ -19,21 +19,11 @@ use crate::future::{when_room, HostFuture};
 use crate::host::messaging as host;
 
 pub use crate::host::messaging::*;
-
-/// Appends to the work queue of a topic at once, or fails with `would-block` if it is full.
-pub fn try_push(topic: &str, message: &str) -> Result {
-    host::push(topic, message)
-}
+pub use crate::host::messaging::{broadcast as try_broadcast, push as try_push};
 
 /// Appends to the work queue of a topic, waiting while it is full.
 pub async fn push(topic: &str, message: &str) -> Result {
     when_room(|| ready(try_push(topic, message)), || push_room(topic)).await
-}
-
-/// Sends to every subscriber of a topic at once and returns how many there are. If one of them has
-/// too much unread it fails with `would-block` and sends nothing.
-pub fn try_broadcast(topic: &str, message: &str) -> Result<u32> {
-    host::broadcast(topic, message)
 }
 
 /// Sends to every subscriber of a topic, waiting while one of them has too much unread. Returns how

@@ -26,16 +26,6 @@ struct Facts {
 }
 
 impl Facts {
-    fn parse(text: &str) -> Result<Facts> {
-        let object = json::parse(text)?;
-        Facts::read(&object).ok_or_else(|| {
-            Error::new(
-                ErrorCode::Internal,
-                format!("the server's facts of a model lack some: {text}"),
-            )
-        })
-    }
-
     fn read(object: &Value) -> Option<Facts> {
         let number = |key| object.get(key)?.as_u32();
         let name = |key| object.get(key)?.as_str().map(str::to_owned);
@@ -69,7 +59,11 @@ impl Model {
     ///
     /// Errors: `unknown-model`.
     pub fn named(name: &str) -> Result<Model> {
-        let facts = Facts::parse(&runtime::model_info(name)?)?;
+        let text = runtime::model_info(name)?;
+        let Some(facts) = Facts::read(&json::parse(&text)?) else {
+            let message = format!("the server's facts of a model lack some: {text}");
+            return Err(Error::new(ErrorCode::Internal, message));
+        };
         Ok(Model { facts: Rc::new(facts) })
     }
 

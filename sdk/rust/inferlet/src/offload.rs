@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use crate::context::{spans, Context, UNKNOWN_TOKEN};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{invalid, Result};
 
 pub use crate::host::offload::*;
 
@@ -35,10 +35,7 @@ impl Context {
     /// them.
     pub fn discard(&mut self) -> Result {
         if self.tokens.contains(&UNKNOWN_TOKEN) {
-            return Err(Error::new(
-                ErrorCode::InvalidArgument,
-                "a context whose tokens are not known can't be recomputed",
-            ));
+            return invalid("a context whose tokens are not known can't be recomputed");
         }
         self.retract()?;
         let tokens = self.tokens.clone();

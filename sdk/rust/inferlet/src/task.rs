@@ -38,97 +38,65 @@ pub(crate) fn run<T>(main: impl Future<Output = T>) -> Result<T> {
     }
 }
 
-/// Branches that run at once.
-struct Branches<F: Future>(Vec<(Pin<Box<F>>, Option<F::Output>)>);
-
-impl<F: Future> Branches<F> {
-    fn new(futures: impl IntoIterator<Item = F>) -> Branches<F> {
-        Branches(futures.into_iter().map(|future| (Box::pin(future), None)).collect())
-    }
-
-    /// Lets those go on that have no value yet, up to one whose value ends it: true for that, or if
-    /// all have one.
-    fn poll(&mut self, context: &mut Context<'_>, ends: impl Fn(&F::Output) -> bool) -> bool {
-        let mut running = false;
-        for (future, value) in self.0.iter_mut().filter(|(_, value)| value.is_none()) {
+/// Runs branches at once, to the first value that ends it, or to the end of all: the values there
+/// are, in the order of the futures.
+async fn branches<F: Future>(
+    futures: impl IntoIterator<Item = F>,
+    ends: impl Fn(&F::Output) -> bool,
+) -> Vec<F::Output> {
+    let mut all: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|context| {
+        let mut state = Poll::Ready(());
+        for (future, value) in all.iter_mut().filter(|(_, value)| value.is_none()) {
             match future.as_mut().poll(context) {
-                Poll::Pending => running = true,
+                Poll::Pending => state = Poll::Pending,
                 Poll::Ready(found) => {
                     let end = ends(&found);
                     *value = Some(found);
                     if end {
-                        return true;
+                        return Poll::Ready(());
                     }
                 }
             }
         }
-        !running
-    }
-
-    /// Runs to the first value that ends it, or to the end of all: the values there are, in the order
-    /// of the futures.
-    async fn run(mut self, ends: impl Fn(&F::Output) -> bool) -> Vec<F::Output> {
-        poll_fn(|context| match self.poll(context, &ends) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        })
-        .await;
-        self.0.into_iter().filter_map(|(_, value)| value).collect()
-    }
+        state
+    })
+    .await;
+    all.into_iter().filter_map(|(_, value)| value).collect()
 }
 
 /// Awaits all futures at once, and gives their values in the order of the futures.
 pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    Branches::new(futures).run(|_| false).await
+    branches(futures, |_| false).await
 }
 
 /// The values of branches that run at once, in their order. With the first error the others stop.
 pub async fn gather<T, E, F: Future<Output = std::result::Result<T, E>>>(
-    branches: impl IntoIterator<Item = F>,
+    futures: impl IntoIterator<Item = F>,
 ) -> std::result::Result<Vec<T>, E> {
-    let found = Branches::new(branches).run(std::result::Result::is_err).await;
+    let found = branches(futures, std::result::Result::is_err).await;
     found.into_iter().collect()
 }
 
 /// The first good value of branches that run at once, at which the others stop; `None` if none was
 /// good. An error ends it, too.
 pub async fn race<T, E, F: Future<Output = std::result::Result<T, E>>>(
-    branches: impl IntoIterator<Item = F>,
+    futures: impl IntoIterator<Item = F>,
     good: impl Fn(&T) -> bool,
 ) -> std::result::Result<Option<T>, E> {
     let ends = |value: &F::Output| value.as_ref().map_or(true, &good);
-    let found = Branches::new(branches).run(ends).await;
+    let found = branches(futures, ends).await;
     found.into_iter().find(ends).transpose()
 }
 
 /// Awaits two futures at once.
 pub async fn join<A: Future, B: Future>(first: A, second: B) -> (A::Output, B::Output) {
-    let (mut first, mut second) = (pin!(first), pin!(second));
     let (mut a, mut b) = (None, None);
-    poll_fn(|context| {
-        advance(first.as_mut(), &mut a, context);
-        advance(second.as_mut(), &mut b, context);
-        match (a.take(), b.take()) {
-            (Some(a), Some(b)) => Poll::Ready((a, b)),
-            pending => {
-                (a, b) = pending;
-                Poll::Pending
-            }
-        }
-    })
-    .await
-}
-
-/// Lets a future go on that has no value yet.
-fn advance<F: Future>(
-    future: Pin<&mut F>,
-    value: &mut Option<F::Output>,
-    context: &mut Context<'_>,
-) {
-    if value.is_none() {
-        if let Poll::Ready(found) = future.poll(context) {
-            *value = Some(found);
-        }
+    let one: Pin<Box<dyn Future<Output = ()> + '_>> = Box::pin(async { a = Some(first.await) });
+    join_all([one, Box::pin(async { b = Some(second.await) })]).await;
+    match (a, b) {
+        (Some(a), Some(b)) => (a, b),
+        _ => unreachable!("both have ended"),
     }
 }
 

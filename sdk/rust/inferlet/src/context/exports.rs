@@ -1,10 +1,9 @@
 //! Contexts saved under a name, for other instances.
 
 use std::ops::Range;
-use std::rc::Rc;
 use std::time::Duration;
 
-use super::{spans, Context};
+use super::{held, spans, Context};
 use crate::allocate;
 use crate::error::{invalid, Result};
 use crate::model::Model;
@@ -56,15 +55,13 @@ impl Context {
     pub fn open(model: &Model, name: &str, tokens: &[u32]) -> Result<Context> {
         let mut context = Context::new(model)?;
         let mapped = allocate::import_kvpage(context.queue, name)?;
-        for span in mapped.chunks_exact(2) {
-            context.pages.extend((span[0]..span[0] + span[1]).map(Rc::new));
-        }
+        context.pages.extend(held(&mapped));
         let held: u32 = allocate::kvpage_used(context.queue, &mapped)?.iter().sum();
         if held as usize != tokens.len() {
             return invalid(format!("`{name}` holds {held} tokens, {} are given", tokens.len()));
         }
         context.tokens.extend(tokens);
-        context.all_ran();
+        context.confirmed = context.tokens.len();
         context.read_only = context.pages.len();
         context.rerun_last_token()?;
         Ok(context)

@@ -14,7 +14,7 @@ impl Context {
             self.pending.extend(self.model.bos_token());
         }
         self.pending.extend(tokens);
-        self.chat.went_on();
+        self.chat.unanswered = false;
         Ok(self)
     }
 
@@ -22,7 +22,7 @@ impl Context {
     pub fn append(&mut self, tokens: &[u32]) -> Result<&mut Context> {
         self.render()?;
         self.pending.extend(tokens);
-        self.chat.went_on();
+        self.chat.unanswered = false;
         Ok(self)
     }
 
@@ -82,14 +82,6 @@ impl Context {
     pub(super) fn render(&mut self) -> Result {
         if self.chat.waiting() {
             self.go_on(false)?;
-        }
-        Ok(())
-    }
-
-    /// Turns what waits into tokens; after a message, the assistant's turn starts.
-    pub(crate) fn start_turn(&mut self) -> Result {
-        if self.chat.unanswered() {
-            self.cue()?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ impl Context {
         let wanted = self.limit.div_ceil(self.page_size());
         let count = (need.max(wanted.min(need + have / 8)) - have) as u32;
         let start = allocate::alloc_kvpage(self.queue, count)?;
-        self.pages.extend((start..start + count).map(Rc::new));
+        self.pages.extend(held(&[start, count]));
         Ok(())
     }
 
@@ -104,15 +104,10 @@ impl Context {
     pub(crate) async fn outcome<T>(&mut self, asked: impl Future<Output = Result<T>>) -> Result<T> {
         let found = asked.await;
         match &found {
-            Ok(_) => self.all_ran(),
+            Ok(_) => self.confirmed = self.tokens.len(),
             Err(error) => self.recover(error),
         }
         found
-    }
-
-    /// Notes that all tokens have run.
-    pub(crate) fn all_ran(&mut self) {
-        self.confirmed = self.tokens.len();
     }
 
     pub(super) async fn synchronize(&mut self) -> Result {
@@ -143,7 +138,7 @@ impl Context {
         let future = runtime::synchronize(self.queue).into_handle()?;
         runtime::wait(&[future])?;
         runtime::take(future).inspect_err(|error| self.recover(error))?;
-        self.all_ran();
+        self.confirmed = self.tokens.len();
         Ok(())
     }
 
@@ -168,4 +163,9 @@ pub(crate) fn spans(addresses: &[Rc<u32>]) -> Vec<u32> {
         }
     }
     out
+}
+
+/// The pages that spans stand for, which one context holds.
+pub(crate) fn held(spans: &[u32]) -> impl Iterator<Item = Rc<u32>> + '_ {
+    spans.chunks_exact(2).flat_map(|span| (span[0]..span[0] + span[1]).map(Rc::new))
 }

@@ -9,12 +9,12 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::{spans, Context};
-use crate::error::{Error, Result};
-use crate::future::{idle, Lone};
+use super::{held, spans, Context};
+use crate::error::{Error, ErrorCode, Result};
+use crate::future::Idle;
 use crate::{allocate, sample};
 
-pub(super) struct Run {
+pub(crate) struct Run {
     queue: u32,
     handle: u32,
     /// Tokens that it may come to.
@@ -38,12 +38,10 @@ impl Run {
             self.taken = Some(taken.unwrap_or_default()); // or gone with a lost worker
         }
     }
-}
 
-impl Lone for RefCell<Run> {
-    fn wait(&self) {
-        let mut run = self.borrow_mut();
-        run.answer = Some(sample::next_tokens(run.queue, run.handle, run.wanted as u32));
+    /// Suspends the instance until its tokens come.
+    pub(crate) fn wait(&mut self) {
+        self.answer = Some(sample::next_tokens(self.queue, self.handle, self.wanted as u32));
     }
 }
 
@@ -99,7 +97,11 @@ impl Context {
         self.note_inputs(start.div_ceil(self.page_size()));
         let outputs = spans(&self.pages[first..]);
         let position = self.pending_position();
-        let started = self.spare_embed().and_then(|own| {
+        let spare = match self.spare {
+            Some([own, _]) => Ok(own),
+            None => allocate::alloc_emb(queue, 1).inspect(|own| self.spare = Some([*own, 1])),
+        };
+        let started = spare.and_then(|own| {
             let (inputs, adapter) = (&self.input_spans.1, self.adapter().unwrap_or_default());
             sample::start_run(
                 queue,
@@ -117,7 +119,9 @@ impl Context {
         let handle = match started {
             Ok(handle) => handle,
             // A program that goes step by step would not have asked for it.
-            Err(error) if error.is_scarcity() => return Ok(None),
+            Err(Error { code: ErrorCode::OutOfResources | ErrorCode::LimitExceeded, .. }) => {
+                return Ok(None)
+            }
             Err(error) => return Err(error),
         };
         if guesses > 0 {
@@ -136,13 +140,6 @@ impl Context {
         }));
         self.run = Some(run.clone());
         Ok(Some(RunHold(run)))
-    }
-
-    fn spare_embed(&mut self) -> Result<u32> {
-        if self.spare.is_none() {
-            self.spare = Some([allocate::alloc_emb(self.queue, 1)?, 1]);
-        }
-        Ok(self.spare.map_or(0, |[embed, _]| embed))
     }
 
     /// The run's next token; `None` if it has come to its end.
@@ -218,7 +215,7 @@ impl Context {
         }
         run.given += tokens.len();
         run.last = *last;
-        self.all_ran();
+        self.confirmed = self.tokens.len();
         tokens
     }
 
@@ -227,7 +224,7 @@ impl Context {
         let (queue, handle) = (self.queue, run.borrow().handle);
         run.borrow_mut().wanted = count;
         if run.borrow().answer.is_none() {
-            idle(run.clone()).await;
+            Idle { run: run.clone(), begun: false }.await;
         }
         let answer = run.borrow_mut().answer.take();
         let answer = match answer {
@@ -255,9 +252,7 @@ impl Context {
         let Some(run) = self.run.take() else { return Ok(()) };
         let mut run = run.borrow_mut();
         run.end();
-        for span in run.taken.iter().flat_map(|taken| taken.chunks_exact(2)) {
-            self.pages.extend((span[0]..span[0] + span[1]).map(Rc::new));
-        }
+        self.pages.extend(held(run.taken.as_deref().unwrap_or_default()));
         Ok(())
     }
 }

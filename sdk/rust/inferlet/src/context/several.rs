@@ -17,7 +17,7 @@ impl Context {
     pub async fn forward(&mut self, tokens: &[u32], k: u32) -> Result<Vec<Distribution>> {
         self.render()?;
         self.retract()?;
-        self.chat.went_on();
+        self.chat.unanswered = false;
         let most = self.model.max_batch_tokens() as usize;
         let first = self.tokens.is_empty() && self.prefix_cache; // finds what others have
         if !self.pending.is_empty() && (first || self.pending.len() + tokens.len() > most) {

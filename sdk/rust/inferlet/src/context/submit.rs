@@ -1,9 +1,7 @@
 //! The buffered tokens go through the model, in parts that it can take.
 
-use std::rc::Rc;
-
-use super::{spans, Context, UNKNOWN_TOKEN};
-use crate::error::{Error, ErrorCode, Result};
+use super::{held, spans, Context, UNKNOWN_TOKEN};
+use crate::error::{invalid, ErrorCode, Result};
 use crate::text::Distribution;
 use crate::{adapter, allocate, forward, images, prefix_cache, runtime, text, HostFuture};
 
@@ -55,14 +53,12 @@ impl Context {
                 (_, computing) => HostFuture::new(Ok(computing), runtime::take).await?,
             }
         };
-        for span in found.chunks_exact(2) {
-            self.pages.extend((span[0]..span[0] + span[1]).map(Rc::new));
-        }
+        self.pages.extend(held(&found));
         self.offered = self.pages.len();
         self.read_only = self.offered;
         self.found = self.offered * self.page_size();
         self.tokens.extend(self.pending.drain(..self.found));
-        self.all_ran();
+        self.confirmed = self.tokens.len();
         Ok(())
     }
 
@@ -96,7 +92,7 @@ impl Context {
         allocate::dealloc_emb(self.queue, &[start, count])?;
         run?;
         self.synchronize().await?;
-        self.chat.went_on();
+        self.chat.unanswered = false;
         Ok(())
     }
 
@@ -139,18 +135,7 @@ impl Context {
             (None, 1) => decode,
             (None, _) => [allocate::alloc_emb(queue, count)?, count],
         };
-        let single;
-        let several;
-        let output_pages: &[u32] = match &self.pages[start / size..end.div_ceil(size)] {
-            [page] => {
-                single = [**page, 1];
-                &single
-            }
-            pages => {
-                several = spans(pages);
-                &several
-            }
-        };
+        let output_pages = &spans(&self.pages[start / size..end.div_ceil(size)]);
         let all = [others, &decode].concat();
         let output_embeds: &[u32] = if output { &all } else { &[] };
         self.has_hidden = false;
@@ -213,10 +198,7 @@ impl Context {
             self.submit().await?;
         }
         let (Some([embed, _]), true) = (self.embed, self.has_hidden) else {
-            return Err(Error::new(
-                ErrorCode::InvalidArgument,
-                "nothing to continue from: fill something into the context first",
-            ));
+            return invalid("nothing to continue from: fill something into the context first");
         };
         Ok(embed)
     }
