@@ -180,6 +180,8 @@ class Reach:
             if hasattr(thing, "model_fields"):
                 self._add_model(thing)
                 return
+        if getattr(sys.modules.get(thing.__module__), thing.__name__, None) is thing:
+            thing = inspect.unwrap(thing)  # its decorators are in its source
         node = definition(thing)
         space = _space(thing)
         marks = [one for one in getattr(node, "decorator_list", []) if _is_mark(one, space)]

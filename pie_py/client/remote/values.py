@@ -11,6 +11,7 @@ import enum
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 TAG = "$"
@@ -88,9 +89,14 @@ def _encoded_error(error: BaseException, what: str, name_of: NameOf) -> Any:
     return {
         TAG: "error",
         "t": name_of(type(error)),
-        "v": _encoded([*error.args], f"what {what} says", name_of),
+        "v": _encoded([*_given(error)], f"what {what} says", name_of),
         "state": _encoded(vars(error), what, name_of),
     }
+
+
+def _given(error: BaseException) -> tuple[Any, ...]:
+    """What its kind of Python's own is made of: `args` lack the file of an `OSError`."""
+    return OSError.__reduce__(error)[1] if isinstance(error, OSError) else error.args  # type: ignore[return-value]
 
 
 def _decoded(value: Any, type_of: TypeOf) -> Any:
@@ -113,7 +119,9 @@ def _decoded(value: Any, type_of: TypeOf) -> Any:
     if tag == "error":
         kind = type_of(value["t"])
         error: Any = kind.__new__(kind, *inner)
-        error.args = tuple(inner)
+        own: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+        with suppress(TypeError):  # a class of a user's may have left it out
+            own.__init__(error, *inner)
         vars(error).update(_decoded(value["state"], type_of))
         return error
     return _SEQUENCES[tag](inner)
