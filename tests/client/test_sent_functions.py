@@ -56,7 +56,7 @@ class Unkept(OSError):
 
 
 def test_values_come_back_as_they_were() -> None:
-    values = [
+    values: list[Any] = [
         None, True, 1.5, "ü\ud800", b"\0\xff", [1, (2, {3}), frozenset({4})], {"$": 1},
         {(1, 2): b"x"}, {"a": Point(1, 2, ["t"])}, City(name="x"), Colour.RED, ValueError("a", 1),
         Refused("r"), ExceptionGroup("several", [KeyError(1)]), float("inf"),

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -616,18 +617,19 @@ async def test_grammars_of_all_users_take_so_many_bytes(monkeypatch: pytest.Monk
     grammars = [await compiled("regex", text) for text in ("a+", "b+")]
     all_bytes = sum(grammar.size for grammar in grammars)
 
-    def take(user: str, grammar: Grammar) -> None:
+    def made(user: str, grammar: Grammar) -> Callable[[], int]:
         instance = instances.launch(user)
         future = instance.futures.create(FutureKind.GRAMMAR)
         future.resolve(grammar)
-        rig.grammar.take_grammar(instance, future.handle)
+        return functools.partial(rig.grammar.take_grammar, instance, future.handle)
 
     monkeypatch.setattr(functions, "GRAMMAR_BYTES", all_bytes - 1)
-    take("ann", grammars[0])
+    made("ann", grammars[0])()
+    take = made("ben", grammars[1])
     with pytest.raises(ApiError, match=r"^out-of-resources: the grammars of all users"):
-        take("ben", grammars[1])
+        take()
     monkeypatch.setattr(functions, "GRAMMAR_BYTES", all_bytes)
-    take("ben", grammars[1])
+    take()  # the same future: it has not been used up
 
 
 def test_what_is_refused_at_once() -> None:
