@@ -49,11 +49,20 @@ def client(server: Server) -> Iterator[sync.Client]:
         yield connected
 
 
+class Unkept(OSError):
+    """Keeps what it was made of to itself."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
 def test_values_come_back_as_they_were() -> None:
-    values = [
+    values: list[Any] = [
         None, True, 1.5, "ü\ud800", b"\0\xff", [1, (2, {3}), frozenset({4})], {"$": 1},
         {(1, 2): b"x"}, {"a": Point(1, 2, ["t"])}, City(name="x"), Colour.RED, ValueError("a", 1),
         Refused("r"), ExceptionGroup("several", [KeyError(1)]), float("inf"),
+        FileNotFoundError(2, "gone", "a.txt"), UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"),
+        SyntaxError("no", ("a.py", 3, 1, "x =", 3, 4)), Unkept(1),
     ]  # fmt: skip
     names: dict[str, type] = {}
 
@@ -65,7 +74,7 @@ def test_values_come_back_as_they_were() -> None:
         back = loads(dumps(value, "it", name_of), names.__getitem__)
         assert type(back) is type(value)
         if isinstance(value, BaseException):
-            assert str(back) == str(value)
+            assert (str(back), repr(back.args)) == (str(value), repr(value.args))
             assert vars(back) == vars(value)
         else:
             assert back == value
@@ -98,6 +107,7 @@ def test_what_is_around_a_function_goes_with_it(client: sync.Client) -> None:
     assert client.run(outer, 2) == 8
     assert outer(2) == 8
     assert client.run(lambda n: scaled(n), 4) == 13
+    assert client.run(travelling.doubled, 4) == 9
 
 
 def test_exceptions_come_with_the_lines_of_the_caller(client: sync.Client) -> None:

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,28 @@ TAKEN: list[tuple[str, Any, str, str]] = [
         '[] ["a","a"] [1,"b",1]',
     ),
     ("json-schema", {"format": "date"}, '"2020-02-29" "2000-02-29"', '"2021-02-29" "1900-02-29"'),
+    # What says nothing: notes that are no formats, and null for what is not there.
+    ("json-schema", {"type": "string", "format": "uri-reference"}, '"a"', "1"),
+    ("json-schema", {"format": "int64", "required": None, "items": None}, '"a" 1 [2]', "["),
+    (
+        "json-schema",
+        {"properties": {"a": {"required": True}, "b": {"required": False}}, "type": "object"},
+        '{"a":1} {"a":1,"b":2}',
+        '{} {"b":1}',
+    ),
+    (
+        "json-schema",  # as pydantic writes it, of kinds with a default
+        {
+            "oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}],
+            "discriminator": {"propertyName": "kind"},
+            "$defs": {
+                kind: {"type": "object", "properties": {"kind": {"const": kind}, of: {"type": of}}}
+                for kind, of in (("a", "null"), ("b", "boolean"))
+            },
+        },
+        '{"kind":"a","null":null} {"kind":"b","boolean":true}',
+        '{"kind":"a","null":true} {"kind":"c"} {}',
+    ),
     ("ebnf", 'root ::= ("a" | x)+\nx ::= [0-9]{2} "-"', "a12-a 34-", "1-a b"),
     ("lark", 'root ::= "a" x\nx ::= [0-9]', "a1", "a"),  # either syntax, by either name
     ("ebnf", 'start: "a" X\nX: /[0-9]/', "a1", "a"),
@@ -539,6 +562,9 @@ WRONG: list[tuple[str, str, str]] = [
     ("sequence", '[["regex", "a"], ["regex", "("]]', "regex"),
     ("json-schema", '{"type": "number", "minimum": 1e300}', "range"),
     ("json-schema", '{"x-guidance": {"strict": 1}}', "strict is 1"),
+    ("json-schema", '{"required": 5}', "array for 'required', got 5"),
+    ("lark", 'start: %json {"properties": 5}', "properties must be an object"),
+    ("json-schema", '{"oneOf": [5]}', "must be an object or boolean"),
     ("json-schema", '{"uniqueItems": true}', "uniqueItems"),
     ("json-schema", '{"contains": {"type": "null"}}', "contains"),
     ("json-schema", '{"not": {"multipleOf": 3}}', "not"),
@@ -601,18 +627,19 @@ async def test_grammars_of_all_users_take_so_many_bytes(monkeypatch: pytest.Monk
     grammars = [await compiled("regex", text) for text in ("a+", "b+")]
     all_bytes = sum(grammar.size for grammar in grammars)
 
-    def take(user: str, grammar: Grammar) -> None:
+    def made(user: str, grammar: Grammar) -> Callable[[], int]:
         instance = instances.launch(user)
         future = instance.futures.create(FutureKind.GRAMMAR)
         future.resolve(grammar)
-        rig.grammar.take_grammar(instance, future.handle)
+        return functools.partial(rig.grammar.take_grammar, instance, future.handle)
 
     monkeypatch.setattr(functions, "GRAMMAR_BYTES", all_bytes - 1)
-    take("ann", grammars[0])
+    made("ann", grammars[0])()
+    take = made("ben", grammars[1])
     with pytest.raises(ApiError, match=r"^out-of-resources: the grammars of all users"):
-        take("ben", grammars[1])
+        take()
     monkeypatch.setattr(functions, "GRAMMAR_BYTES", all_bytes)
-    take("ben", grammars[1])
+    take()  # the same future: it has not been used up
 
 
 def test_what_is_refused_at_once() -> None:

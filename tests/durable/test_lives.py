@@ -126,6 +126,22 @@ def test_what_is_under_way_at_a_crash(short_folder: Path) -> None:
     assert sorted(web.asked)[2][1] == f"{sent.id}-1"
 
 
+def test_what_may_be_sent_again_is_sent_under_the_same_key(short_folder: Path) -> None:
+    web = Web()
+    server = start(short_folder, durable={"retry": True})
+    with server.client() as client:
+        ask = client.upload(ASK.encode(), "ask")
+        sent = client.launch(ask, ["--url", web.url, "--method", "POST"], durable=True)
+        web.arrived.acquire()
+        server.process.kill()
+        server.process.wait()
+        web.go.set()
+        server = start(short_folder, durable={"retry": True})
+        assert sent.result() == "200 done"
+    server.__exit__(None, None, None)
+    assert web.asked == [("POST", f"{sent.id}-1")] * 2
+
+
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="pie-") as name:

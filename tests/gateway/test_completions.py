@@ -133,6 +133,7 @@ def test_models(client: openai.OpenAI) -> None:
     assert other.id == "tools"
     assert (card.id, card.object) == (MODEL, "model")
     assert client.models.retrieve(MODEL) == card
+    assert client.get("/models/", cast_to=object)["object"] == "list"  # type: ignore[index]
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("gpt-9")
 

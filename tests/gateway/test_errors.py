@@ -6,6 +6,7 @@ import json
 import socket
 import tempfile
 import time
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -289,6 +290,7 @@ def test_bodies(http: httpx2.Client) -> None:
         told = http.post(CHAT, content=body)
         assert (told.status_code, "half of a character" in told.text) == (400, True), told.text
     assert http.post(CHAT, content=json.dumps(HI).replace("Hi", r"\ud83d\ude00")).status_code == 200
+    assert http.post(CHAT, content=BOM_UTF8 + json.dumps(HI).encode()).status_code == 200
     missing = http.post(CHAT, json={"model": "pie-tiny"}).json()["error"]
     assert (missing["param"], missing["code"]) == ("messages", "missing_parameter")
     wrong = http.get("/v1/nothing")

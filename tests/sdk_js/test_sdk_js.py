@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +154,37 @@ def test_the_console_is_the_log(client: Client) -> None:
     ]
 
 
+def test_all_of_the_console_is_seen(client: Client) -> None:
+    calls = (
+        "console.time('t'); console.timeEnd('t'); console.table([1]); console.dir({ a: 1n });"
+        " console.assert(0, 'x'); console.assert(1); console.group('g'); console.groupEnd();"
+        " console.count(); console.count(); console.log({ get a() { throw 1; } });"
+    )
+    source = f"export function main() {{ {calls} }}"
+    instance = client.launch(client.upload(pack({"app.js": source.encode()}), name="app"))
+    instance.result()
+    first, *lines = [line["text"] for line in instance.logs()["lines"]]
+    assert re.fullmatch(r"t: \d+\.\d+ ms", first)
+    told = ["[1]", '{"a":1}', "assertion failed x", "g", "default: 1", "default: 2"]
+    assert lines == [*told, "[object Object]"]
+
+
+def test_data_is_the_json_of_the_python_sdk(client: Client) -> None:
+    source = (
+        "import { session } from 'inferlet';\nexport function main() {\n"
+        " const all = { b: new Uint8Array([0, 255]), f: new Float32Array([1.5]), s: new Set([1]),"
+        " m: new Map([['k', 2n ** 70n]]), e: new RangeError('far'), t: '\\u2028\\ud800' };\n"
+        " session.send(all); return all; }"
+    )
+    instance = client.launch(client.upload(pack({"app.js": source.encode()}), name="app"))
+    told = (
+        '{"b":"AP8=","f":[1.5],"s":[1],"m":{"k":1180591620717411303424},"e":"RangeError: far",'
+        '"t":"\\u2028\\ud800"}'
+    )
+    assert instance.receive() == f"{told}\n"
+    assert instance.result() == told
+
+
 def failure(client: Client, source: str, *args: str, path: str = "app.js") -> str:
     """The error of a program."""
     program = client.upload(pack({path: source.encode()}), name="app")
@@ -181,6 +213,20 @@ def failure(client: Client, source: str, *args: str, path: str = "app.js") -> st
             "export function main() { throw new Error('a', { cause: new Error('b') }); }",
             "caused by Error: b",
         ),
+        (
+            "export const main = () => Promise.any([Promise.reject(new Error('a'))]);",
+            "of which Error: a",
+        ),
+        (
+            "export function main() { const e = new Error('own'); e.cause = e; throw e; }",
+            "Error: own",
+        ),
+        ("export function main() { throw { toString() { throw 1; }, a: 1 }; }", 'thrown: {"a":1}'),
+        (
+            "export function main() { throw new Proxy({}, { get() { throw 1; } }); }",
+            "cannot be shown",
+        ),
+        ("export const main = () => ({ text: Promise.resolve(1) });", "a promise is no data"),
     ],
 )
 def test_a_failure_says_what_and_where(client: Client, source: str, told: str) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import functools
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -19,6 +20,19 @@ from support.travelling_helper import shout
 
 LIMIT = 4
 DIGITS = re.compile(r"\d+")  # no data: its statement goes
+
+
+def one_more(function: Callable[..., int]) -> Callable[..., int]:
+    @functools.wraps(function)
+    def called(n: int) -> int:
+        return function(n) + 1
+
+    return called
+
+
+@one_more
+def doubled(n: int) -> int:
+    return 2 * n
 
 
 class Refused(Exception):

@@ -7,6 +7,7 @@ for nothing is left out, and so are tools that are no functions.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
@@ -102,6 +103,7 @@ async def body_parts(request: Request, config: GatewayConfig) -> AsyncIterator[b
 
 def parse(body: bytes, kind: type[Body]) -> Body:
     """JSON as a structure. Raises `Problem`: 400 naming the wrong field; 413 of too many parts."""
+    body = body.removeprefix(BOM_UTF8)  # as editors of Windows write it
     _check_parts(body)
     try:
         try:

@@ -57,7 +57,9 @@ async def models(exchange: Exchange) -> Response:
 
 
 async def model(exchange: Exchange) -> Response:
-    """One of them."""
+    """One of them; all where only a slash follows."""
+    if not exchange.path["model"]:
+        return await models(exchange)
     catalog = exchange.backend.catalog
     name = await catalog.look_up(exchange.path["model"])
     return json_response(await _card(catalog, name))

@@ -187,6 +187,8 @@ class Reach:
                     fields.append((name, default))
                 self._models[thing.__name__] = fields
                 return
+        if getattr(sys.modules.get(thing.__module__), thing.__name__, None) is thing:
+            thing = inspect.unwrap(thing)  # its decorators are in its source
         node = definition(thing)
         space = _space(thing)
         marks = [one for one in getattr(node, "decorator_list", []) if _is_mark(one, space)]

@@ -11,6 +11,7 @@ import enum
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 TAG = "$"
@@ -54,7 +55,7 @@ def _encoded(value: Any, what: str, name_of: NameOf) -> Any:
         return {
             TAG: "error",
             "t": name_of(type(value)),
-            "v": _encoded([*value.args], f"what {what} says", name_of),
+            "v": _encoded([*_given(value)], f"what {what} says", name_of),
             "state": _encoded(vars(value), what, name_of),
         }
     if type(value) is list:
@@ -89,6 +90,11 @@ def field_names(kind: type) -> list[str] | None:
     return list(fields) if isinstance(fields, dict) else None
 
 
+def _given(error: BaseException) -> tuple[Any, ...]:
+    """What its kind of Python's own is made of: `args` lack the file of an `OSError`."""
+    return OSError.__reduce__(error)[1] if isinstance(error, OSError) else error.args  # type: ignore[return-value]
+
+
 def _decoded(value: Any, type_of: TypeOf) -> Any:
     if isinstance(value, list):
         return [_decoded(part, type_of) for part in value]
@@ -109,7 +115,9 @@ def _decoded(value: Any, type_of: TypeOf) -> Any:
     if tag == "error":
         kind = type_of(value["t"])
         error: Any = kind.__new__(kind, *inner)
-        error.args = tuple(inner)
+        own: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+        with suppress(TypeError):  # a class of a user's may have left it out
+            own.__init__(error, *inner)
         vars(error).update(_decoded(value["state"], type_of))
         return error
     return _SEQUENCES[tag](inner)

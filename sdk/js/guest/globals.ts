@@ -5,6 +5,7 @@
 
 import { didYouMean } from "../src/errors.ts";
 import * as sdk from "../src/index.ts";
+import { asJson } from "../src/json.ts";
 import { forget, whenReady } from "../src/loop.ts";
 import * as raw from "../src/raw.ts";
 
@@ -111,17 +112,15 @@ function notAwaited(): never {
 // The console: lines of the instance's log
 
 function shown(value: unknown): string {
-  if (typeof value === "string") return value;
   if (value instanceof Error) return describe(value);
   if (value instanceof Promise) return "[promise: write `await` before the call]";
-  if (typeof value === "object" && value !== null) {
+  if (typeof value === "bigint") return `${value}n`;
+  for (const text of [typeof value === "object" ? asJson : String, String]) {
     try {
-      return JSON.stringify(value, (_, inner) => (typeof inner === "bigint" ? `${inner}n` : inner));
-    } catch {
-      return String(value); // it holds itself
-    }
+      return text(value) as string;
+    } catch {} // it holds itself, or throws when it is read
   }
-  return typeof value === "bigint" ? `${value}n` : String(value);
+  return "[an object that cannot be shown]";
 }
 
 function logger(level: raw.LogLevel): (...values: unknown[]) => void {
@@ -129,6 +128,31 @@ function logger(level: raw.LogLevel): (...values: unknown[]) => void {
     for (const line of values.map(shown).join(" ").split("\n")) {
       raw.log(level, line.slice(0, 1 << 16).toWellFormed()); // see `runtime.log`
     }
+  };
+}
+
+const [times, counts] = [new Map<string, number>(), new Map<string, number>()];
+
+/** The console; the engine's own has no clock, and shows nobody anything. */
+function consoleMethods(): object {
+  const [debug, info, warning, error] = (["debug", "info", "warning", "error"] as const).map(logger);
+  const one = (value: unknown) => info(value);
+  const timeLog = (label = "default", ...more: unknown[]) =>
+    info(`${label}: ${(performanceNow() - (times.get(label) ?? performanceNow())).toFixed(3)} ms`, ...more);
+  return {
+    debug, trace: debug, log: info, info, group: info, groupCollapsed: info, dir: one, table: one, warn: warning, error,
+    assert: (holds: unknown, ...values: unknown[]) => holds || error("assertion failed", ...values),
+    count(label = "default") {
+      counts.set(label, (counts.get(label) ?? 0) + 1);
+      info(`${label}: ${counts.get(label)}`);
+    },
+    countReset: (label = "default") => counts.delete(label),
+    time: (label = "default") => times.set(label, performanceNow()),
+    timeLog,
+    timeEnd(label = "default") {
+      timeLog(label);
+      times.delete(label);
+    },
   };
 }
 
@@ -147,17 +171,8 @@ export function install(): void {
   Math.random = random;
   Object.defineProperty(globalThis, "performance", { value: { now: performanceNow } });
   Object.defineProperty(globalThis, "crypto", { value: { getRandomValues, randomUUID } });
-  for (const [name, level] of LEVELS) (console as unknown as Record<string, unknown>)[name] = logger(level);
+  Object.assign(console, consoleMethods());
 }
-
-const LEVELS: [string, raw.LogLevel][] = [
-  ["debug", "debug"],
-  ["log", "info"],
-  ["info", "info"],
-  ["warn", "warning"],
-  ["error", "error"],
-  ["trace", "debug"],
-];
 
 /** The clock of an instance. */
 export function begin(): void {
@@ -167,13 +182,25 @@ export function begin(): void {
 /** The program's end with a text for its user, without a trace. */
 export class Exit extends Error {}
 
-/** An error with the lines of the program's own modules that led to it. */
+/** An error with the lines of the program's own modules that led to it, and with its causes. */
 export function describe(error: unknown): string {
+  const chain: unknown[] = [];
+  try {
+    for (let each = error; each !== undefined && !chain.includes(each); each = (each as Error | null)?.cause) {
+      chain.push(each);
+    }
+    return (chain.length ? chain : [error]).map(described).join("\ncaused by ");
+  } catch {
+    return "thrown: an object that cannot be shown";
+  }
+}
+
+function described(error: unknown): string {
   if (error instanceof Exit) return error.message;
   if (!(error instanceof Error)) return `thrown: ${shown(error)}`;
   if (error.name === "UsageError") return `usage: ${error.message}`;
-  const cause = error.cause === undefined ? [] : [`caused by ${describe(error.cause)}`];
-  return [`${error.name}: ${error.message}${hint(error)}`, ...frames(error.stack ?? ""), ...cause].join("\n");
+  const all = error instanceof AggregateError ? error.errors.map((each) => `of which ${describe(each)}`) : [];
+  return [`${error.name}: ${error.message}${hint(error)}`, ...frames(error.stack ?? ""), ...all].join("\n");
 }
 
 /** A hint beside an engine's message. */

@@ -3,6 +3,7 @@
 import { transform } from "sucrase";
 import * as sdk from "../src/index.ts";
 import { didYouMean } from "../src/errors.ts";
+import { asJson } from "../src/json.ts";
 import { drive } from "../src/loop.ts";
 import { begin, describe, Exit } from "./globals.ts";
 
@@ -139,7 +140,7 @@ async function start(modules: Modules, args: string[]): Promise<unknown> {
 function asText(value: unknown): string {
   if (value === undefined || value === null) return "";
   if (typeof value === "string") return value.toWellFormed();
-  const text = JSON.stringify(value);
+  const text = asJson(value);
   if (text === undefined) throw new Exit(`main returned a ${typeof value}, which is neither text nor JSON`);
   return text;
 }

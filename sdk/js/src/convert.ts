@@ -86,7 +86,8 @@ export function plain(value: unknown): unknown {
   return isBytes(value) ? new Uint8Array(numbers) : Array.from(numbers);
 }
 
-function isBytes(value: unknown): boolean {
+/** True for a Uint8Array, also of another realm. */
+export function isBytes(value: unknown): value is Uint8Array {
   return Object.prototype.toString.call(value) === "[object Uint8Array]";
 }
 

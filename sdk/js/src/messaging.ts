@@ -6,6 +6,7 @@
 
 import * as awaited from "./awaited.ts";
 import { PieError } from "./errors.ts";
+import { asJson } from "./json.ts";
 import * as raw from "./raw.ts";
 
 /** Appends a message to the work queue of a topic: text as it is, anything else as JSON. */
@@ -56,5 +57,5 @@ export class Subscription {
 }
 
 function asText(message: unknown): string {
-  return typeof message === "string" ? message : (JSON.stringify(message) ?? "null");
+  return typeof message === "string" ? message : (asJson(message) ?? "null");
 }

@@ -1,6 +1,7 @@
 /** Messages between this instance and the client that launched it: text, and bytes beside it. */
 
 import { isPieError } from "./errors.ts";
+import { asJson } from "./json.ts";
 import * as raw from "./raw.ts";
 
 /**
@@ -12,7 +13,7 @@ import * as raw from "./raw.ts";
  * @throws PieError `limit-exceeded` if the message is too large.
  */
 export function send(message: unknown): void {
-  const text = typeof message === "string" ? message : `${JSON.stringify(message) ?? "null"}\n`;
+  const text = typeof message === "string" ? message : `${asJson(message) ?? "null"}\n`;
   sending(() => raw.send(text));
 }
 

@@ -6,6 +6,7 @@
  */
 
 import { storeCommit, storeGet, storeList, storeSet } from "./awaited.ts";
+import { asText, isBytes } from "./convert.ts";
 import { isPieError } from "./errors.ts";
 
 const PAGE = 1000;
@@ -91,5 +92,7 @@ function parts(values: Values): [[string, Uint8Array][], string[]] {
 }
 
 function bytes(value: Uint8Array | string): Uint8Array {
-  return typeof value === "string" ? new TextEncoder().encode(value) : value;
+  if (typeof value === "string") return new TextEncoder().encode(asText(value));
+  if (!isBytes(value)) throw new TypeError(`a value is text or a Uint8Array, not ${typeof value}: JSON.stringify makes text`);
+  return value;
 }

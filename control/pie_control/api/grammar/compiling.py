@@ -77,7 +77,9 @@ def _styled(text: str, finish: Callable[[str], str]) -> str:
         return finish(json.dumps(found))
     except RecursionError:
         raise invalid("the JSON schema: nested too deep") from None
-    except (ValueError, TypeError, AttributeError) as error:
+    except (TypeError, AttributeError):  # a keyword is not what it should be: llguidance says which
+        return finish(text)
+    except ValueError as error:
         raise invalid(f"the JSON schema: {error}") from None
 
 

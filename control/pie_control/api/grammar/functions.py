@@ -103,14 +103,16 @@ class GrammarCalls:
         return future.handle
 
     def take_grammar(self, instance: Instance, future: int) -> int:
-        """Consumes a future of a grammar and returns the grammar's handle."""
+        """Consumes a future of a grammar, unless there is no room, and returns its handle."""
         self._check_room(instance, Grammar)
-        grammar: Grammar = instance.futures.take(future, FutureKind.GRAMMAR)
-        free = GRAMMAR_BYTES - self._bytes_of(None)
-        self._share.check(instance.user, grammar.size, free)
-        if grammar.size > free:
-            raise Shortage("the grammars of all users take all that they may", "out-of-resources")
-        return self._add(instance, grammar)
+        grammar: Grammar | None = instance.futures.of_kind(future, FutureKind.GRAMMAR).value
+        if grammar is not None:
+            free = GRAMMAR_BYTES - self._bytes_of(None)
+            self._share.check(instance.user, grammar.size, free)
+            if grammar.size > free:
+                said = "the grammars of all users take all that they may"
+                raise Shortage(said, "out-of-resources")
+        return self._add(instance, instance.futures.take(future, FutureKind.GRAMMAR))
 
     def release_grammar(self, instance: Instance, grammar: int) -> None:
         """Ends a grammar's handle; its matchers go on."""

@@ -30,6 +30,8 @@ _APPLIES = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSc
 _APPLIES |= {"dependencies", "not"}
 _NOTES = {"$schema", "$id", "$comment", "$defs", "definitions", "$anchor", "title", "description"}
 _NOTES |= {"default", "examples", "deprecated", "readOnly", "writeOnly", "x-guidance"}
+_FORMATS = {"date", "time", "date-time", "duration", "uri", "uuid"}
+_FORMATS |= {"email", "hostname", "ipv4", "ipv6"}
 
 _DAYS = (
     r"(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
@@ -73,7 +75,7 @@ def _rewrite(schema: Schema, rules: _Rules) -> Schema:
     if rules.old_draft and "$ref" in schema:  # its siblings meant nothing then
         kept = ("$ref", "$schema", "$id", "$defs", "definitions")
         schema = {name: value for name, value in schema.items() if name in kept}
-    found = {name: _within(name, value, rules) for name, value in schema.items()}
+    found = {name: _within(name, value, rules) for name, value in _said(schema).items()}
     for rule in rules.steps:
         rule(found)
     if rules.strict:
@@ -81,6 +83,26 @@ def _rewrite(schema: Schema, rules: _Rules) -> Schema:
     if rules.free_order:
         _free_order(found)
     return found
+
+
+def _said(schema: dict[str, Any]) -> dict[str, Any]:
+    """Without what says nothing: null, which some clients write for a keyword that is not there,
+    and a `format` that is not known, by JSON Schema a note. A property's own `required`, as draft 3
+    has it, becomes one of its object.
+    """
+    found = {
+        name: value
+        for name, value in schema.items()
+        if (value is not None or name in ("const", "default"))
+        and not (name == "format" and isinstance(value, str) and value not in _FORMATS)
+        and not (name == "required" and isinstance(value, bool))
+    }
+    needed = [
+        key
+        for key, inner in found.get("properties", {}).items()
+        if isinstance(inner, dict) and inner.get("required") is True
+    ]
+    return {**found, "required": [*found.get("required", []), *needed]} if needed else found
 
 
 def _within(name: str, value: Any, rules: _Rules) -> Any:
@@ -275,10 +297,14 @@ def _one_of(schema: dict[str, Any]) -> None:
     options = schema.get("oneOf")
     if not isinstance(options, list) or len(options) > 8:
         return
+    tag = schema.get("discriminator")
     try:
         opposites = [negated(option) for option in options]
-    except CannotSay:
-        return  # llguidance takes it if it sees that no two can hold
+    except CannotSay:  # llguidance takes it if it sees that no two can hold
+        if isinstance(tag, dict) and "propertyName" in tag:  # OpenAPI: this member tells them apart
+            needs = {"required": [tag["propertyName"]]}
+            schema["anyOf"] = [{"allOf": [option, needs]} for option in schema.pop("oneOf")]
+        return
     del schema["oneOf"]
     alone = []
     for i, option in enumerate(options):
