@@ -133,7 +133,7 @@ function logger(level: raw.LogLevel): (...values: unknown[]) => void {
 
 const [times, counts] = [new Map<string, number>(), new Map<string, number>()];
 
-/** The console; the engine's own has no clock, and shows nobody anything. */
+/** The console; the engine's own has no clock, and its lines go nowhere. */
 function consoleMethods(): object {
   const [debug, info, warning, error] = (["debug", "info", "warning", "error"] as const).map(logger);
   const one = (value: unknown) => info(value);
