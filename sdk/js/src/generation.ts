@@ -195,7 +195,11 @@ export class Generator {
         this.#openStep = true;
         yield new GenStep(
           () => this.#execute(),
-          (k = DISTRIBUTION_SIZE) => this.#look(k),
+          (k = DISTRIBUTION_SIZE) => {
+            this.#byHand = true; // the program may choose from now on
+            this.#pause();
+            return this.#sequence.nextDistribution(k);
+          },
         );
       }
     } finally {
@@ -215,7 +219,9 @@ export class Generator {
     this.#openStep = false;
     this.#byHand = true;
     const list = [...tokens];
-    this.#chooser?.check(this.#wanted(list));
+    const stop = list.findIndex((token) => this.#stopTokens.has(token));
+    const room = (this.#most ?? 0) - this.#count;
+    this.#chooser?.check(list.slice(0, Math.min(stop < 0 ? list.length : stop, room)));
     const accepted: number[] = [];
     for (const token of list) {
       if (this.#take(token) === null) break;
@@ -223,13 +229,6 @@ export class Generator {
     }
     this.#chooser?.note(accepted);
     return accepted;
-  }
-
-  /** The tokens before a stop token, within `maxTokens`. */
-  #wanted(tokens: number[]): number[] {
-    const stop = tokens.findIndex((token) => this.#stopTokens.has(token));
-    const room = (this.#most ?? 0) - this.#count;
-    return tokens.slice(0, Math.min(stop < 0 ? tokens.length : stop, room));
   }
 
   /** All text, read by the server; null if it cannot, as where each token is needed first. */
@@ -365,13 +364,6 @@ export class Generator {
     const rest = this.#done ? this.#rest() : "";
     if (this.#done) this.#chooser?.close();
     return new Output(tokens, (text ?? "") + rest, choice.logprob, () => choice.distribution);
-  }
-
-  /** The distribution of the next token: the program may choose by hand from now on. */
-  #look(k: number): Promise<Distribution> {
-    this.#byHand = true;
-    this.#pause();
-    return this.#sequence.nextDistribution(k);
   }
 
   /**

@@ -61,7 +61,7 @@ impl Choice {
         guesses: u32,
     ) -> Result<bool> {
         if let Some(run) = &self.run {
-            if context.goes_on(run)? {
+            if context.goes_on(run) {
                 return Ok(true);
             }
         }
@@ -112,7 +112,7 @@ impl Choice {
     /// The sampler, and the embed after which it chooses: all that is pending is queued.
     async fn queue_input(&mut self, context: &mut Context) -> Result<(u32, u32)> {
         self.prepare(context).await?;
-        context.retract()?;
+        context.retract();
         let undone = self.run.take().is_some_and(|run| run.undone());
         let made = self.made.take_if(|made| undone && made.counts && !made.has_state);
         if let Some(made) = made {

@@ -175,7 +175,7 @@ impl Context {
     ///
     /// Errors: `out-of-resources` if there are not enough pages or embeds.
     pub async fn flush(&mut self) -> Result {
-        self.retract()?;
+        self.retract();
         self.render()?;
         self.submit().await?;
         self.synchronize().await
@@ -237,7 +237,7 @@ impl Context {
             self.pending.truncate(length - self.tokens.len());
             return Ok(());
         }
-        self.retract()?;
+        self.retract();
         self.pending.clear();
         self.set_length(length)
     }
@@ -263,7 +263,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        let _ = self.retract();
+        self.retract();
         // An error means that the handles are gone with a lost worker: there is nothing to give.
         let _ = self.offer_prefix();
         let pages = std::mem::take(&mut self.pages);

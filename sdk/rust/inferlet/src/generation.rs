@@ -170,7 +170,7 @@ impl<'a> Generator<'a> {
         }
         let sampled = self.device.choose(self.context).await?;
         let token = sampled.as_ref().map(|sampled| sampled.token);
-        let Some(token) = self.take(token)? else { return Ok(None) };
+        let Some(token) = self.take(token) else { return Ok(None) };
         self.decode(token)?;
         Ok(sampled)
     }
@@ -274,9 +274,9 @@ impl<'a> Generator<'a> {
         }
         let ends = self.stop_strings.strings();
         let (tokens, text) = self.context.run_text(&before, ends, to_client).await?;
-        self.join(tokens)?;
+        self.join(tokens);
         self.done = true;
-        self.context.retract()?;
+        self.context.retract();
         Ok(Some(text))
     }
 
@@ -296,7 +296,7 @@ impl<'a> Generator<'a> {
         if !self.done && !self.stop_tokens.contains(&token) {
             self.device.accept(token)?;
         }
-        let taken = self.take(Some(token))?.is_some();
+        let taken = self.take(Some(token)).is_some();
         if taken {
             self.decode(token)?;
         }
@@ -362,7 +362,7 @@ impl<'a> Generator<'a> {
                 None => (None, Vec::new()),
             },
         };
-        let token = self.take(token)?;
+        let token = self.take(token);
         self.score(logprobs, token.iter().len());
         Ok(token)
     }
@@ -378,7 +378,7 @@ impl<'a> Generator<'a> {
             return Ok(self.next_token().await?.into_iter().collect());
         }
         let logprobs = self.run_logprobs(tokens.len())?;
-        let tokens = self.join(tokens)?;
+        let tokens = self.join(tokens);
         self.score(logprobs, tokens.len());
         Ok(tokens)
     }
@@ -398,15 +398,13 @@ impl<'a> Generator<'a> {
     }
 
     /// Notes tokens of which all but the last are in the context already; those that belong to it.
-    fn join(&mut self, mut tokens: Vec<u32>) -> Result<Vec<u32>> {
-        let Some(&last) = tokens.last() else {
-            return Ok(tokens);
-        };
-        self.count += tokens.len() - 1;
-        if self.take(Some(last))?.is_none() {
+    fn join(&mut self, mut tokens: Vec<u32>) -> Vec<u32> {
+        self.count += tokens.len().saturating_sub(1);
+        let last = tokens.last().copied();
+        if last.is_some() && self.take(last).is_none() {
             tokens.pop();
         }
-        Ok(tokens)
+        tokens
     }
 
     /// True if the next token is a run's.
@@ -420,7 +418,7 @@ impl<'a> Generator<'a> {
 
     /// Appends a token to the context, unless it ends the generation, as none does; with that ends
     /// what the server goes on with. The token, if it was appended.
-    fn take(&mut self, token: Option<u32>) -> Result<Option<u32>> {
+    fn take(&mut self, token: Option<u32>) -> Option<u32> {
         let token = token.filter(|token| !self.done && !self.stop_tokens.contains(token));
         if let Some(token) = token {
             self.context.pending.push(token);
@@ -428,9 +426,9 @@ impl<'a> Generator<'a> {
         }
         self.done = token.is_none() || Some(self.count) == self.max_tokens;
         if self.done {
-            self.context.retract()?;
+            self.context.retract();
         }
-        Ok(token)
+        token
     }
 
     /// The text that a token completes, if the program reads text.
@@ -442,7 +440,7 @@ impl<'a> Generator<'a> {
         if found {
             self.done = true;
             self.decoder = None;
-            self.context.retract()?;
+            self.context.retract();
         }
         Ok(text)
     }

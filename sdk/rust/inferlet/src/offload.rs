@@ -37,7 +37,7 @@ impl Context {
         if self.tokens.contains(&UNKNOWN_TOKEN) {
             return invalid("a context whose tokens are not known can't be recomputed");
         }
-        self.retract()?;
+        self.retract();
         let tokens = self.tokens.clone();
         self.set_length(0)?;
         self.pending.splice(0..0, tokens);

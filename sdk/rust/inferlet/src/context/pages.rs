@@ -122,7 +122,7 @@ impl Context {
             return; // of the future alone
         }
         // Errors are those of what failed, or all is gone with a lost worker.
-        let _ = self.retract();
+        self.retract();
         let lost = self.tokens[self.confirmed..].to_vec();
         if !lost.is_empty() {
             let _ = self.set_length(self.confirmed);
@@ -134,7 +134,7 @@ impl Context {
     /// Ends a run, and waits, with every task of the inferlet, until all commands so far have taken
     /// effect.
     pub(crate) fn settle(&mut self) -> Result {
-        self.retract()?;
+        self.retract();
         let future = runtime::synchronize(self.queue).into_handle()?;
         runtime::wait(&[future])?;
         runtime::take(future).inspect_err(|error| self.recover(error))?;
@@ -145,7 +145,7 @@ impl Context {
     /// Ends a run, and waits for what may still fail: only after an operation that was dropped
     /// halfway.
     pub(super) fn confirm(&mut self) -> Result {
-        self.retract()?;
+        self.retract();
         match self.confirmed < self.tokens.len() {
             true => self.settle(),
             false => Ok(()),

@@ -64,19 +64,20 @@ impl Drop for RunHold {
 
 impl Context {
     /// True if the next token is this run's. It is undone if other tokens are pending.
-    pub(crate) fn goes_on(&mut self, hold: &RunHold) -> Result<bool> {
-        match &self.run {
-            Some(run) if Rc::ptr_eq(run, &hold.0) => {
-                let run = run.borrow();
-                let expected = if run.given > 0 { &[run.last][..] } else { &[] };
-                if self.pending == expected {
-                    return Ok(true);
-                }
-            }
-            _ => return Ok(false),
+    pub(crate) fn goes_on(&mut self, hold: &RunHold) -> bool {
+        let Some(run) = self.run.as_ref().filter(|run| Rc::ptr_eq(run, &hold.0)) else {
+            return false;
+        };
+        let run = run.borrow();
+        let as_given = match run.given {
+            0 => self.pending.is_empty(),
+            _ => self.pending == [run.last],
+        };
+        drop(run);
+        if !as_given {
+            self.retract();
         }
-        self.retract()?;
-        Ok(false)
+        as_given
     }
 
     /// Starts a run after the hidden state in `embed`, which guesses so many tokens at a time, unless
@@ -192,7 +193,7 @@ impl Context {
         let (text, tokens) = match text.and_then(|t| Ok((t, sample::take_tokens(queue, handle)?))) {
             Ok(read) => read,
             Err(error) => {
-                self.retract()?;
+                self.retract();
                 self.recover(&error);
                 return Err(error);
             }
@@ -241,18 +242,17 @@ impl Context {
             }
             _ if !run.borrow().came.is_empty() => Ok(true), // an error comes after these
             answer => {
-                self.retract()?;
+                self.retract();
                 answer.inspect_err(|error| self.recover(error)).map(|_| false)
             }
         }
     }
 
     /// Ends the run, if there is one: what came after the tokens given is undone.
-    pub(crate) fn retract(&mut self) -> Result {
-        let Some(run) = self.run.take() else { return Ok(()) };
+    pub(crate) fn retract(&mut self) {
+        let Some(run) = self.run.take() else { return };
         let mut run = run.borrow_mut();
         run.end();
         self.pages.extend(held(run.taken.as_deref().unwrap_or_default()));
-        Ok(())
     }
 }

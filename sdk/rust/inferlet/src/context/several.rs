@@ -16,7 +16,7 @@ impl Context {
     /// Errors: `out-of-resources`, `limit-exceeded`.
     pub async fn forward(&mut self, tokens: &[u32], k: u32) -> Result<Vec<Distribution>> {
         self.render()?;
-        self.retract()?;
+        self.retract();
         self.chat.unanswered = false;
         let most = self.model.max_batch_tokens() as usize;
         let first = self.tokens.is_empty() && self.prefix_cache; // finds what others have

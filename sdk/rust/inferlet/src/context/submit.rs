@@ -120,7 +120,7 @@ impl Context {
         given: Option<[u32; 2]>,
         others: &[u32],
     ) -> Result {
-        self.retract()?;
+        self.retract();
         let (queue, size) = (self.queue, self.page_size());
         let (start, end) = (self.tokens.len(), self.tokens.len() + tokens.len());
         if start / size < self.read_only {
