@@ -22,7 +22,8 @@ mod several;
 mod submit;
 
 pub(crate) use pages::{held, spans};
-pub(crate) use run::{Run, RunHold};
+use run::Run;
+pub(crate) use run::RunHold;
 
 /// Stands in a context's tokens for each place of an image.
 pub const UNKNOWN_TOKEN: u32 = u32::MAX;

@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use crate::context::Run;
 use crate::error::{Error, ErrorCode, Result};
 use crate::runtime;
 
@@ -113,7 +112,7 @@ struct Reactor {
     handles: Vec<u32>,
     wakers: Vec<Waker>,
     /// Those that wait until nothing else of the instance can go on.
-    idle: Vec<(Rc<RefCell<Run>>, Waker)>,
+    idle: Vec<(Rc<dyn Lone>, Waker)>,
 }
 
 thread_local! {
@@ -154,7 +153,7 @@ pub(crate) fn park() -> Result {
     let (idle, alone) = REACTOR
         .with_borrow_mut(|reactor| (mem::take(&mut reactor.idle), reactor.handles.is_empty()));
     if let ([(only, _)], true) = (&idle[..], alone) {
-        only.borrow_mut().wait();
+        only.wait();
     }
     if !idle.is_empty() {
         idle.into_iter().for_each(|(_, waker)| waker.wake());
@@ -179,16 +178,23 @@ pub(crate) fn park() -> Result {
     Ok(())
 }
 
+/// A run, whose tokens are waited for in one call. By a trait, so that programs without runs import
+/// nothing of them.
+pub(crate) trait Lone {
+    /// Suspends the instance until they come.
+    fn wait(&self);
+}
+
 /// Waits until nothing else of the instance can go on. If nothing else waits either, the run has
 /// waited for its tokens meanwhile.
 pub(crate) struct Idle {
-    pub(crate) run: Rc<RefCell<Run>>,
+    pub(crate) run: Rc<dyn Lone>,
     pub(crate) begun: bool,
 }
 
 impl Idle {
     /// Its place among those that wait, until their wait has ended.
-    fn find(&self, idle: &[(Rc<RefCell<Run>>, Waker)]) -> Option<usize> {
+    fn find(&self, idle: &[(Rc<dyn Lone>, Waker)]) -> Option<usize> {
         idle.iter().position(|(run, _)| Rc::ptr_eq(run, &self.run))
     }
 }

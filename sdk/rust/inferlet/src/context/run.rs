@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use super::{held, spans, Context};
 use crate::error::{Error, ErrorCode, Result};
-use crate::future::Idle;
+use crate::future::{Idle, Lone};
 use crate::{allocate, sample};
 
 pub(crate) struct Run {
@@ -38,10 +38,12 @@ impl Run {
             self.taken = Some(taken.unwrap_or_default()); // or gone with a lost worker
         }
     }
+}
 
-    /// Suspends the instance until its tokens come.
-    pub(crate) fn wait(&mut self) {
-        self.answer = Some(sample::next_tokens(self.queue, self.handle, self.wanted as u32));
+impl Lone for RefCell<Run> {
+    fn wait(&self) {
+        let mut run = self.borrow_mut();
+        run.answer = Some(sample::next_tokens(run.queue, run.handle, run.wanted as u32));
     }
 }
 
