@@ -21,7 +21,7 @@ from support.compilers import KEEPING_CC, on_the_stack, product_loops
 from support.families import make_family
 from support.model_rig import Rig, Step, Stream, causal, multiplies_integers, runs_of, tokens_of
 
-from pie_inference.attention.kernel import MOST_INPUTS
+from pie_inference.attention.paging import MOST_INPUTS
 from pie_inference.layers import native
 from pie_inference.layers.grouped import multiplies_bfloat16
 from pie_inference.layers.variants import (

@@ -6,9 +6,7 @@ common is read once for all of them.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,41 +17,13 @@ from pie_inference.attention import (
     Chunk,
     PreparedAttention,
 )
-from pie_inference.attention.paging import page_table, slot_table
+from pie_inference.attention.paging import step_rows
 from pie_inference.attention.recurrent import PreparedStates
-from pie_inference.attention.sequences import Sequences, lengths
+from pie_inference.attention.sequences import Sequences
 from pie_inference.device import upload
 from pie_inference.layers.step import RowsAttention, StepRows, can_attend
 from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.states import States
-
-MOST_INPUTS = 17  # of a sequence that attend one by one: a token and the guesses behind it
-
-
-def step_rows(s: Sequences, cache: KvCache, fixed: bool, **more: Any) -> StepRows:
-    """The slots that each input sees: those before it in its sequence, or those of its rule. If
-    `fixed`, inputs attend one by one, whatever else is in the batch.
-    """
-    table, by_page = page_table(s, cache.page_size)
-    if not by_page.all():
-        table = slot_table(s, np.arange(by_page.size))
-    inputs = lengths(s.input_starts)
-    behind = s.input_starts[1:].repeat(inputs) - np.arange(s.input_slots.size) - 1
-    rules = {int(s.input_starts[i]): s.seen(i) for i in s.visible}
-    for first, rule in rules.items():
-        behind[first : first + len(rule)] = 0
-    return StepRows(
-        slots=s.input_slots,
-        starts=table.starts[:-1].repeat(inputs).astype(np.int64),
-        keys=table.keys.repeat(inputs) - behind,
-        entries=table.entries,
-        page_size=table.page_size,
-        positions=cache.positions,
-        most_alone=sys.maxsize if fixed else MOST_INPUTS,
-        rules=rules,
-        may_share=not fixed,
-        **more,
-    )
 
 
 def knows(cache: KvCache, heads: int, layers: Sequence[AttentionOptions]) -> bool:

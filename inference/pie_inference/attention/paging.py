@@ -7,6 +7,7 @@ a slot: the same kernels then take the pool for one with pages of one slot.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,10 @@ from numpy.typing import NDArray
 
 from pie_inference.attention.sequences import Sequences, lengths, ranges, short_offsets
 from pie_inference.device import Bool, Int32, Int64
+from pie_inference.layers.step import StepRows
+from pie_inference.memory.kv_cache import KvCache
+
+MOST_INPUTS = 17  # of a sequence that attend one by one: a token and the guesses behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +112,29 @@ def filtered(table: PageTable, seen: Bool) -> tuple[PageTable, Int64]:
     seen[table.starts[1:][blank] - 1] = True
     counts = np.bincount(owners[seen], minlength=table.last.size)
     return PageTable(1, short_offsets(counts), table.entries[seen], table.last), blank
+
+
+def step_rows(s: Sequences, cache: KvCache, fixed: bool, **more: Any) -> StepRows:
+    """The slots that each input sees: those before it in its sequence, or those of its rule. If
+    `fixed`, inputs attend one by one, whatever else is in the batch.
+    """
+    table, by_page = page_table(s, cache.page_size)
+    if not by_page.all():
+        table = slot_table(s, np.arange(by_page.size))
+    inputs = lengths(s.input_starts)
+    behind = s.input_starts[1:].repeat(inputs) - np.arange(s.input_slots.size) - 1
+    rules = {int(s.input_starts[i]): s.seen(i) for i in s.visible}
+    for first, rule in rules.items():
+        behind[first : first + len(rule)] = 0
+    return StepRows(
+        slots=s.input_slots,
+        starts=table.starts[:-1].repeat(inputs).astype(np.int64),
+        keys=table.keys.repeat(inputs) - behind,
+        entries=table.entries,
+        page_size=table.page_size,
+        positions=cache.positions,
+        most_alone=sys.maxsize if fixed else MOST_INPUTS,
+        rules=rules,
+        may_share=not fixed,
+        **more,
+    )

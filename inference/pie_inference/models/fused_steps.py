@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pie_inference.attention.kernel import step_rows
+from pie_inference.attention.paging import step_rows
 from pie_inference.attention.sequences import Sequences, lengths, output_rows
 from pie_inference.device import Bool, Int32, Int64, upload_index
 from pie_inference.layers.feed_forward import GatedMlp
