@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from pie_py.config.server import ServerConfig
+from pie_py.config.settings import read_settings
 
 MAX_POSITION = 16_384
 DEVIATION = 0.02  # of the weights
@@ -45,7 +45,7 @@ def bench_model(name: str) -> str:
     """
     if name not in SHAPES:
         return name
-    folder = ServerConfig().cache_folder / "bench" / f"{name}-bfloat16"
+    folder = read_settings().cache_folder / "bench" / f"{name}-bfloat16"
     if not (folder / "config.json").is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
         making = Path(tempfile.mkdtemp(dir=folder.parent))

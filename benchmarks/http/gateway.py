@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from pie_py.config.gateway import GatewayConfig
 from pie_py.config.logs import LogConfig
-from pie_py.config.server import ServerConfig
 from pie_py.config.server_process import ServerProcess
+from pie_py.config.settings import read_settings
 
 
 class Gateway(NamedTuple):
@@ -25,7 +25,7 @@ class Gateway(NamedTuple):
 def http_gateway(endpoint: str) -> Iterator[Gateway]:
     """Our HTTP gateway before a running server."""
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
-        config = ServerConfig(
+        config = read_settings(
             endpoint=endpoint,
             data_folder=Path(folder),
             gateway=GatewayConfig(http="127.0.0.1:0"),

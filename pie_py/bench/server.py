@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from pie_py.config.logs import LogConfig
 from pie_py.config.model import ModelConfig
-from pie_py.config.server import ServerConfig
 from pie_py.config.server_process import ServerProcess
+from pie_py.config.settings import read_settings
 
 
 class BenchServer(NamedTuple):
@@ -41,7 +41,7 @@ def bench_server(*models: ModelConfig, **settings: Any) -> Iterator[BenchServer]
     """
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         settings.setdefault("data_folder", Path(folder) / "data")
-        config = ServerConfig(
+        config = read_settings(
             endpoint=f"ipc://{folder}/door",
             models=models,
             log=LogConfig(level="warning"),

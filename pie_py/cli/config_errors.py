@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pie_py.config.variables import PREFIX
+
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
     from pydantic_settings import SettingsError
 
-_PREFIX = "PIE_PY_"  # of the environment's variables, as ServerConfig has it
 # Variables that are no settings of a server: those of clients, and of parts of pie_py.
 _OTHERS = {"ENDPOINT", "KEY", "KEEP_SERVER", "CLUSTER_FOLDER", "CONFINED_BYTES"}
 
@@ -27,7 +28,6 @@ def config_errors(file: Path | None = None) -> Iterator[None]:
     import tomllib
 
     from pydantic import ValidationError
-    from pydantic_settings import SettingsError
 
     try:
         yield
@@ -35,14 +35,18 @@ def config_errors(file: Path | None = None) -> Iterator[None]:
         fields = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8-sig"))
         faults = [_fault(fault, file, fields) for fault in error.errors(include_url=False)]
         raise click.UsageError("the configuration is wrong: " + "; ".join(faults)) from None
-    except SettingsError as error:
-        raise click.UsageError(_bad_variable(error)) from None
     except tomllib.TOMLDecodeError as error:
         raise click.UsageError(f"{file}: {error}") from None
     except UnicodeDecodeError as error:
         raise click.UsageError(
             f"{file} is no TOML file: it is not UTF-8 ({error.reason} at byte {error.start})"
         ) from None
+    except ValueError as error:
+        from pydantic_settings import SettingsError  # takes long
+
+        if not isinstance(error, SettingsError):
+            raise
+        raise click.UsageError(_bad_variable(error)) from None
 
 
 def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> str:
@@ -50,7 +54,7 @@ def _fault(fault: ErrorDetails, file: Path | None, fields: dict[str, Any]) -> st
     file, or an option. `fields` is what is in the file.
     """
     place = ".".join(map(str, fault["loc"]))
-    variable = f"{_PREFIX}{'__'.join(map(str, fault['loc']))}".upper()
+    variable = f"{PREFIX}{'__'.join(map(str, fault['loc']))}".upper()
     if variable in os.environ and os.environ[variable] == fault["input"]:
         place = variable
     elif _is_in(fields, fault):
@@ -84,11 +88,11 @@ def refuse_misspelt_variables() -> None:
 
     known = {name.upper() for name in ServerConfig.model_fields} | _OTHERS
     for variable in sorted(os.environ):
-        name = variable.upper().removeprefix(_PREFIX).partition("__")[0]
-        if variable.upper().startswith(_PREFIX) and name not in known:
+        name = variable.upper().removeprefix(PREFIX).partition("__")[0]
+        if variable.upper().startswith(PREFIX) and name not in known:
             for near in get_close_matches(name, known, 1, 0.75):
                 raise click.UsageError(
-                    f"{variable} in the environment: no such setting; did you mean {_PREFIX}{near}?"
+                    f"{variable} in the environment: no such setting; did you mean {PREFIX}{near}?"
                 )
 
 
@@ -106,13 +110,13 @@ def _bad_variable(error: SettingsError) -> str:
     """The error of a variable that should hold JSON, without its text: it may be a secret."""
     cause = error.__cause__
     if not isinstance(cause, json.JSONDecodeError):
-        return f"the environment's {_PREFIX} variables are wrong: {error}"
+        return f"the environment's {PREFIX} variables are wrong: {error}"
     names = [
         name
         for name, value in os.environ.items()
-        if value == cause.doc and name.upper().startswith(_PREFIX)
+        if value == cause.doc and name.upper().startswith(PREFIX)
     ]
     return (
-        f"the environment's {' or '.join(names) or f'{_PREFIX} variables'} is no JSON: {cause};"
-        f" write JSON, or single fields as {_PREFIX}LIMITS__MEMORY=1000000"
+        f"the environment's {' or '.join(names) or f'{PREFIX} variables'} is no JSON: {cause};"
+        f" write JSON, or single fields as {PREFIX}LIMITS__MEMORY=1000000"
     )

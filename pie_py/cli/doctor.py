@@ -122,9 +122,9 @@ def _toolchains() -> Iterator[Finding]:
 def _folders() -> Iterator[Finding]:
     from pie_py.build.runtimes import RUNTIMES
     from pie_py.config.keys import KeyStore
-    from pie_py.config.server import ServerConfig
+    from pie_py.config.settings import read_settings
 
-    config = ServerConfig()
+    config = read_settings()
     for what, folder in (("data folder", config.data_folder), ("cache", config.cache_folder)):
         there = next(one for one in (folder, *folder.parents) if one.exists())
         free = shutil.disk_usage(there).free

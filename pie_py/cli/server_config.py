@@ -58,31 +58,16 @@ def server_config(file: Path | None = None, **options: Any) -> ServerConfig:
         )
     if sources:
         fields["models"] = [{"source": one, "on_demand": later, **models} for one, later in sources]
+    from pie_py.config.settings import read_settings
+
     with config_errors(file):
-        config = _read(file, fields)
+        config = read_settings(file, **fields)
         return _with_models_changed(config, models) if models and not sources else config
 
 
 def names_of(config: ServerConfig) -> str:
     """The models of a configuration, for a person."""
     return ", ".join(model.name or model.source for model in config.models)
-
-
-def _read(file: Path | None, fields: dict[str, Any]) -> ServerConfig:
-    """The configuration of these fields; the rest comes from environment, file, defaults."""
-    from pydantic_settings import PydanticBaseSettingsSource, TomlConfigSettingsSource
-
-    from pie_py.config.server import ServerConfig
-
-    class FromFile(ServerConfig):
-        @classmethod
-        def settings_customise_sources(
-            cls, *sources: Any, **named: Any
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            found = super().settings_customise_sources(*sources, **named)
-            return found if file is None else (*found, TomlConfigSettingsSource(cls, file))
-
-    return FromFile(**fields)
 
 
 def _sections(given: dict[str, Any]) -> dict[str, dict[str, Any]]:

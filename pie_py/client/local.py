@@ -34,10 +34,10 @@ async def local_endpoint(endpoint: str, settings: dict[str, Any]) -> AsyncIterat
         )
     # These take long to import, and few need them.
     from pie_py.build.python import runtime_file
-    from pie_py.config.server import ServerConfig
+    from pie_py.config.settings import read_settings
 
     try:
-        config = ServerConfig(**settings)
+        config = read_settings(**settings)
     except ValueError as error:
         raise ServerUnreachable(str(error)) from None
     if not runtime_file(config.cache_folder).is_file():

@@ -1,17 +1,18 @@
-"""Everything a server needs to start, from defaults, a TOML file, the environment and options."""
+"""Everything a server needs to start."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import platformdirs
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
 )
 
 from pie_py.config import kept_files
@@ -24,6 +25,7 @@ from pie_py.config.mcp import McpConfig
 from pie_py.config.model import ModelConfig
 from pie_py.config.plugins import ExtensionConfig, ObserverConfig
 from pie_py.config.scheduling import InterceptionConfig, PrefixCacheConfig, SchedulerConfig
+from pie_py.config.section import Section
 from pie_py.config.services import (
     ConfinedConfig,
     DurableConfig,
@@ -34,25 +36,8 @@ from pie_py.config.services import (
 )
 
 
-class _Environment(EnvSettingsSource):
-    """The environment's fields: all but the endpoint, whose variable names the server of clients.
-
-    A server that took it too would listen where its operator's own client looks for it, and, at a
-    loopback address, without its keys.
-    """
-
-    def __call__(self) -> dict[str, Any]:
-        fields = super().__call__()
-        fields.pop("endpoint", None)
-        return fields
-
-
-class ServerConfig(BaseSettings):
+class ServerConfig(Section):
     """Everything a server needs to start."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="PIE_PY_", env_nested_delimiter="__", extra="forbid", frozen=True
-    )
 
     endpoint: str = DEFAULT_ENDPOINT  # where clients connect; not set by the environment
     data_folder: Path = Path(platformdirs.user_data_dir("pie_py"))  # programs, keys
@@ -64,9 +49,10 @@ class ServerConfig(BaseSettings):
     log: LogConfig = LogConfig()
     limits: Limits = Limits()
     quota: Quota = Quota()  # of each user with a key
-    quotas: dict[str, Quota] = {}  # of single users instead, by their names
-    budgets: dict[str, Budget] = {}  # of programs, by their names
-    goals: dict[str, ProgramGoal] = {}  # of programs, by their names
+    # of single users instead, by their names
+    quotas: dict[str, Quota] = Field(default_factory=dict)
+    budgets: dict[str, Budget] = Field(default_factory=dict)  # of programs, by their names
+    goals: dict[str, ProgramGoal] = Field(default_factory=dict)  # of programs, by their names
     scheduler: SchedulerConfig = SchedulerConfig()
     interception: InterceptionConfig = InterceptionConfig()
     prefix_cache: PrefixCacheConfig = PrefixCacheConfig()
@@ -109,15 +95,3 @@ class ServerConfig(BaseSettings):
     @classmethod
     def _is_an_endpoint(cls, endpoint: str) -> str:
         return parse_endpoint(endpoint).text
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The program's settings, then the environment's."""
-        return init_settings, _Environment(settings_cls)

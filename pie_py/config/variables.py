@@ -1,10 +1,11 @@
-"""`${NAME}` in texts: secrets stay in the environment, out of files and of command lines."""
+"""Variables of the environment: settings, and `${NAME}` in texts, which keep secrets out."""
 
 from __future__ import annotations
 
 import os
 import re
 
+PREFIX = "PIE_PY_"  # of the variables of the environment that are settings
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 

@@ -107,10 +107,10 @@ class Pie:
             path = build_crate(path, path / "target" / f"{path.resolve().name}.wasm", lines=True)
         elif path.exists():
             from pie_py.build.runtimes import RUNTIMES, kind_of_source
-            from pie_py.config.server import ServerConfig
+            from pie_py.config.settings import read_settings
 
             if kind_of_source(path) == "javascript":
-                RUNTIMES["javascript"].runtime_component(ServerConfig().cache_folder)
+                RUNTIMES["javascript"].runtime_component(read_settings().cache_folder)
         instance = self.client.launch(self.client.upload(path), args)
         try:
             for message in send:
