@@ -58,19 +58,16 @@ class TextCodec:
             )
             defaults = read_object(folder, "generation_config.json") or {}
         self.generation_defaults = _defaults(defaults)
+        ids = self._tokenizer.get_vocab(with_added_tokens=True).values()
+        self._ids = np.unique(np.fromiter(ids, np.int64))
+        # The number that all tokens are below; there may be gaps.
+        self.id_limit = int(self._ids[-1]) + 1 if len(self._ids) else 0
         self._bytes: dict[int, bytes] = {}  # of tokens that were asked for
-
-    @cached_property
-    def id_limit(self) -> int:
-        """The number that all tokens are below; there may be gaps."""
-        return max(self._ids(), default=-1) + 1
-
-    def _ids(self) -> set[int]:
-        return set(self._tokenizer.get_vocab(with_added_tokens=True).values())
 
     def no_tokens(self, size: int) -> list[int]:
         """Ids below `size` that no token has, as where a model's rows are padded."""
-        return sorted(set(range(size)) - self._ids())
+        found: list[int] = np.setdiff1d(np.arange(size), self._ids).tolist()
+        return found
 
     @cached_property
     def end_token(self) -> int | None:
