@@ -94,6 +94,8 @@ def _plain(path: Path, name: str) -> Target:
             f"{path} has neither {DESCRIPTION} nor Cargo.toml nor {MAIN} nor {' nor '.join(MAINS)}:"
             " no inferlet is in it"
         )
+    if not path.is_file():  # a pipe would be waited for
+        raise BadTarget(f"{path} is neither a file nor a folder")
     magic = _read(path, 4)
     if path.suffix == ".py":
         return Target("python", path, name)

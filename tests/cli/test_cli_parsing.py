@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -164,6 +165,7 @@ def test_targets(tmp_path: Path) -> None:
 
     (tmp_path / "five").mkdir()
     (tmp_path / "text").write_text("hello")
+    os.mkfifo(tmp_path / "pipe.wasm")
     for text, entry, message in (
         (str(tmp_path / "five"), None, "neither inferlet.toml nor Cargo.toml"),
         (str(tmp_path / "text"), None, "neither a Python source"),
@@ -171,6 +173,7 @@ def test_targets(tmp_path: Path) -> None:
         (str(folder), "cobol", "no entry 'cobol'; there are python, rust"),
         (str(source), "rust", "--entry chooses"),
         (str(tmp_path / "nothing"), None, "does not exist"),
+        (str(tmp_path / "pipe.wasm"), None, "neither a file nor a folder"),
     ):
         with pytest.raises(BadTarget, match=message):
             find_target(text, entry)

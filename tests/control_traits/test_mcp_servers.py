@@ -272,7 +272,7 @@ UNREADABLE = {
     b"[" + TEXT + b"]": "cannot be read",
     b'{"jsonrpc": "2.0", "id": ID}': "cannot be read",
     b'{"jsonrpc": "2.0", "id": ID, "result": null}': "cannot be read",
-    b'{"jsonrpc": "2.0", "id": ID, "result": {"content": null}}': "content",
+    b'{"jsonrpc": "2.0", "id": ID, "result": {"content": null}}': "protocol: content: Input should",
     b'{"jsonrpc": "2.0", "id": ID, "result": {"content": [], "structuredContent": {"a": 1e999}}}': (
         "JSON"
     ),

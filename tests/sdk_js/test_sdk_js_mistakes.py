@@ -88,7 +88,8 @@ def test_options_that_are_null_or_none(client: Client) -> None:
   const wrong = [
     () => context.generate(null, 5), () => context.generate(null, {{ grammar: "x" }}),
     () => new Context(Model.load(), 5), () => Grammar.jsonSchema({{}}, {{ strickt: true }}),
-    () => http.get("http://a", {{ header: {{}} }}), () => session.sendBlob(new Uint8Array(3 << 20)),
+    () => http.get("http://a", {{ header: {{}} }}), () => context.generate(null, {{ stop: [1.5] }}),
+    () => session.sendBlob(new Uint8Array(3 << 20)),
   ];
   const told = [];
   for (const call of wrong) {{
@@ -107,6 +108,7 @@ def test_options_that_are_null_or_none(client: Client) -> None:
         "Context takes its options as an object, not as 5",
         "jsonSchema has no option strickt; did you mean strict?",
         "request has no option header; did you mean headers?",
+        "stop: 1.5 is neither a token's id nor a text",
         "limit-exceeded: a list of 3145728 elements; 2750000 at most",
     ]
     with pytest.raises(ClientError, match=r'thrown: \{"a":1\}'):

@@ -324,6 +324,7 @@ async def steps(generator): return [(await step.execute()).tokens async for step
 warm = Sampler.top_p(1.0, 0.9)
 return [
     await fails(lambda: Context(model).generate(max_tokens=-1)),
+    await fails(lambda: Context(model).generate(stop=["a", 1.5])),
     [await go(warm, seed=seed).collect_text() for seed in (-1, 2**64 - 1, 2**65 - 1)],
     [await steps(go(warm, seed=seed)) for seed in (-1, 2**64 - 1, 1)],
     [await go(stop=stop).collect_text() for stop in (args[0], [args[0]])],
@@ -331,8 +332,9 @@ return [
 """
     tokens = continuation([BOS, *b"ab"], 40)
     word = text(tokens[5:8])
-    negative, seeds, stepped, stops = run(rig, body, word)
+    negative, wrong, seeds, stepped, stops = run(rig, body, word)
     assert negative == "ValueError: max_tokens -1 is negative"
+    assert wrong == "TypeError: stop: 1.5 is neither a token's id nor a text"
     assert len(set(seeds)) == 1
     assert stepped[0] == stepped[1] != stepped[2]
     assert stops == [text(tokens[: text(tokens).index(word)])] * 2

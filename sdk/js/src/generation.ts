@@ -66,6 +66,10 @@ export class Generator {
     }
     this.#most = maxTokens ?? null;
     const stops = typeof stop === "string" ? [stop] : [...stop];
+    const wrong = stops.find((each) => !Number.isInteger(each) && typeof each !== "string");
+    if (wrong !== undefined) {
+      throw new TypeError(`stop: ${String(wrong)} is neither a token's id nor a text`);
+    }
     this.#stopTokens = new Set(stops.filter((each) => typeof each === "number"));
     this.#stopStrings = new StopStrings(stops.filter((each) => typeof each === "string"));
   }

@@ -84,6 +84,8 @@ class Generator:
         self._decoder: TextDecoder | None = None
         stops = sequence.model.stop_tokens if stop is None else stop
         stops = [stops] if isinstance(stops, str) else list(stops)
+        if wrong := [each for each in stops if not isinstance(each, int | str)]:
+            raise TypeError(f"stop: {wrong[0]!r} is neither a token's id nor a text")
         self._stop_tokens = frozenset(s for s in stops if isinstance(s, int))
         strings = [s for s in stops if isinstance(s, str)]
         self._stop_strings = StopStrings(strings) if strings else None

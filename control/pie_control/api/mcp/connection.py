@@ -23,6 +23,7 @@ from mcp import Client, MCPError
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from pydantic import ValidationError
 
 from pie_control.api.http.network import HeadStream
 from pie_control.api.mcp.stdio import stdio_transport
@@ -298,4 +299,8 @@ def _line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         named = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{named}"
+    if isinstance(error, ValidationError):
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        told = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
+        return f"what it answers is not of the protocol: {'; '.join(told)}"[:500]
     return f"{type(error).__name__}: {error}"[:500]
