@@ -190,10 +190,8 @@ def test_a_worker_that_is_lost_says_so(
     assert client.models()[0]["weights"] == ""
 
 
-def test_weights_of_several_ranks_stay(
-    checkpoints: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_of_several_ranks_stay(checkpoints: list[Path]) -> None:
     model = Rig(checkpoints[0]).model
-    monkeypatch.setattr(model, "ranks", replace(model.ranks, size=2))
+    model = replace(model, ranks=replace(model.ranks, size=2))
     with pytest.raises(LoadError, match="tensor_parallel_size is above 1"):
         replace_weights(model, checkpoints[1] / "model.safetensors")
