@@ -32,7 +32,7 @@ SECOND = 1_000_000_000  # nanoseconds
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     goals = {"nightly": {"objective": "throughput", "expected_tokens": 7}}
-    with Server(goals=goals) as server, server.client() as client:
+    with Server(goals=goals, **NO_MODEL) as server, server.client() as client:
         for program, source in (("waits", WAITS), ("says", SAYS), ("nightly", SAYS)):
             client.upload(source, program)
         yield server

@@ -31,14 +31,15 @@ async def main(args):
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With room for one of two models beside the one that is always there."""
     folder = tmp_path_factory.mktemp("s")
-    models: list[dict[str, Any]] = [{"source": "pie-tiny"}]
+    models: list[dict[str, Any]] = [{"source": str(EMBEDDED)}]
     for name in ("one", "two"):
         shutil.copytree(EMBEDDED, folder / name)
         models.append({"source": str(folder / name), "on_demand": True})
     models.append({"source": "smollm2", "on_demand": True})
     models = [{**model, "kv_pages": 256, "host_pages": 0} for model in models]
     bounds = {"most": 1, "wait_seconds": 300}
-    with Server(folder, models=models, on_demand=bounds) as server:
+    instant = "benchmarks.instant_worker"  # what is told of a model is asked here, not texts
+    with Server(folder, models=models, on_demand=bounds, worker_module=instant) as server:
         yield server
 
 
