@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from benchmarks.gpu import carry
 from benchmarks.gpu.run import TOY, Settings, measure
 
-pytestmark = pytest.mark.nightly  # of a machine that is lent, not of a server
+pytestmark = pytest.mark.nightly  # of benchmarks, not of a server
 THERE = ("torch", "transformers", "peft", "pytest", "huggingface-hub", "rich")
 # Refuses modules, as a machine would on which nothing has them, and imports what runs there.
 IMPORTS = """
