@@ -264,20 +264,22 @@ def test_a_home_that_cannot_be_written(tmp_path: Path, command: tuple[str, ...])
 
 
 @pytest.mark.parametrize(
-    ("redirected", "said"), [(">&-", "Bad file descriptor"), (">/dev/full", "No space left")]
+    ("command", "redirected", "said"),
+    [
+        ("models", ">&-", "Bad file descriptor"),
+        ("models", ">/dev/full", "No space left on device"),
+        ("run {}", ">/dev/full", "No space left on device"),
+    ],
 )
-@pytest.mark.parametrize("command", [("models",), ("run", "{}")])
 def test_a_standard_output_that_cannot_be_written(
-    tmp_path: Path, command: tuple[str, ...], redirected: str, said: str
+    tmp_path: Path, command: str, redirected: str, said: str
 ) -> None:
     (tmp_path / "hi.py").write_text("def main(): return 'hi'")
-    words = [sys.executable, "-m", "pie_py", *(word.format(tmp_path / "hi.py") for word in command)]
+    words = [sys.executable, "-m", "pie_py", *command.format(tmp_path / "hi.py").split()]
     shell = ["sh", "-c", f'exec "$@" {redirected}', "sh", *words]
     done = subprocess.run(shell, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1, done.stderr
-    assert done.stderr.splitlines()[-1] == f"Error: standard output cannot be used: {said}" + (
-        " on device" if "space" in said else ""
-    )
+    assert done.stderr.splitlines()[-1] == f"Error: standard output cannot be used: {said}"
 
 
 def test_standard_files_that_are_closed(tmp_path: Path) -> None:

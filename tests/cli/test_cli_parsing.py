@@ -15,7 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from pie_py.cli import COMMANDS, console, main
+from pie_py.cli import console, main
 from pie_py.cli.names import find_name
 from pie_py.cli.server_config import server_config
 from pie_py.cli.target import BadTarget, find_target
@@ -34,16 +34,6 @@ def test_versions() -> None:
         result = invoke(*args)
         assert result.exit_code == 0
         assert result.stdout.startswith("pie-py 0.1.0, contract pie:inferlet 0.1.0")
-
-
-def test_every_command_has_help() -> None:
-    assert invoke("--help").exit_code == 0
-    listed = main.list_commands(click.Context(main))
-    assert set(listed) >= {*COMMANDS, "cluster"}
-    for name in listed:
-        result = invoke(name, "--help")
-        assert result.exit_code == 0, result.output
-        assert "Usage:" in result.stdout
 
 
 def test_looking_at_the_version_imports_nothing_heavy() -> None:
@@ -167,7 +157,7 @@ def test_targets(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     os.mkfifo(tmp_path / "pipe.wasm")
     for text, entry, message in (
-        (str(tmp_path / "five"), None, "neither inferlet.toml nor Cargo.toml"),
+        (str(tmp_path / "five"), None, "Cargo.toml nor .*: no inferlet is in it"),
         (str(tmp_path / "text"), None, "neither a Python source"),
         (str(folder), "rust", "which does not exist"),
         (str(folder), "cobol", "no entry 'cobol'; there are python, rust"),

@@ -357,8 +357,6 @@ def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
 def test_the_folder_one_stands_in_is_on_no_process_import_path(traps: Path) -> None:
     """Its `random.py` is the user's or a stranger's: neither stops a server, nor runs in one."""
     data = str(traps / "data")
-    run = cli("run", "hi.py", "--threads", "1", cwd=traps, PIE_PY_DATA_FOLDER=data)
-    assert (run.returncode, run.stdout) == (0, "hi\n"), run.stderr
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         endpoint = f"ipc://{folder}/door"
         ranks = ("--endpoint", endpoint, "--tensor-parallel-size", "2")
@@ -366,6 +364,8 @@ def test_the_folder_one_stands_in_is_on_no_process_import_path(traps: Path) -> N
             assert endpoint in said[-1]
             (url,) = [line.split()[-1] for line in said if line.startswith("HTTP at ")]
             assert httpx2.get(f"{url}/ready").status_code == 200
+            run = cli("run", "hi.py", "--endpoint", endpoint, cwd=traps)
+            assert (run.returncode, run.stdout) == (0, "hi\n"), run.stderr
     assert not trapped(traps)
 
 
@@ -407,6 +407,7 @@ def test_a_kept_server_serves_later_runs_with_the_same_settings(
 ) -> None:
     run_hi(traps, keeping, "--keep-server", "--threads", "1")
     (server,) = kept(keeping)
+    assert has_lines(server)  # a program in Rust may follow
     place = Path(server["endpoint"].removeprefix("ipc://")).parent
     for folder in (place, place.parent, place.parent.parent):
         assert folder.stat().st_mode & 0o077 == 0
@@ -414,7 +415,6 @@ def test_a_kept_server_serves_later_runs_with_the_same_settings(
     again = cli("run", traps / "hi.py", "--threads", "1", **keeping)
     assert (again.stdout, again.stderr) == ("hi\n", "")
     # Others have a server for themselves, which ends with them or stays as well.
-    assert "starting" in cli("run", traps / "hi.py", "--threads", "2", **keeping).stderr
     assert (
         "starting" in cli("run", traps / "hi.py", "--threads", "1", "--verbose", **keeping).stderr
     )
@@ -519,8 +519,6 @@ def test_a_kept_server_that_was_killed_is_noticed_and_removed(
 
 
 def test_a_kept_server_ends_when_nobody_needs_it(traps: Path, keeping: dict[str, Any]) -> None:
-    run_hi(traps, keeping, "--keep-server")
-    (server,) = kept(keeping)
     soon = {**keeping, "PIE_PY_IDLE_SECONDS": "0.2"}
     forever = (*("run", traps / "talker.py"), "--keep-server")
     (traps / "talker.py").write_text(TALKER)
@@ -533,28 +531,22 @@ def test_a_kept_server_ends_when_nobody_needs_it(traps: Path, keeping: dict[str,
     ) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == b"forever\n"
-        (busy,) = (one for one in kept(soon) if one["pid"] != server["pid"])
-        with pytest.raises(psutil.TimeoutExpired):  # ten times as long as it may be idle
-            psutil.Process(busy["pid"]).wait(2)
+        (busy,) = kept(soon)
+        with pytest.raises(psutil.TimeoutExpired):  # five times as long as it may be idle
+            psutil.Process(busy["pid"]).wait(1)
         running.terminate()
     wait_for_end(busy["pid"])
-    assert [one["pid"] for one in kept(keeping)] == [server["pid"]]
 
 
-def test_a_server_for_questions_shares_the_runtimes_code(
-    traps: Path, keeping: dict[str, Any]
-) -> None:
-    """It reads no source lines, for which the runtime would be compiled once more."""
+def has_lines(server: dict[str, Any]) -> bool:
+    """Whether it reads source lines, for which the runtime is compiled once more."""
+    return '"source_lines":true' in " ".join(psutil.Process(server["pid"]).cmdline())
 
-    def has_lines() -> list[bool]:
-        told = (" ".join(psutil.Process(one["pid"]).cmdline()) for one in kept(keeping))
-        return ['"source_lines":true' in line for line in told]
 
+def test_a_server_for_questions_shares_the_runtimes_code(keeping: dict[str, Any]) -> None:
     cli("ask", "-m", "pie-tiny", "--max-tokens", "1", "Once", TMPDIR=keeping["TMPDIR"])
-    assert has_lines() == [False]
-    cli("stop", **keeping)
-    run_hi(traps, keeping, "--keep-server")
-    assert has_lines() == [True]  # a program in Rust may follow
+    (server,) = kept(keeping)
+    assert not has_lines(server)
 
 
 def test_a_folder_is_not_answered_for_by_another_of_its_name(

@@ -151,8 +151,11 @@ def test_the_way_to_a_service_is_literally_one() -> None:
         manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         manager.bind(f"{place}/notify")
         manager.settimeout(120)
+        replay = replaying(folder)
         environment = {
             **os.environ,
+            "PIE_PY_MODELS": json.dumps(replay["models"]),
+            "PIE_PY_WORKER_MODULE": replay["worker_module"],
             "PIE_PY_DATA_FOLDER": here(given["PIE_PY_DATA_FOLDER"]),
             "NOTIFY_SOCKET": f"{place}/notify",
         }

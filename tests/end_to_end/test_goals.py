@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from support.gateways import Gateway
-from support.servers import Server
+from support.servers import NO_MODEL, Server
 
 from pie_py.cli import main
 from pie_py.client import RpcError
@@ -32,7 +32,7 @@ SECOND = 1_000_000_000  # nanoseconds
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     goals = {"nightly": {"objective": "throughput", "expected_tokens": 7}}
-    with Server(goals=goals) as server, server.client() as client:
+    with Server(goals=goals, **NO_MODEL) as server, server.client() as client:
         for program, source in (("waits", WAITS), ("says", SAYS), ("nightly", SAYS)):
             client.upload(source, program)
         yield server
@@ -132,12 +132,12 @@ def test_goals_over_http(server: Server, client: Client) -> None:
 
 def test_a_durable_instance_keeps_its_goal(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("g")
-    with Server(folder) as server, server.client() as client:
+    with Server(folder, **NO_MODEL) as server, server.client() as client:
         client.upload(WAITS, "waits")
         goes_on = client.launch("waits", durable=True, deadline=3600, objective="throughput")
         assert goes_on.receive() == "on"
         before = of(client, "waits")
-    with Server(folder) as server, server.client() as client:
+    with Server(folder, **NO_MODEL) as server, server.client() as client:
         after = of(client, "waits", id=goes_on.id)
         assert after["objective"] == before["objective"] == "throughput"
         assert abs(after["deadline_ns"] - before["deadline_ns"]) < SECOND

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from support.outside_programs import LANGUAGES, Site, run, web_site
-from support.servers import Server
+from support.servers import Server, until
 
 from pie_py.client.errors import InferletFailed
 from pie_py.client.sync import Client
@@ -89,10 +88,7 @@ def test_what_is_given_up_or_left_is_closed(
 
     kept = connections()  # idle ones, for requests to come
     assert run(client, language, "leave", f"{site.url}/large") == "left 1"
-    deadline = time.monotonic() + 10
-    while connections() > kept:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: connections() <= kept, 10)
 
 
 def test_a_server_makes_no_requests_unless_told(server: Server, site: Site) -> None:

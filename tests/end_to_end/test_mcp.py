@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from click.testing import CliRunner
 from support.mcp_servers import SERVER as TOOLS
 from support.mcp_servers import http_server
 from support.outside_programs import LANGUAGES, run
-from support.servers import Server
+from support.servers import Server, until
 
 from pie_py.cli import main
 from pie_py.client.errors import InferletFailed, RpcError
@@ -123,10 +122,7 @@ def test_a_call_that_is_given_up_is_cancelled(
     mark = tmp_path / "mark"
     arguments = json.dumps({"seconds": 60, "mark": str(mark)})
     assert run(client, language, "cancel", "tools", "wait", arguments) == "given up"
-    deadline = time.monotonic() + 10
-    while not mark.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(mark.exists, 10)
 
 
 def test_a_secret_that_is_not_there_is_told_at_the_start(short_folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from support import reference
 from support.checkpoints import make_adapter
 from support.rust_components import rust_component
-from support.servers import Server
+from support.servers import Server, until
 from transformers import AutoModelForCausalLM
 
 from pie_py.cli.models import adapters as adapters_command
@@ -92,13 +91,6 @@ def wanted(checkpoint: Path, adapter: Path | None, count: int) -> list[int]:
         )
     tokens: list[int] = found[0, len(PROMPT) :].tolist()
     return tokens
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -200,14 +192,14 @@ def test_users_upload_their_own_and_replace_them_in_use(
     assert room < now["bytes of programs"] - before["bytes of programs"] < room + 8192
 
     server.worker.kill()
-    _until(lambda: {"model": "test", "name": "own"} not in client.adapters())
-    _until(lambda: {"model": "test", "name": "own"} in client.adapters())
+    until(lambda: {"model": "test", "name": "own"} not in client.adapters())
+    until(lambda: {"model": "test", "name": "own"} in client.adapters())
     assert generated() == wanted(checkpoint, adapters["a"], 12)
 
     with server.client() as other:
         other.upload_adapter("own", adapters["c"], for_session=True)
         assert generated() == expected
-    _until(lambda: {"model": "test", "name": "own"} not in client.adapters())
+    until(lambda: {"model": "test", "name": "own"} not in client.adapters())
     left = quota()
     assert left["test: adapters"] == 0
     assert left["bytes of programs"] == before["bytes of programs"]
@@ -282,7 +274,7 @@ def test_a_deterministic_model_takes_none_and_forgets_none(
             with pytest.raises(RpcError, match="unsupported: the model is `deterministic`"):
                 client.load_adapter(again, adapters["c"])
     with serving(deterministic=False) as server, server.client() as client:
-        _until(lambda: client.adapters() == kept)
+        until(lambda: client.adapters() == kept)
 
 
 def test_the_command_line_loads_and_lists(

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from support.child_processes import command_line
-from support.servers import EMBEDDED, Server
+from support.servers import EMBEDDED, Server, until
 
 from pie_py.client import InferletFailed, RpcError
 from pie_py.client.sync import Client
 
+INSTANT = "benchmarks.instant_worker"
 ANSWER = """
 from inferlet import Context, Model, Sampler
 
@@ -46,36 +46,40 @@ def checkpoint(folder: Path, name: str) -> dict[str, Any]:
     return {"source": str(folder / name), "on_demand": True, "kv_pages": 256, "host_pages": 0}
 
 
-@pytest.fixture
-def server(short_folder: Path) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With room for one of two models, and a third that is damaged."""
-    models = [checkpoint(short_folder, name) for name in ("one", "two", "damaged")]
-    (short_folder / "damaged" / "config.json").write_text("{")
-    with Server(short_folder, models=models, on_demand={"most": 1, "wait_seconds": 4}) as server:
+    folder = tmp_path_factory.mktemp("d")
+    models = [checkpoint(folder, name) for name in ("one", "two", "damaged")]
+    (folder / "damaged" / "config.json").write_text("{")
+    with Server(models=models, on_demand={"most": 1, "wait_seconds": 2}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def instant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """With room for one of two models, whose workers compute nothing, and start at once."""
+    folder = tmp_path_factory.mktemp("i")
+    models = [checkpoint(folder, name) for name in ("one", "two")]
+    with Server(models=models, on_demand={"most": 1}, worker_module=INSTANT) as server:
         yield server
 
 
 def workers(server: Server) -> list[psutil.Process]:
     children = psutil.Process(server.process.pid).children(recursive=True)
-    return [child for child in children if "pie_inference" in command_line(child)]
+    modules = INSTANT, "pie_inference"
+    return [one for one in children if any(name in command_line(one) for name in modules)]
 
 
 def states(client: Client) -> dict[str, str]:
     return {each["name"]: each["state"] for each in client.models(unloaded=True)}
 
 
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + 300
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def test_each_is_loaded_when_a_program_asks_and_the_other_goes(server: Server) -> None:
-    with server.client() as client:
+def test_each_is_loaded_when_a_program_asks_and_the_other_goes(instant: Server) -> None:
+    with instant.client() as client:
         assert client.models() == []
-        assert states(client) == {"one": "unloaded", "two": "unloaded", "damaged": "unloaded"}
-        assert not workers(server)
+        assert states(client) == {"one": "unloaded", "two": "unloaded"}
+        assert not workers(instant)
         program = client.upload(ANSWER.encode(), "answer")
         asked = client.launch(program, ["one"])
         text = asked.result()
@@ -83,18 +87,18 @@ def test_each_is_loaded_when_a_program_asks_and_the_other_goes(server: Server) -
         assert states(client)["one"] == "loaded"
         assert client.launch(program, ["two"]).result() == text
         assert (states(client)["one"], states(client)["two"]) == ("unloaded", "loaded")
-        assert len(workers(server)) == 1
+        assert len(workers(instant)) == 1
 
 
-def test_a_program_that_holds_pages_keeps_its_model(server: Server) -> None:
-    with server.client() as client, server.client() as other:
+def test_a_program_that_holds_pages_keeps_its_model(instant: Server) -> None:
+    with instant.client() as client, instant.client() as other:
         program, holder = (client.upload(c.encode(), "p") for c in (ANSWER, HOLDER))
         held = client.launch(holder, ["one"])
         assert held.receive() == "holds"
         with pytest.raises(RpcError, match="busy: model 'one' is in use"):
             client.unload_model("one")
         waits = other.launch(program, ["two"])
-        until(lambda: any("waits for memory" in text for text in client.server_info()["doing"]))
+        until(lambda: "waits for memory" in str(client.server_info()["doing"]), 300)
         assert states(client)["one"] == "loaded"
         held.send("go on")
         assert held.result()
@@ -122,8 +126,11 @@ def test_a_damaged_one_fails_for_who_asked_alone(server: Server) -> None:
 def test_a_worker_that_is_killed_as_it_loads_or_serves(server: Server) -> None:
     with server.client() as client, server.client() as other:
         program, holder = (client.upload(c.encode(), "p") for c in (ANSWER, HOLDER))
+        for loaded in client.models():
+            client.unload_model(loaded["name"])
+        assert not workers(server)
         asked = client.launch(program, ["one"])
-        until(lambda: workers(server))
+        until(lambda: workers(server), 300)
         os.kill(workers(server)[0].pid, signal.SIGKILL)
         with pytest.raises(InferletFailed, match=r"failed-dependency: .*status -9 before"):
             asked.result()
@@ -136,9 +143,11 @@ def test_a_worker_that_is_killed_as_it_loads_or_serves(server: Server) -> None:
 
 
 def test_an_idle_one_goes_and_operators_say_when(short_folder: Path) -> None:
-    models = [{"source": "pie-tiny"}, checkpoint(short_folder, "one")]
+    models = [{"source": str(EMBEDDED)}, checkpoint(short_folder, "one")]
     with (
-        Server(short_folder, models=models, on_demand={"idle_seconds": 0.3}) as server,
+        Server(
+            short_folder, models=models, on_demand={"idle_seconds": 0.3}, worker_module=INSTANT
+        ) as server,
         server.client() as client,
     ):
         client.load_model("one", keep=1e6)
@@ -149,7 +158,7 @@ def test_an_idle_one_goes_and_operators_say_when(short_folder: Path) -> None:
         client.unload_model("one")
         assert len(workers(server)) == 1
         client.load_model("one")
-        until(lambda: states(client)["one"] == "unloaded")
+        until(lambda: states(client)["one"] == "unloaded", 300)
         # The model that serves from the start is nobody's to unload.
         with pytest.raises(RpcError, match="unknown-model"):
             client.unload_model("pie-tiny")

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from pie_inference.checkpoints.gguf_file import gguf_folder
 from pie_py.client import sync
 
-TOKENS = 16
+TOKENS = 10
 WRITES = f"""
 import json
 from inferlet import Context, Model, Sampler

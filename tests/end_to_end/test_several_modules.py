@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.servers import Server
 
 from pie_py.client.sync import Client
 
@@ -60,26 +56,3 @@ def test_a_folder_is_uploaded_and_launched(client: Client, folder: Path) -> None
     changed = client.upload(folder)
     assert changed != digest
     assert (run(client, "doubler", "a", "b"), run(client, digest, "a", "b")) == ("aa+bb", "aa-bb")
-
-
-@pytest.mark.slow
-def test_the_command_line_takes_a_folder(server: Server, folder: Path) -> None:
-    def cli(*args: str | Path) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pie_py", *map(str, args)]
-        return subprocess.run(
-            [*command, "--endpoint", server.endpoint], capture_output=True, text=True, timeout=120
-        )
-
-    for target in (folder, folder / "main.py"):
-        shown = cli("run", target, "a", "b")
-        assert (shown.returncode, shown.stdout, shown.stderr) == (0, "aa-bb\n", "")
-    digest = cli("upload", folder).stdout.strip()
-    assert cli("launch", "doubler", "c").stdout == "cc\n"
-    listed = json.loads(cli("programs", "--json").stdout)
-    assert digest in {program["hash"] for program in listed}
-    (folder / "helper.py").write_text("def f(:\n")
-    refused = cli("run", folder)
-    assert refused.returncode != 0
-    assert "doubler/helper.py, line 1: " in refused.stderr
-    (folder / "main.py").unlink()
-    assert ": no inferlet is in it" in cli("run", folder).stderr

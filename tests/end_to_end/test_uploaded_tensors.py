@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from support.servers import Server
+from support.servers import Server, until
 
 from inferlet import Context, Model, PieError, device, layers
 from pie_control.programs.adapter_check import MOST_VECTOR_BYTES
@@ -77,9 +76,7 @@ def test_matrices_and_those_of_a_session(server: Server) -> None:
             sums = client.run(probed, PROMPT)
             assert len(sums) == 2
             assert all(sums)
-        until = time.monotonic() + 30
-        while "probe" in [each["name"] for each in client.programs()]:
-            assert time.monotonic() < until
+        until(lambda: "probe" not in [each["name"] for each in client.programs()])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from support.rust_components import rust_component
-from support.servers import Server
+from support.servers import Server, until
 
 from pie_py.cli import main
 from pie_py.client.errors import InferletFailed
@@ -81,10 +81,7 @@ def test_a_client_that_vanishes(strict: Server, client: Client) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     assert len(client.instances()) == 1
-    deadline = time.monotonic() + 60
-    while client.instances() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert client.instances() == []
+    until(lambda: client.instances() == [])
 
 
 def test_the_worker_is_killed(strict: Server, client: Client, guests: Path) -> None:

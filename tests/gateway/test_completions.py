@@ -69,20 +69,6 @@ def test_the_prompt_is_echoed(client: openai.OpenAI) -> None:
     assert ask(client, echo=True, max_tokens=0).choices[0].text == "Thessel is"
 
 
-def test_log_probabilities(client: openai.OpenAI) -> None:
-    choice = ask(client, logprobs=2).choices[0]
-    told = choice.logprobs
-    assert "".join(told.tokens) == choice.text
-    assert len(told.token_logprobs) == len(told.top_logprobs) == 6
-    assert told.text_offset[:2] == [0, len(told.tokens[0])]
-    assert all(
-        likely[token] == own
-        for token, own, likely in zip(
-            told.tokens, told.token_logprobs, told.top_logprobs, strict=True
-        )
-    )
-
-
 def test_the_likeliest_of_several(client: openai.OpenAI) -> None:
     hot: dict[str, Any] = {"temperature": 3.0, "seed": 5, "max_tokens": 4, "logprobs": 0}
     every = ask(client, n=5, **hot).choices

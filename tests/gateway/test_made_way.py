@@ -12,8 +12,8 @@ from support.servers import Server
 
 from pie_py.wire.rpc import MADE_WAY
 
-PAGE, PAGES = 8, 64
-TOKENS = 300  # of each answer: pages of two answers do not fit together
+PAGE, PAGES = 8, 32
+TOKENS = 140  # of each answer: pages of two answers do not fit together
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from support.gateways import Gateway
-from support.servers import EMBEDDED, Server
+from support.servers import EMBEDDED, Server, until
 
 HOLDER = b"""
 from inferlet import Context, Model, session
@@ -32,14 +31,15 @@ async def main(args):
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With room for one of two models beside the one that is always there."""
     folder = tmp_path_factory.mktemp("s")
-    models: list[dict[str, Any]] = [{"source": "pie-tiny"}]
+    models: list[dict[str, Any]] = [{"source": str(EMBEDDED)}]
     for name in ("one", "two"):
         shutil.copytree(EMBEDDED, folder / name)
         models.append({"source": str(folder / name), "on_demand": True})
     models.append({"source": "smollm2", "on_demand": True})
     models = [{**model, "kv_pages": 256, "host_pages": 0} for model in models]
     bounds = {"most": 1, "wait_seconds": 300}
-    with Server(folder, models=models, on_demand=bounds) as server:
+    instant = "benchmarks.instant_worker"  # what is told of a model is asked here, not texts
+    with Server(folder, models=models, on_demand=bounds, worker_module=instant) as server:
         yield server
 
 
@@ -69,20 +69,13 @@ def chat(http: httpx2.Client, model: str) -> httpx2.Response:
     return http.post("/v1/chat/completions", json=wanted)
 
 
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + 300
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 def test_a_chat_loads_its_model(http: httpx2.Client) -> None:
     assert http.get("/v1/models/one").json()["max_model_len"] is None  # nothing is known of it
     assert http.post("/api/show", json={"model": "one"}).json()["capabilities"] == ["completion"]
     assert states(http)["one"] == "unloaded"
     texts = [chat(http, model).json()["choices"][0]["message"] for model in ("one", "two")]
     assert texts[0] == texts[1]
-    until(lambda: states(http)["two"] == "loaded")
+    until(lambda: states(http)["two"] == "loaded", 300)
     assert states(http) == {
         "pie-tiny": "loaded",
         "one": "unloaded",
@@ -103,7 +96,7 @@ def test_as_ollama_and_as_llama_cpp_have_it(http: httpx2.Client) -> None:
     body = {"model": "two", "messages": [{"role": "user", "content": "x"}], "stream": False}
     answer = http.post("/api/chat", json={**body, "keep_alive": 0})
     assert answer.json()["done"]
-    until(lambda: set(running()) == {"pie-tiny"})
+    until(lambda: set(running()) == {"pie-tiny"}, 300)
     loaded = http.post("/api/generate", json={"model": "two", "keep_alive": "1h30m"}).json()
     assert loaded["done_reason"] == "load"
     assert set(running()) == {"pie-tiny", "two"}
@@ -132,7 +125,7 @@ def test_who_waits_too_long_is_told_when_to_ask_again(server: Server, tmp_path: 
         assert (busy.status_code, "in use" in busy.text) == (409, True)
         held.send("end")
         held.result()
-        until(lambda: chat(impatient, "two").status_code == 200)
+        until(lambda: chat(impatient, "two").status_code == 200, 300)
 
 
 def test_a_pull_says_how_far_it_is(http: httpx2.Client) -> None:

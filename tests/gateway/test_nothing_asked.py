@@ -18,17 +18,17 @@ APIS: dict[str, dict[str, Any]] = {
     "messages/count_tokens": {"messages": HI},
 }
 EVERYWHERE: list[dict[str, Any]] = [
-    {"metadata": None, "stream_options": None, "thinking": None, "no_such_field": None},
-    {"include": [], "functions": [], "tools": [], "mcp_servers": [], "audio": {}},
-    {"reasoning_effort": "none", "reasoning": {}, "chat_template_kwargs": {}, "suffix": ""},
-    {"reasoning": {"effort": "none", "summary": None}, "thinking": {"type": "disabled"}},
-    {"prompt": None, "input": None, "messages": None, "context_management": {"edits": []}},
-    {"verbose": False, "verbosity": "medium", "betas": ["x"], "client_metadata": {"a": "b"}},
-    {"container": None, "speed": "standard", "inference_geo": "global", "user_profile_id": "u"},
-    {"prompt_cache_options": {"mode": "explicit", "ttl": "12h"}, "cache_control": {"ttl": "1h"}},
-    {"image": {"context_compression": "auto"}, "access_programs": {"cyber": "standard"}},
-    {"prompt_cache_retention": "24h", "background_options": {"completion_window": "soonest"}},
-]
+    {"metadata": None, "stream_options": None, "thinking": None, "no_such_field": None,
+     "include": [], "functions": [], "tools": [], "mcp_servers": [], "audio": {},
+     "reasoning_effort": "none", "reasoning": {}, "chat_template_kwargs": {}, "suffix": "",
+     "prompt": None, "input": None, "messages": None, "context_management": {"edits": []},
+     "verbose": False, "verbosity": "medium", "betas": ["x"], "client_metadata": {"a": "b"}},
+    {"reasoning": {"effort": "none", "summary": None}, "thinking": {"type": "disabled"},
+     "container": None, "speed": "standard", "inference_geo": "global", "user_profile_id": "u",
+     "prompt_cache_options": {"mode": "explicit", "ttl": "12h"}, "cache_control": {"ttl": "1h"},
+     "image": {"context_compression": "auto"}, "access_programs": {"cyber": "standard"},
+     "prompt_cache_retention": "24h", "background_options": {"completion_window": "soonest"}},
+]  # fmt: skip
 OF_AN_API: list[tuple[str, dict[str, Any]]] = [
     ("chat/completions", {"store": False, "stream_options": {"include_usage": False}}),
     ("chat/completions", {"structured_outputs": {"regex": None, "json_object": False}}),
@@ -72,7 +72,7 @@ def post(gateway: Gateway, api: str, fields: dict[str, Any]) -> Any:
     return answer.json()
 
 
-@pytest.mark.parametrize("fields", EVERYWHERE, ids=str)
+@pytest.mark.parametrize("fields", EVERYWHERE)
 @pytest.mark.parametrize("api", APIS)
 def test_it_is_taken_by_every_api(gateway: Gateway, api: str, fields: dict[str, Any]) -> None:
     post(gateway, api, fields)

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 import websockets
 import websockets.sync.client
+from click.testing import CliRunner
 from support.gateways import Gateway
 from support.servers import Server
 
@@ -371,26 +372,18 @@ def test_times_of_what_was_streamed() -> None:
     assert shown["between"] == percentiles([0.5, 0.5])  # each of several tokens took a part
 
 
-def test_top_shows_the_same(server: Server, sharers: list[str]) -> None:
-    from click.testing import CliRunner
-
-    told = CliRunner().invoke(
-        pie_py, ["top", "--once", "--endpoint", server.endpoint], env={"COLUMNS": "80"}
-    )
-    assert told.exit_code == 0, told.output
-    assert "pie-tiny" in told.output
-    assert sharers[0] in told.output, "`pie-py kill` takes no part of an id"
-
-
-def test_top_has_rates_at_once(server: Server, gateway: Gateway) -> None:
-    from click.testing import CliRunner
-
+def test_top_shows_the_same_and_has_rates_at_once(
+    server: Server, gateway: Gateway, sharers: list[str]
+) -> None:
     with gateway.http() as http:
         http.post("/v1/programs", params={"name": "endless"}, content=ENDLESS.encode())
         launched = http.post("/v1/instances", json={"program": "endless"}).json()["id"]
         rate = 0
         while not rate:
-            told = CliRunner().invoke(pie_py, ["top", "--once", "--endpoint", server.endpoint])
+            told = CliRunner().invoke(
+                pie_py, ["top", "--once", "--endpoint", server.endpoint], env={"COLUMNS": "80"}
+            )
+            assert sharers[0] in told.output, "`pie-py kill` takes no part of an id"
             row = next(line for line in told.output.splitlines() if "pie-tiny" in line)
             rate = int(row.split()[-2])
         http.delete(f"/v1/instances/{launched}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +58,11 @@ class Server(ChildProcess):
     def ask_to_stop(self) -> None:
         """Asks as Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)
+
+
+def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
+    """Waits until something holds. Fails after so many seconds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)

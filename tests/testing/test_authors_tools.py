@@ -188,7 +188,7 @@ def in_its_language(project: Path, *command: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", ["js", "ts"])
+@pytest.mark.parametrize("language", [pytest.param("js", marks=pytest.mark.nightly), "ts"])
 def test_a_new_project_has_a_test_for_node(language: str, tmp_path: Path) -> None:
     require_javascript()
     assert pie_py("new", "tale", "--lang", language, folder=tmp_path).returncode == 0
