@@ -378,6 +378,7 @@ def apart(name: str, model_type: str, *, images: bool) -> Outcome:
     if (child := os.fork()) == 0:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         signal.alarm(SECONDS)
+        os.dup2(2, 1)  # what a model's code prints is no part of the report
         found = outcome(name, model_type, images=images)
         said = found.said.replace("\n", " ")[:300]
         os.write(write, f"{found.kind}\n{said}\n{found.error}".encode())

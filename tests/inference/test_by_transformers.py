@@ -331,6 +331,7 @@ def test_rounded_to_int8(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(0)  # each class is given its own time
 def test_every_class_of_transformers() -> None:
     """None is wrong: what is not right is refused."""
     command = [sys.executable, "-m", "benchmarks", "families", "--json"]
