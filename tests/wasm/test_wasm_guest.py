@@ -435,7 +435,7 @@ def test_a_dropped_guest_frees_its_place(engine: Engine) -> None:
     functions = [work(lambda state: SUSPENDED, suspends=True)]
     linker = Linker(engine, functions)
     component = engine.load(guest(functions, WORK))
-    for _ in range(3):
+    for _ in range(2):
         live = [Guest(linker, component, None, LIMITS) for _ in range(600)]
         for made in live:
             made.start([])

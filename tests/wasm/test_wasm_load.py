@@ -162,34 +162,22 @@ def test_code_is_in_memory_before_it_is_mapped(tmp_path: Path) -> None:
         assert is_in_memory(file.fileno())
 
 
-@pytest.mark.parametrize("where", [0, 100, -100, -1])
-def test_damaged_code_is_compiled_again(tmp_path: Path, where: int) -> None:
+def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
     load_and_run(tmp_path)
-    data = bytearray(code_of(tmp_path).read_bytes())
-    data[where] ^= 0xFF
-    code_of(tmp_path).write_bytes(data)
-    assert load_and_run(tmp_path)
-    assert not load_and_run(tmp_path)
-
-
-@pytest.mark.parametrize("keep", [0, 1, 4096])
-def test_truncated_code_is_compiled_again(tmp_path: Path, keep: int) -> None:
-    load_and_run(tmp_path)
-    code_of(tmp_path).write_bytes(code_of(tmp_path).read_bytes()[:keep])
-    assert load_and_run(tmp_path)
-
-
-@pytest.mark.parametrize("index", ["", "{", "[]", '{"file": "../x", "stamp": [], "sha256": ""}'])
-def test_a_damaged_index_is_written_again(tmp_path: Path, index: str) -> None:
-    load_and_run(tmp_path)
-    (path,) = tmp_path.glob("*.json")
-    path.write_text(index)
-    assert load_and_run(tmp_path)
-    assert not load_and_run(tmp_path)
-
-
-def test_missing_code_is_compiled_again(tmp_path: Path) -> None:
-    load_and_run(tmp_path)
+    (index,) = tmp_path.glob("*.json")
+    for where in (0, 100, -100, -1):
+        data = bytearray(code_of(tmp_path).read_bytes())
+        data[where] ^= 0xFF
+        code_of(tmp_path).write_bytes(data)
+        assert load_and_run(tmp_path), where
+        assert not load_and_run(tmp_path), where
+    for keep in (0, 1, 4096):
+        code_of(tmp_path).write_bytes(code_of(tmp_path).read_bytes()[:keep])
+        assert load_and_run(tmp_path), keep
+    for text in ("", "{", "[]", '{"file": "../x", "stamp": [], "sha256": ""}'):
+        index.write_text(text)
+        assert load_and_run(tmp_path), text
+        assert not load_and_run(tmp_path), text
     code_of(tmp_path).unlink()
     assert load_and_run(tmp_path)
 
