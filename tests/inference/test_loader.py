@@ -101,8 +101,6 @@ FAULTS: dict[str, tuple[Edit, str]] = {
         "torch.int8, not floating-point",
     ),
     "shapes disagree": (edited("config.json", hidden_size=128), "disagree with config.json"),
-    "too many layers": (edited("config.json", num_hidden_layers=9), "lacks tensors"),
-    "too few layers": (edited("config.json", num_hidden_layers=1), "does not have"),
     "heads": (edited("config.json", num_key_value_heads=3), "do not divide"),
     "lacking": (edited("config.json", vocab_size=None), "lacks 'vocab_size'"),
     "negative": (edited("config.json", vocab_size=-5), "not a positive whole number"),

@@ -460,22 +460,6 @@ def test_no_room_is_a_clear_error() -> None:
         made.close()
 
 
-def test_places_of_guests_that_have_just_ended_are_there_for_others() -> None:
-    engine = Engine(EngineConfig(max_instances=40, memory_bytes=64 << 20))
-    linker = Linker(engine, [work(lambda state: SUSPENDED, suspends=True)])
-    component = engine.load(guest([work(lambda state: SUSPENDED, suspends=True)], WORK))
-    for _ in range(30):
-        live = [Guest(linker, component, None, LIMITS) for _ in range(40)]
-        for made in live:
-            made.start([])
-            wait(made)
-        for made in live:
-            made.close()
-    engine.reaper.finish()
-    assert engine.reaper.waiting == 0
-    assert not engine.stores
-
-
 def test_900_guests_and_4500_kills_leak_nothing(engine: Engine) -> None:
     functions = [
         host("give", lambda state: list(range(100)), returns=U32_LIST),

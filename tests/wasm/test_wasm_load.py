@@ -133,6 +133,13 @@ def code_of(folder: Path) -> Path:
     return code
 
 
+def replace_code(folder: Path, data: bytes) -> None:
+    """By another file: an engine may still have the one that is there in its memory."""
+    code = code_of(folder)
+    code.unlink()
+    code.write_bytes(data)
+
+
 def load_and_run(folder: Path, *, baseline: bool = False) -> bool:
     """Loads and runs the program in a fresh engine; whether it was compiled."""
     engine = Engine(replace(SMALL, cache_folder=folder, baseline=baseline))
@@ -168,11 +175,11 @@ def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
     for where in (0, 100, -100, -1):
         data = bytearray(code_of(tmp_path).read_bytes())
         data[where] ^= 0xFF
-        code_of(tmp_path).write_bytes(data)
+        replace_code(tmp_path, data)
         assert load_and_run(tmp_path), where
         assert not load_and_run(tmp_path), where
     for keep in (0, 1, 4096):
-        code_of(tmp_path).write_bytes(code_of(tmp_path).read_bytes()[:keep])
+        replace_code(tmp_path, code_of(tmp_path).read_bytes()[:keep])
         assert load_and_run(tmp_path), keep
     for text in ("", "{", "[]", '{"file": "../x", "stamp": [], "sha256": ""}'):
         index.write_text(text)
@@ -185,10 +192,7 @@ def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
 def test_copied_code_is_checked_and_used(tmp_path: Path) -> None:
     """Another file with the same content: its hash is checked once, then its identity is known."""
     load_and_run(tmp_path)
-    code = code_of(tmp_path)
-    data = code.read_bytes()
-    code.unlink()
-    code.write_bytes(data)
+    replace_code(tmp_path, code_of(tmp_path).read_bytes())
     (index,) = tmp_path.glob("*.json")
     stale = json.loads(index.read_text())["stamp"]
     assert not load_and_run(tmp_path)
