@@ -44,8 +44,9 @@ def test_256_inferlets_at_once(folder: Path, program: bytes) -> None:
 
 def test_more_pages_than_there_are(folder: Path, program: bytes) -> None:
     """Some wait or are swapped, all come to their end."""
-    pages = {"kv_pages": 40, "host_pages": 200}
-    model = ModelConfig(source=str(folder), device="cuda", graph_batch=16, **pages)
+    model = ModelConfig(
+        source=str(folder), device="cuda", kv_pages=40, host_pages=200, graph_batch=16
+    )
 
     async def run(endpoint: str) -> None:
         async with Client(endpoint) as client:

@@ -175,7 +175,7 @@ def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
     for where in (0, 100, -100, -1):
         data = bytearray(code_of(tmp_path).read_bytes())
         data[where] ^= 0xFF
-        replace_code(tmp_path, data)
+        replace_code(tmp_path, bytes(data))
         assert load_and_run(tmp_path), where
         assert not load_and_run(tmp_path), where
     for keep in (0, 1, 4096):
