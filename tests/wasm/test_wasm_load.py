@@ -181,7 +181,7 @@ def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
     for keep in (0, 1, 4096):
         replace_code(tmp_path, code_of(tmp_path).read_bytes()[:keep])
         assert load_and_run(tmp_path), keep
-    for text in ("", "{", "[]", '{"file": "../x", "stamp": [], "sha256": ""}'):
+    for text in ("", "{", "{}", "[]", '{"file": "../x", "stamp": [], "sha256": ""}'):
         index.write_text(text)
         assert load_and_run(tmp_path), text
         assert not load_and_run(tmp_path), text
