@@ -257,16 +257,6 @@ def test_what_is_no_value_is_refused(value: Any) -> None:
 # The library
 
 
-def test_top_k_leaves_so_many() -> None:
-    of = row(3)
-    best = sorted(range(VOCABULARY), key=lambda i: -of.logits[i])[:4]
-    found = {
-        chosen(lambda logits: device.draw(samplers.top_k(logits, 4)), of._replace(step=i))
-        for i in range(200)
-    }
-    assert found == set(best)
-
-
 def test_mirostat_comes_to_its_surprise() -> None:
     program = read_program(text_of(samplers.mirostat(mu=6.0, tau=3.0, rate=0.2)))
     state: dict[str, Any] = {"mu": 6.0, "tau": 3.0, "rate": 0.2}
@@ -285,12 +275,12 @@ def test_a_tournament_leaves_the_distribution_as_it_is() -> None:
     logits = [0.0, 1.0, 2.0, 0.5]
     program = read_program(text_of(samplers.synthid(temperature=1.0, key=1)))
     times = [0] * 4
-    for key in range(1500):
+    for key in range(600):
         of = Row(logits, newest=(1, 2, 3, 0), seed=key, step=1)
         times[run(program, of, {"temperature": 1.0, "key": key})[0]] += 1
     whole = sum(map(math.exp, logits))
     for count, logit in zip(times, logits, strict=True):
-        assert abs(count / 1500 - math.exp(logit) / whole) < 0.05
+        assert abs(count / 600 - math.exp(logit) / whole) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -306,7 +296,7 @@ def test_who_has_the_key_recognizes_a_text(
     given: dict[str, Any] = {"temperature": 1.0, "key": 42}
     read = read_program(text_of(program(**given)))
     text = [1, 2, 3, 4]
-    for step in range(60):
+    for step in range(40):
         text.append(run(read, row(step, newest=text, step=step), given)[0])
     assert score(text[4:], key=42) > 5
     assert abs(score(text[4:], key=43)) < 4

@@ -44,14 +44,16 @@ def test_256_inferlets_at_once(folder: Path, program: bytes) -> None:
 
 def test_more_pages_than_there_are(folder: Path, program: bytes) -> None:
     """Some wait or are swapped, all come to their end."""
-    model = ModelConfig(source=str(folder), device="cuda", kv_pages=40, host_pages=200)
+    model = ModelConfig(
+        source=str(folder), device="cuda", kv_pages=40, host_pages=200, graph_batch=16
+    )
 
     async def run(endpoint: str) -> None:
         async with Client(endpoint) as client:
             digest = await client.upload(program, name="bench")
             vocabulary = (await client.models())[0]["vocab_size"]
-            prompts = [random_prompt(60, vocabulary, seed) for seed in range(12)]  # of 5 pages
-            await complete_all(client, digest, prompts, 8)
+            prompts = [random_prompt(60, vocabulary, seed) for seed in range(10)]  # of 5 pages
+            await complete_all(client, digest, prompts, 4)
 
     with bench_server(model) as server:
         anyio.run(run, server.endpoint)

@@ -92,35 +92,6 @@ def test_explicit_masks(folder: Path, data: st.DataObject) -> None:
     assert_close(found, expected_logits(folder, tokens, visible=visible)[context:])
 
 
-def test_a_row_that_sees_nothing_is_finite(folder: Path) -> None:
-    rig = _rig(folder)
-    tokens = tokens_of(3)
-    rows = causal(3)
-    rows[1] = False
-    (found,) = rig.forward(Step(rig.sequence(3), tokens, outputs=3, mask=runs_of(rows)))
-    assert bool(found.isfinite().all())
-    assert_close(found[0], expected_logits(folder, tokens)[0])
-    (alone,) = rig.forward(Step(rig.sequence(1), tokens[:1], mask=[1, 1]))
-    assert bool(alone.isfinite().all())
-
-
-def test_masked_slots_are_not_seen_by_decoding(folder: Path) -> None:
-    rig = _rig(folder)
-    tokens = tokens_of(40)
-    sequence = rig.sequence(40)
-    rig.forward(Step(sequence, tokens[:39], outputs=0))
-    hidden = [0, 5, 15, 16, 30]
-    rig.mask(sequence, hidden)
-    visible = causal(40)
-    visible[39, hidden] = False
-    wanted = expected_logits(folder, tokens, visible=visible)
-    (found,) = rig.forward(Step(sequence, tokens[39:], keep=False, masked=True))
-    assert_close(found[0], wanted[39])
-    rig.mask(sequence, [])
-    (found,) = rig.forward(Step(sequence, tokens[39:], masked=True))
-    assert_close(found[0], expected_logits(folder, tokens)[39])
-
-
 def test_a_page_in_new_hands_is_unmasked_by_being_filled(folder: Path) -> None:
     rig = _rig(folder)
     tokens = tokens_of(17)
@@ -132,21 +103,6 @@ def test_a_page_in_new_hands_is_unmasked_by_being_filled(folder: Path) -> None:
     rig.forward(Step(second, tokens[:16], outputs=0))
     (found,) = rig.forward(Step(second, tokens[16:], masked=True))
     assert_close(found[0], expected_logits(folder, tokens)[16])
-
-
-def test_copied_slots_are_attended_to_as_their_sources(folder: Path) -> None:
-    rig = _rig(folder)
-    tokens = tokens_of(41)
-    source = rig.sequence(41)
-    rig.forward(Step(source, tokens[:40], outputs=0))
-    rig.mask(source, [3])
-    target = rig.sequence(41)
-    rig.copy(source.slots(0, 40), target.slots(0, 40))
-    target.used = 40
-    visible = causal(41)
-    visible[40, 3] = False
-    (found,) = rig.forward(Step(target, tokens[40:], masked=True))
-    assert_close(found[0], expected_logits(folder, tokens, visible=visible)[40])
 
 
 @settings(max_examples=50)

@@ -106,8 +106,11 @@ FILTERS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("filters", FILTERS, ids=str)
-@pytest.mark.parametrize("vocabulary", [50, 700])
+@pytest.mark.parametrize(
+    ("vocabulary", "filters"),
+    [*((50, filters) for filters in FILTERS), *((700, filters) for filters in FILTERS[4::2])],
+    ids=str,
+)
 def test_distribution_is_the_exact_one(filters: dict[str, Any], vocabulary: int) -> None:
     logits = make_logits(vocabulary)
     tokens = choose(logits.expand(DRAWS, -1), parameters(DRAWS, **filters))

@@ -322,7 +322,7 @@ def test_what_a_window_hides_altogether_is_zero_attention(tmp_path: Path) -> Non
     assert (near - nothing).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", ["llama", "gemma2", "mixtral", "qwen3-moe"])
 def test_tied_and_untied_and_sharded(name: str, tmp_path: Path) -> None:
     tokens = tokens_of(40)
     for tied in (False, True):

@@ -117,6 +117,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    native.library()  # which lies in the usual folder, and would be compiled anew in another
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
 
 

@@ -57,7 +57,7 @@ def damages(draw: st.DrawFn) -> Callable[[bytes], bytes]:
 
 @given(st.lists(damages(), min_size=1, max_size=3))
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_a_damaged_file_is_right_or_refused(
     whole: bytes, tmp_path: Path, changes: list[Callable[[bytes], bytes]]

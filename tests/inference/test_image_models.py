@@ -232,7 +232,7 @@ def samples() -> list[bytes]:
     return [as_file(picture(20, 12).convert("P")), jpeg, *others]
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_damaged_files_are_refused_or_decoded(data: st.DataObject) -> None:
     """Nothing but `BadImage` comes out, and no other size than the one that was checked."""

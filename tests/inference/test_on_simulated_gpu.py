@@ -15,7 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from support.rust_components import use_toolchain
+from support.rust_components import rust_component
 
 TESTS = Path(__file__).parent.parent
 SIMULATED = TESTS / "simulated_gpu"
@@ -47,7 +47,8 @@ class Inner:
     What it imports takes 5 seconds.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, program: Path) -> None:
+        """Takes an empty folder, and the program of a whole server's instances."""
         report = folder / "report.xml"
         plugins = ("simulated_gpu.plugin", "pytest_timeout", "no:cacheprovider")
         plugin = (*(part for name in plugins for part in ("-p", name)), "-o", "addopts=")
@@ -56,6 +57,7 @@ class Inner:
         environment = {
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # others' plugins take seconds to import
+            "PIE_BENCH_PROGRAM": str(program),
         }
         pytest_ = (sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}")
         self.done = subprocess.run(
@@ -91,8 +93,7 @@ class Inner:
 
 @pytest.fixture(scope="module")
 def inner(tmp_path_factory: pytest.TempPathFactory) -> Inner:
-    use_toolchain()  # a whole server needs a program
-    return Inner(tmp_path_factory.mktemp("inner"))
+    return Inner(tmp_path_factory.mktemp("inner"), rust_component("bench"))
 
 
 # Families whose kernels differ. In batches without rules all are computed with.

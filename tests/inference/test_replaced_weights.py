@@ -49,7 +49,11 @@ def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr("pie_inference.models.weights.multiplies_bfloat16", lambda *a, **b: 0)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("products", "dtype"),
+    [("kernels", "float32"), ("kernels", "bfloat16"), ("libraries", "bfloat16")],
+    indirect=["products"],
+)
 @pytest.mark.parametrize("family", WHOLE)
 @pytest.mark.usefixtures("products")
 def test_a_model_with_all_of_another_ones_weights(family: str, dtype: str, tmp_path: Path) -> None:

@@ -132,11 +132,3 @@ def test_many_positions_take_no_memory(tmp_path: Path) -> None:
     (found,) = rig.forward(Step(rig.sequence(20), tokens, positions=positions, outputs=20))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18  # KiB
     assert_close(found, expected_logits(folder, tokens, positions=positions))
-
-
-def test_the_longest_text_decides_which_factors_a_model_has() -> None:
-    factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
-    parameters = {"rope_type": "longrope", "original_max_position_embeddings": 32, **factors}
-    for longest, divisor in ((None, 2.0), (33, 2.0), (32, 1.0), (8, 1.0)):
-        spec = rope_spec(parameters, head_dim=8, base=1e4, trained=TRAINED, longest=longest)
-        torch.testing.assert_close(spec.frequencies(), spec.plain() / divisor)

@@ -165,17 +165,6 @@ def test_ids_without_a_token_are_never_chosen(rig: Rig) -> None:
         network.no_tokens = None
 
 
-def test_a_program_sees_logits_and_what_was_generated(rig: Rig) -> None:
-    @device.program
-    def other_than_before(logits: Tensor) -> Tensor:
-        return logits.where(device.counts() == 0, -math.inf).argmax()
-
-    put(rig, other_than_before(), BUILT)
-    logits = rig.model.network.logits(rig.model.embeds.hidden[:1])[0]
-    wanted = logits.sort(descending=True, stable=True).indices[:5].tolist()
-    assert [draw(rig, 2, step).samples.tokens[0] for step in range(5)] == wanted
-
-
 @torch.inference_mode()
 def test_logits_that_are_no_numbers_are_minus_infinity_to_a_program(rig: Rig) -> None:
     @device.program

@@ -396,7 +396,7 @@ def test_sets_of_fields_are_those_of_transformers() -> None:
     of the race among what `transformers` leaves.
     """
     draw, programs = np.random.default_rng(0), 0
-    for _ in range(100):
+    for _ in range(50):
         bench = Bench()
         chosen = set(draw.choice(list(FIELDS), draw.integers(1, 6), replace=False))
         tokens = draw.integers(0, 6, draw.integers(1, 12)).tolist()
@@ -418,7 +418,7 @@ def test_sets_of_fields_are_those_of_transformers() -> None:
             assert drawn(bench, sampler, tokens, logits, seed) == drawn(
                 bench, RACE, tokens, kept, seed
             ), fields
-    assert 60 < programs < 97
+    assert 30 < programs < 49
 
 
 RACE = device.program(lambda logits: device.draw(logits))()

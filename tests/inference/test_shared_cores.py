@@ -32,11 +32,6 @@ class World:
         return layers
 
 
-def test_threads_whose_cores_are_free_stay_together() -> None:
-    world = World()
-    assert [world.forward(0.03, waiting=0.1) for _ in range(9)] == [10] * 9
-
-
 def test_one_goes_on_alone_in_the_middle_of_a_long_forward() -> None:
     world = World()
     assert world.forward(0.2, waiting=0.9) == 3  # a window and what a layer has above it

@@ -112,9 +112,6 @@ def test_choices_are_those_of_single_steps(rig: Rig, sampler: int, most: int) ->
     assert count >= len(PROMPT) + STEPS - 1
     plain.stream.used = guessing.stream.used = count
     torch.testing.assert_close(guessing.kept(), plain.kept(), atol=1e-5, rtol=1e-4)
-    # The sampler knows its last token, as it would after single steps.
-    while len(expected) < STEPS + 3:
-        expected += plain.step([])
     rig.release(plain.stream)
     rig.release(guessing.stream)
 

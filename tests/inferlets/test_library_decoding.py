@@ -149,7 +149,7 @@ def test_prompt_lookup_changes_no_text(library: Library) -> None:
 
 def test_watermark_is_detected(library: Library) -> None:
     def run(delta: float) -> Any:
-        options = ["--prompt", "The quick", "--max-tokens", "800", "--model-name", "test"]
+        options = ["--prompt", "The quick", "--max-tokens", "300", "--model-name", "test"]
         more = ["--delta", str(delta), "--quality"]
         return json.loads(library.launch("watermarking", [*options, *more]).result())
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pie_py.build import BuildError, javascript
 from pie_py.build.javascript_modules import read_javascript
 from pie_py.build.modules import read_program
-from pie_py.cli import main
+from pie_py.cli import doctor, main
 from pie_py.client.errors import ClientError
 from pie_py.client.sync import Client
 from pie_py.wire.javascript import MARK, pack, unpack
@@ -138,12 +138,9 @@ def no_node(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_without_node_it_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"no usable Node.js(.|\n)*pip install 'pie-py\[js\]'"):
         javascript.runtime_component(tmp_path)
-    told = {
-        one["what"]: one
-        for one in json.loads(CliRunner().invoke(main, ["doctor", "--json"]).stdout)
-    }
-    assert told["JavaScript to Wasm"]["state"] == "missing"
-    assert "pie-py[js]" in told["JavaScript to Wasm"]["mend"]
+    [told] = [one for one in doctor._toolchains() if one.what == "JavaScript to Wasm"]
+    assert told.state == "missing"
+    assert "pie-py[js]" in told.mend
 
 
 def test_packages_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

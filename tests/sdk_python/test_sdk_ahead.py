@@ -179,7 +179,7 @@ def left(how: str, most: int) -> tuple[str, dict[str, Any]]:
 
 
 @example(ops=[(0, left("break", 2)), (0, left("tokens", 0))], lanes=1)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ops=st.lists(st.tuples(st.integers(0, 2), OPERATIONS), max_size=12), lanes=st.integers(1, 3))
 def test_random_programs_on_and_off(rig: Rig, ops: list[Any], lanes: int) -> None:
     on, off = run(rig, [op for op in ops if op[0] < lanes], lanes, "ahead", "behind")

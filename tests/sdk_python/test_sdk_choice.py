@@ -81,11 +81,6 @@ return [await fails(lambda: Context(model).fill("ab").generate({call}).collect_t
     assert problem in run(rig, body)[0]
 
 
-def test_a_sampler_has_no_subclasses(rig: Rig) -> None:
-    body = 'return [await fails(lambda: type("Mine", (Sampler,), {}))]'
-    assert "context.generate(choose=rule)" in run(rig, body)[0]
-
-
 def test_json_is_read_or_refused_where_it_is_cut(rig: Rig) -> None:
     body = """
 schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}, "s": {"enum": ["a"]}}, "required": ["n", "s"]}

@@ -28,7 +28,7 @@ def text(tokens: list[int]) -> str:
     return bytes(tokens).decode()
 
 
-@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 16, 63, 64, 65, 200])
+@pytest.mark.parametrize("length", [1, 7, 8, 64, 200])
 def test_greedy_generation(rig: Rig, length: int) -> None:
     prompt = ("the quick brown fox " * 20)[:length]
     answer = run(

@@ -40,20 +40,6 @@ def test_text_completion_is_repeatable_by_its_seed(rig: Rig) -> None:
     assert one != two
 
 
-def test_a_prompt_may_begin_with_a_dash(rig: Rig) -> None:
-    outcome = rig.run((COMPLETION / "main.py").read_text(), "--prompt", "-oh", "--max-tokens", "9")
-    assert outcome.ok, outcome.text
-    expected = continuation([BOS, *b"-oh"], 9)
-    assert "".join(map(str, outcome.sent)) == bytes(expected).decode()
-
-
-def test_text_completion_wants_a_prompt(rig: Rig) -> None:
-    outcome = rig.run((COMPLETION / "main.py").read_text())
-    assert not outcome.ok
-    assert outcome.text.startswith("usage: ")
-    assert "--prompt" in outcome.text
-
-
 def test_text_completion_refuses_a_wrong_sampler(rig: Rig) -> None:
     source = (COMPLETION / "main.py").read_text()
     outcome = rig.run(source, "--prompt", "x", "--temperature", "-1")

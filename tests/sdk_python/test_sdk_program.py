@@ -172,12 +172,6 @@ def test_wrong_arguments_are_a_usage_error(rig: Rig) -> None:
     assert rig.run(ARGPARSE, "--count", "4").text == "4"
 
 
-def test_help_is_a_result(rig: Rig) -> None:
-    outcome = rig.run(ARGPARSE, "--help")
-    assert outcome.ok
-    assert "--count COUNT" in outcome.text
-
-
 @pytest.mark.parametrize("arg", ["word", "--input=[1]", "--input={"])
 def test_wrong_input_is_a_usage_error(rig: Rig, arg: str) -> None:
     outcome = rig.run("async def main(input): return input", arg)

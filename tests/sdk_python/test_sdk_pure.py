@@ -31,7 +31,7 @@ def test_a_sampler_is_its_parameters() -> None:
     assert sampler.seeded(None) != sampler
     with pytest.raises(TypeError, match="no parameter temprature"):
         Sampler(temprature=1.0)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="no subclasses"):
+    with pytest.raises(TypeError, match=r"no subclasses.*context\.generate\(choose=rule\)"):
         type("Own", (Sampler,), {})
 
 
@@ -45,13 +45,6 @@ def test_streamed_text_is_the_text(before: str, text: str) -> None:
     pieces = [decoder.feed(byte) for byte in text.encode()]
     assert "".join(pieces) + decoder.finish() == text
     assert all(BROKEN not in piece for piece in pieces) or BROKEN in text
-
-
-def test_broken_characters_come_out_in_the_end() -> None:
-    decoder = TextDecoder(by_bytes)
-    assert [decoder.feed(b) for b in b"a\xf0\x9f"] == ["a", "", ""]
-    assert decoder.finish() == BROKEN
-    assert decoder.finish() == ""
 
 
 def by_rows(tokens: list[int]) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.sdk_rig import BOS, Rig, continuation
+from support.sdk_rig import Rig, continuation
 
 HEAD = """
 import asyncio, contextlib, json, time
@@ -161,11 +161,6 @@ return 1
     assert any("ValueError: lost" in line for _, line in log)
 
 
-def test_no_threads_behind_to_thread(rig: Rig) -> None:
-    source = f"{HEAD}\nasync def main():\n    await asyncio.to_thread(print)\n"
-    assert "an inferlet has one thread" in rig.run(source).text
-
-
 def test_asyncio_run_in_a_plain_main(rig: Rig) -> None:
     source = f"{HEAD}\nasync def work():\n    await asyncio.sleep(0.001)\n    return 5\n"
     assert rig.run(
@@ -190,13 +185,3 @@ return [before, await ctx.generate(max_tokens=5).collect_tokens(), await child.g
 """
     before, own, child = run(rig, body)
     assert own == child == continuation(before, 5)
-
-
-def test_many_instances_at_once(rig: Rig) -> None:
-    source = f"""{HEAD}
-async def main(args):
-    return await Context(Model.load()).fill(args[0]).generate(max_tokens=12).collect_text()
-"""
-    outcomes = rig.run_all([(source, [str(n)]) for n in range(40)])
-    for n, outcome in enumerate(outcomes):
-        assert outcome.text == bytes(continuation([BOS, *str(n).encode()], 12)).decode()

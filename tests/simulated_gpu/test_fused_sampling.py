@@ -54,7 +54,7 @@ VALUES = st.sampled_from([-np.inf, -30.0, -1.0, 0.0, 0.25, 4.0])
 
 
 @given(rows=st.lists(row, min_size=1, max_size=4), data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_tokens_are_those_of_the_cpu(
     fused: FusedSampling, rows: list[dict[str, Any]], data: st.DataObject
 ) -> None:
@@ -139,7 +139,7 @@ def test_a_search_among_neighbouring_numbers_ends(fused: FusedSampling) -> None:
     logits[1, :3] = 1.0000002
     logits[2] = torch.linspace(-1e-38, 1e-38, 64)
     for temperature in (1e-38, 1.0):
-        for k in (2, 5, 40):
+        for k in (2, 40):
             how = parameters(4, temperature=temperature, top_k=k, top_p=0.7)
             tokens, _ = chosen(fused, logits, how)
             assert tokens.tolist() == choose(logits, how).tolist()

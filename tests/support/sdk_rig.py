@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import trio
@@ -171,7 +171,13 @@ class _Link(FakeLink):
 class Rig(rig.Rig):
     """Runs programs, several at once if told, and returns what became of them."""
 
-    def __init__(self, folder: Path, spares: int = 0, **facts: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        spares: int = 0,
+        compiler: Literal["optimizing", "baseline"] = "optimizing",
+        **facts: Any,
+    ) -> None:
         make_tokenizer(folder)
         self.facts = ModelDescription(
             **{
@@ -205,6 +211,7 @@ class Rig(rig.Rig):
             limits=Limits(wall_seconds=60),
             max_instances=100,
             spare_instances=spares,
+            compiler=compiler,
             interception=InterceptionConfig(policy="preserve"),
             quota=Quota(share=1.0, launches=math.inf),
         )

@@ -115,20 +115,6 @@ def test_the_pages_of_a_guest_that_never_ran_are_not_left_to_the_next(engine: En
         assert _run(linker, component, ahead=True) < PAGES / 4
 
 
-def test_a_guest_without_room_for_its_memory_tells_so(engine: Engine) -> None:
-    linker, component = _learning(engine, blanks="(nop) (nop) (nop)")
-    for _ in range(LOOKED_AT):
-        _run(linker, component, ahead=True)
-    small = type(LIMITS)(memory_bytes=0, table_elements=0)
-    for ahead in (False, True):
-        made = Guest(linker, component, None, small)
-        made.start([])
-        if ahead:
-            made.instantiate()
-        with pytest.raises(Exception, match="limit is 0 MiB"):
-            finish(made)
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

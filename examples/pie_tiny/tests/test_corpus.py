@@ -4,6 +4,7 @@ mixture.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from hashlib import sha256
@@ -11,12 +12,21 @@ from random import Random
 
 import pytest
 
+from examples.pie_tiny.corpus.calls import parallel, sequential
+from examples.pie_tiny.corpus.cml import asynchronous
 from examples.pie_tiny.corpus.mixture import GENERATORS, SHARES, draw
 from examples.pie_tiny.corpus.questions import questions
 from examples.pie_tiny.corpus.react import react
 from examples.pie_tiny.corpus.sample import Generator, Split
 from examples.pie_tiny.corpus.stories import stories
-from examples.pie_tiny.corpus.words import invented
+from examples.pie_tiny.corpus.tasks import Request
+from examples.pie_tiny.corpus.words import (
+    HELD_OUT_NOUNS,
+    HELD_OUT_VERBS,
+    NOUNS,
+    VERBS,
+    invented,
+)
 
 # SHA-256 of a thousand samples of each kind, half of them held out. Each kind was checked by a
 # reader of its own when this was written (`git log --diff-filter=D -- examples/pie_tiny/tests`):
@@ -80,3 +90,28 @@ def test_held_out_samples_name_whom_no_other_does(generator: Generator, named: s
     )
     assert len(held_out) > 500
     assert held_out.isdisjoint(trained)
+
+
+def functions(generator: Generator, held_out: bool) -> set[str]:
+    """The names of functions in some samples."""
+    requests = [generator(Random(n), Split(held_out)).request for n in range(500)]
+    return {each.name for one in requests if isinstance(one, Request) for each in one.functions}
+
+
+@pytest.mark.parametrize("generator", [sequential, parallel, asynchronous])
+def test_held_out_functions_are_not_in_training(generator: Generator) -> None:
+    words = set(HELD_OUT_VERBS) | set(HELD_OUT_NOUNS)
+    assert not words & (set(VERBS) | set(NOUNS))
+    trained, held_out = functions(generator, False), functions(generator, True)
+    assert len(trained) > 100
+    assert held_out
+    assert not trained & held_out
+    assert not any(words & set(name.split("_")) for name in trained)
+
+
+def test_no_parameter_is_a_word_of_python() -> None:
+    """One was called `break`, and no reader of calls could read it."""
+    calls = re.findall(r"\[HEAD\](\w+\(.*?\))\[END\]", sequential(Random(3711), Split()).text)
+    assert calls
+    for call in calls:
+        ast.parse(call, mode="eval")
