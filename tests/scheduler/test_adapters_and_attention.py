@@ -101,6 +101,15 @@ def test_an_instance_stays_with_its_version_and_others_have_the_newest(server: S
         adapters.reserve("another", "x")
 
 
+def test_a_refused_forward_uses_nothing(server: Server, guest: Guest) -> None:
+    freed: list[int] = []
+    server.service.adapters.on_free = freed.append
+    with refused("invalid-argument"):
+        guest.forward_with("x", [], [])
+    server.service.adapters.remove("", "x")
+    assert freed == [0]
+
+
 def test_slots_are_reserved_and_given_again() -> None:
     adapters = Adapters("m", ["a"])
     assert adapters.reserve("", "b") == 1
