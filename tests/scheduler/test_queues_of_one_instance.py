@@ -314,3 +314,12 @@ def test_a_command_waits_for_the_newest_of_another_queue_that_it_conflicts_with(
         since_ever = replace(call, got=([0] * 6, [0] * 6))
         allowed = [earlier for earlier, other in others if since_ever.must_follow(other, earlier)]
         assert max(needed, default=0) <= command.after <= max(allowed, default=0)
+
+
+def test_a_second_queue_sees_what_was_queued_before_it_was_opened() -> None:
+    server = large_server()
+    first = Runner(server, 8)  # a full page, and nothing of it is sent
+    second = Runner(server, 0, first)
+    second.held, second.length = list(first.held), 8
+    second.append([8, 9])
+    assert second.steps(second.sampler(GREEDY), 3) == plain(server, 10, 3)
