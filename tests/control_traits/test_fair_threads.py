@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 
 from hypothesis import given, settings
@@ -63,3 +64,23 @@ def test_all_is_done_each_in_its_order(
         for owner in {owner for owner, _ in done}:
             mine = [number for other, number in done if other == owner]
             assert mine == sorted(mine)
+
+
+def test_users_take_turns_and_so_do_a_users_instances() -> None:
+    threads = FairThreads(1, of_user=1, name="test")
+    order: list[str] = []
+    go, over = threading.Event(), threading.Event()
+    threads.submit(Owner("first", "i"), partial(go.wait, SECONDS))
+
+    def note(name: str) -> Callable[[], None]:
+        return lambda: order.append(name)
+
+    for user, instance in (("a", "x"), ("a", "x"), ("a", "x"), ("a", "y"), ("b", "z"), ("b", "z")):
+        threads.submit(Owner(user, instance), note(user + instance))
+    threads.submit(Owner("last", "i"), over.set)
+    go.set()
+    assert over.wait(SECONDS)
+    while len(order) < 6:
+        over.wait(0.01)
+    assert sorted(order[:2]) == ["ax", "bz"]
+    assert order.index("ay") < order.index("ax", order.index("ax") + 1)
