@@ -231,6 +231,12 @@ def test_an_exception_that_means_something_to_the_caller_is_a_failed_inferlet(ki
     assert type(rebuilt(report(kind), {}, str)) is InferletFailed
 
 
+def test_an_exception_of_python_s_own_comes_as_it_is() -> None:
+    for kind in (KeyError, json.JSONDecodeError):
+        found = rebuilt(report(f"{kind.__module__}:{kind.__qualname__}"), {}, str)
+        assert type(found) is kind
+
+
 @pytest.mark.parametrize(
     "value",
     [

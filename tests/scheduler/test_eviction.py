@@ -379,6 +379,25 @@ def holder(tokens: int, then: int = 0) -> Callable[[Guest], PuppetProgram]:
     return program
 
 
+def test_who_waits_outside_lends_its_pages() -> None:
+    machine = Machine(kv_pages=4, host_pages=8)
+    first = machine.start(holder(24))
+    machine.settle()
+    second = machine.start(holder(24))
+    machine.settle()
+    assert first.ended is second.ended is None
+    assert machine.counts["evictions"] == 1
+    assert machine.counts["pages_evicted"] == 2  # as many as were missing
+    assert machine.service.host_pages.free == 6
+    machine.outside[1].resolve()  # the younger one goes on; the older one stays out
+    machine.settle()
+    assert second.ended is not None
+    machine.outside[0].resolve()
+    machine.settle()
+    assert finished(first, second)
+    machine.check_empty()
+
+
 def test_the_oldest_goes_first() -> None:
     machine = Machine(kv_pages=4, host_pages=20)
     instances = [machine.start(holder(24)) for _ in range(4)]

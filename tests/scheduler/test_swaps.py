@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from support.fake_worker import Slot, distribution, embedded, run_forward
 from support.instances import take
 from support.rig import offload, runtime
@@ -113,11 +114,34 @@ def test_what_is_away_counts_no_page_of_the_instance(server: Server) -> None:
     assert guest.used(pages) == [8, 8, 1]
 
 
+def test_pages_that_others_hold_stay(server: Server) -> None:
+    guest, other = Guest(server), Guest(server)
+    pages = guest.filled(9)
+    server.drain()
+    allocate.export_kvpage(guest.instance, guest.queue, [pages[0], 1], "x", False)
+    with refused("busy"):
+        guest.swap_out(pages)
+    first, _ = allocate.import_kvpage(other.instance, other.queue, "x")
+    guest.discard(pages)  # gives up what is its own
+    allocate.release_export(guest.instance, guest.queue, "x")
+    assert other.used([first, 1]) == [8]
+    other.swap_out([first, 1])
+    other.swap_in([first, 1])
+    with refused("immutable"):
+        other.mask([first, 1], 1)
+    server.drain()
+    assert server.service.pages.free == server.facts.kv_pages - 1
+
+
 def test_many_pages_move_in_several_commands() -> None:
     server = Server(
-        kv_pages=600, host_pages=600, embeds=5000, max_batch_tokens=5000, max_position=5000,
+        kv_pages=600,
+        host_pages=600,
+        embeds=5000,
+        max_batch_tokens=5000,
+        max_position=5000,
         vocab_size=5000,
-    )  # fmt: skip
+    )
     guest = Guest(server)
     pages = guest.filled(8 * 520)
 
@@ -154,3 +178,17 @@ def test_costs_that_were_not_measured() -> None:
     assert json.loads(offload.kv_costs(guest.instance, "symbolic")) == costs
     with refused("unknown-model"):
         offload.kv_costs(guest.instance, "none")
+
+
+@pytest.mark.parametrize("call", ["swap_out", "swap_in", "discard"])
+def test_a_lost_worker_or_a_kill_leaves_nothing_behind(
+    server: Server, guest: Guest, call: str
+) -> None:
+    pages = guest.filled(12)
+    if call == "swap_in":
+        guest.swap_out(pages)
+        server.drain()
+    getattr(guest, call)(pages)
+    server.registry.kill(guest.instance, "test")
+    assert server.service.pages.free == server.facts.kv_pages
+    assert server.service.host_pages.free == server.facts.host_pages
