@@ -104,12 +104,9 @@ def _config(folder: Path, chance: random.Random) -> None:
                 ("default", "linear", "yarn", "longrope", "llama3", "dynamic", "x")
             )
             config["rope_parameters"] = {
-                "rope_type": kind,
-                "rope_theta": chance.choice(_ODD),
-                "factor": chance.choice(_ODD),
-                "short_factor": chance.choice(_ODD),
-                "long_factor": [chance.choice(_ODD)] * 32,
-            }
+                "rope_type": kind, "rope_theta": chance.choice(_ODD), "factor": chance.choice(_ODD),
+                "short_factor": chance.choice(_ODD), "long_factor": [chance.choice(_ODD)] * 32,
+            }  # fmt: skip
         case 2:
             method = chance.choice(("awq", "gptq", "fp8", "mxfp4", "compressed-tensors", "x"))
             bits, size = chance.choice(_BIG), chance.choice(_BIG)

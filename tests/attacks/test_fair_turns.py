@@ -267,14 +267,6 @@ def test_one_who_comes_during_a_turn_of_a_user_alone_is_next() -> None:
     assert world.ran[:4] == ["mallory"] * 3 + ["victim"]
 
 
-def test_a_user_alone_gets_the_whole_machine() -> None:
-    world = World()
-    for _ in range(10):
-        world.launch("ann", 1.0)
-    turns(world, lambda: world.now > 1e9)
-    assert len(world.ran) * 1e6 == world.now
-
-
 def test_those_who_are_left_of_a_round_keep_their_turn_beside_others_in_the_background() -> None:
     world = World()
     for _ in range(300):

@@ -71,7 +71,7 @@ def charged(client: Any) -> dict[str, int]:
     return {each["kind"]: each["has"] for each in quota["kinds"]}
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(steps)
 def test_what_is_on_disk_is_what_is_charged(
     kept: tuple[Path, Any, Any], steps: list[tuple[str, int]]

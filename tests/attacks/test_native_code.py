@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ import trio.testing
 from PIL import ExifTags, Image
 from support.checkpoints import small_tokenizer
 from support.instances import failure
+from support.scheduler_fixtures import MODEL
 
 from pie_control.api.grammar.service import Grammar, GrammarService
 from pie_control.api.tokenize import MAX_TOKENS, TokenizeCalls
@@ -31,8 +33,8 @@ from pie_control.programs.source_check import check_file
 from pie_py.config.processes import GroupTime
 from pie_py.config.services import ConfinedConfig, GrammarConfig
 from pie_py.wire.images import ImageSize, image_size
-from pie_py.wire.plan import ModelDescription
 
+WORDS = replace(MODEL, vocab_size=400, stop_tokens=[1])
 MALLORY, VICTIM = Owner("mallory", "m"), Owner("victim", "v")
 LIMIT_SECONDS = 60.0  # until a test is given up
 
@@ -85,23 +87,15 @@ GRAMMARS = {
 @pytest.mark.parametrize("name", GRAMMARS)
 async def test_no_grammar_ends_the_server(name: str, pool: ConfinedPool, folder: Path) -> None:
     kind, text = GRAMMARS[name]
-    service = GrammarService(GrammarConfig(compile_seconds=2), pool)
+    service = GrammarService(GrammarConfig(compile_seconds=0.5), pool)
     patient = GrammarService(GrammarConfig(compile_seconds=30), pool)
     codec = TextCodec(folder)
 
     service.check(kind, text)
     with pytest.raises(ApiError) as error:
-        await service.compile(_model(), codec, kind, text, "mallory")
+        await service.compile(WORDS, codec, kind, text, "mallory")
     assert error.value.code in ("limit-exceeded", "invalid-argument")
-    assert isinstance(await patient.compile(_model(), codec, "regex", "ab", "victim"), Grammar)
-
-
-def _model() -> ModelDescription:
-    return ModelDescription(
-        name="m", architecture="", folder="", page_size=8, kv_pages=1, embeds=1, vocab_size=400,
-        hidden_size=1, max_position=1, max_batch_tokens=1, max_batch_commands=1, stop_tokens=[1],
-        bos_token=None, dtype="float32", traits=[],
-    )  # fmt: skip
+    assert isinstance(await patient.compile(WORDS, codec, "regex", "ab", "victim"), Grammar)
 
 
 def nested_finally(levels: int) -> str:

@@ -42,7 +42,7 @@ def test_frames() -> None:
     models = [{"source": "pie-tiny"}]
     with (
         # Spare instances would fill the memory meanwhile.
-        Server(models=models, limits=limits, spare_instances=0) as server,
+        Server(models=models, limits=limits, spare_instances=0) as server
     ):
         found = Fuzzer(server, seed=1).run(100_000)
     assert not found.wrong

@@ -5,13 +5,14 @@ clock.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from support.checkpoints import small_tokenizer
-from support.scheduler_fixtures import Guest, Server, u32
+from support.scheduler_fixtures import MODEL, Guest, Server, u32
 
 from pie_control.api import prefix
 from pie_control.api.grammar.service import GrammarService
@@ -20,13 +21,8 @@ from pie_control.fairness import FairThreads
 from pie_control.models.tokenizer import TextCodec
 from pie_py.config.scheduling import PrefixCacheConfig
 from pie_py.config.services import ConfinedConfig, GrammarConfig
-from pie_py.wire.plan import ModelDescription
 
-MODEL = ModelDescription(
-    name="m", architecture="", folder="", page_size=8, kv_pages=1, embeds=1, vocab_size=400,
-    hidden_size=1, max_position=1, max_batch_tokens=1, max_batch_commands=1, stop_tokens=[1],
-    bos_token=None, dtype="float32", traits=[],
-)  # fmt: skip
+WORDS = replace(MODEL, vocab_size=400, stop_tokens=[1])
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +60,7 @@ async def test_a_grammar_that_another_user_has_compiled_is_compiled_again(
 
     async def compiled(user: str, text: str) -> list[str]:
         jobs.clear()
-        await service.compile(MODEL, codec, "regex", text, user)
+        await service.compile(WORDS, codec, "regex", text, user)
         return [job.removeprefix(user) for job in jobs]
 
     with trio.fail_after(60):
@@ -73,7 +69,7 @@ async def test_a_grammar_that_another_user_has_compiled_is_compiled_again(
         assert first
         assert await compiled("mallory", "[ab]c") == []
         assert await compiled("victim", "[ab]c") == ([] if shared else first)
-        assert service.compiled("m", "regex", "[ab]c", "eve") is None or shared
+        assert service.compiled(WORDS.name, "regex", "[ab]c", "eve") is None or shared
     pool.close()
 
 

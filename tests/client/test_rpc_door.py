@@ -107,12 +107,8 @@ def test_garbage_does_no_harm(bench: Bench) -> None:
             assert "what it was sent is not" in answer.message
         assert isinstance(answer, Welcome)
         for params in (
-            {},
-            {"program": 3},
-            {"program": "count", "args": [1]},
-            {"window": -1},
-            BEYOND,
-        ):
+            {}, {"program": 3}, {"program": "count", "args": [1]}, {"window": -1}, BEYOND,
+        ):  # fmt: skip
             answer = raw.ask(Request(next(numbers), 0, "launch", params))
             assert isinstance(answer, Failure)
             assert answer.code == "invalid-argument"
@@ -318,11 +314,8 @@ def test_quotas_and_operators(secure: tuple[Bench, KeyStore], tmp_path: Path) ->
             with pytest.raises(RpcError, match=r"permission-denied: .*`admins`"):
                 asks(all_users=True)
         assert [each["user"] for each in boss.quota(all_users=True)] == [
-            "ann",
-            "bob",
-            "boss",
-            "local",
-        ]
+            "ann", "bob", "boss", "local",
+        ]  # fmt: skip
         assert boss.instances() == []
         assert [each["id"] for each in boss.instances(all_users=True)] == [instance.id]
         assert boss.kill(instance.id)
@@ -508,7 +501,7 @@ def test_what_listens_is_no_server_of_ours(tmp_path: Path, answer: bytes, with_k
         try:
             endpoint = f"tcp://127.0.0.1:{page.server_address[1]}"
             with pytest.raises(ServerUnreachable, match=r"no pie_py server|does not answer"):
-                Client(endpoint, key, patience=2).__enter__()
+                Client(endpoint, key, patience=1).__enter__()
         finally:
             page.shutdown()
             thread.join()

@@ -11,7 +11,7 @@ from pie_control.errors import ApiError
 from pie_control.instances.instance import ClientPresence, InstanceEnded, InstanceState
 from pie_control.rpc import outgoing, session, sessions
 from pie_control.rpc.session import TRANSITIONS, Change, Presence, Session
-from pie_control.rpc.sessions import Do, GiveUp, Gone
+from pie_control.rpc.sessions import GiveUp, Gone
 from pie_py.client.errors import ConnectionLost, ServerUnreachable
 from pie_py.client.stream import Stream
 from pie_py.wire.rpc import (
@@ -26,7 +26,6 @@ from pie_py.wire.rpc import (
     Message,
     NotAMessage,
     Ping,
-    Pong,
     Probe,
     Probed,
     Refused,
@@ -54,6 +53,12 @@ def clock() -> Clock:
 @pytest.fixture
 def server(clock: Clock) -> Server:
     return Server(clock)
+
+
+def passes(server: Server, clock: Clock, seconds: float) -> None:
+    """Time passes, and the server looks at its sessions."""
+    clock.now += seconds
+    server.act(list(server.sessions.tick()))
 
 
 def greet(server: Server, peer: bytes = b"1", of: bytes = bytes(16), user: str = "local") -> bool:
@@ -243,11 +248,8 @@ def test_answers_that_are_not_confirmed_are_bounded_by_those_of_the_user(
     greet(server, b"4", bytes(16), "victim")
     server.ask(b"4", large, "victim")
     for peer, user, goes_on in (
-        (b"3", "m", 1),
-        (b"4", "victim", 1),
-        (b"1", "m", 0),
-        (b"2", "m", 1),
-    ):
+        (b"3", "m", 1), (b"4", "victim", 1), (b"1", "m", 0), (b"2", "m", 1),
+    ):  # fmt: skip
         [answer] = server.ask(peer, Request(2, 0, "now", {}), user)
         assert isinstance(answer, Response if goes_on else Bye), peer
 
@@ -347,8 +349,7 @@ def test_a_silent_client_is_gone_and_any_message_brings_it_back(
     launch(server)
     [one], talker = server.sessions.all, server.talkers["a"]
     for message in (Ping(), Probed(1)):
-        clock.now += TIMING.dead + 1
-        server.act(list(server.sessions.tick()))
+        passes(server, clock, TIMING.dead + 1)
         presences = [one.presence]
         assert talker.client == ClientPresence(False, clock.now)
         talker.say()
@@ -364,15 +365,11 @@ def test_a_session_is_kept_for_a_while(server: Server, clock: Clock) -> None:
     launch(server)
     server.receive(b"1", Request(2, 0, "later", {}))
     [one], talker = server.sessions.all, server.talkers["a"]
-    clock.now += TIMING.dead + 1
-    server.act(list(server.sessions.tick()))
-    clock.now += TIMING.resumable - 1
-    server.act(list(server.sessions.tick()))
+    passes(server, clock, TIMING.dead + 1)
+    passes(server, clock, TIMING.resumable - 1)
     assert greet(server, b"2")
-    clock.now += TIMING.dead + 1
-    server.act(list(server.sessions.tick()))
-    clock.now += TIMING.resumable + 1
-    server.act(list(server.sessions.tick()))
+    passes(server, clock, TIMING.dead + 1)
+    passes(server, clock, TIMING.resumable + 1)
     assert server.events[-1] == Gone(one)
     assert talker.client == ClientPresence(False, clock.now)
     assert not greet(server, b"3")
@@ -382,13 +379,10 @@ def test_a_session_with_many_answers_is_kept_for_less_long(server: Server, clock
     for peer, size in ((b"1", 10), (b"2", sessions.LARGE_BYTES)):
         greet(server, peer, peer * 16)
         server.ask(peer, Request(1, 0, "now", {"value": bytes(size)}))
-    clock.now += TIMING.dead + 1
-    server.act(list(server.sessions.tick()))
-    clock.now += TIMING.resumable_large - 1
-    server.act(list(server.sessions.tick()))
+    passes(server, clock, TIMING.dead + 1)
+    passes(server, clock, TIMING.resumable_large - 1)
     assert len(server.sessions) == 2
-    clock.now += 2
-    server.act(list(server.sessions.tick()))
+    passes(server, clock, 2)
     assert [one.id for one in server.sessions.all] == [b"1" * 16]
 
 
@@ -635,11 +629,3 @@ def test_requests_of_a_forgotten_session_fail_though_its_first_welcome_was_lost(
         world.settle()
     assert isinstance(world.calls[0][1].answer, ConnectionLost)
     assert world.server.done == [0]
-
-
-def test_what_is_no_event_is_not_returned(server: Server) -> None:
-    greet(server)
-    assert server.ask(b"1", Ping()) == [Pong()]
-    server.ask(b"1", Ack("nobody", 1 << 62))
-    assert [type(one).__name__ for one in server.ask(b"1", Resume("nobody", 5, 9))] == ["Closed"]
-    assert not any(isinstance(event, Do) for event in server.events)

@@ -90,7 +90,7 @@ def test_another_instance_goes_on_before_the_limit_of_cpu_time(
     if not is_found:
         gone = AsyncMock(side_effect=RpcError("not-found", "it has ended"))
         monkeypatch.setattr(Client, "inspect", gone)
-    assert client.map(computes, range(16), at_once=1) == [*range(16)]
+    assert client.map(computes, range(10), at_once=1) == [*range(10)]
     states = ended(client, "computes")
     assert len(states) > 1
     assert set(states) == {"finished"}  # none has reached its limit

@@ -403,20 +403,3 @@ def test_thousands_of_open_pulls_end_at_once() -> None:
     made.end(one)
     assert one.state is InstanceState.FINISHED
     assert take_text(other, waiting) == "for one"
-
-
-def test_what_is_not_read_goes_with_its_subscription_and_what_was_given_stays() -> None:
-    made = Instances()
-    reader, writer = made.launch(), made.launch()
-    kept = messaging.subscribe(reader, "kept")
-    gone = messaging.subscribe(reader, "gone")
-    given, waiting = messaging.next_message(reader, gone), messaging.next_message(reader, kept)
-    for text in ("a", "b", "c"):
-        messaging.broadcast(writer, "gone", text)
-    budget = made.parts.messaging._members[reader].budget
-    assert budget.held == 3 * kept_bytes("a")
-    messaging.unsubscribe(reader, gone)
-    assert budget.held == kept_bytes("a")
-    assert take_text(reader, given) == "a"
-    assert budget.held == 0
-    assert not instances.is_ready(reader, waiting)

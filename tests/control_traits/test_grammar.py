@@ -11,6 +11,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from support import rig
 from support.checkpoints import small_tokenizer
 from support.grammar_strategies import BOMBS, conditions, documents, regexes, schemas
 from support.instances import Instances
+from support.scheduler_fixtures import MODEL
 
 from pie_control.api.grammar import functions
 from pie_control.api.grammar.matcher import Matcher
@@ -52,23 +54,7 @@ def codec() -> TextCodec:
 
 
 def model(stops: list[int] = STOPS, name: str = "test") -> ModelDescription:
-    return ModelDescription(
-        name=name,
-        architecture="",
-        folder="",
-        page_size=8,
-        kv_pages=1,
-        embeds=1,
-        vocab_size=VOCABULARY,
-        hidden_size=1,
-        max_position=1,
-        max_batch_tokens=1,
-        max_batch_commands=1,
-        stop_tokens=stops,
-        bos_token=None,
-        dtype="float32",
-        traits=[],
-    )
+    return replace(MODEL, name=name, vocab_size=VOCABULARY, stop_tokens=stops)
 
 
 CONFINED = ConfinedPool(ConfinedConfig())

@@ -26,6 +26,10 @@ def run(test: object) -> None:
     trio.run(test)  # type: ignore[arg-type]
 
 
+async def silent(stream: trio.SocketStream, asked: Asked) -> None:
+    await stream.receive_some(1)
+
+
 async def test_get_and_post() -> None:
     async with browser() as b:
         web = await b.web()
@@ -152,13 +156,10 @@ async def test_redirects_are_followed_and_bounded() -> None:
             method="POST",
             body=b"data",
             headers=[
-                ("Authorization", "secret"),
-                ("Cookie", "secret"),
-                ("X-Api-Key", "secret"),
-                ("User-Agent", "me"),
-                ("Content-Type", "text/x"),
+                ("Authorization", "secret"), ("Cookie", "secret"), ("X-Api-Key", "secret"),
+                ("User-Agent", "me"), ("Content-Type", "text/x"),
             ],
-        )
+        )  # fmt: skip
         assert got.body == b"GET /end ", "303 makes a GET of it"
         seen = end.asked[0].headers
         assert seen["user-agent"] == "me"
@@ -206,12 +207,9 @@ async def test_a_redirect_to_a_private_address_is_refused() -> None:
     async with browser(allow=("127.0.0.1:*", "*"), allow_networks=()) as b:
         inner = await b.web(host="127.0.0.2")
         for place in (
-            "http://10.0.0.1/",
-            "http://169.254.169.254/latest/meta-data",
-            "http://[::ffff:10.0.0.1]/",
-            "http://[64:ff9b::a00:1]/",
-            "http://[2002:a00:1::]/",
-        ):
+            "http://10.0.0.1/", "http://169.254.169.254/latest/meta-data",
+            "http://[::ffff:10.0.0.1]/", "http://[64:ff9b::a00:1]/", "http://[2002:a00:1::]/",
+        ):  # fmt: skip
             hop = await b.web(always(reply(302, b"", f"Location: {place}")))
             error = await b.failure(hop.url)
             assert error.code == "permission-denied"
@@ -303,9 +301,6 @@ async def test_broken_answers_are_errors() -> None:
 
 
 async def test_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def silent(stream: trio.SocketStream, asked: Asked) -> None:
-        await stream.receive_some(1)
-
     async def drips(stream: trio.SocketStream, asked: Asked) -> None:
         await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
         while True:
@@ -342,9 +337,6 @@ async def test_a_name_server_that_hangs_holds_nobody_up(monkeypatch: pytest.Monk
 
 
 async def test_given_up_requests_close_their_connections() -> None:
-    async def silent(stream: trio.SocketStream, asked: Asked) -> None:
-        await stream.receive_some(1)
-
     async with browser() as b:
         web = await b.web(silent)
         handle = b.client.http_request(b.caller, "GET", web.url, [], b"", 0)  # type: ignore[arg-type]
@@ -399,9 +391,6 @@ async def test_a_read_that_is_given_up_loses_nothing() -> None:
 
 
 async def test_limits_of_an_instance_and_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def silent(stream: trio.SocketStream, asked: Asked) -> None:
-        await stream.receive_some(1)
-
     def ask(caller: Caller, url: str) -> int:
         return b.client.http_request(caller, "GET", url, [], b"", 0)  # type: ignore[arg-type]
 
@@ -477,27 +466,14 @@ def test_certificates_are_verified_for_the_name(
 
 PIECES = st.sampled_from(
     [
-        b"HTTP/1.1 200 OK\r\n",
-        b"HTTP/1.1 302 Found\r\n",
-        b"HTTP/1.1 100 Continue\r\n\r\n",
-        b"HTTP/1.1 101 X\r\n\r\n",
-        b"HTTP/1.0 204\r\n",
-        b"Content-Length: 5\r\n",
-        b"Content-Length: -1\r\n",
-        b"Transfer-Encoding: chunked\r\n",
-        b"Content-Encoding: gzip\r\n",
-        b"Location: /again\r\n",
-        b"Location: http://[::1/\r\n",
-        b"Connection: close\r\n",
-        b"A: \xff\r\n",
-        b"\r\n",
-        b"5\r\nhello\r\n0\r\n\r\n",
-        b"hello",
-        b"ffffffffffffffffffff\r\n",
-        gzip.compress(b"hello"),
-        b"\0",
+        b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 302 Found\r\n", b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 101 X\r\n\r\n", b"HTTP/1.0 204\r\n", b"Content-Length: 5\r\n",
+        b"Content-Length: -1\r\n", b"Transfer-Encoding: chunked\r\n", b"Content-Encoding: gzip\r\n",
+        b"Location: /again\r\n", b"Location: http://[::1/\r\n", b"Connection: close\r\n",
+        b"A: \xff\r\n", b"\r\n", b"5\r\nhello\r\n0\r\n\r\n", b"hello", b"ffffffffffffffffffff\r\n",
+        gzip.compress(b"hello"), b"\0",
     ]
-)
+)  # fmt: skip
 
 
 @settings(max_examples=60)

@@ -91,8 +91,7 @@ async def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
         with pytest.raises(ApiError, match="remote-failed"):
             await t.caller.result(waiting)
         assert (await t.call("pid"))["structured"]["result"] != first
-        for _ in range(3):
-            assert (await t.failure("die")).code == "remote-failed"
+        assert (await t.failure("die")).code == "remote-failed"
         assert (await t.call("add", a=1, b=1))["structured"] == {"result": 2}
 
 
@@ -133,10 +132,10 @@ SILENT = "import time\ntime.sleep(600)"
 
 @pytest.mark.slow
 async def test_a_server_that_hangs_or_floods_is_ended_and_others_go_on() -> None:
-    rough = {**STDIO, "call_seconds": 3.0}
+    rough = {**STDIO, "call_seconds": 1.5}
     python: Any = {"command": sys.executable}  # without the SDK, which takes long to import
     flood = {**python, "args": ["-S", "-c", FLOOD, SERVER]}
-    silent = {**python, "args": ["-S", "-c", SILENT, SERVER], "start_seconds": 2.0}
+    silent = {**python, "args": ["-S", "-c", SILENT, SERVER], "start_seconds": 1.0}
     async with tools(rough=rough, flood=flood, silent=silent, test=STDIO) as t:
         first = await t.call("pid", server="rough")
         assert (await t.failure("hang", server="rough")).code == "timed-out"
@@ -149,7 +148,7 @@ async def test_a_server_that_hangs_or_floods_is_ended_and_others_go_on() -> None
         assert "a line of more than 67108864 bytes" in error.message
         error = await t.failure("add", server="silent")
         assert error.code == "remote-failed"
-        assert "did not start within 2 s" in error.message
+        assert "did not start within 1 s" in error.message
         assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
 
 
@@ -204,11 +203,7 @@ for line in sys.stdin:
 @pytest.mark.slow
 async def test_answers_that_make_no_sense_are_errors() -> None:
     answers = (
-        "null",
-        "[]",
-        "{}",
-        "[" * 5000,
-        '{"jsonrpc": "2.0", "id": ID}',
+        "null", "[]", "{}", "[" * 5000, '{"jsonrpc": "2.0", "id": ID}',
         '{"jsonrpc": "2.0", "id": ID, "result": null}',
         '{"jsonrpc": "2.0", "id": ID, "result": []}',
         '{"jsonrpc": "2.0", "id": ID, "result": {"protocolVersion": 5}}',
@@ -219,7 +214,7 @@ async def test_answers_that_make_no_sense_are_errors() -> None:
         '{"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": {}}',
         '{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ID}}',
         "\udcff",
-    )
+    )  # fmt: skip
 
     garbled = {
         f"s{i}": {
@@ -242,11 +237,6 @@ async def test_answers_that_make_no_sense_are_errors() -> None:
             assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
         for name, error in errors.items():
             assert error.code == "remote-failed", (name, str(error))
-
-
-async def test_what_is_no_message_does_not_matter() -> None:
-    async with tools(test={**STDIO, "args": [SERVER, "noise"]}) as t:
-        assert (await t.call("add", a=1, b=2))["structured"] == {"result": 3}
 
 
 async def test_a_server_of_the_older_protocol_without_the_sdk() -> None:
@@ -320,18 +310,10 @@ async def test_who_may_use_what_and_what_are_arguments() -> None:
             with pytest.raises(ApiError, match=f"not-found: no MCP server '{server}'.*mine"):
                 t.start("add", server=server)
         for text in (
-            "",
-            "[]",
-            "1",
-            '{"a": NaN}',
-            '{"a":' * 10_000,
-            "{",
-            '{"a": ' + "9" * 9999,
-            '{"a": 1e999}',
-            r'{"a": "\ud800"}',
-            r'{"\udfff": 1}',
+            "", "[]", "1", '{"a": NaN}', '{"a":' * 10_000, "{", '{"a": ' + "9" * 9999,
+            '{"a": 1e999}', r'{"a": "\ud800"}', r'{"\udfff": 1}',
             '{"a": ' + "[" * 100 + "]" * 100 + "}",
-        ):
+        ):  # fmt: skip
             with pytest.raises(ApiError, match="invalid-argument"):
                 t.servers.mcp_call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
         for text in (" " * (3 << 20), '{"a": [' + "[]," * 20_000 + "1]}"):
@@ -348,7 +330,7 @@ async def test_arguments_that_cannot_be_written_harm_no_other_call(over_http: bo
         async with tools(test=server) as t:
             other = Tools(t.servers)
             other.caller.id = "other"
-            under_way = other.start("wait", seconds=1)
+            under_way = other.start("wait", seconds=0.5)
             await t.call("add", a=1, b=2)
             connection = t.servers.registry.find("tester", "test")._connection
             assert connection is not None
@@ -393,7 +375,8 @@ async def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("A_SECRET", "open sesame")
     monkeypatch.setenv("NOT_FOR_SERVERS", "hidden")
 
-    async with tools(test={**STDIO, "env": {"TOKEN": "is ${A_SECRET}"}}) as t:
+    noisy = [SERVER, "noise"]  # which also says what is no message
+    async with tools(test={**STDIO, "args": noisy, "env": {"TOKEN": "is ${A_SECRET}"}}) as t:
         for name, value in (("TOKEN", "is open sesame"), ("NOT_FOR_SERVERS", "nothing")):
             answer = await t.call("environment", name=name)
             assert answer["structured"] == {"result": value}
@@ -405,13 +388,10 @@ async def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "wrong",
     [
-        {},
-        {"command": "x", "url": "http://x"},
-        {"url": "ftp://x"},
-        {"command": "x", "headers": {"a": "b"}},
-        {"url": "http://x", "args": ["a"]},
+        {}, {"command": "x", "url": "http://x"}, {"url": "ftp://x"},
+        {"command": "x", "headers": {"a": "b"}}, {"url": "http://x", "args": ["a"]},
     ],
-)
+)  # fmt: skip
 def test_a_configuration_that_is_none(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"an MCP server has either|does not start|goes with"):
         McpConfig(servers={"x": wrong})  # type: ignore[dict-item]

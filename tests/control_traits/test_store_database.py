@@ -106,7 +106,7 @@ def test_it_behaves_as_a_dictionary_of_each_user(batches: Batches) -> None:
         behaves(lambda config: Database(path, config), batches)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(batches_of_any)
 def test_a_shared_database_behaves_the_same(postgres: Postgres, batches: Batches) -> None:
     with postgres.database() as address:

@@ -73,11 +73,6 @@ def test_tokens_are_those_of_the_tokenizer(text: str) -> None:
     assert codec().decode(codec().plain_encoder()(text)) == text
 
 
-def test_the_plain_encoder_knows_no_special_tokens() -> None:
-    assert len(codec().encode("<|user|>")) == 1
-    assert len(codec().plain_encoder()("<|user|>")) > 1
-
-
 def test_the_tokenizer_is_told_about_threads() -> None:
     assert "TOKENIZERS_PARALLELISM" in os.environ
 

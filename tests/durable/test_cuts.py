@@ -113,10 +113,17 @@ COMPLETES: Program = (rust, ["--prompt", "Once", "--temperature", "1"], [])
 SPEAKS: Program = (written("it.ts", WORDS), ["Once"], MESSAGES[:2])
 
 
+# An odd number, so that commits under way have been made at some cuts and at others not.
+EVERY = [3, pytest.param(1, marks=pytest.mark.nightly)]
+
+
+@pytest.mark.parametrize("every", EVERY)
 @pytest.mark.parametrize(
     "programs", [(TALKS, STEPPED, COMPLETES), (SPEAKS,)], ids=["python and rust", "javascript"]
 )
-def test_a_cut_journal_gives_the_same(programs: tuple[Program, ...], short_folder: Path) -> None:
+def test_a_cut_journal_gives_the_same(
+    programs: tuple[Program, ...], every: int, short_folder: Path
+) -> None:
     launched: list[tuple[str, list[str], Run]] = []
     with Server(short_folder, models=MODELS) as server, server.client() as client:
         for program, args, messages in programs:
@@ -125,10 +132,11 @@ def test_a_cut_journal_gives_the_same(programs: tuple[Program, ...], short_folde
             whole = anyio.run(follow, server.endpoint, instance.id, messages)
             assert "rror" not in whole.result, whole.result
             launched.append((instance.id, messages, whole))
-    cuts = {one: cut_everywhere(short_folder / "data", one) for one, *_ in launched}
+    data = short_folder / "data"
+    cuts = {one: cut_everywhere(data, one, every=every) for one, *_ in launched}
     with Server(short_folder, models=MODELS) as server:
         for one, messages, whole in launched:
-            assert len(cuts[one]) > 20
+            assert len(cuts[one]) > 20 // every
             found = follow_all(server.endpoint, cuts[one], messages)
             assert {name: run for name, run in found.items() if run != whole} == {}
 

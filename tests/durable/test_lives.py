@@ -214,8 +214,12 @@ def test_journals_have_bounds(server: Server, folder: Path) -> None:
         client.kill(client.launch(program, durable=True).id)
 
 
-def test_a_disk_that_takes_nothing_refuses_launches(short_folder: Path) -> None:
+def test_what_cannot_run_or_be_written_is_refused_and_has_no_journal(short_folder: Path) -> None:
     with Server(short_folder, **NO_MODEL) as server, server.client() as client:
+        tensors = client.upload(save({"a": np.zeros(1, np.float32)}), "it")
+        with pytest.raises(RpcError, match="program-rejected: it has tensors"):
+            client.launch(tensors, durable=True)
+        assert client.instances(ended=True) == []
         program = client.upload(SAY.encode(), "say")
         (short_folder / "data" / "journals").write_text("in the way")
         with pytest.raises(RpcError, match="out-of-resources: no journal can be written"):
@@ -223,14 +227,6 @@ def test_a_disk_that_takes_nothing_refuses_launches(short_folder: Path) -> None:
         plain = client.launch(program)
         plain.send("on")
         assert plain.result()
-
-
-def test_what_cannot_run_is_refused_and_has_no_journal(short_folder: Path) -> None:
-    with Server(short_folder, **NO_MODEL) as server, server.client() as client:
-        tensors = client.upload(save({"a": np.zeros(1, np.float32)}), "it")
-        with pytest.raises(RpcError, match="program-rejected: it has tensors"):
-            client.launch(tensors, durable=True)
-        assert client.instances(ended=True) == []
 
 
 def test_another_model_is_refused_by_name(tmp_path: Path, short_folder: Path) -> None:

@@ -72,37 +72,28 @@ def random_program(seed: int) -> str:
     return source.replace("'count'", f"'count{seed}'")
 
 
+FAILS = "async def main():\n    raise ValueError('no')\n"
+
+
 @pytest.mark.parametrize(
-    "seeds", [range(2), pytest.param(range(100, 112), marks=pytest.mark.nightly)]
+    ("seeds", "every"), [(range(2), 3), pytest.param(range(100, 112), 1, marks=pytest.mark.nightly)]
 )
-def test_cut_anywhere(seeds: range, short_folder: Path) -> None:
+def test_cut_anywhere(seeds: range, every: int, short_folder: Path) -> None:
+    """A failure is told alike, too, also of a program that is no longer the one of its name."""
+    sources = [*map(random_program, seeds), FAILS, FAILS + "#"]
     with Server(short_folder, models=MODELS) as server:
         with server.client() as client:
-            programs = [client.upload(random_program(seed).encode(), "it") for seed in seeds]
+            programs = [client.upload(source.encode(), "it") for source in sources]
             launched = [client.launch(p, durable=True, detached=True).id for p in programs]
         whole = follow_all(server.endpoint, launched, MESSAGES)
-    data, counters = short_folder / "data", [f"count{seed}" for seed in seeds]
+    for one in launched[-2:]:
+        assert 'File "it.py"' in whole[one].result
+    data, counters = short_folder / "data", [*(f"count{seed}" for seed in seeds), "count", "count"]
     cuts = {
-        one: cut_everywhere(data, one, counter)
+        one: cut_everywhere(data, one, counter, every=every if counter != "count" else 1)
         for one, counter in zip(launched, counters, strict=True)
     }
     with Server(short_folder, models=MODELS) as server:
         for one in launched:
             found = follow_all(server.endpoint, cuts[one], MESSAGES)
-            assert {cut: run for cut, run in found.items() if run != whole[one]} == {}
-
-
-def test_a_failure_is_told_alike_after_a_restart(short_folder: Path) -> None:
-    """Also of a program that is no longer the one of its name."""
-    source = "async def main():\n    raise ValueError('no')\n"
-    with Server(short_folder, models=MODELS) as server:
-        with server.client() as client:
-            programs = [client.upload(source.encode() + b"#" * i, "it") for i in range(2)]
-            launched = [client.launch(p, durable=True, detached=True).id for p in programs]
-        whole = follow_all(server.endpoint, launched, [])
-    cuts = {one: cut_everywhere(short_folder / "data", one, "count") for one in launched}
-    with Server(short_folder, models=MODELS) as server:
-        for one in launched:
-            assert 'File "it.py"' in whole[one].result
-            found = follow_all(server.endpoint, cuts[one], [])
             assert {cut: run for cut, run in found.items() if run != whole[one]} == {}

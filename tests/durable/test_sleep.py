@@ -56,14 +56,13 @@ def folder() -> Iterator[Path]:
 
 
 def test_one_that_sleeps_comes_back(folder: Path) -> None:
-    with Server(folder) as server, server.client() as client:
+    with Server(folder, **IDLE) as server, server.client() as client:
         program = client.upload(AGENT.encode(), "agent")
         plain = client.launch(program)
         begun = plain.receive()
         plain.send("a")
         plain.send("b")
         rest = plain.result().partition(":")[2]
-    with Server(folder, **IDLE) as server, server.client() as client:
         first = client.launch(program, durable=True)
         other = client.launch(program, durable=True, detached=True)
         assert first.receive() == begun

@@ -87,8 +87,8 @@ def test_cut_anywhere_before_and_behind() -> None:
         assert whole.result.startswith("4")
         assert (new[1][0], len(sent_by(old)), len(sent_by(new))) == ("checkpoint", 2, 2)
         not_acked = "".join(said[new[1][4]["acked"] :])
-        first = cut_everywhere(folder / "data", "before")
-        behind = cut_everywhere(folder / "data", instance, counted=2)
+        first = cut_everywhere(folder / "data", "before", every=3)
+        behind = cut_everywhere(folder / "data", instance, counted=2, every=3)
         with Server(folder, models=MODELS) as server:
             found = follow_all(server.endpoint, [*first, *behind], MESSAGES)
     wanted = dict.fromkeys(first, whole) | dict.fromkeys(behind, whole._replace(said=not_acked))

@@ -17,7 +17,7 @@ from pie_control.errors import ApiError
 from pie_control.resources import addresses as addresses_module
 from pie_control.resources import exports as exports_module
 from pie_control.resources.addresses import Addresses
-from pie_control.resources.exports import MAX_EXPORTS, Exports
+from pie_control.resources.exports import Exports
 from pie_control.resources.pools import EmbedPool, HostMemory, HostPages, PagePool, within_users
 from pie_control.resources.samplers import SamplerPool, Samplers
 from pie_control.resources.space import Space
@@ -174,13 +174,9 @@ def test_a_refused_allocation_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(addresses_module, "MAX_WINDOW", 70)
     pages, embeds = PagePool(200, 8), EmbedPool(200)
     space = Space(
-        pages,
-        embeds,
-        None,
-        None,
-        Samplers(SamplerPool(1, 1, 200), 1),
+        pages, embeds, None, None, Samplers(SamplerPool(1, 1, 200), 1),
         HostPages(HostMemory(0, 10), None),
-    )
+    )  # fmt: skip
     for allocate in (space.allocate_pages, space.allocate_embeds):
         with pytest.raises(ApiError, match=r"^limit-exceeded"):
             allocate(100, lambda count: False)
@@ -232,17 +228,18 @@ def test_an_export_that_nobody_imports_ends() -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_exports_of_one_user_are_limited() -> None:
+def test_exports_of_one_user_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports_module, "MAX_EXPORTS", 20)
     pool = PagePool(4, 8)
     exports = unlimited(pool)
     page = pool.allocate(1)
-    for i in range(MAX_EXPORTS):
+    for i in range(20):
         exports.add("ann", f"{i}", page, i % 2 == 0)
     with pytest.raises(ApiError, match=r"^limit-exceeded"):
         exports.add("ann", "more", page, False)
     exports.add("ben", "more", page, False)
-    assert (len(exports), exports.pages) == (MAX_EXPORTS + 1, 1)
-    for i in range(MAX_EXPORTS):
+    assert (len(exports), exports.pages) == (20 + 1, 1)
+    for i in range(20):
         exports.release("ann", f"{i}")
     exports.release("ben", "more")
     pool.release(page)

@@ -17,19 +17,6 @@ from pie_py.config.limits import Quota
 from pie_py.wire.plan import NextDist
 
 
-def test_a_step_is_one_plan(server: Server, guest: Guest) -> None:
-    pages, embeds, out = guest.pages(2), guest.embeds(9), guest.embeds(1)
-    guest.embed(list(range(9)), 0, embeds)
-    guest.forward(pages, embeds, pages, out)
-    future = guest.dist(out[0], k=5)
-    assert not guest.ready(future)
-    assert server.step()
-    assert [kind for kind, _, _ in server.worker.sizes] == ["embed_text", "forward", "next_dist"]
-    assert len(guest.take(future)) == 5
-    assert guest.used(pages) == [8, 1]
-    assert not server.step()
-
-
 def test_queues_are_joined_across_instances() -> None:
     server = Server(max_batch_commands=64)
     guests = [Guest(server) for _ in range(10)]
@@ -62,11 +49,8 @@ def test_commands_of_a_queue_are_joined_unless_one_depends_on_another(
     guest.forward([pages[0], 1], [first + 1, 1], [], [first + 2, 1])  # reads what was written
     server.drain()
     assert server.worker.sizes == [
-        ("embed_text", 1, 2),
-        ("embed_text", 1, 1),
-        ("forward", 2, 2),
-        ("forward", 1, 1),
-    ]
+        ("embed_text", 1, 2), ("embed_text", 1, 1), ("forward", 2, 2), ("forward", 1, 1),
+    ]  # fmt: skip
 
 
 def test_priority_then_age_within_a_batch_and_the_tail_is_cut() -> None:

@@ -13,14 +13,9 @@ from support.scheduler_fixtures import Server, refused
 
 def server_of(vocabulary: int) -> Server:
     return Server(
-        kv_pages=300,
-        embeds=200,
-        max_batch_tokens=100,
-        max_batch_commands=50,
-        samplers=40,
-        draft_embeds=40,
-        vocab_size=vocabulary,
-    )
+        kv_pages=300, embeds=200, max_batch_tokens=100, max_batch_commands=50, samplers=40,
+        draft_embeds=40, vocab_size=vocabulary,
+    )  # fmt: skip
 
 
 class Pair:
@@ -150,22 +145,16 @@ def test_drafts_change_no_token(
         pair.close()
 
 
-def test_a_run_goes_on_without_a_drafter_that_has_ended() -> None:
-    pair = Pair(server_of(1000), SAMPLERS[1], (3, 3), 30, 4)
-    for _ in range(8):
-        pair.server.step()
-    pair.drafter.end(pair.draft_run, 0)
-    pair.server.drain()
-    pair.read()
-    assert pair.got == pair.expected
-
-
-def test_a_drafter_whose_step_fails_is_left() -> None:
-    pair = Pair(server_of(1000), SAMPLERS[1], (3, 5), 20, 4)
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_goes_on_without_a_drafter_that_ends_or_fails(fails: bool) -> None:
+    pair = Pair(server_of(1000), SAMPLERS[1], (3, 5 if fails else 3), 20, 4)
     run = pair.drafter.instance.queues[pair.drafter.queue].runs[pair.draft_run]
     for _ in range(6):
         pair.server.step()
-    run.end(None)
+    if fails:
+        run.end(None)
+    else:
+        pair.drafter.end(pair.draft_run, 0)
     pair.server.drain()
     pair.read()
     assert pair.got == pair.expected

@@ -124,6 +124,12 @@ class Machine(Server):
         stats: dict[str, int] = self.service.stats()["interception"]
         return stats
 
+    def let_go_on(self) -> None:
+        """What all wait for outside comes."""
+        for future in self.outside:
+            future.resolve()
+        self.settle()
+
     def check_empty(self) -> None:
         stats = self.service.stats()
         assert stats["kv_pages_free"] == self.facts.kv_pages
@@ -351,6 +357,13 @@ def test_kills_exports_and_full_pools_leave_nothing_behind(
     machine.check_empty()
 
 
+def finished(*instances: Instance, text: str | None = None) -> bool:
+    """Whether they have ended by themselves, with a text as their result."""
+    ends = [instance.ended for instance in instances if instance.ended is not None]
+    assert len(ends) == len(instances)
+    return all(end.state is InstanceState.FINISHED and text in (None, end.text) for end in ends)
+
+
 def holder(tokens: int, then: int = 0) -> Callable[[Guest], PuppetProgram]:
     """Fills pages, pauses, and fills more."""
 
@@ -372,8 +385,7 @@ def test_who_waits_outside_lends_its_pages() -> None:
     machine.settle()
     second = machine.start(holder(24))
     machine.settle()
-    assert first.ended is None
-    assert second.ended is None
+    assert first.ended is second.ended is None
     assert machine.counts["evictions"] == 1
     assert machine.counts["pages_evicted"] == 2  # as many as were missing
     assert machine.service.host_pages.free == 6
@@ -382,11 +394,7 @@ def test_who_waits_outside_lends_its_pages() -> None:
     assert second.ended is not None
     machine.outside[0].resolve()
     machine.settle()
-    assert first.ended is not None
-    assert (first.ended.state, second.ended.state) == (
-        InstanceState.FINISHED,
-        InstanceState.FINISHED,
-    )
+    assert finished(first, second)
     machine.check_empty()
 
 
@@ -401,7 +409,7 @@ def test_the_oldest_goes_first() -> None:
     machine.registry.on_end.append(order.append)
     machine.settle()
     assert [i.number for i in order] == sorted(i.number for i in instances)
-    assert all(i.ended is not None and i.ended.state is InstanceState.FINISHED for i in instances)
+    assert finished(*instances)
     machine.check_empty()
 
 
@@ -417,8 +425,7 @@ def test_a_full_host_pool_ends_younger_ones_as_before() -> None:
     assert young.ended is not None
     assert young.ended.state is InstanceState.KILLED
     assert "out-of-resources" in young.ended.text
-    assert old.ended is not None
-    assert old.ended.state is InstanceState.FINISHED
+    assert finished(old)
     machine.check_empty()
 
 
@@ -440,11 +447,8 @@ def test_shared_pages_stay() -> None:
     machine.settle()
     assert machine.counts["pages_evicted"] == 1
     assert machine.service.pages.free == 0
-    for future in machine.outside:
-        future.resolve()
-    machine.settle()
-    assert first.ended is not None
-    assert first.ended.text == "done"
+    machine.let_go_on()
+    assert finished(first, text="done")
     assert second.ended is not None
     machine.service.exports.release("ann", "x")
     machine.check_empty()
@@ -484,8 +488,7 @@ def test_empty_pages_are_lent_without_room_on_the_host() -> None:
     machine.settle()
     machine.outside[0].resolve()
     machine.settle()
-    assert first.ended is not None
-    assert first.ended.text == "0"
+    assert finished(first, text="0")
     machine.check_empty()
 
 
@@ -554,9 +557,7 @@ def test_a_run_whose_own_pages_are_away_does_not_wait_for_plans_of_others() -> N
     machine.outside[0].resolve()
     machine.settle()
     assert machine.counts["pages_evicted"] >= 2
-    for one in (first, second):
-        assert one.ended is not None
-        assert one.ended.text == "done"
+    assert finished(first, second, text="done")
     machine.check_empty()
 
 
@@ -583,9 +584,7 @@ def test_pages_that_are_worth_more_stay() -> None:
     machine.settle()
     away = [machine.service.spaces[guest].pages.away for guest in guests]
     assert away == [0, 0, 2]
-    for future in machine.outside:
-        future.resolve()
-    machine.settle()
+    machine.let_go_on()
     machine.check_empty()
 
 
@@ -609,9 +608,7 @@ def test_pages_move_ahead_of_need_within_the_budget(monkeypatch: pytest.MonkeyPa
         moved = now
         machine.step()
     assert moved >= 12
-    for future in machine.outside:
-        future.resolve()
-    machine.settle()
+    machine.let_go_on()
     machine.check_empty()
 
 
@@ -650,9 +647,7 @@ def test_an_older_one_goes_on_beside_pages_that_are_shared() -> None:
         machine.step()
     machine.outside[0].resolve()
     machine.settle()
-    for instance in (old, young):
-        assert instance.ended is not None
-        assert instance.ended.state is InstanceState.FINISHED, instance.ended
+    assert finished(old, young)
     machine.service.exports.release("ann", "x")
     machine.check_empty()
 
@@ -679,9 +674,7 @@ def test_a_policy_that_fails_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     while machine.outside:
         machine.outside.pop().resolve()
         machine.settle()
-    for instance in instances:
-        assert instance.ended is not None
-        assert instance.ended.state is InstanceState.FINISHED
+    assert finished(*instances)
     machine.check_empty()
 
 
@@ -696,8 +689,7 @@ def test_a_wait_whose_future_is_gone_is_no_trouble() -> None:
     machine.registry.kill(first, "test")
     machine.outside[-1].resolve()
     machine.settle()
-    assert second.ended is not None
-    assert second.ended.state is InstanceState.FINISHED
+    assert finished(second)
     machine.check_empty()
 
 
@@ -748,8 +740,7 @@ def test_who_is_held_in_the_background_gets_one_place_when_let_go() -> None:
         machine.turn()
         ready = [instance for _, _, instance in executor._ready.heap]
         assert [*ready, *executor._ready.line, *executor._background].count(held) <= 1
-    assert first.ended is not None
-    assert first.ended.state is InstanceState.FINISHED
+    assert finished(first)
     assert held.ended is None
     assert answers == []  # its future is not ready
     ended.add("spins")
@@ -850,8 +841,7 @@ def test_a_user_within_his_part_never_waits_for_one_above(way: str, host_pages: 
     for _ in range(3):
         victim = machine.start(asks(6), user="eve")
         turns(machine, 20)
-        assert victim.ended is not None, machine.counts
-        assert victim.ended.text == "has them"
+        assert finished(victim, text="has them"), machine.counts
     ends = way.startswith("fills") and host_pages == 1
     assert (hog.ended is not None) == ends  # only where its pages find no other place
 
@@ -878,8 +868,7 @@ def test_one_who_asks_for_more_than_his_part_waits_until_others_pause() -> None:
     assert machine.counts["waiting"] == 1
     machine.registry.kill(big, "test")
     turns(machine, 4)
-    assert other.ended is not None
-    assert other.ended.text == "has them"
+    assert finished(other, text="has them")
 
 
 def test_what_a_user_exports_counts_as_his() -> None:
@@ -898,8 +887,7 @@ def test_what_a_user_exports_counts_as_his() -> None:
     Guest(machine, user="ann").pages(3)
     victim = machine.start(asks(3), user="eve")
     turns(machine, 4)
-    assert victim.ended is not None
-    assert victim.ended.text == "has them"
+    assert finished(victim, text="has them")
 
 
 @settings(max_examples=30)
@@ -939,6 +927,5 @@ def test_who_stays_within_his_part_gets_it_and_is_never_ended(
         for _ in range(20):
             machine.turn() if busy else turns(machine, 1)
         machine.clock.seconds += 0.05
-    assert victim.ended is not None, machine.counts
-    assert victim.ended.text == "has them"
+    assert finished(victim, text="has them")
     assert keeper.ended is None

@@ -188,6 +188,15 @@ def settle(guest: Guest) -> None:
 TOKENS = list(range(10, 23))  # three pages and one token
 
 
+def computed(guest: Guest, tokens: list[int] = TOKENS, adapter: str = "") -> Text:
+    """A text that has been computed, and is there for others."""
+    text = Text(guest, adapter)
+    text.match(tokens)
+    text.run(tokens)
+    guest.server.drain()
+    return text
+
+
 def test_what_one_instance_computed_another_of_its_user_finds(server: Server) -> None:
     ann, heir, ben = Guest(server), Guest(server), Guest(server, server.launch("ben"))
     text = Text(ann)
@@ -206,32 +215,16 @@ def test_what_one_instance_computed_another_of_its_user_finds(server: Server) ->
     check_tree(server)
 
 
-def test_users_share_if_the_operator_says_so() -> None:
-    server = Server(**FACTS, prefix_cache=PrefixCacheConfig(shared=True))
-    ann, ben = Guest(server), Guest(server, server.launch("ben"))
-    text = Text(ann)
-    text.match(TOKENS)
-    text.run(TOKENS)
-    server.drain()
-    assert found(ben, TOKENS) == 12
-
-
 def test_the_operator_may_do_without() -> None:
     server = Server(**FACTS, prefix_cache=PrefixCacheConfig(enabled=False))
-    text = Text(Guest(server))
-    text.match(TOKENS)
-    text.run(TOKENS)
-    server.drain()
+    text = computed(Guest(server))
     assert text.insert() == 0
     assert found(text.guest, TOKENS) == 0
 
 
 def test_what_went_through_an_adapter_is_found_with_it_only(server: Server, guest: Guest) -> None:
     for adapter in "", "x":
-        text = Text(guest, adapter)
-        text.match(TOKENS)
-        text.run(TOKENS)
-        server.drain()
+        text = computed(guest, TOKENS, adapter)
         assert found(guest, TOKENS, adapter) == 12
     assert found(guest, TOKENS, "y") == 0
     with refused("not-found"):
@@ -409,10 +402,7 @@ def test_under_pressure_what_was_not_asked_for_the_longest_goes_first_and_before
 ) -> None:
     texts = [[number] * 17 for number in range(4)]  # four pages and one token each
     for tokens in texts:
-        text = Text(guest)
-        text.match(tokens)
-        text.run(tokens)
-        server.drain()
+        text = computed(guest, tokens)
         text.release()
     assert found(guest, texts[0]) == 16
     stats = server.service.stats()
@@ -440,10 +430,7 @@ def test_among_a_users_pages_those_worth_least_go_first(server: Server) -> None:
     texts = [[number] * 17 for number in range(3)]  # four pages and one token each
 
     def compute(who: Guest, tokens: list[int], priority: int, seconds: float) -> None:
-        text = Text(who)
-        text.match(tokens)
-        text.run(tokens)
-        server.drain()
+        text = computed(who, tokens)
         time = int(seconds * 1e9)
         allocate.retain_kvpage(who.instance, who.queue, text.spans, priority, time)
         text.release()
@@ -472,10 +459,7 @@ def test_what_is_faster_back_from_host_memory_than_computed_moves_there(
     server.service.prefixes._away._pays = lambda pages: True
     texts = [[number] * 17 for number in range(5)]  # four pages and one token each
     for tokens in texts:
-        text = Text(guest)
-        text.match(tokens)
-        text.run(tokens)
-        server.drain()
+        text = computed(guest, tokens)
         text.release()
     taken = guest.pages(20)
     stats = server.service.stats()
@@ -642,10 +626,7 @@ def test_a_text_waits_for_conversations_that_go_on_soon(server: Server) -> None:
 
 
 def test_a_limit_on_pages_holds_for_those_that_are_found(server: Server) -> None:
-    text = Text(Guest(server))
-    text.match(TOKENS)
-    text.run(TOKENS)
-    server.drain()
+    computed(Guest(server))
     small = Guest(server, server.launch(kv_pages=2))
     with refused("limit-exceeded"):
         Text(small).match(TOKENS)
@@ -861,13 +842,9 @@ def test_embeds_that_an_unknown_kind_of_command_wrote_are_not_taken_for_tokens()
     provenance = Provenance(PagePool(4, PAGE), 16, cast(Any, None))
     queue = FakeWriter()
     step: Any = SimpleNamespace(
-        inputs=[3],
-        pages=np.empty(0, np.int32),
-        page_used=np.empty(0, np.int32),
-        output_slots=[0],
-        output_pages=[0],
-        adapter=-1,
-    )
+        inputs=[3], pages=np.empty(0, np.int32), page_used=np.empty(0, np.int32), output_slots=[0],
+        output_pages=[0], adapter=-1,
+    )  # fmt: skip
     for written, believed in (([], True), ([16], True), ([3], False), ([5, 20], False)):
         provenance.embedded(queue, [3], [0], [7])
         provenance.overwritten([], written)  # names from 16 on are samplers'

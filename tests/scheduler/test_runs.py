@@ -23,12 +23,9 @@ from pie_py.wire.steps import count_steps
 
 PENALIZED = Sampler(seed=3, presence_penalty=0.5).to_json()
 SAMPLERS = (
-    '{"temperature": 0, "seed": 0}',
-    '{"seed": 1}',
-    '{"seed": 2, "top_k": 3}',
-    PENALIZED,
+    '{"temperature": 0, "seed": 0}', '{"seed": 1}', '{"seed": 2, "top_k": 3}', PENALIZED,
     Sampler(seed=4, logit_bias={7: None}).to_json(),
-)
+)  # fmt: skip
 
 
 class Runner(Guest):
@@ -67,17 +64,9 @@ class Runner(Guest):
     def start(self, sampler: int, most: int, stops: tuple[int, ...] = (), adapter: str = "") -> int:
         pages = self.inputs, self.outputs
         return calls.start_run(
-            self.instance,
-            self.queue,
-            sampler,
-            self.last,
-            self.length,
-            self.own,
-            *pages,
-            adapter,
-            most,
-            list(stops),
-        )
+            self.instance, self.queue, sampler, self.last, self.length, self.own, *pages, adapter,
+            most, list(stops),
+        )  # fmt: skip
 
     def tokens(self, run: int) -> list[int]:
         return list(map(int, calls.take_tokens(self.instance, self.queue, run)))
@@ -146,18 +135,13 @@ def chosen(text: int, sampler: str, vocabulary: int = 1000) -> list[int]:
 
 
 JOBS = st.builds(
-    Job,
-    st.integers(1, 20),
-    st.sampled_from(SAMPLERS),
-    st.integers(1, 20),
-    st.none() | st.integers(0, 12),
-    st.none() | st.integers(1, 9),
-    st.integers(1, 5),
+    Job, st.integers(1, 20), st.sampled_from(SAMPLERS), st.integers(1, 20),
+    st.none() | st.integers(0, 12), st.none() | st.integers(1, 9), st.integers(1, 5),
     st.none() | st.tuples(st.integers(1, 16), st.just(0) | st.integers(2, 30)),
 ).map(
     # What a run has chosen in vain counts for penalties.
     lambda job: replace(job, stop=None, give_up=None) if job.sampler == PENALIZED else job
-)
+)  # fmt: skip
 
 
 class Playing:
@@ -218,12 +202,9 @@ def test_runs_are_as_step_by_step(
 ) -> None:
     """In plans of one step and of several, some of them cut."""
     server = Server(
-        kv_pages=200,
-        embeds=200,
-        max_batch_tokens=tokens,
-        max_batch_commands=commands,
+        kv_pages=200, embeds=200, max_batch_tokens=tokens, max_batch_commands=commands,
         prompt_tokens=prompt,
-    )
+    )  # fmt: skip
     playing = [Playing(server, job) for job in jobs]
     for move, steps in moves:
         if (
@@ -302,30 +283,6 @@ def test_a_plan_holds_several_steps_where_nobody_waits() -> None:
     expected = again.steps(again.sampler(SAMPLERS[1]), 12)
     assert all(guest.tokens(run) == expected[3:] for guest, run in zip(guests, runs, strict=True))
     assert late.length == 3
-
-
-def test_runs_and_steps_share_their_batches() -> None:
-    """What steps, what runs, and a prompt: one forward and one choice a plan."""
-    server = Server(kv_pages=200, max_batch_commands=50, max_batch_tokens=1000)
-    runners = [Runner(server) for _ in range(3)]
-    alone = Runner(server)
-    server.drain()
-    for guest in runners:
-        guest.start(guest.sampler('{"seed": 1}'), 9)
-    server.step()
-    server.worker.sizes.clear()
-    future = alone.sample(alone.last, alone.sampler('{"seed": 5}'))
-    server.step()
-    assert alone.ready(future)
-    sizes = [(kind, commands) for kind, commands, _ in server.worker.sizes]
-    assert sizes[-3:] == [("embed_sampled", 3), ("forward", 3), ("sample", 4)] or sizes[-2:] == [
-        ("forward", 3),
-        ("sample", 3),
-    ]
-    alone.append([alone.take_sample(future)])
-    server.worker.sizes.clear()
-    server.step()
-    assert ("forward", 4) in [(kind, commands) for kind, commands, _ in server.worker.sizes]
 
 
 def test_the_worker_never_waits_for_a_run(server: Server) -> None:

@@ -25,6 +25,11 @@ from pie_control.scheduler.speculation import (
 from pie_py.wire.plan import Plan, PlanResult, Sample
 
 
+def guessing(**facts: Any) -> Server:
+    most = {"kv_pages": 200, "max_batch_tokens": 100, "max_batch_commands": 50, "draft_embeds": 20}
+    return Server(**{**most, **facts})
+
+
 def slow_lookup(tokens: list[int]) -> Found | None:
     """As `PromptLookup.find` by definition, whatever the number of places."""
     best = None
@@ -152,7 +157,7 @@ def test_a_price_is_what_a_step_takes_longer_for_each_run_that_guesses() -> None
 
 @pytest.mark.parametrize("sampler", SAMPLERS[:3])
 def test_right_guesses_are_accepted_several_at_a_time(sampler: str) -> None:
-    server = Server(kv_pages=200, max_batch_tokens=100, max_batch_commands=50, draft_embeds=20)
+    server = guessing()
     plain = Runner(server)
     expected = plain.steps(plain.sampler(sampler), 30)
     guest = Runner(server)
@@ -171,9 +176,8 @@ def test_right_guesses_are_accepted_several_at_a_time(sampler: str) -> None:
 
 
 def test_wrong_guesses_wait_for_the_tokens_that_a_journal_has() -> None:
-    server = Server(kv_pages=200, max_batch_tokens=100, max_batch_commands=50, draft_embeds=20)
-    plain = Runner(server)
-    expected = plain.steps(plain.sampler(SAMPLERS[0]), 30)
+    server = guessing()
+    expected = chosen(3, SAMPLERS[0])
     guest = Runner(server)
     sampler = guest.sampler(SAMPLERS[0])
     durable: Any = SimpleNamespace(tokens_of_next=lambda: expected)
@@ -194,14 +198,10 @@ def test_wrong_guesses_wait_for_the_tokens_that_a_journal_has() -> None:
 def test_guesses_without_a_text(sampler: str, vocabulary: int, most_plans: int) -> None:
     # Of few tokens, some guesses are right.
     server = Server(
-        kv_pages=200,
-        max_batch_tokens=100,
-        max_batch_commands=50,
-        draft_embeds=20,
+        kv_pages=200, max_batch_tokens=100, max_batch_commands=50, draft_embeds=20,
         vocab_size=vocabulary,
-    )
-    plain = Runner(server, 1)
-    expected = plain.steps(plain.sampler(sampler), 30)
+    )  # fmt: skip
+    expected = chosen(1, sampler, vocabulary)
     guest = Runner(server, 1)
     server.drain()
     run = guest.start(guest.sampler(sampler), 30)
@@ -215,9 +215,8 @@ def test_guesses_without_a_text(sampler: str, vocabulary: int, most_plans: int) 
 
 
 def test_an_instance_that_is_parked_while_its_guesses_are_verified() -> None:
-    server = Server(kv_pages=200, max_batch_tokens=100, max_batch_commands=50, draft_embeds=20)
-    plain = Runner(server)
-    expected = plain.steps(plain.sampler(SAMPLERS[1]), 30)
+    server = guessing()
+    expected = chosen(3, SAMPLERS[1])
     guest = Runner(server)
     server.drain()
     run = guest.start(guest.sampler(SAMPLERS[1]), 30)
@@ -241,9 +240,8 @@ def test_an_instance_that_is_parked_while_its_guesses_are_verified() -> None:
 
 def test_a_step_that_fails_ends_the_run_that_guesses_in_it() -> None:
     for kind in ("embed_text", "embed_sampled", "forward", "sample"):
-        server = Server(kv_pages=200, max_batch_tokens=100, max_batch_commands=50, draft_embeds=20)
-        plain = Runner(server)
-        expected = plain.steps(plain.sampler(SAMPLERS[0]), 30)
+        server = guessing()
+        expected = chosen(3, SAMPLERS[0])
         guest = Runner(server)
         server.drain()
         run = guest.start(guest.sampler(SAMPLERS[0]), 30)
@@ -268,7 +266,7 @@ def test_a_step_that_fails_ends_the_run_that_guesses_in_it() -> None:
 def test_a_choice_that_is_refused_among_right_guesses_ends_the_run_there(
     monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    server = Server(kv_pages=200, max_batch_tokens=100, max_batch_commands=50, draft_embeds=20)
+    server = guessing()
     guest = Runner(server)
     server.drain()
     run = guest.start(guest.sampler(SAMPLERS[0]), 30)

@@ -268,19 +268,6 @@ def test_an_idle_worker_waits_for_turns_as_long_as_a_plan_takes() -> None:
     assert line.link.plans
 
 
-def test_one_that_needs_its_tokens_keeps_its_rate_and_the_others_theirs() -> None:
-    line = Line()
-    guests = [Prepared(line.server) for _ in range(4)]
-    line.server.drain()
-    line.start(0, guests[0], by_token(guests[0], 9))
-    for i, guest in enumerate(guests[1:]):
-        line.start(1 + i, guest, ahead(guest, 14, wasted=0))
-    line.run()
-    assert [line.turns(guest) for guest in guests] == [list(range(9)), *[list(range(14))] * 3]
-    assert line.server.scheduler.stats()["plans_ahead"] > 3  # once it had ended
-    assert guests[1].got == expected(14)
-
-
 def test_a_guest_that_has_gone_is_not_waited_for() -> None:
     line = Line()
     first, second = Prepared(line.server), Prepared(line.server)
@@ -406,28 +393,6 @@ def test_a_failure_reaches_the_dependants_in_the_second_plan() -> None:
     again = guest.sample(guest.ring[0], fresh)
     server.drain()
     guest.take_sample(again)
-
-
-@pytest.mark.parametrize("delivered", [0, 1])
-def test_the_worker_is_lost_with_two_plans(delivered: int) -> None:
-    server = Server(kv_pages=400)
-    guest = Prepared(server)
-    server.drain()
-    next(ahead(guest, 4))
-    assert server.send()
-    assert server.send()
-    futures = sorted(guest.instance.futures._open)
-    futures.append(guest.sync())
-    for _ in range(delivered):
-        server.deliver()
-    server.scheduler.fail_all("gone")
-    while server.results:  # late ones do nothing
-        server.deliver()
-    assert all(guest.ready(future) for future in futures)
-    errors = [guest.instance.futures.get(future).error for future in futures[delivered:2]]
-    assert [error.code if error else None for error in errors] == ["worker-lost"] * (2 - delivered)
-    assert guest.instance.queued_commands == 0
-    assert server.scheduler.stats()["plans_in_flight"] == 0
 
 
 # Parts

@@ -15,7 +15,7 @@ from pie_py.config.model import ModelConfig
 from pie_py.config.server import ServerConfig
 from pie_py.wire.plan import Located, Plan, PlanResult
 
-PLANS = 2000
+PLANS = 600
 SECONDS = 60
 
 

@@ -83,12 +83,13 @@ def journal_of(data: Path, instance: str) -> Path:
 
 
 def cut_everywhere(
-    data: Path, instance: str, counter: str = "count", counted: int = 0
+    data: Path, instance: str, counter: str = "count", counted: int = 0, every: int = 1
 ) -> list[str]:
     """Makes journals of new instances of a server that does not run: that of an instance cut within
-    each entry behind the head. What the others have is on disk, and so is what the store was asked
-    of before: programs add 1 to the counter, which has `counted` when the journal begins. Of what
-    it was asked last every second one has the answer not yet. A checkpoint is never cut.
+    each entry behind the head, or within every third one, say. What the others have is on disk, and
+    so is what the store was asked of before: programs add 1 to the counter, which has `counted`
+    when the journal begins. Of what it was asked last every second one has the answer not yet. A
+    checkpoint is never cut.
     """
     path = journal_of(data, instance)
     entries, _ = read_entries(path.read_bytes())
@@ -96,7 +97,7 @@ def cut_everywhere(
     body = [entry for entry in entries[1:] if entry[0] != "acked"]
     made = []
     with sqlite3.connect(data / "store.sqlite3") as store:
-        for place in range(body[0][0] == "checkpoint", len(body)):
+        for place in range(body[0][0] == "checkpoint", len(body), every):
             name = f"{instance}-{place:05}"
             begun, rest = body[:place], body[place:]
             data_of_cut = b"".join(map(framed, [{**entries[0], "user": name}, *begun]))

@@ -94,13 +94,9 @@ async def fail(instance: Instance) -> str:
 
 
 BEHAVIOURS: dict[str, Behaviour] = {
-    "count": count,
-    "echo": echo,
-    "echo_bytes": echo_bytes,
-    "sleep": sleep,
-    "flood": flood,
+    "count": count, "echo": echo, "echo_bytes": echo_bytes, "sleep": sleep, "flood": flood,
     "fail": fail,
-}
+}  # fmt: skip
 
 
 class Behaviours:
@@ -276,24 +272,9 @@ class Bench:
         goals = Goals({}, Durations(), clock)
         results = ResultStore(self.config.data_folder / "results", 0.0, time.time_ns)
         return Dependencies(
-            behaviours,
-            behaviours,
-            programs,
-            self.shares,
-            models,
-            on_demand,
-            none,
-            none,
-            none,
-            confined,
-            results,
-            durable,
-            ledger,
-            goals,
-            clock,
-            time.time_ns,
-            0,
-        )
+            behaviours, behaviours, programs, self.shares, models, on_demand, none, none, none,
+            confined, results, durable, ledger, goals, clock, time.time_ns, 0,
+        )  # fmt: skip
 
     async def _run(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
