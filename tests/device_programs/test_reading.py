@@ -257,6 +257,16 @@ def test_what_is_no_value_is_refused(value: Any) -> None:
 # The library
 
 
+def test_top_k_leaves_so_many() -> None:
+    of = row(3)
+    best = sorted(range(VOCABULARY), key=lambda i: -of.logits[i])[:4]
+    found = {
+        chosen(lambda logits: device.draw(samplers.top_k(logits, 4)), of._replace(step=i))
+        for i in range(200)
+    }
+    assert found == set(best)
+
+
 def test_mirostat_comes_to_its_surprise() -> None:
     program = read_program(text_of(samplers.mirostat(mu=6.0, tau=3.0, rate=0.2)))
     state: dict[str, Any] = {"mu": 6.0, "tau": 3.0, "rate": 0.2}
