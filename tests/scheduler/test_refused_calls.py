@@ -132,7 +132,7 @@ def test_an_error_of_each_function_changes_nothing(
     monkeypatch.setattr("pie_control.api.sample.SHORT", 1 << 30)  # all is read at once
     scene = Scene()
     # The first example is the simplest one.
-    for values in drawn(st.lists(likely(*declared), min_size=12, max_size=12), 2)[-1]:
+    for values in drawn(st.lists(likely(*declared), min_size=40, max_size=40), 2)[-1]:
         scene.call(FUNCTIONS[name], values)
     scene.close()
 
