@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -336,16 +337,27 @@ def steps_of(draw: st.DrawFn) -> list[tuple[str, tuple[Any, ...]]]:
 
 
 texts = st.lists(st.integers(0, 5), max_size=14)
+SEEDS = st.integers(0, 2**32 - 1)
 
 
-@given(
-    rows=st.lists(st.tuples(steps_of(), texts, texts), min_size=1, max_size=3),
-    seed=st.integers(0, 2**32 - 1),
-)
-@settings(max_examples=60, deadline=None)
-def test_any_rules_in_any_order(
-    rows: list[tuple[list[tuple[str, tuple[Any, ...]]], list[int], list[int]]], seed: int
-) -> None:
+Steps = list[tuple[str, tuple[Any, ...]]]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_rule_alone(name: str) -> None:
+    steps = CASES[name].arguments.map(lambda values: [(name, values)])
+    rows = st.lists(st.tuples(steps, texts, texts), min_size=2, max_size=3)
+    settings(max_examples=4)(given(rows, SEEDS)(follows_definitions))()
+
+
+@given(st.lists(st.tuples(steps_of(), texts, texts), min_size=1, max_size=3), SEEDS)
+@settings(max_examples=60)
+def test_any_rules_in_any_order(rows: list[tuple[Steps, list[int], list[int]]], seed: int) -> None:
+    follows_definitions(rows, seed)
+
+
+def follows_definitions(rows: list[tuple[Steps, list[int], list[int]]], seed: int) -> None:
+    """Rules, one after the other, make of random logits what their definitions make of them."""
     bench, draw = Bench(), np.random.default_rng(seed)
     logits = draw.normal(0, 2, (len(rows), VOCABULARY)).astype(np.float32)
     others = draw.normal(0, 2, (3, VOCABULARY)).astype(np.float32)
