@@ -50,12 +50,16 @@ def test_looking_at_the_version_imports_nothing_heavy() -> None:
     [
         ("pie_py.cli.run, pie_py.client, pie_py.cli.stream", "pydantic structlog numpy rich"),
         ("pie_control.__main__", "pydantic structlog numpy trio pie_control.server"),
+        ("pie_py.config.settings as of; of.read_settings(spare_instances=1)", "pydantic_settings"),
     ],
 )
 def test_what_a_first_token_waits_for_imports_little(modules: str, later: str) -> None:
-    """A run that finds a server, and what the control process has before it starts a worker."""
+    """A run that finds a server, what the control process has before it starts a worker, and a
+    configuration of options alone.
+    """
     code = f"import sys, {modules}; print(*sorted({{*'{later}'.split()}} & {{*sys.modules}}))"
-    found = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PIE_PY_")}
+    found = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=env)
     assert found.split() == []
 
 
