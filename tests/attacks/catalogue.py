@@ -280,9 +280,16 @@ def _tokenizing(count: int, text: str, size: int) -> Act:
 
 
 TIME, MODEL, NATIVE, COUNTS, PAGES, MESSAGES, DOOR, HTTP, OUTSIDE = (
-    "time of the control thread", "time of the worker", "native code", "counts",
-    "pages and what else is scarce", "messages and disk", "the door", "the door of HTTP", "outside",
-)  # fmt: skip
+    "time of the control thread",
+    "time of the worker",
+    "native code",
+    "counts",
+    "pages and what else is scarce",
+    "messages and disk",
+    "the door",
+    "the door of HTTP",
+    "outside",
+)
 ATTACKS = [
     Attack(TIME, "40 spin", instances(40, "spin"), short=True),
     Attack(TIME, "40 spin and catch what ends them", instances(40, "spin_and_catch")),

@@ -37,8 +37,11 @@ _LIMIT = 3 << 30  # bytes beyond which a process of this is stopped
 _CHAT = '[{"role": "user", "content": "hello"}]'
 _peak = 0  # bytes, of the process that reads a checkpoint, until it is served
 _TEXTS = (
-    "Once upon a time there was 12 a\n\n  b.", "a" * 200 + "b", " " * 300, "x\ufdd0é\U0001f600",
-)  # fmt: skip
+    "Once upon a time there was 12 a\n\n  b.",
+    "a" * 200 + "b",
+    " " * 300,
+    "x\ufdd0é\U0001f600",
+)
 
 
 @dataclass(frozen=True)

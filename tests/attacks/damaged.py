@@ -171,9 +171,14 @@ def _tokenizer(folder: Path, chance: random.Random) -> None:
             words = value["model"]["vocab"]
             table = [[text, -1.0] for text in words] if kind == "Unigram" else words
             value["model"] = {
-                "type": kind, "vocab": table, "unk_id": chance.choice((0, 10**9)), "unk_token": "?",
-                "continuing_subword_prefix": "#", "max_input_chars_per_word": 10**9, "merges": [],
-            }  # fmt: skip
+                "type": kind,
+                "vocab": table,
+                "unk_id": chance.choice((0, 10**9)),
+                "unk_token": "?",
+                "continuing_subword_prefix": "#",
+                "max_input_chars_per_word": 10**9,
+                "merges": [],
+            }
         case 9:
             nested: dict[str, Any] = {"type": "Sequence", "normalizers": []}
             for _ in range(chance.choice((60, 5000))):

@@ -10,8 +10,11 @@ from support.scheduler_fixtures import Guest, Server
 from pie_control.scheduler.next_plan import share_worker
 
 FACTS: dict[str, Any] = {
-    "kv_pages": 1200, "embeds": 5000, "max_batch_tokens": 2048, "max_batch_commands": 64,
-}  # fmt: skip
+    "kv_pages": 1200,
+    "embeds": 5000,
+    "max_batch_tokens": 2048,
+    "max_batch_commands": 64,
+}
 
 
 def timed(**facts: Any) -> Server:

@@ -221,12 +221,20 @@ def report(kind: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "kind",
     [
-        "builtins:SystemExit", "builtins:KeyboardInterrupt", "builtins:GeneratorExit",
-        "builtins:StopIteration", "builtins:StopAsyncIteration",
-        "asyncio.exceptions:CancelledError", "unittest.case:SkipTest", "bdb:BdbQuit",
-        "click.exceptions:Exit", "_pytest.outcomes:Skipped", "builtins:print", "os:system",
+        "builtins:SystemExit",
+        "builtins:KeyboardInterrupt",
+        "builtins:GeneratorExit",
+        "builtins:StopIteration",
+        "builtins:StopAsyncIteration",
+        "asyncio.exceptions:CancelledError",
+        "unittest.case:SkipTest",
+        "bdb:BdbQuit",
+        "click.exceptions:Exit",
+        "_pytest.outcomes:Skipped",
+        "builtins:print",
+        "os:system",
     ],
-)  # fmt: skip
+)
 def test_an_exception_that_means_something_to_the_caller_is_a_failed_inferlet(kind: str) -> None:
     assert type(rebuilt(report(kind), {}, str)) is InferletFailed
 
@@ -240,12 +248,15 @@ def test_an_exception_of_python_s_own_comes_as_it_is() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        None, "[" * 100_000, '{"$": "error", "t": "builtins:ValueError", "v": 5, "state": {}}',
+        None,
+        "[" * 100_000,
+        '{"$": "error", "t": "builtins:ValueError", "v": 5, "state": {}}',
         '{"$": "error", "t": "builtins:ValueError", "v": [], "state": [1]}',
         '{"$": "error", "t": "builtins:ValueError", "v": [], "state": {"with_traceback": 1}}',
-        '{"$": "bytes", "v": "?"}', '{"$": "nothing", "v": {}}',
+        '{"$": "bytes", "v": "?"}',
+        '{"$": "nothing", "v": {}}',
     ],
-)  # fmt: skip
+)
 def test_a_report_of_nonsense_is_an_exception_all_the_same(value: str | None) -> None:
     frames = [["x.py", 1, "f\x1b[2J"]] * 50
     error = rebuilt(report("x", value=value, frames=frames), {}, str)

@@ -143,8 +143,18 @@ def test_a_program_whose_bytes_are_gone_is_forgotten(tmp_path: Path, store: Prog
 
 def test_bad_uploads(store: ProgramStore) -> None:
     for name in (
-        "", "a/b", "..", "-x", "x" * 65, "𝄞" * 64, "a@b", "a\nb", "a ", "a\u202eb", "\ud800",
-    ):  # fmt: skip
+        "",
+        "a/b",
+        "..",
+        "-x",
+        "x" * 65,
+        "𝄞" * 64,
+        "a@b",
+        "a\nb",
+        "a ",
+        "a\u202eb",
+        "\ud800",
+    ):
         with pytest.raises(ApiError, match="cannot name a program"):
             store.put(ONE, name, "python", "ann")
     with pytest.raises(ApiError, match="1001 bytes; this server takes 1000"):
@@ -208,12 +218,16 @@ def test_modules_that_make_no_program(modules: dict[str, bytes], problem: str) -
 @pytest.mark.parametrize(
     "data",
     [
-        b"\0modules", b"\0modules\0", b"\0modules\0main.py\0x = 1",
-        b"\0modules\0main.py\0x = 1\0b.py", b"\0modules\0main.py\0x = 1\0c.py\0\0b.py\0",
-        b"\0modules\0main.py\0x = 1\0b.py\0\0b.py\0", b"\0modules\0main.py\0x = 1\0main.py\0x = 2",
+        b"\0modules",
+        b"\0modules\0",
+        b"\0modules\0main.py\0x = 1",
+        b"\0modules\0main.py\0x = 1\0b.py",
+        b"\0modules\0main.py\0x = 1\0c.py\0\0b.py\0",
+        b"\0modules\0main.py\0x = 1\0b.py\0\0b.py\0",
+        b"\0modules\0main.py\0x = 1\0main.py\0x = 2",
         b"\0modules2\0main.py\0\0b.py\0",
     ],
-)  # fmt: skip
+)
 def test_only_what_pack_makes_is_a_program(data: bytes) -> None:
     with pytest.raises(BadProgram):
         unpack(data)
@@ -246,11 +260,17 @@ def test_a_program_is_read_with_the_modules_that_it_imports(tmp_path: Path) -> N
             "helper.py": "def f():\n    from pack import part, value",
             "pack/__init__.py": "from .other import value",
             "pack/part.py": "from . import third\nfrom .. import beyond",
-            "pack/other.py": "import main\nfrom broken import *\nvalue = 1", "pack/third.py": "",
-            "deep/inner/leaf.py": "import numpy", "broken.py": "import unseen\ndef", "json.py": "",
-            "unused.py": "", "unseen.py": "", "beyond.py": "", "data.json": "",
+            "pack/other.py": "import main\nfrom broken import *\nvalue = 1",
+            "pack/third.py": "",
+            "deep/inner/leaf.py": "import numpy",
+            "broken.py": "import unseen\ndef",
+            "json.py": "",
+            "unused.py": "",
+            "unseen.py": "",
+            "beyond.py": "",
+            "data.json": "",
         },
-    )  # fmt: skip
+    )
     assert list(unpack(read_program(folder))) == [
         *("main.py", "broken.py", "deep/inner/leaf.py", "helper.py"),
         *("pack/__init__.py", "pack/other.py", "pack/part.py", "pack/third.py"),

@@ -107,8 +107,12 @@ def test_garbage_does_no_harm(bench: Bench) -> None:
             assert "what it was sent is not" in answer.message
         assert isinstance(answer, Welcome)
         for params in (
-            {}, {"program": 3}, {"program": "count", "args": [1]}, {"window": -1}, BEYOND,
-        ):  # fmt: skip
+            {},
+            {"program": 3},
+            {"program": "count", "args": [1]},
+            {"window": -1},
+            BEYOND,
+        ):
             answer = raw.ask(Request(next(numbers), 0, "launch", params))
             assert isinstance(answer, Failure)
             assert answer.code == "invalid-argument"
@@ -314,8 +318,11 @@ def test_quotas_and_operators(secure: tuple[Bench, KeyStore], tmp_path: Path) ->
             with pytest.raises(RpcError, match=r"permission-denied: .*`admins`"):
                 asks(all_users=True)
         assert [each["user"] for each in boss.quota(all_users=True)] == [
-            "ann", "bob", "boss", "local",
-        ]  # fmt: skip
+            "ann",
+            "bob",
+            "boss",
+            "local",
+        ]
         assert boss.instances() == []
         assert [each["id"] for each in boss.instances(all_users=True)] == [instance.id]
         assert boss.kill(instance.id)

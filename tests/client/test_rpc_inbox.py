@@ -82,10 +82,13 @@ def test_who_has_much_here_holds_up_what_zeromq_has(
 @pytest.mark.parametrize(
     ("content", "brings"),
     [
-        (Request(1, 0, "launch", {}), True), (Request(1, 0, "send", {}), True),
-        (Request(1, 0, "logs", {}), False), (Ping(), False), (None, False),
+        (Request(1, 0, "launch", {}), True),
+        (Request(1, 0, "send", {}), True),
+        (Request(1, 0, "logs", {}), False),
+        (Ping(), False),
+        (None, False),
     ],
-)  # fmt: skip
+)
 def test_only_some_messages_may_bring_commands(content: Any, brings: bool) -> None:
     box = Inbox(lambda user: 1.0)
     assert not box.with_commands

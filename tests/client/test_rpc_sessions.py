@@ -248,8 +248,11 @@ def test_answers_that_are_not_confirmed_are_bounded_by_those_of_the_user(
     greet(server, b"4", bytes(16), "victim")
     server.ask(b"4", large, "victim")
     for peer, user, goes_on in (
-        (b"3", "m", 1), (b"4", "victim", 1), (b"1", "m", 0), (b"2", "m", 1),
-    ):  # fmt: skip
+        (b"3", "m", 1),
+        (b"4", "victim", 1),
+        (b"1", "m", 0),
+        (b"2", "m", 1),
+    ):
         [answer] = server.ask(peer, Request(2, 0, "now", {}), user)
         assert isinstance(answer, Response if goes_on else Bye), peer
 

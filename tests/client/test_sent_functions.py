@@ -396,10 +396,13 @@ def test_a_script_and_a_local_server(tmp_path: Path, server: Server) -> None:
         "with Client.local() as client:\n    print(client.run(swap, Pair(1, 2)))\n"
     )
     done = subprocess.run(
-        [sys.executable, "test.py"], cwd=tmp_path,
-        env={"PIE_PY_ENDPOINT": server.endpoint, "PATH": "/usr/bin:/bin"}, capture_output=True,
-        text=True, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "test.py"],
+        cwd=tmp_path,
+        env={"PIE_PY_ENDPOINT": server.endpoint, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.stdout == "swapping\nPair(a=2, b=1)\n", done.stderr
 
 

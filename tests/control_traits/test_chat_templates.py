@@ -243,8 +243,13 @@ def test_the_date_is_todays() -> None:
             + "{% endfor %}"
             + use
             for use in (
-                "{{ ns.x }}", "{{ ns.x | tojson }}", "{{ ns.x ~ '' }}", "{{ ns.x == [ns.x] }}",
-                "{{ '%s' % ns.x }}", "{{ '{}'.format(ns.x) }}", "{{ ns.x | string }}",
+                "{{ ns.x }}",
+                "{{ ns.x | tojson }}",
+                "{{ ns.x ~ '' }}",
+                "{{ ns.x == [ns.x] }}",
+                "{{ '%s' % ns.x }}",
+                "{{ '{}'.format(ns.x) }}",
+                "{{ ns.x | string }}",
                 "{{ [ns.x, ns.x] | sort }}",
             )
         ),
@@ -253,7 +258,7 @@ def test_the_date_is_todays() -> None:
         "{% set ns = namespace(_x=1) %}",
         "{{ cycler.__init__.__globals__ }}",
     ],
-)  # fmt: skip
+)
 def test_a_template_of_a_stranger_is_bounded(source: str) -> None:
     """It ends soon, with an error of its caller; never with a full memory or a stopped server."""
     templates = ChatTemplates({"default": source}, {})

@@ -156,10 +156,13 @@ async def test_redirects_are_followed_and_bounded() -> None:
             method="POST",
             body=b"data",
             headers=[
-                ("Authorization", "secret"), ("Cookie", "secret"), ("X-Api-Key", "secret"),
-                ("User-Agent", "me"), ("Content-Type", "text/x"),
+                ("Authorization", "secret"),
+                ("Cookie", "secret"),
+                ("X-Api-Key", "secret"),
+                ("User-Agent", "me"),
+                ("Content-Type", "text/x"),
             ],
-        )  # fmt: skip
+        )
         assert got.body == b"GET /end ", "303 makes a GET of it"
         seen = end.asked[0].headers
         assert seen["user-agent"] == "me"
@@ -207,9 +210,12 @@ async def test_a_redirect_to_a_private_address_is_refused() -> None:
     async with browser(allow=("127.0.0.1:*", "*"), allow_networks=()) as b:
         inner = await b.web(host="127.0.0.2")
         for place in (
-            "http://10.0.0.1/", "http://169.254.169.254/latest/meta-data",
-            "http://[::ffff:10.0.0.1]/", "http://[64:ff9b::a00:1]/", "http://[2002:a00:1::]/",
-        ):  # fmt: skip
+            "http://10.0.0.1/",
+            "http://169.254.169.254/latest/meta-data",
+            "http://[::ffff:10.0.0.1]/",
+            "http://[64:ff9b::a00:1]/",
+            "http://[2002:a00:1::]/",
+        ):
             hop = await b.web(always(reply(302, b"", f"Location: {place}")))
             error = await b.failure(hop.url)
             assert error.code == "permission-denied"
@@ -466,14 +472,27 @@ def test_certificates_are_verified_for_the_name(
 
 PIECES = st.sampled_from(
     [
-        b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 302 Found\r\n", b"HTTP/1.1 100 Continue\r\n\r\n",
-        b"HTTP/1.1 101 X\r\n\r\n", b"HTTP/1.0 204\r\n", b"Content-Length: 5\r\n",
-        b"Content-Length: -1\r\n", b"Transfer-Encoding: chunked\r\n", b"Content-Encoding: gzip\r\n",
-        b"Location: /again\r\n", b"Location: http://[::1/\r\n", b"Connection: close\r\n",
-        b"A: \xff\r\n", b"\r\n", b"5\r\nhello\r\n0\r\n\r\n", b"hello", b"ffffffffffffffffffff\r\n",
-        gzip.compress(b"hello"), b"\0",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 302 Found\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 101 X\r\n\r\n",
+        b"HTTP/1.0 204\r\n",
+        b"Content-Length: 5\r\n",
+        b"Content-Length: -1\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"Content-Encoding: gzip\r\n",
+        b"Location: /again\r\n",
+        b"Location: http://[::1/\r\n",
+        b"Connection: close\r\n",
+        b"A: \xff\r\n",
+        b"\r\n",
+        b"5\r\nhello\r\n0\r\n\r\n",
+        b"hello",
+        b"ffffffffffffffffffff\r\n",
+        gzip.compress(b"hello"),
+        b"\0",
     ]
-)  # fmt: skip
+)
 
 
 @settings(max_examples=60)

@@ -16,15 +16,31 @@ from pie_py.config.http import HttpConfig
 
 PUBLIC = ("8.8.8.8", "1.1.1.1", "93.184.216.34", "2606:4700::1111", "2a00:1450:4001::1")
 SPECIAL = {
-    "0.0.0.0": "unspecified", "127.0.0.1": "loopback", "127.9.9.9": "loopback",
-    "10.1.2.3": "private", "172.16.0.1": "private", "192.168.0.1": "private",
-    "169.254.169.254": "link-local", "100.64.0.1": "carrier-grade NAT", "224.0.0.1": "multicast",
-    "239.255.255.250": "multicast", "192.88.99.1": "6to4", "255.255.255.255": "private",
-    "::": "unspecified", "::1": "loopback", "fe80::1": "link-local", "fec0::1": "site-local",
-    "fd00::1": "private", "ff02::1": "multicast", "::ffff:8.8.8.8": "IPv4-mapped",
-    "::127.0.0.1": "IPv4-compatible", "64:ff9b::808:808": "NAT64", "64:ff9b:1::1": "NAT64",
-    "2001:0:4136:e378:8000:63bf:3fff:fdd2": "Teredo", "2002:c0a8:1::": "6to4",
-}  # fmt: skip
+    "0.0.0.0": "unspecified",
+    "127.0.0.1": "loopback",
+    "127.9.9.9": "loopback",
+    "10.1.2.3": "private",
+    "172.16.0.1": "private",
+    "192.168.0.1": "private",
+    "169.254.169.254": "link-local",
+    "100.64.0.1": "carrier-grade NAT",
+    "224.0.0.1": "multicast",
+    "239.255.255.250": "multicast",
+    "192.88.99.1": "6to4",
+    "255.255.255.255": "private",
+    "::": "unspecified",
+    "::1": "loopback",
+    "fe80::1": "link-local",
+    "fec0::1": "site-local",
+    "fd00::1": "private",
+    "ff02::1": "multicast",
+    "::ffff:8.8.8.8": "IPv4-mapped",
+    "::127.0.0.1": "IPv4-compatible",
+    "64:ff9b::808:808": "NAT64",
+    "64:ff9b:1::1": "NAT64",
+    "2001:0:4136:e378:8000:63bf:3fff:fdd2": "Teredo",
+    "2002:c0a8:1::": "6to4",
+}
 
 
 @pytest.mark.parametrize("address", PUBLIC)
@@ -143,13 +159,27 @@ def code_of(url: str) -> str | None:
 @pytest.mark.parametrize(
     "url",
     [
-        "", "/", "example.com", "ftp://example.com/", "file:///etc/passwd", "gopher://example.com/",
-        "http://", "http:///x", "http://user:password@example.com/", "http://example.com@evil.com/",
-        "http://127.0.0.1\\@example.com/", "http://exa\nmple.com/", "http://exam ple.com/",
-        "http://[fe80::1%25eth0]/", "http://[::1/", "http://example.com:99999/",
-        "http://example.com:0/", "http://" + "a" * 300 + "/", "http://①.com/",
+        "",
+        "/",
+        "example.com",
+        "ftp://example.com/",
+        "file:///etc/passwd",
+        "gopher://example.com/",
+        "http://",
+        "http:///x",
+        "http://user:password@example.com/",
+        "http://example.com@evil.com/",
+        "http://127.0.0.1\\@example.com/",
+        "http://exa\nmple.com/",
+        "http://exam ple.com/",
+        "http://[fe80::1%25eth0]/",
+        "http://[::1/",
+        "http://example.com:99999/",
+        "http://example.com:0/",
+        "http://" + "a" * 300 + "/",
+        "http://①.com/",
     ],
-)  # fmt: skip
+)
 def test_urls_that_are_none(url: str) -> None:
     with pytest.raises(ApiError, match="invalid-argument"):
         check(url)
@@ -158,11 +188,21 @@ def test_urls_that_are_none(url: str) -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        ("", "x"), ("a b", "x"), ("a:", "x"), ("A", "x\r\nB: y"), ("A", "x\n"), ("A", "\0"),
-        ("A", " x"), ("Ä", "x"), ("Host", "internal"), ("content-length", "5"),
-        ("Transfer-Encoding", "chunked"), ("Connection", "close"), ("Proxy-Authorization", "x"),
+        ("", "x"),
+        ("a b", "x"),
+        ("a:", "x"),
+        ("A", "x\r\nB: y"),
+        ("A", "x\n"),
+        ("A", "\0"),
+        ("A", " x"),
+        ("Ä", "x"),
+        ("Host", "internal"),
+        ("content-length", "5"),
+        ("Transfer-Encoding", "chunked"),
+        ("Connection", "close"),
+        ("Proxy-Authorization", "x"),
     ],
-)  # fmt: skip
+)
 def test_headers_that_are_none(header: tuple[str, str]) -> None:
     with pytest.raises(ApiError, match="invalid-argument"):
         check(headers=[header])

@@ -203,7 +203,11 @@ for line in sys.stdin:
 @pytest.mark.slow
 async def test_answers_that_make_no_sense_are_errors() -> None:
     answers = (
-        "null", "[]", "{}", "[" * 5000, '{"jsonrpc": "2.0", "id": ID}',
+        "null",
+        "[]",
+        "{}",
+        "[" * 5000,
+        '{"jsonrpc": "2.0", "id": ID}',
         '{"jsonrpc": "2.0", "id": ID, "result": null}',
         '{"jsonrpc": "2.0", "id": ID, "result": []}',
         '{"jsonrpc": "2.0", "id": ID, "result": {"protocolVersion": 5}}',
@@ -214,7 +218,7 @@ async def test_answers_that_make_no_sense_are_errors() -> None:
         '{"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": {}}',
         '{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ID}}',
         "\udcff",
-    )  # fmt: skip
+    )
 
     garbled = {
         f"s{i}": {
@@ -310,10 +314,18 @@ async def test_who_may_use_what_and_what_are_arguments() -> None:
             with pytest.raises(ApiError, match=f"not-found: no MCP server '{server}'.*mine"):
                 t.start("add", server=server)
         for text in (
-            "", "[]", "1", '{"a": NaN}', '{"a":' * 10_000, "{", '{"a": ' + "9" * 9999,
-            '{"a": 1e999}', r'{"a": "\ud800"}', r'{"\udfff": 1}',
+            "",
+            "[]",
+            "1",
+            '{"a": NaN}',
+            '{"a":' * 10_000,
+            "{",
+            '{"a": ' + "9" * 9999,
+            '{"a": 1e999}',
+            r'{"a": "\ud800"}',
+            r'{"\udfff": 1}',
             '{"a": ' + "[" * 100 + "]" * 100 + "}",
-        ):  # fmt: skip
+        ):
             with pytest.raises(ApiError, match="invalid-argument"):
                 t.servers.mcp_call_tool(t.caller, "mine", "add", text)  # type: ignore[arg-type]
         for text in (" " * (3 << 20), '{"a": [' + "[]," * 20_000 + "1]}"):
@@ -388,10 +400,13 @@ async def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "wrong",
     [
-        {}, {"command": "x", "url": "http://x"}, {"url": "ftp://x"},
-        {"command": "x", "headers": {"a": "b"}}, {"url": "http://x", "args": ["a"]},
+        {},
+        {"command": "x", "url": "http://x"},
+        {"url": "ftp://x"},
+        {"command": "x", "headers": {"a": "b"}},
+        {"url": "http://x", "args": ["a"]},
     ],
-)  # fmt: skip
+)
 def test_a_configuration_that_is_none(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"an MCP server has either|does not start|goes with"):
         McpConfig(servers={"x": wrong})  # type: ignore[dict-item]

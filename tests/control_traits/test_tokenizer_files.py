@@ -93,8 +93,12 @@ def test_sentencepiece_is_converted(tmp_path: Path) -> None:
     made = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["the quick brown fox jumps", "a small test of words"] * 50),
-        model_writer=made, vocab_size=300, model_type="bpe", byte_fallback=True, minloglevel=2,
-    )  # fmt: skip
+        model_writer=made,
+        vocab_size=300,
+        model_type="bpe",
+        byte_fallback=True,
+        minloglevel=2,
+    )
     (tmp_path / "tokenizer.model").write_bytes(made.getvalue())
     write(tmp_path, "tokenizer_config.json", {"tokenizer_class": "LlamaTokenizer"})
     write(tmp_path, "config.json", {"model_type": "llama"})

@@ -44,8 +44,10 @@ OF_AN_API: list[tuple[str, dict[str, Any]]] = [
     ("responses", {"stream_options": {"include_obfuscation": False}, "top_logprobs": 0}),
     ("responses", {"text": {"format": {"type": "text"}, "verbosity": None}, "conversation": None}),
     ("messages", {"cache_control": {"type": "ephemeral"}, "output_config": {}, "container": None}),
-    ("messages", {"context_management": {
-        "edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}),
+    (
+        "messages",
+        {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}},
+    ),
     *(
         (api, fields)
         for api in ("messages", "messages/count_tokens")
@@ -53,14 +55,24 @@ OF_AN_API: list[tuple[str, dict[str, Any]]] = [
             {"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}},
             {"thinking": {"type": "enabled", "budget_tokens": 9, "display": "omitted"}},
             {"thinking": {"type": "between_tools"}, "output_config": {"effort": "high"}},
-            {"tools": [{"name": "f", "input_schema": {}, "strict": True, "defer_loading": True,
-                        "input_examples": [{"x": 1}], "allowed_callers": ["direct"]}]},
+            {
+                "tools": [
+                    {
+                        "name": "f",
+                        "input_schema": {},
+                        "strict": True,
+                        "defer_loading": True,
+                        "input_examples": [{"x": 1}],
+                        "allowed_callers": ["direct"],
+                    }
+                ]
+            },
         )
     ),
     ("messages", {"system": [{"type": "text", "text": "a", "citations": [], "x": None}]}),
     ("chat/completions", {"echo": False, "best_of": 1, "top_n_sigma": -1, "dynatemp_exponent": 1}),
     ("chat/completions", {"return_progress": False, "tfs_z": 1.0, "mirostat": 0}),
-]  # fmt: skip
+]
 
 
 def post(gateway: Gateway, api: str, fields: dict[str, Any]) -> Any:

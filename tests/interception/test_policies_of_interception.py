@@ -20,15 +20,24 @@ from pie_py.config.plugins import UnknownPolicy
 times = st.floats(0, 1e3)
 transfers = st.builds(Transfer, st.floats(0, 1e-2), st.floats(1, 1e6))
 costs = st.builds(
-    Costs, st.sampled_from([8, 16, 32]), st.floats(0, 0.1), st.floats(1e-7, 1e-2),
-    st.floats(0, 1e-7), st.integers(1, 4096), st.just(((1, 0.01), (64, 0.05))),
-    st.none() | transfers, st.none() | transfers,
-)  # fmt: skip
+    Costs,
+    st.sampled_from([8, 16, 32]),
+    st.floats(0, 0.1),
+    st.floats(1e-7, 1e-2),
+    st.floats(0, 1e-7),
+    st.integers(1, 4096),
+    st.just(((1, 0.01), (64, 0.05))),
+    st.none() | transfers,
+    st.none() | transfers,
+)
 waiting = st.builds(Paused, st.integers(1, 99), st.integers(1, 1 << 15), times, st.booleans())
 loads = st.builds(
-    Load, st.integers(0, 64), st.integers(0, 1 << 16), st.integers(0, 1 << 14),
+    Load,
+    st.integers(0, 64),
     st.integers(0, 1 << 16),
-)  # fmt: skip
+    st.integers(0, 1 << 14),
+    st.integers(0, 1 << 16),
+)
 
 
 def waste_of(choice: Choice, one: Paused, load: Load, model: Costs) -> float:

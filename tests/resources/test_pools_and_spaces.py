@@ -174,9 +174,13 @@ def test_a_refused_allocation_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(addresses_module, "MAX_WINDOW", 70)
     pages, embeds = PagePool(200, 8), EmbedPool(200)
     space = Space(
-        pages, embeds, None, None, Samplers(SamplerPool(1, 1, 200), 1),
+        pages,
+        embeds,
+        None,
+        None,
+        Samplers(SamplerPool(1, 1, 200), 1),
         HostPages(HostMemory(0, 10), None),
-    )  # fmt: skip
+    )
     for allocate in (space.allocate_pages, space.allocate_embeds):
         with pytest.raises(ApiError, match=r"^limit-exceeded"):
             allocate(100, lambda count: False)

@@ -49,8 +49,11 @@ def test_commands_of_a_queue_are_joined_unless_one_depends_on_another(
     guest.forward([pages[0], 1], [first + 1, 1], [], [first + 2, 1])  # reads what was written
     server.drain()
     assert server.worker.sizes == [
-        ("embed_text", 1, 2), ("embed_text", 1, 1), ("forward", 2, 2), ("forward", 1, 1),
-    ]  # fmt: skip
+        ("embed_text", 1, 2),
+        ("embed_text", 1, 1),
+        ("forward", 2, 2),
+        ("forward", 1, 1),
+    ]
 
 
 def test_priority_then_age_within_a_batch_and_the_tail_is_cut() -> None:

@@ -13,9 +13,14 @@ from support.scheduler_fixtures import Server, refused
 
 def server_of(vocabulary: int) -> Server:
     return Server(
-        kv_pages=300, embeds=200, max_batch_tokens=100, max_batch_commands=50, samplers=40,
-        draft_embeds=40, vocab_size=vocabulary,
-    )  # fmt: skip
+        kv_pages=300,
+        embeds=200,
+        max_batch_tokens=100,
+        max_batch_commands=50,
+        samplers=40,
+        draft_embeds=40,
+        vocab_size=vocabulary,
+    )
 
 
 class Pair:

@@ -19,8 +19,11 @@ from pie_control.scheduler.fair_share import FairShare
 from pie_py.config.limits import Quota
 
 FACTS: dict[str, Any] = {
-    "kv_pages": 1400, "embeds": 11_000, "max_batch_tokens": 2048, "max_batch_commands": 100,
-}  # fmt: skip
+    "kv_pages": 1400,
+    "embeds": 11_000,
+    "max_batch_tokens": 2048,
+    "max_batch_commands": 100,
+}
 MS = 1000.0  # of the worker's time, in a test
 STEP = 4.0  # milliseconds, of the worker in these tests
 

@@ -842,9 +842,13 @@ def test_embeds_that_an_unknown_kind_of_command_wrote_are_not_taken_for_tokens()
     provenance = Provenance(PagePool(4, PAGE), 16, cast(Any, None))
     queue = FakeWriter()
     step: Any = SimpleNamespace(
-        inputs=[3], pages=np.empty(0, np.int32), page_used=np.empty(0, np.int32), output_slots=[0],
-        output_pages=[0], adapter=-1,
-    )  # fmt: skip
+        inputs=[3],
+        pages=np.empty(0, np.int32),
+        page_used=np.empty(0, np.int32),
+        output_slots=[0],
+        output_pages=[0],
+        adapter=-1,
+    )
     for written, believed in (([], True), ([16], True), ([3], False), ([5, 20], False)):
         provenance.embedded(queue, [3], [0], [7])
         provenance.overwritten([], written)  # names from 16 on are samplers'

@@ -35,10 +35,16 @@ def snapshot(server: Server, guest: Guest) -> object:
     service = server.service
     pages, embeds = service.pages, service.embeds
     return (
-        service.stats(), pages.used.tolist(), pages.masks.tolist(), pages.immutable.tolist(),
-        embeds.written.tolist(), guest.instance.queued_commands, len(guest.instance.futures),
-        server.scheduler.stats(), service.exports.names("ann"),
-    )  # fmt: skip
+        service.stats(),
+        pages.used.tolist(),
+        pages.masks.tolist(),
+        pages.immutable.tolist(),
+        embeds.written.tolist(),
+        guest.instance.queued_commands,
+        len(guest.instance.futures),
+        server.scheduler.stats(),
+        service.exports.names("ann"),
+    )
 
 
 def call(guest: Guest, function: HostFunction, values: list[Any]) -> Any:

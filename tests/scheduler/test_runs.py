@@ -23,9 +23,12 @@ from pie_py.wire.steps import count_steps
 
 PENALIZED = Sampler(seed=3, presence_penalty=0.5).to_json()
 SAMPLERS = (
-    '{"temperature": 0, "seed": 0}', '{"seed": 1}', '{"seed": 2, "top_k": 3}', PENALIZED,
+    '{"temperature": 0, "seed": 0}',
+    '{"seed": 1}',
+    '{"seed": 2, "top_k": 3}',
+    PENALIZED,
     Sampler(seed=4, logit_bias={7: None}).to_json(),
-)  # fmt: skip
+)
 
 
 class Runner(Guest):
@@ -64,9 +67,17 @@ class Runner(Guest):
     def start(self, sampler: int, most: int, stops: tuple[int, ...] = (), adapter: str = "") -> int:
         pages = self.inputs, self.outputs
         return calls.start_run(
-            self.instance, self.queue, sampler, self.last, self.length, self.own, *pages, adapter,
-            most, list(stops),
-        )  # fmt: skip
+            self.instance,
+            self.queue,
+            sampler,
+            self.last,
+            self.length,
+            self.own,
+            *pages,
+            adapter,
+            most,
+            list(stops),
+        )
 
     def tokens(self, run: int) -> list[int]:
         return list(map(int, calls.take_tokens(self.instance, self.queue, run)))
@@ -135,13 +146,18 @@ def chosen(text: int, sampler: str, vocabulary: int = 1000) -> list[int]:
 
 
 JOBS = st.builds(
-    Job, st.integers(1, 20), st.sampled_from(SAMPLERS), st.integers(1, 20),
-    st.none() | st.integers(0, 12), st.none() | st.integers(1, 9), st.integers(1, 5),
+    Job,
+    st.integers(1, 20),
+    st.sampled_from(SAMPLERS),
+    st.integers(1, 20),
+    st.none() | st.integers(0, 12),
+    st.none() | st.integers(1, 9),
+    st.integers(1, 5),
     st.none() | st.tuples(st.integers(1, 16), st.just(0) | st.integers(2, 30)),
 ).map(
     # What a run has chosen in vain counts for penalties.
     lambda job: replace(job, stop=None, give_up=None) if job.sampler == PENALIZED else job
-)  # fmt: skip
+)
 
 
 class Playing:
@@ -202,9 +218,12 @@ def test_runs_are_as_step_by_step(
 ) -> None:
     """In plans of one step and of several, some of them cut."""
     server = Server(
-        kv_pages=200, embeds=200, max_batch_tokens=tokens, max_batch_commands=commands,
+        kv_pages=200,
+        embeds=200,
+        max_batch_tokens=tokens,
+        max_batch_commands=commands,
         prompt_tokens=prompt,
-    )  # fmt: skip
+    )
     playing = [Playing(server, job) for job in jobs]
     for move, steps in moves:
         if (

@@ -27,11 +27,14 @@ _leaves = (
     | _constants
     | st.sampled_from(
         [
-            {"type": "null"}, {"type": "boolean"}, {"type": "string", "format": "date"},
-            {"type": "string", "pattern": "^[a-c]{1,4}-[0-9]{2}$"}, {"const": {"k": [1, "two"]}},
+            {"type": "null"},
+            {"type": "boolean"},
+            {"type": "string", "format": "date"},
+            {"type": "string", "pattern": "^[a-c]{1,4}-[0-9]{2}$"},
+            {"const": {"k": [1, "two"]}},
         ]
     )
-)  # fmt: skip
+)
 
 
 def _lists(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

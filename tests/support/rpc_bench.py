@@ -94,9 +94,13 @@ async def fail(instance: Instance) -> str:
 
 
 BEHAVIOURS: dict[str, Behaviour] = {
-    "count": count, "echo": echo, "echo_bytes": echo_bytes, "sleep": sleep, "flood": flood,
+    "count": count,
+    "echo": echo,
+    "echo_bytes": echo_bytes,
+    "sleep": sleep,
+    "flood": flood,
     "fail": fail,
-}  # fmt: skip
+}
 
 
 class Behaviours:
@@ -272,9 +276,24 @@ class Bench:
         goals = Goals({}, Durations(), clock)
         results = ResultStore(self.config.data_folder / "results", 0.0, time.time_ns)
         return Dependencies(
-            behaviours, behaviours, programs, self.shares, models, on_demand, none, none, none,
-            confined, results, durable, ledger, goals, clock, time.time_ns, 0,
-        )  # fmt: skip
+            behaviours,
+            behaviours,
+            programs,
+            self.shares,
+            models,
+            on_demand,
+            none,
+            none,
+            none,
+            confined,
+            results,
+            durable,
+            ledger,
+            goals,
+            clock,
+            time.time_ns,
+            0,
+        )
 
     async def _run(self) -> None:
         self._token = trio.lowlevel.current_trio_token()

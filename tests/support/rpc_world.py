@@ -24,9 +24,13 @@ from pie_py.wire.rpc import Message, Response, decode
 
 TIMING = Timing(heartbeat=2, dead=10, resumable=120)
 FACTS = {
-    "heartbeat": TIMING.heartbeat, "dead": TIMING.dead, "frame_bytes": 1 << 20,
-    "message_bytes": 1 << 20, "program_bytes": 1 << 20, "window_bytes": 64,
-}  # fmt: skip
+    "heartbeat": TIMING.heartbeat,
+    "dead": TIMING.dead,
+    "frame_bytes": 1 << 20,
+    "message_bytes": 1 << 20,
+    "program_bytes": 1 << 20,
+    "window_bytes": 64,
+}
 
 
 class Talker:

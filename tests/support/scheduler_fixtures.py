@@ -45,8 +45,15 @@ MODEL = ModelDescription(
     bos_token=None,
     dtype="float32",
     traits=[
-        "allocate", "forward", "adapter", "introspect", "offload", "input-text", "output-text",
-        "tokenize", "sample",
+        "allocate",
+        "forward",
+        "adapter",
+        "introspect",
+        "offload",
+        "input-text",
+        "output-text",
+        "tokenize",
+        "sample",
     ],
     layers=2,
     heads=3,
@@ -56,7 +63,7 @@ MODEL = ModelDescription(
     samplers=8,
     count_rows=5,
     most_steps=9,
-)  # fmt: skip
+)
 
 
 class Server(Rig):
@@ -220,9 +227,17 @@ class Guest:
         adapter: str = "",
     ) -> int:
         return forward_with_attention(
-            self.instance, self.queue, pages, inputs, output_pages, [], [], observed, detail,
+            self.instance,
+            self.queue,
+            pages,
+            inputs,
+            output_pages,
+            [],
+            [],
+            observed,
+            detail,
             adapter,
-        )  # fmt: skip
+        )
 
     def take_attention(self, future: int) -> tuple[int, list[float]]:
         rows, numbers = take(self.instance, future)
