@@ -164,15 +164,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(nightly))
         items[:] = [item for item in items if item not in nightly]
     if UNTIL in os.environ:  # in the order of the quick check
+        endless = {item for item in items if _limit(item) == 0}
+        config.hook.pytest_deselected(items=list(endless))
+        items[:] = [item for item in items if item not in endless]
         return
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
     assert all(file.is_file() for file in places), "a file has another name"
     items.sort(key=lambda item: places.get(item.path, len(LONGEST)))
 
 
+def _limit(item: pytest.Item) -> float | None:
+    """Seconds that a test's mark allows it. 0 is no limit."""
+    mark = item.get_closest_marker("timeout")
+    return mark.args[0] if mark else None
+
+
 def pytest_runtest_setup() -> None:
     if time.time() > float(os.environ.get(UNTIL, "inf")):
-        pytest.skip("the quick check has no time left")
+        pytest.skip("no time is left for it")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

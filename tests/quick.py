@@ -60,11 +60,9 @@ CORE = (
     "tests/test_prose.py",
 )
 
-# Nightly tests that take longer than a part of a night: minutes each, and nothing shorter says it.
-WHOLE_NIGHT = "tests/attacks/test_nightly.py"
-
 # Which tests read files that nobody imports.
 READERS = {
+    "docs/durable.md": ("tests/durable/test_own_page.py",),
     "docs": ("tests/test_site.py", "tests/test_prose.py", "tests/test_documents.py"),
     "README.md": ("tests/test_documents.py",),
     "sdk/wit": ("tests/conformance",),
@@ -76,6 +74,26 @@ READERS = {
     "gateway/pie_gateway/page": ("tests/gateway/test_page.py",),
     "tests/conformance": ("tests/conformance",),
     "tests/rust_guests": ("tests/rust_guests",),
+}
+
+# Whose nightly tests see a room through processes, so that no import tells of it.
+ROOMS = {
+    "cluster": ("tests/cluster",),
+    "control": ("tests/attacks", "tests/control_traits", "tests/durable", "tests/end_to_end"),
+    "examples/pie_tiny": ("examples/pie_tiny/tests",),
+    "gateway": ("tests/gateway",),
+    "inference": ("tests/inference", "tests/end_to_end"),
+    "inferlets": ("tests/inferlets",),
+    "packaging": ("tests/cli", "tests/test_packaging.py"),
+    "pie_py/build": ("tests/sdk_js", "tests/sdk_python", "tests/sdk_rust", "tests/testing"),
+    "pie_py/cli": ("tests/cli", "tests/testing"),
+    "pie_py/client": ("tests/client", "tests/test_packaging.py"),
+    "pie_py/testing": ("tests/testing",),
+    "pyproject.toml": ("tests/test_packaging.py", "tests/test_documents.py"),
+    "hatch_build.py": ("tests/test_packaging.py",),
+    "sdk/js": ("tests/sdk_js", "tests/testing"),
+    "sdk/python": ("tests/sdk_python", "tests/inferlets", "tests/testing"),
+    "sdk/rust": ("tests/sdk_rust", "tests/testing"),
 }
 
 
@@ -164,10 +182,14 @@ def touched_tests(changed: list[Path]) -> list[Path]:
     order = sorted(
         (t for t in files_of_tests(["tests"]) if far.get(t, 2) < 2), key=lambda t: far[t]
     )
-    for place, readers in READERS.items():
+    return list(dict.fromkeys([*order, *of_places(changed, READERS)]))
+
+
+def of_places(changed: list[Path], tests: dict[str, tuple[str, ...]]) -> Iterator[Path]:
+    """Files of the tests of those places in which something has changed."""
+    for place, folders in tests.items():
         if any(file.is_relative_to(ROOT / place) for file in changed):
-            order += files_of_tests(readers)
-    return list(dict.fromkeys(order))
+            yield from files_of_tests(folders)
 
 
 def chosen_tests(changed: list[Path]) -> list[Path]:
@@ -208,14 +230,15 @@ def run_quick(since: str, seconds: float) -> int:
 
 
 def run_nightly_of_a_day(seconds: float) -> int:
-    """Runs those of the nightly tests that the last day's changes touch: the last night had none
-    of these.
+    """Runs those of the nightly tests that the last day's changes touch, for the last night had
+    none of these, but for those that take as long as they like.
     """
     before = git_lines("rev-list", "-1", "--before=1.day", "HEAD")
     if not before:
         print("the nightly tests of the last day's changes: git knows no commit before them")
         return 0
-    touched = [t for t in touched_tests(changed_files(before[0])) if t != ROOT / WHOLE_NIGHT]
+    changed = changed_files(before[0])
+    touched = list(dict.fromkeys([*touched_tests(changed), *of_places(changed, ROOMS)]))
     return run_tests(touched, "nightly", seconds) if touched else 0
 
 

@@ -267,7 +267,7 @@ def told_pages() -> list[str]:
 
 
 # What a newcomer reads; the other pages have the night, and the changes of a day.
-FIRST_READ = ("README.md", "docs/index.md", "docs/python-sdk.md", "docs/http.md")
+FIRST_READ = ("README.md", "docs/python-sdk.md", "docs/http.md")
 
 
 def at_night(names: list[str], *first: str) -> list[object]:
@@ -409,7 +409,7 @@ def test_a_new_project_is_what_its_readme_says(language: str, page: Page) -> Non
         page.reader.types(block.code.replace("NAME", "quick"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_installation(smollm2: Path, tmp_path: Path) -> None:
     """The first commands, in a checkout without an environment.
 

@@ -62,7 +62,7 @@ def quick_tools(folder: Path, runtime: Path) -> dict[str, str]:
     return {"CC": str(compiler), "PYTHONPATH": str(folder / "path")}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_client_alone(tmp_path: Path) -> None:
     """`pip install pie-py-client`: small, without the server, and its functions travel."""
     wheel = wheel_of(ROOT / "client", tmp_path / "wheel")
@@ -108,7 +108,7 @@ def test_the_client_alone(tmp_path: Path) -> None:
         assert told in missing.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sdist_and_wheel(tmp_path: Path) -> None:
     """The wheel is built from the sdist, and runs an inferlet of its own library."""
     out, site = tmp_path / "out", tmp_path / "site"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from quick import CORE, READERS, ROOT, changed_files, chosen_tests
+from quick import CORE, READERS, ROOMS, ROOT, changed_files, chosen_tests
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,8 @@ def test_a_test_far_away_comes_after_those_that_protect_most() -> None:
 
 
 def test_what_the_check_names_is_there() -> None:
-    names = [*CORE, *READERS, *(name for readers in READERS.values() for name in readers)]
+    places = [*READERS.items(), *ROOMS.items()]
+    names = [*CORE, *(name for place, readers in places for name in (place, *readers))]
     assert [name for name in names if not (ROOT / name).exists()] == []
 
 

@@ -141,6 +141,7 @@ def test_no_references_hold_a_loop(both: tuple[Server, Gateway]) -> None:
     watched.check()
 
 
+@pytest.mark.nightly
 def test_no_frame_holds_a_loop(both: tuple[Server, Gateway]) -> None:
     watched = Watched(both)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 FEWER = {"300 yield before their slice ends": instances(60, "yield_early")}
 
 
-@pytest.mark.parametrize("over_http", [False, True])
+@pytest.mark.parametrize("over_http", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_attacks_of_every_cause_leave_a_bystander_the_text(over_http: bool) -> None:
     with place(http=over_http) as where, Bystander(where.url, where.keys[VICTIM]) as bystander:
         for attack in ATTACKS:

@@ -56,7 +56,7 @@ def change(file: Path, **values: Any) -> None:
 # Checkpoints
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(280)
 def test_damaged_checkpoints_are_served_or_refused_by_name() -> None:
     assert wrong_checkpoints(4) == ""
@@ -201,6 +201,7 @@ def test_what_is_not_known_to_be_harmless_is_not_taken_for_it(step: dict[str, An
 # Answers
 
 
+@pytest.mark.nightly
 def test_frames_of_a_hostile_server_end_in_named_errors() -> None:
     found = Found()
     to_sessions(4000, seed=3, found=found)

@@ -353,7 +353,7 @@ def test_serve_says_where_and_stops_on_sigterm(tmp_path: Path) -> None:
     assert "pie-py keys add USER" in refused.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_folder_one_stands_in_is_on_no_process_import_path(traps: Path) -> None:
     """Its `random.py` is the user's or a stranger's: neither stops a server, nor runs in one."""
     data = str(traps / "data")
@@ -518,6 +518,7 @@ def test_a_kept_server_that_was_killed_is_noticed_and_removed(
     assert not Path(server["endpoint"].removeprefix("ipc://")).parent.exists()
 
 
+@pytest.mark.nightly
 def test_a_kept_server_ends_when_nobody_needs_it(traps: Path, keeping: dict[str, Any]) -> None:
     soon = {**keeping, "PIE_PY_IDLE_SECONDS": "0.2"}
     forever = (*("run", traps / "talker.py"), "--keep-server")
@@ -543,6 +544,7 @@ def has_lines(server: dict[str, Any]) -> bool:
     return '"source_lines":true' in " ".join(psutil.Process(server["pid"]).cmdline())
 
 
+@pytest.mark.nightly
 def test_a_server_for_questions_shares_the_runtimes_code(keeping: dict[str, Any]) -> None:
     cli("ask", "-m", "pie-tiny", "--max-tokens", "1", "Once", TMPDIR=keeping["TMPDIR"])
     (server,) = kept(keeping)

@@ -205,6 +205,7 @@ def test_a_question(server: Server, tmp_path: Path) -> None:
     assert "no model is called 'gpt'; served there: pie-tiny" in wrong.stderr
 
 
+@pytest.mark.nightly
 def test_an_answer_that_goes_round_is_stopped(server: Server, tmp_path: Path) -> None:
     looping = "a a a a a a"  # which this model goes on with, greedy
     plain = asked(server, None, "ask", "--temperature", "0", looping)

@@ -55,6 +55,7 @@ def test_what_is_imported_already_stays() -> None:
     assert JSONDecoder().decode("1") == 1
 
 
+@pytest.mark.nightly
 def test_a_worker_has_all_of_pytorch_once_more_of_it_is_wanted() -> None:
     code = (
         "import sys, pie_inference.__main__\n"

@@ -58,6 +58,7 @@ def told_here() -> str:
     return answer
 
 
+@pytest.mark.nightly
 def test_a_system_with_little_address_space_has_fewer_instances(told_here: str) -> None:
     assert told_here
 

@@ -69,7 +69,7 @@ def test_containers_have_what_they_copy_and_install(name: str) -> None:
     assert of(CONTAINERS[0], "CMD") == of(CONTAINERS[1], "CMD")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_a_container_runs() -> None:
     """Keys are made, the server comes up as CMD says, the health check agrees, SIGTERM ends it."""
     name = CONTAINERS[0]
@@ -117,7 +117,7 @@ def test_what_a_container_runs() -> None:
             process.wait()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_way_to_a_service_is_literally_one() -> None:
     """What operating.md types, then the unit's command with its environment: the key opens."""
     page = (ROOT / "docs/operating.md").read_text(encoding="utf-8")

@@ -771,6 +771,7 @@ def test_a_gateway_answers_all_that_a_server_does(cluster: Cluster) -> None:
     assert refused == {methods.name_of(one) for one in methods.OF_INSTANCES}
 
 
+@pytest.mark.nightly
 def test_what_is_set_at_the_gateway_is_set_on_all_nodes(cluster: Cluster) -> None:
     """And on those that come later, also after the gateway has ended."""
 
@@ -810,6 +811,7 @@ def test_what_is_set_at_the_gateway_is_set_on_all_nodes(cluster: Cluster) -> Non
                 again()
 
 
+@pytest.mark.nightly
 def test_quotas_are_counted_by_each_node(cluster: Cluster) -> None:
     with cluster.client() as client:
         kinds = {kind["kind"]: kind for kind in client.quota()[0]["kinds"]}

@@ -179,6 +179,7 @@ def _ends_connections(server: socket.socket) -> None:
             server.accept()[0].close()
 
 
+@pytest.mark.nightly
 def test_it_has_actors_of_one_namespace_there_and_leaves_nothing(
     foreign: Foreign, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,7 @@ def ann(machines: Machines, wire: Sniffer) -> Client:
     return machines.client("ann")
 
 
+@pytest.mark.nightly
 def test_users_are_known_on_all_machines(machines: Machines, ann: Client) -> None:
     near, far = on(ann, "n1"), on(ann, "n2")
     assert echoes(near, MARK)

@@ -47,6 +47,7 @@ def test_a_user_has_a_share_of_each_node(nodes: Nodes, started: list[Node]) -> N
             bob.launch("echo")
 
 
+@pytest.mark.nightly
 def test_a_node_that_was_silent_has_no_more_than_others(nodes: Nodes, started: list[Node]) -> None:
     """Of what is set at the gateway meanwhile."""
     old, new = "http://127.0.0.1:1", "http://127.0.0.1:2"
@@ -68,6 +69,7 @@ def test_a_node_that_was_silent_has_no_more_than_others(nodes: Nodes, started: l
         wait_for(lambda: has() == {"changed": new})
 
 
+@pytest.mark.nightly
 def test_a_gateway_at_an_ipv6_address_leads_to_its_nodes() -> None:
     if not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists():
         pytest.skip("there is no IPv6 here")

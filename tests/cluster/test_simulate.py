@@ -57,6 +57,7 @@ def simulate(*options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.nightly
 def test_the_command_holds_a_policy_against_two_choices(tmp_path: Path) -> None:
     result = simulate("--nodes", 40, "--seconds", 20, "--json", "--check")
     found = json.loads(result.stdout)

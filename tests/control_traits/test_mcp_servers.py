@@ -130,7 +130,7 @@ FLOOD = "import os\nwhile True: os.write(1, b'x' * 65536)"
 SILENT = "import time\ntime.sleep(600)"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_a_server_that_hangs_or_floods_is_ended_and_others_go_on() -> None:
     rough = {**STDIO, "call_seconds": 1.5}
     python: Any = {"command": sys.executable}  # without the SDK, which takes long to import

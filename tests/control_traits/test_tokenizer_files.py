@@ -89,6 +89,7 @@ def test_spaces_after_special_tokens(
         agree(folder)
 
 
+@pytest.mark.nightly
 def test_sentencepiece_is_converted(tmp_path: Path) -> None:
     made = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(

@@ -229,6 +229,7 @@ def test_what_cannot_run_or_be_written_is_refused_and_has_no_journal(short_folde
         assert plain.result()
 
 
+@pytest.mark.nightly
 def test_another_model_is_refused_by_name(tmp_path: Path, short_folder: Path) -> None:
     source = b"""
 from inferlet import Context, Model, session

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.servers import Server
 
 PAGE = (Path(__file__).parents[2] / "docs" / "durable.md").read_text()
 
 
+@pytest.mark.nightly
 def test_the_page_is_true(short_folder: Path) -> None:
     source = re.findall(r"```python\n(# approval.py\n.*?)```", PAGE, re.DOTALL)[0]
     (short_folder / "approval.py").write_text(source)

@@ -79,6 +79,7 @@ def test_one_that_sleeps_comes_back(folder: Path) -> None:
             client.attach(other.id).result()
 
 
+@pytest.mark.nightly
 def test_sleepers_sleep_on_over_a_restart(folder: Path) -> None:
     server = Server(folder, **IDLE).__enter__()
     with server.client() as client:

@@ -154,7 +154,7 @@ def test_hot_path_is_no_dearer_than_the_kept_numbers_say() -> None:
     pytest.fail(f"calls per token, those kept, and their ratio: {report['rows']}")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_throughput(checkpoint: Path) -> None:
     size = ("--at-once", "1,3", "--prompt", "8", "--tokens", "32")
     report = bench("throughput", *size, "--model", str(checkpoint), of=OPERATORS)

@@ -79,7 +79,7 @@ def huge(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(999)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_bad_images_are_errors_that_leave_the_context_as_it_was(
     client: Client, language: str
@@ -169,7 +169,7 @@ def expected_in_grid(folder: Path, parts: list[list[int] | Image.Image], count: 
     return text_of(output[0, inputs["input_ids"].shape[1] :].tolist())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_example(tiles: tuple[Server, Path]) -> None:
     server, folder = tiles
     tokenizer = image_tokenizer()

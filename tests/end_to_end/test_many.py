@@ -29,7 +29,7 @@ def expected_texts(checkpoint: Path) -> list[str]:
     return texts
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_completions_launched_at_once(server: Server, checkpoint: Path) -> None:
     answers: dict[int, str] = {}
 

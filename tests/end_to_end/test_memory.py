@@ -257,6 +257,7 @@ def test_what_is_no_adapter_for_the_model_is_not_kept(
     assert [each["name"] for each in client.adapters()] == ["a", "b"]
 
 
+@pytest.mark.nightly
 def test_a_deterministic_model_takes_none_and_forgets_none(
     checkpoint: Path, adapters: dict[str, Path], short_folder: Path
 ) -> None:

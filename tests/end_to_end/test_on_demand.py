@@ -106,6 +106,7 @@ def test_a_program_that_holds_pages_keeps_its_model(instant: Server) -> None:
         assert states(client)["one"] == "unloaded"
 
 
+@pytest.mark.nightly
 def test_a_damaged_one_fails_for_who_asked_alone(server: Server) -> None:
     with server.client() as client:
         program, holder = (client.upload(c.encode(), "p") for c in (ANSWER, HOLDER))
@@ -142,6 +143,7 @@ def test_a_worker_that_is_killed_as_it_loads_or_serves(server: Server) -> None:
         assert other.launch(program, ["one"]).result()
 
 
+@pytest.mark.nightly
 def test_an_idle_one_goes_and_operators_say_when(short_folder: Path) -> None:
     models = [{"source": str(EMBEDDED)}, checkpoint(short_folder, "one")]
     with (

@@ -41,6 +41,7 @@ def of(client: Client, **wanted: str) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.nightly
 def test_what_was_used_is_kept_by_program_and_tag(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("u")
     with Server(folder) as server, server.client() as client:

@@ -172,6 +172,7 @@ def test_a_pause_that_keeps_nothing(client: Client) -> None:
     assert client.run(generate, PROMPT)[0]
 
 
+@pytest.mark.nightly
 def test_a_worker_that_is_lost_says_so(
     server: Server, client: Client, checkpoints: list[Path]
 ) -> None:
@@ -190,6 +191,7 @@ def test_a_worker_that_is_lost_says_so(
     assert client.models()[0]["weights"] == ""
 
 
+@pytest.mark.nightly
 def test_weights_of_several_ranks_stay(checkpoints: list[Path]) -> None:
     model = Rig(checkpoints[0]).model
     model = replace(model, ranks=replace(model.ranks, size=2))

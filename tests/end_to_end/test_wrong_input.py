@@ -72,6 +72,7 @@ def test_a_program_that_forgets_to_free_does_not_starve_the_next(client: Client)
         client.launch(guests, ["leak", "60"]).result()  # of 64
 
 
+@pytest.mark.nightly
 def test_a_client_that_vanishes(strict: Server, client: Client) -> None:
     guests = client.upload(rust_component("guests"))
     child = os.fork()

@@ -136,6 +136,7 @@ def continued(model: Any, tokens: list[int], **more: Any) -> list[int]:
     return found
 
 
+@pytest.mark.nightly
 def test_what_no_pool_can_hold_is_no_reason_to_try_again(client: openai.OpenAI) -> None:
     """128 pages of 8 tokens, of which equal prompts share the full ones."""
     for fields in ({"prompt": [5] * 1000, "n": 8}, {"prompt": [5] * 50, "n": 127}):

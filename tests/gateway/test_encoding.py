@@ -95,6 +95,7 @@ def near(found: Any, expected: Any) -> bool:
     return bool(np.allclose(found, expected, rtol=0, atol=1e-5))
 
 
+@pytest.mark.nightly
 def test_embeddings_of_users_at_once(gateway: Gateway, folder: Path) -> None:
     client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none")
     expected = [wanted(folder, "bert", text) for text in TEXTS]

@@ -54,6 +54,7 @@ def answer(client: openai.OpenAI, number: int) -> tuple[str, int, int]:
     return text, told, used
 
 
+@pytest.mark.nightly
 def test_turns_that_make_way_are_computed_again(server: Server, client: openai.OpenAI) -> None:
     alone = [answer(client, number) for number in range(4)]
     assert [told for _, told, _ in alone] == 2 * [TOKENS] + 2 * [0]

@@ -110,6 +110,7 @@ def test_as_ollama_and_as_llama_cpp_have_it(http: httpx2.Client) -> None:
     assert http.post("/models/unload", json={"model": "pie-tiny"}).status_code == 404
 
 
+@pytest.mark.nightly
 def test_who_waits_too_long_is_told_when_to_ask_again(server: Server, tmp_path: Path) -> None:
     with (
         server.client() as client,
@@ -128,6 +129,7 @@ def test_who_waits_too_long_is_told_when_to_ask_again(server: Server, tmp_path: 
         until(lambda: chat(impatient, "two").status_code == 200, 300)
 
 
+@pytest.mark.nightly
 def test_a_pull_says_how_far_it_is(http: httpx2.Client) -> None:
     def pull(model: str) -> list[dict[str, Any]]:
         lines = http.post("/api/pull", json={"model": model}).text.splitlines()

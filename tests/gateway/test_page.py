@@ -389,7 +389,7 @@ def test_top_shows_the_same_and_has_rates_at_once(
         http.delete(f"/v1/instances/{launched}")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_browser_shows_it(gateway: Gateway, sharers: list[str]) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:

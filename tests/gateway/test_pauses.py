@@ -72,7 +72,7 @@ def fill(client: openai.OpenAI, token: int, pages: int) -> None:
     )
 
 
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("named", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_conversation_with_a_fast_tool_keeps_its_prefix(
     client: openai.OpenAI, named: bool
 ) -> None:

@@ -29,7 +29,7 @@ FILES = sorted(
 )
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.timeout(900),  # the first test waits for all that run on the simulated GPU
     *(
         pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"pip install {how}")

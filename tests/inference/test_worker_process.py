@@ -256,6 +256,7 @@ def test_wrong_options_are_a_usage_error() -> None:
     assert b"--config" in done.stderr
 
 
+@pytest.mark.nightly
 def test_long_turns_are_told(running: Worker) -> None:
     running.send(NoTokens("llama", [7] * 3_000_000))
     running.send(prompt_plan())

@@ -81,6 +81,7 @@ def test_agents_at_once_may_all_compute_the_documents(library: Library, url: str
     assert answers == {'Done. a: "ladder", b: "ladder".'}
 
 
+@pytest.mark.nightly
 def test_graphs_and_recursions_of_thought_add_what_one_try_does_not(library: Library) -> None:
     numbers = [12, 34, 56, 78, 11, 23, 45, 67]
     asked = " + ".join(map(str, numbers))

@@ -65,7 +65,7 @@ def types(reader: Reader, line: str) -> str:
     return reader.types(line).strip()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_commands_of_all_programs_answer(
     library: Library, reader: Reader, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

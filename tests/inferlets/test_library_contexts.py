@@ -12,6 +12,7 @@ from support.library import Library
 DIFFERENCES = ["880 - 826", "862 - 587", "455 - 367"]
 
 
+@pytest.mark.nightly
 def test_a_tree_of_thought_shares_its_pages_and_solves_more(library: Library) -> None:
     answers = {eval(question): f"What is {question}?" for question in DIFFERENCES}
     begin = "<|begin|><|user|>\n{}<|end|>\n<|assistant|>\n"

@@ -147,6 +147,7 @@ def test_prompt_lookup_changes_no_text(library: Library) -> None:
     assert found["text"] == library.complete(STORY, 40)
 
 
+@pytest.mark.nightly
 def test_watermark_is_detected(library: Library) -> None:
     def run(delta: float) -> Any:
         options = ["--prompt", "The quick", "--max-tokens", "300", "--model-name", "test"]

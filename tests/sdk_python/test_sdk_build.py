@@ -67,7 +67,7 @@ def test_the_image_is_found_by_address() -> None:
     assert image.component[found[0] : found[0] + 4] == b"1234"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_component_with_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its code is compiled by the compiler that is quick at it."""
     source = tmp_path / "tool.py"

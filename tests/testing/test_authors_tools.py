@@ -187,8 +187,8 @@ def in_its_language(project: Path, *command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("language", [pytest.param("js", marks=pytest.mark.nightly), "ts"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("language", ["js", "ts"])
 def test_a_new_project_has_a_test_for_node(language: str, tmp_path: Path) -> None:
     require_javascript()
     assert pie_py("new", "tale", "--lang", language, folder=tmp_path).returncode == 0
@@ -198,7 +198,7 @@ def test_a_new_project_has_a_test_for_node(language: str, tmp_path: Path) -> Non
     assert re.findall(r"^\W+(?:tests|pass) (\d+)$", told, re.MULTILINE) == ["2", "2"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_new_project_has_a_test_for_cargo(tmp_path: Path) -> None:
     use_toolchain()
     assert pie_py("new", "tale", "--lang", "rust", folder=tmp_path).returncode == 0

@@ -114,6 +114,7 @@ def test_a_run_that_is_stopped_ends_as_one_that_is_not(
         assert torch.equal(tensor, weights(parts)[name]), name
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_killed_goes_on(
     tmp_path: Path, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
