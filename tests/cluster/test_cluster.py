@@ -363,7 +363,7 @@ def test_a_node_has_two_connections_to_the_database(
     )
     with psycopg.connect(database) as sql, cluster.client() as client:
         client.launch("echo", durable=True).cancel()
-        assert client.launch("shares", ["topic"]).result() == "kept"  # has asked for an owner
+        assert client.launch("shares", ["store"]).result() == "kept"
         (connections,) = sql.execute(ask).fetchone() or (0,)
     assert 0 < connections <= 2 * len(cluster.nodes()) + 1  # that of the gateway
     log = (cluster.folder / "logs/gateway.log").read_text()
