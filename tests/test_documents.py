@@ -65,6 +65,7 @@ ELSEWHERE = (
     ("docs/async-function-calling.md", "-m smollm2", "tests/inferlets/test_library_real_model.py"
      "::test_a_model_that_has_learnt_"),
     ("docs/running.md", "pie-py rm", "tests/cli/test_pull.py::test_what_is_there_is_listed"),
+    ("docs/models.md", "lora_name", "tests/gateway/test_checkpoints.py::test_a_lora_adapter_"),
     ("docs/models.md", "update_weights", "tests/end_to_end/test_weights.py::test_nothing_of_the_"),
     ("docs/rust-sdk.md", "join_all", "tests/test_documents.py::in_the_crate"),
     ("docs/durable.md", "kill -9", "tests/durable/test_own_page.py::test_the_page_is_true"),
