@@ -203,8 +203,8 @@ _PNG = "iVBOR"  # how one begins in base64
 def kept_seconds(asked: str | float) -> float:
     """Seconds of `keep_alive`, as `1h30m`; negative: always. Raises `Problem`: 400, it is none."""
     text = str(asked).strip()
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|h|m|s)", text)
-    if re.fullmatch(r"-?\d+(\.\d+)?", text):
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|h|m|s)", text[:50])
+    if re.fullmatch(r"-?\d{1,20}(\.\d{1,20})?", text):
         seconds = float(text)
     elif parts and "".join(map("".join, parts)) == text.lstrip("-"):
         seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
