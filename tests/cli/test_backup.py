@@ -40,6 +40,8 @@ def test_a_folder_comes_back_while_another_writes(folder: Path, tmp_path: Path) 
         sql.execute("INSERT INTO kept VALUES (8)")  # of a transaction that is not over
         made = invoke("backup", tmp_path / "b.tar.gz", "--data-folder", folder)
     assert made.exit_code == 0, made.output
+    with tarfile.open(tmp_path / "b.tar.gz") as packed:
+        assert made.output.startswith(f"{len(packed.getnames()) - 1} files of")  # and their list
     assert (tmp_path / "b.tar.gz").stat().st_mode & 0o077 == 0
     again = invoke("backup", tmp_path / "b.tar.gz", "--data-folder", folder)
     assert "exists already" in again.stderr

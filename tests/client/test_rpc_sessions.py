@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 from support.rpc_world import TIMING, Server, World
@@ -12,6 +13,7 @@ from pie_control.instances.instance import ClientPresence, InstanceEnded, Instan
 from pie_control.rpc import outgoing, session, sessions
 from pie_control.rpc.session import TRANSITIONS, Change, Presence, Session
 from pie_control.rpc.sessions import GiveUp, Gone
+from pie_py.client.calls import Call
 from pie_py.client.errors import ConnectionLost, ServerUnreachable
 from pie_py.client.stream import Stream
 from pie_py.wire.rpc import (
@@ -289,6 +291,15 @@ def test_a_reader_takes_a_stream_over(server: Server) -> None:
     assert server.ask(b"1", Resume("a", 0, 0)) == [closed]
     server.talkers["a"].say()
     assert read(server, b"2") == [(1, "1")]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_answer_that_nobody_waits_for_goes_where_late_ones_go(is_first: bool) -> None:
+    call, late = Call(1, bytes, None), list[str]()
+    steps = [partial(call.settle, "late"), partial(call.give_up, late.append)]
+    for step in steps if is_first else reversed(steps):
+        step()
+    assert late == ["late"]
 
 
 def test_the_window_counts_bytes_and_not_characters(server: Server) -> None:

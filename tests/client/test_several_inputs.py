@@ -106,6 +106,14 @@ def test_inputs_that_begin_alike_go_together(client: sync.Client) -> None:
     assert client.map(number_of, texts, at_once=1) == [3, 1, 4, 2]
 
 
+def test_a_bar_is_shown_to_who_asks_for_it(
+    client: sync.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for progress in (False, True):
+        assert client.map(waits, [1, 2], progress=progress) == [1, 2]
+        assert ("2/2" in capsys.readouterr().err) == progress
+
+
 def test_an_input_that_is_too_large_is_its_own_error(client: sync.Client) -> None:
     found = client.map(lambda text: len(text), ["x", "y" * (3 << 20), "zz"], return_exceptions=True)
     assert (found[0], found[2]) == (1, 2)

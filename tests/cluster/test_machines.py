@@ -150,6 +150,8 @@ def test_users_are_known_on_all_machines(machines: Machines, ann: Client) -> Non
     assert echoes(attached, MARK)
     assert again.kill(near.id)
     assert [model["name"] for model in ann.models()] == ["pie-tiny"]
+    copied = KeyStore(machines.folder / "far/http")  # for HTTP there; the head's are far away
+    wait_for(lambda: {"ann", "bob"} <= set(copied.users().values()))
 
 
 @pytest.mark.nightly

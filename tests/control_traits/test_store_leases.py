@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import trio
 from support.postgres import Postgres
 
 from pie_cluster.database.statements import Connection
 from pie_cluster.database.tables import Journals, Leases
+from pie_cluster.node.journals import SharedShelf
 from pie_control.api.store.entries import Commit, Get
 from pie_control.api.store.postgres import OPTIONS, SharedDatabase
 from pie_control.errors import ApiError
@@ -90,6 +95,21 @@ def test_a_journal_is_written_under_the_present_lease_alone(address: str) -> Non
     assert commit(other, 1, b"again") is None  # it was done
     assert store.run([Get("ann", "k")]) == [b"1"]
     store.close()
+
+
+async def test_what_a_node_has_no_room_for_another_one_takes(address: str) -> None:
+    table, leases = Journals(Connection(address)), Leases(Connection(address))
+    one, other = leases.hold("n1.1"), leases.hold("n2.1")
+    parts: Any = SimpleNamespace(number=one), "n1.1", None, None, None, time.time_ns
+    shelf = SharedShelf(Connection(address), *parts)
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(shelf.change)
+            await shelf.create("a-1@n1.1", "ann", [{}])
+            await shelf.release("a-1@n1.1")
+            while table.claim(other, "n2.1", 9) != ["a-1@n1.1"]:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
 
 
 def test_an_end_is_known_until_it_is_old(address: str) -> None:

@@ -18,12 +18,21 @@ MESSAGES = ["hello", " two", "three"]
 
 TALK = """\
 import asyncio
-from inferlet import Context, Model, Sampler, runtime, session, store
+from inferlet import Context, Model, PieError, Sampler, raw, runtime, session, store
+from inferlet._loop import ready
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
 async def add_one():
     await store.update("count", lambda old: str(int(old or b"0") + 1))
+
+async def taken_as_another_kind_first():
+    future = raw.receive()
+    try:
+        return raw.take_blob(future)
+    except PieError as error:
+        await ready(future)
+        return error.code + raw.take_text(future)
 
 async def text(context, count, **more):
     return await context.generate(Sampler(top_p=0.95, **more), max_tokens=count).collect_text()
@@ -35,7 +44,7 @@ async def main() -> str:
     key = runtime.random_bytes(4).hex()
     for _ in range(3):
         await add_one()
-    session.send(await session.receive())
+    session.send(await taken_as_another_kind_first())
     await context.generate(Sampler(top_p=0.9), max_tokens=16).send_text()
     context.fill(await session.receive())
     a, b = context.fork(), context.fork()

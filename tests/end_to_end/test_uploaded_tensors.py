@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from safetensors.torch import save_file
 from support.servers import Server, until
 
 from inferlet import Context, Model, PieError, device, layers
 from pie_control.programs.adapter_check import MOST_VECTOR_BYTES
+from pie_py.cli import main
 from pie_py.client import RpcError
 from pie_py.client.sync import Client
 
@@ -57,7 +59,8 @@ def test_they_are_given_by_name_and_count(server: Server, tmp_path: Path) -> Non
         for kind in (torch.float16, torch.bfloat16):
             rounded = torch.tensor(VECTOR).to(kind)
             save_file({"glad": rounded}, file)
-            client.upload_tensors("mood", file)
+            told = CliRunner().invoke(main, ["upload", str(file), "--endpoint", server.endpoint])
+            assert told.exit_code == 0, told.output
             like = client.run(steered, PROMPT, rounded.float().tolist())
             assert client.run(steered, PROMPT, uploaded) == like
         assert [each["name"] for each in client.programs()].count("mood") == 1

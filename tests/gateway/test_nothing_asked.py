@@ -95,6 +95,12 @@ def test_it_is_taken(gateway: Gateway, api: str, fields: dict[str, Any]) -> None
     post(gateway, api, fields)
 
 
+def test_a_response_says_it_back(gateway: Gateway) -> None:
+    usual = {"truncation": "disabled", "background": False, "store": True, "top_logprobs": 0}
+    answer = post(gateway, "responses", usual)
+    assert {name: answer[name] for name in usual} == usual
+
+
 @pytest.mark.parametrize("api", ["chat", "generate"])
 def test_it_is_taken_by_ollamas(gateway: Gateway, api: str) -> None:
     loading = ("use_mmap", "use_mlock", "numa", "low_vram", "f16_kv")

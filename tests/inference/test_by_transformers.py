@@ -106,6 +106,16 @@ def test_log_probabilities(name: str, tmp_path: Path) -> None:
     assert_close(found.log_softmax(-1), wanted[44:])
 
 
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "NemotronHForCausalLM"])
+def test_a_model_to_measure_with_needs_no_weights(name: str, tmp_path: Path) -> None:
+    made(tmp_path, name)
+    (tmp_path / "model.safetensors").unlink()
+    rig = Rig(tmp_path, load_format="dummy")
+    assert isinstance(rig.model.network, ByTransformers) == (name != "LlamaForCausalLM")
+    (found,) = rig.forward(Step(rig.sequence(9), tokens_of(9), outputs=9))
+    assert found.isfinite().all()
+
+
 def test_a_weight_that_is_elsewhere_is_multiplied_by_no_one() -> None:
     """PyTorch takes one without numbers in a product, and gives what is in memory."""
     layer = Ours(torch.nn.Linear(8, 4), None)

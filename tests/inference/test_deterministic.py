@@ -59,8 +59,8 @@ def test_the_same_in_any_batch(
 ) -> None:
     rig, alone = deterministic
     streams = [rig.sequence(LENGTH) for _ in TEXTS]
-    # It has a mask of its own, which other kernels compute.
-    other = Step(rig.sequence(4), [1, 2, 3], keep=False, mask=runs_of(causal(3)))
+    # It has a mask of its own and is observed, which other kernels compute.
+    other = Step(rig.sequence(4), [1, 2, 3], keep=False, mask=runs_of(causal(3)), observed=1)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

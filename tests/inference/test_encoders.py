@@ -17,6 +17,7 @@ from transformers import AutoModel, AutoTokenizer
 from pie_inference.errors import LoadError
 from pie_inference.handlers.base import ServedEncoder
 from pie_inference.loading.assembly import load_served
+from pie_inference.loading.check import check
 from pie_py.config.model import ModelConfig
 
 SIZES: dict[str, Any] = {
@@ -207,6 +208,9 @@ def test_what_cannot_be_served_is_named(
         (tmp_path / "modules.json").write_text(json.dumps([{"type": f"st.{k}"} for k in kinds]))
     with pytest.raises(LoadError, match=said):
         load(tmp_path, **options)
+    if not options:
+        with pytest.raises(LoadError, match=said):
+            check(str(tmp_path))
 
 
 TEXTS = [

@@ -408,6 +408,9 @@ def test_sizes_that_do_not_fit_the_tensors_are_refused(tmp_path: Path) -> None:
         file.write_bytes(content[:at] + value.to_bytes(4, "little") + content[at + 4 :])
         with pytest.raises(LoadError, match=rf"model\.gguf.*{words}"):
             gguf_folder(file)
+    file.write_bytes(content.replace(b"token_embd.weight", b"token_embd.weighs"))
+    with pytest.raises(LoadError, match=r"model\.gguf lacks the tensor token_embd\.weight"):
+        gguf_folder(file)
     other = gguf.GGUFWriter(file, "mamba")
     other.write_header_to_file()
     other.write_kv_data_to_file()

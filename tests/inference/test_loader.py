@@ -109,6 +109,10 @@ FAULTS: dict[str, tuple[Edit, str]] = {
         edited("config.json", rope_parameters={"rope_type": "linear"}),
         "lacks the parameter",
     ),
+    "part of a head turned": (
+        edited("config.json", partial_rotary_factor=0.5),
+        "partial_rotary_factor other than 1 is not supported",
+    ),
     "dtype": (edited("config.json", dtype="float8"), "'float8' is not supported"),
 }
 

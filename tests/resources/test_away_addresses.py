@@ -77,6 +77,9 @@ def test_the_same_address_twice() -> None:
         addresses.find_apart([first], 9)
     with pytest.raises(ApiError, match="invalid-argument"):
         addresses.find_apart([first, 4], 3)
+    for spans in ([first, 2, first + 2, 2], [first, 0] * 4):
+        with pytest.raises(ApiError, match="invalid-argument: 4 pages"):
+            addresses.find_apart(spans, 3)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(-4, 4)), max_size=40))

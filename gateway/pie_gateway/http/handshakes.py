@@ -65,8 +65,7 @@ class Handshake(asyncio.Protocol):
                 server_side=True,
                 ssl_handshake_timeout=HEAD_SECONDS,
             )
-        except OSError:  # a stranger's mistakes, TLS's among them
-            self.drop()
+        except OSError:  # a stranger's mistakes, TLS's among them: asyncio has cut it off
             return
         self._door.leave(self)
         if encrypted is None or encrypted.is_closing():

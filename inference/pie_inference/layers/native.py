@@ -124,7 +124,6 @@ def _cpu() -> str:
 
 
 def _loaded(file: Path) -> ctypes.CDLL:
-    torch.get_num_threads()
     omp = _OPENMP.search(proc("self/maps")) or _OPENMP.search(
         "\n".join(map(str, Path(torch.__file__).parent.glob("lib/*omp*")))
     )

@@ -101,8 +101,8 @@ def give_states(module: nn.Module) -> None:
 
 
 def _mixed(own: Callable[..., Any], *given: Any, **more: Any) -> Any:
-    if (by := asked()) is None:
-        return own(*given, **more)
+    by = asked()
+    assert by is not None
     hidden = given[0] if given else more["hidden_states"]
     return by.mix(hidden, lambda tokens, cache: own(tokens, cache=cache))
 
