@@ -48,7 +48,9 @@ class Game:
 
 
 @pytest.mark.parametrize(
-    "kills", [2, pytest.param(50, marks=pytest.mark.nightly)], ids=["few", "many"]
+    "kills",
+    [2, pytest.param(50, marks=[pytest.mark.nightly, pytest.mark.timeout(0)])],
+    ids=["few", "many"],
 )
 def test_nothing_is_lost_or_doubled(kills: int, short_folder: Path) -> None:
     chance = random.Random(kills)

@@ -75,7 +75,7 @@ def test_starts_and_idle_instances(checkpoint: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
+@pytest.mark.timeout(0)
 def test_laptop(tmp_path: Path) -> None:
     folder = make_family(tmp_path / "model", "llama", head_dim=16, max_position_embeddings=2048)
     file = write_gguf(folder, "llama")

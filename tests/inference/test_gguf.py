@@ -338,7 +338,7 @@ def test_a_network_that_cannot_be_is_told_in_the_files_words(
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
+@pytest.mark.timeout(0)
 @torch.inference_mode()
 def test_a_real_model_reads_long_texts(smollm2: Path) -> None:
     """At once and in chunks; then it goes on, as transformers does."""
