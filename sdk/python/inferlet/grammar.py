@@ -93,10 +93,13 @@ class Grammar:
     @classmethod
     def choice(cls, options: Iterable[str]) -> Grammar:
         """One of some texts."""
-        texts = [json.dumps(option) for option in options]
+        texts = [options] if isinstance(options, str) else list(options)
+        if isinstance(options, str) or not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"a choice is between texts, and options={options!r:.60}")
         if not texts:
             raise ValueError("a choice between no texts")
-        return cls("lark", "start: " + " | ".join(texts))
+        # Of one terminal there may be any number: each of a rule would be an item of the parser.
+        return cls("lark", "start: ONE\nONE: " + " | ".join(map(json.dumps, texts)))
 
     async def compile(self, model: Model) -> int:
         """The handle of the compiled grammar, for the raw functions.
