@@ -27,7 +27,7 @@ from inferlet.generation import Generator
 from inferlet.grammar import Grammar
 from inferlet.images import append_image
 from inferlet.model import Model
-from inferlet.raw._convert import as_u32, u32_array
+from inferlet.raw._convert import as_u32, check_several, u32_array
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler
 
 MOST_GUESSES = 16  # of the server, at a time
@@ -93,6 +93,8 @@ class Context:
             chat: what else the chat template takes: `tools`, `documents`,
                 `enable_thinking`, ...; `chat_template` names one of several templates.
         """
+        if isinstance(model, str):
+            raise TypeError(f"model={model!r:.60}: `Model.load(name)` is wanted")
         self.sequence = Sequence(model, adapter, prefix_cache)
         self.sequence.shift = as_u32(first_position)
         self._add_bos = add_bos
@@ -480,6 +482,7 @@ class Context:
         Raises:
             ValueError: the context is empty, or a continuation is.
         """
+        check_several("continuations", continuations)
         self._render()
         encode = self.model.tokenizer.encode
         texts = [encode(c) if isinstance(c, str) else list(c) for c in continuations]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from inferlet import raw
 from inferlet._loop import ready
 from inferlet.errors import PieError
+from inferlet.raw._convert import as_text, check_several
 
 if TYPE_CHECKING:
     from inferlet.model import Model
@@ -93,9 +94,8 @@ class Grammar:
     @classmethod
     def choice(cls, options: Iterable[str]) -> Grammar:
         """One of some texts."""
-        texts = [options] if isinstance(options, str) else list(options)
-        if isinstance(options, str) or not all(isinstance(text, str) for text in texts):
-            raise TypeError(f"a choice is between texts, and options={options!r:.60}")
+        check_several("options", options)
+        texts = [as_text(option) for option in options]
         if not texts:
             raise ValueError("a choice between no texts")
         # Of one terminal there may be any number: each of a rule would be an item of the parser.

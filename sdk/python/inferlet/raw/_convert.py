@@ -53,7 +53,14 @@ def as_text(value: str) -> str:
     return value
 
 
+def check_several(name: str, values: object) -> None:
+    """Raises TypeError: one text stands for a list of them, and would be its letters."""
+    if isinstance(values, str | bytes):
+        raise TypeError(f"{name}={values!r:.60}: a list of texts is wanted")
+
+
 def as_texts(values: Iterable[str]) -> list[str]:
+    check_several("texts", values)
     return [as_text(value) for value in values]
 
 
