@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
@@ -108,7 +109,11 @@ def unknown_model(name: str, served: list[str]) -> Problem:
 
 
 def fault(error: Exception) -> Problem:
-    """A mistake of ours, which the log explains."""
+    """A mistake of ours, which the log explains; or a full disk, which the operator mends."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        log.error("the disk is full", problem=str(error))
+        why = f"{error.strerror}; the operator has to make room in the gateway's data folder"
+        return Problem(503, f"the gateway cannot keep it: {why}", code="out_of_resources")
     log.error("a fault of the gateway", exc_info=error)
     return Problem(500, "a fault of the gateway; its log has more")
 

@@ -77,7 +77,8 @@ def restore(archive: Path, folder: Path) -> None:
                         raise ValueError(f"{name} is damaged")
             count = len(hashes)
         except (OSError, EOFError, ValueError, KeyError, tarfile.TarError) as error:
-            fail(f"{archive} is no whole backup, so nothing was restored: {error}")
+            why = str(error).partition("\n")[0].rstrip(":")  # tarfile lists what it has tried
+            fail(f"{archive} is no whole backup, so nothing was restored: {why}")
         if folder.exists():
             folder.rmdir()
         made.replace(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import platformdirs
 from pydantic import (
@@ -90,6 +90,13 @@ class ServerConfig(Section):
     worker_module: str = "pie_inference"  # run as the worker's process
     observer: ObserverConfig | None = None  # of benchmarks
     extension: ExtensionConfig | None = None  # set by what extends it, as `pie-py cluster` does
+
+    @field_validator("data_folder", "cache_folder", mode="before")
+    @classmethod
+    def _is_a_folder(cls, folder: Any) -> Any:
+        if folder == "":  # as of a variable that is empty: it would be the working directory
+            raise ValueError("a folder is wanted, and the text is empty")
+        return Path(folder).expanduser() if isinstance(folder, str) else folder
 
     @field_validator("endpoint")
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ def read_settings(file: Path | None = None, **given: Any) -> ServerConfig:
     from pydantic_settings import (
         BaseSettings,
         EnvSettingsSource,
+        InitSettingsSource,
         PydanticBaseSettingsSource,
         SettingsConfigDict,
-        TomlConfigSettingsSource,
     )
 
     class Environment(EnvSettingsSource):
@@ -50,7 +51,8 @@ def read_settings(file: Path | None = None, **given: Any) -> ServerConfig:
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            of_file = () if file is None else (TomlConfigSettingsSource(cls, file),)
-            return init_settings, Environment(settings_cls), *of_file
+            return init_settings, Environment(settings_cls), InitSettingsSource(cls, in_file)
 
+    # pydantic's own source takes no byte order mark, and a pipe for a file that is not there.
+    in_file = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8-sig"))
     return Settings(**given)

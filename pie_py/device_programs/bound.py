@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -138,6 +139,10 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _is_float(value: Any) -> bool:
+    return type(value) in (int, float) and (value == -math.inf or abs(value) < _LARGEST)
+
+
 def _packed(name: str, of: Type, value: Any, known: Mapping[int, int]) -> bytes:
     if of.shape == (VOCABULARY,) and isinstance(value, list) and len(value) == 1:
         value = value * known[VOCABULARY]  # one for each token
@@ -152,14 +157,12 @@ def _packed(name: str, of: Type, value: Any, known: Mapping[int, int]) -> bytes:
         flat = [each for one in flat for each in one]
     match of.kind:
         case Kind.BOOL:
-            fits = all(type(one) is bool for one in flat)
+            wrong = (one for one in flat if type(one) is not bool)
         case Kind.INT:
-            fits = all(type(one) is int and -(2**63) <= one < 2**63 for one in flat)
+            wrong = (one for one in flat if type(one) is not int or not -(2**63) <= one < 2**63)
         case Kind.FLOAT:
             flat = [-math.inf if one is None else one for one in flat]
-            fits = all(type(one) in (int, float) for one in flat) and all(
-                one == -math.inf or abs(one) < _LARGEST for one in flat
-            )
-    if not fits:
-        raise ProgramFault(f"{name} is {of}: something else was given")
+            wrong = (one for one in flat if not _is_float(one))
+    if misfits := list(itertools.islice(wrong, 1)):
+        raise ProgramFault(f"{name} is {of}: {misfits[0]!r:.40} was given")
     return np.array(flat, ARRAYS[of.kind]).tobytes()

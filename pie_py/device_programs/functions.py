@@ -7,28 +7,54 @@ those that programs, and the stubs of the SDKs, have.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from inspect import Parameter, Signature
-from typing import Any
+from inspect import Parameter, Signature, signature
+from typing import Any, NamedTuple
 
 from pie_py.device_programs.language import (
     ATTEND,
-    HEADS,
     OPERATIONS,
-    PAGES,
     SIZES,
-    TOKENS,
     VOCABULARY,
     Kind,
     Mistake,
     Rule,
 )
-from pie_py.device_programs.recording import Recording, Tensor
+from pie_py.device_programs.recording import Recording, Size, Tensor, check_known
 
 Function = Callable[..., Any]
 _ELSEWHERE = {"neg", "abs", "not"}  # operators
 _LARGEST_INT = 1 << 64
+
+
+class Word(NamedTuple):
+    """A function of the language, or a tensor's method, as a text names it."""
+
+    name: str
+    function: Function
+    own: tuple[Any, ...] = ()  # the tensor whose method it is
+    reads: bool = False  # it takes the reader, and not the recording
+
+    def __repr__(self) -> str:
+        return f"the function `{self.name}`"
+
+    def call(self, first: Any, values: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """What it gives of the reader or recording, and of a text's values.
+
+        Raises:
+            Mistake: it takes others.
+        """
+        try:
+            return self.function(first, *self.own, *values, **named)
+        except TypeError:
+            taken = signature(self.function)
+            try:
+                taken.bind(first, *self.own, *values, **named)
+            except TypeError:
+                names = [*taken.parameters][1 + len(self.own) :]
+                raise Mistake(f"{self.name} takes {', '.join(names) or 'nothing'}") from None
+            raise
 
 
 # Functions
@@ -241,10 +267,7 @@ PLAIN = {
     if of.rule in (Rule.MAP, Rule.REDUCE, Rule.SCAN) and name not in _ELSEWHERE
 }
 NAMES = {
-    "VOCABULARY": VOCABULARY,
-    "HEADS": HEADS,
-    "TOKENS": TOKENS,
-    "PAGES": PAGES,
+    **{name.upper(): Size(size) for size, name in SIZES.items()},
     "inf": math.inf,
     "pi": math.pi,
     "e": math.e,
@@ -271,6 +294,8 @@ def binary(r: Recording, operation: str, a: Any, b: Any, plain: Function) -> Any
 def _number(operation: str, a: Any, b: Any, plain: Function) -> Any:
     """Of two constants. Texts and lists are compared alone; whole numbers stay those of 64 bits."""
     numbers = all(isinstance(one, bool | int | float) for one in (a, b))
+    if operation not in ("eq", "ne"):
+        check_known(a, b)
     if not numbers and operation not in ("eq", "ne"):
         raise Mistake(f"{operation} of {a!r:.40} and {b!r:.40}: of numbers and tensors alone")
     if operation in ("shl", "pow") and not (abs(a) < _LARGEST_INT and abs(b) <= 64):
@@ -283,6 +308,7 @@ def _number(operation: str, a: Any, b: Any, plain: Function) -> Any:
 
 def negative(r: Recording, value: Any) -> Any:
     """`-x`."""
+    check_known(value)
     return r.add("neg", value) if isinstance(value, Tensor) else -value
 
 

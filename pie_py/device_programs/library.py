@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from pie_py.device_programs.functions import FUNCTIONS, NAMES
+from pie_py.device_programs.functions import FUNCTIONS, NAMES, Word
 from pie_py.device_programs.plain_functions import BUILT_IN
 from pie_py.device_programs.program import ProgramFault
 from pie_py.device_programs.scope import Function, Module, Scope, Text, meant
@@ -64,4 +64,6 @@ def language() -> Scope:
     """The words of the language."""
     modules = {name: Module(name) for name in IMPORTED}
     aside = dict.fromkeys(_ASIDE)
-    return Scope(None, None, {**NAMES, **FUNCTIONS, **BUILT_IN, **modules, **aside})
+    words = {name: Word(name, function) for name, function in FUNCTIONS.items()}
+    words |= {name: Word(name, function, reads=True) for name, function in BUILT_IN.items()}
+    return Scope(None, None, {**NAMES, **words, **modules, **aside})

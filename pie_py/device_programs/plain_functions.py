@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from pie_py.device_programs.language import Mistake
-from pie_py.device_programs.recording import Recording, Tensor
+from pie_py.device_programs.recording import Recording, Tensor, check_known
 from pie_py.device_programs.scope import Function, Scope
 
 _MOST_ITEMS = 4096  # of a list, or turns of a `range`
@@ -25,15 +25,14 @@ class Caller(Protocol):
         """The elements of a list, or the rows of a tensor of a known size."""
 
 
-# What has to call functions of the text, or is of constants as well: each takes the reader,
-# values, and values by name.
+# What has to call functions of the text, or is of constants as well: each takes the reader first.
 
 
-def _fold(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> Any:
+def _fold(reader: Caller, function: Any, first: Any, items: Any) -> Any:
     """What a function makes of `first` and one value after the other; recorded for each of them."""
-    if len(values) != 3 or named or not isinstance(values[0], Function):
+    if not isinstance(function, Function):
         raise Mistake("fold takes a function, a first value, and a tensor or a list")
-    function, found, items = values
+    found = first
     for one in reader.items(items, function.node, function.scope):
         found = reader.call(function, [found, one])
     return found
@@ -42,8 +41,9 @@ def _fold(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> Any:
 def _of_constants(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of Python's, of constants alone."""
 
-    def call(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> Any:
-        if any(isinstance(one, Tensor) for one in values):
+    def call(reader: Caller, *values: Any, **named: Any) -> Any:
+        check_known(*values, *named.values())
+        if any(isinstance(one, Tensor) for one in (*values, *named.values())):
             raise Mistake(f"{function.__name__} takes constants, and was given a tensor")
         found = function(*values, **named)
         if isinstance(found, range | enumerate | zip | reversed):
@@ -65,27 +65,26 @@ def _bounded(items: Any) -> list[Any]:
 def _least(operation: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     """`min` and `max`, of two tensors as well."""
 
-    def call(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> Any:
+    def call(reader: Caller, *values: Any, **named: Any) -> Any:
         if len(values) == 2 and any(isinstance(one, Tensor) for one in values):
             return reader.recording.add(operation, *values)
-        return _of_constants(plain)(reader, values, named)
+        return _of_constants(plain)(reader, *values, **named)
 
     return call
 
 
-def _length(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> Any:
-    [value] = values
+def _length(reader: Caller, value: Any) -> Any:
     return value.size if isinstance(value, Tensor) else len(value)
 
 
-def _absolute(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> Any:
-    [value] = values
+def _absolute(reader: Caller, value: Any) -> Any:
+    check_known(value)
     return reader.recording.add("abs", value) if isinstance(value, Tensor) else abs(value)
 
 
-def _is_constant(reader: Caller, values: list[Any], named: Mapping[str, Any]) -> bool:
+def _is_constant(reader: Caller, value: Any) -> bool:
     """True for what is known while the text is read: no tensor."""
-    return not isinstance(values[0], Tensor)
+    return not isinstance(value, Tensor)
 
 
 BUILT_IN: dict[str, Callable[..., Any]] = {

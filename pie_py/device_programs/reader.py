@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pie_py.device_programs import functions
-from pie_py.device_programs.functions import METHODS, PLAIN
-from pie_py.device_programs.language import HEADS, TOKENS, Kind, Mistake, Type
+from pie_py.device_programs.functions import METHODS, PLAIN, Word
+from pie_py.device_programs.language import HEADS, SIZES, TOKENS, Kind, Mistake, Type
 from pie_py.device_programs.library import IMPORTED, language, library
-from pie_py.device_programs.plain_functions import BUILT_IN
 from pie_py.device_programs.program import MOST_TEXT, ProgramFault, kept_axes
-from pie_py.device_programs.recording import Recorded, Recording, Tensor
+from pie_py.device_programs.recording import Recorded, Recording, Size, Tensor
 from pie_py.device_programs.scope import (
     Function,
     InLayers,
@@ -187,8 +186,10 @@ class _Reader:
         self._at(program.node, program.scope)
         if not self.recording.attends:
             if not isinstance(result, Tensor) or result.type != Type(Kind.INT):
+                kind = "" if isinstance(result, Tensor) else ", no tensor"
                 raise Mistake(
-                    f"{program.name} returned {result!r:.60}: a program returns a token, int []"
+                    f"{program.name} returned {result!r:.60}{kind}: a program returns a token,"
+                    " int []"
                 )
             return self.recording.finish(result)
         found = self.recording.finish(result) if isinstance(result, Tensor) else None
@@ -398,11 +399,11 @@ class _Reader:
             case Module():
                 return self._of_module(of, name, node, scope)
             case Tensor() if name == "shape":
-                return list(of.type.shape)
+                return [Size(size) if size in SIZES else size for size in of.type.shape]
             case Tensor() if name in PLAIN:
-                return lambda r: r.add(name, of)
+                return Word(name, lambda r, own: r.add(name, own), (of,))
             case Tensor() if name in METHODS:
-                return lambda r, *rest, **named: METHODS[name](r, of, *rest, **named)
+                return Word(name, METHODS[name], (of,))
             case Tensor():
                 hint = meant(name, [*PLAIN, *METHODS])
                 raise self._fault(f"a tensor has no `{name}`{hint}", node, scope)
@@ -440,14 +441,12 @@ class _Reader:
             else:
                 values.append(self._value(one, scope))
         named = {one.arg: self._value(one.value, scope) for one in keywords if one.arg is not None}
-        if len(named) < len(keywords) or not (isinstance(found, Function) or callable(found)):
+        if len(named) < len(keywords) or not isinstance(found, Function | Word):
             raise self._fault(f"`{ast.unparse(function)}` is nothing to be called so", node, scope)
         self._at(node, scope)
         if isinstance(found, Function):
             return self.call(found, values, named)
-        if found in BUILT_IN.values():
-            return found(self, values, named)
-        return found(self.recording, *values, **named)
+        return found.call(self if found.reads else self.recording, values, named)
 
     def call(self, function: Function, values: Sequence[Any], named: Mapping[str, Any] = {}) -> Any:
         if self._depth >= _MOST_CALLS:

@@ -20,6 +20,7 @@ from pie_py.device_programs.language import (
 from pie_py.device_programs.program import MOST_NODES, needed
 
 _NODE = re.compile(r"\bnode (\d+)\b")
+_MADE_AT = ", made at "
 _MOST_RECORDED = 4 * MOST_NODES  # operations, those that nothing needs among them
 
 
@@ -48,6 +49,20 @@ class Tensor:
         return shape[0]
 
 
+class Size(int):
+    """A size that is known where the program runs: until then it is only compared and named."""
+
+    def __repr__(self) -> str:
+        return f"the size `{SIZES[self]}`"
+
+
+def check_known(*values: Any) -> None:
+    """Raises `Mistake`: one of some values is a size that is not known yet."""
+    for one in values:
+        if isinstance(one, Size):
+            raise Mistake(f"{one!r} is no number: it is known only where the program runs")
+
+
 class Recorded(NamedTuple):
     """A program that was read.
 
@@ -67,9 +82,9 @@ class Recorded(NamedTuple):
     def explained(self, message: str) -> str:
         """A message that names a node of the program, with the place that made it."""
         found = _NODE.search(message)
-        if found is None or int(found[1]) >= len(self.places):
+        if found is None or int(found[1]) >= len(self.places) or _MADE_AT in message:
             return message
-        return f"{message}, made at {self.places[int(found[1])]}"
+        return f"{message}{_MADE_AT}{self.places[int(found[1])]}"
 
 
 class Recording:
@@ -99,6 +114,8 @@ class Recording:
         """
         like = next((one.type.kind for one in operands if isinstance(one, Tensor)), None)
         tensors = [self.tensor(one, like) for one in operands]
+        if wrong := [one for one in attributes if not isinstance(one, int)]:
+            raise Mistake(f"{operation} takes a whole number that is known here, not {wrong[0]!r}")
         key = (operation, tuple(one.number for one in tensors), tuple(attributes))
         found = self._known.get(key)
         if found is None:
@@ -115,6 +132,7 @@ class Recording:
         """
         if isinstance(value, Tensor):
             return value
+        check_known(value)
         if isinstance(value, bool):
             return self.add("constant", attributes=(Kind.BOOL, int(value)))
         if isinstance(value, int) and like is not Kind.FLOAT:

@@ -28,15 +28,24 @@ class Module(NamedTuple):
 
     name: str
 
+    def __repr__(self) -> str:
+        return f"the module `{self.name}`"
+
 
 class State:
     """What a program was given."""
+
+    def __repr__(self) -> str:
+        return "the state"
 
 
 class InLayers(NamedTuple):
     """What the program in the layers beside it was given: numbers, kinds and sizes by name."""
 
     names: Mapping[str, tuple[int, int, list[int]]]
+
+    def __repr__(self) -> str:
+        return "what the program in the layers keeps"
 
 
 class Function(NamedTuple):
@@ -45,6 +54,9 @@ class Function(NamedTuple):
     name: str
     node: ast.FunctionDef | ast.Lambda
     scope: Scope
+
+    def __repr__(self) -> str:
+        return f"the function `{self.name}`"
 
 
 class Scope:
@@ -100,12 +112,14 @@ def parsed(text: Text) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(textwrap.dedent(text.text))
+            return ast.parse(textwrap.dedent(text.text.removeprefix("\ufeff")))
     except SyntaxError as error:
         line, column = text.line + (error.lineno or 1) - 1, error.offset or 1
         raise ProgramFault(f"{text.file}:{line}:{column}: {error.msg}") from None
-    except (ValueError, MemoryError) as error:
-        raise ProgramFault(f"{text.file}: {error or 'nested too deep'}") from None
+    except ValueError as error:
+        raise ProgramFault(f"{text.file}: {error}") from None
+    except (RecursionError, MemoryError):
+        raise ProgramFault(f"{text.file}: nested too deep") from None
 
 
 def meant(name: str, known: Iterable[str]) -> str:

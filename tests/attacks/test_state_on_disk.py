@@ -7,6 +7,7 @@ import itertools
 import json
 import multiprocessing
 import random
+import resource
 import sqlite3
 import threading
 import time
@@ -250,6 +251,21 @@ async def test_uploads_that_a_full_disk_has_ended_do_not_count(
                 await send(b"%d" % number * (1 << 20))
     for number in range(MAX_UPLOADS + 1):
         assert (await send(SOURCE + b"#" * number)).name == "it"
+
+
+async def test_a_disk_that_takes_a_part_of_a_program_is_full(store: ProgramStore) -> None:
+    """A write takes what there is room for, without an error: only the next one says why."""
+    uploads, session = uploads_of(store), Session(bytes(16), "ann", 0.0, None)
+    data = SOURCE + b"#" * 300_000
+    digest = hashlib.sha256(data).hexdigest()
+    uploads.begin(session, Upload(digest, "it", len(data)))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(ApiError, match=r"^out-of-resources: .*File too large"):
+            await uploads.add(session, UploadChunk(digest, 0, data))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_programs_that_are_used_no_more_expire(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -54,6 +55,8 @@ def refused(result: Result, status: int) -> str:
         ("serve --allow-http-network fd00::7/16", {}, 2, "give fd00::/16"),
         ("serve --allow-http-network localhost", {}, 2, "'localhost' is no network; give one as"),
         ("serve", {"PIE_PY_LIMITS": '{"memory": null}'}, 2, "limits.memory: Input should be"),
+        ("serve", {"PIE_PY_DATA_FOLDER": ""}, 2, "PIE_PY_DATA_FOLDER: a folder is wanted, and"),
+        ("check-config {}/bom.toml", {}, 2, "bom.toml: limits.memry: no such setting"),
         ("serve --max-instances 0", {"PIE_PY_MAX_INSTANCES": "5"}, 2, "max_instances: Input"),
         ("serve", {"PIE_PY_MODELS": "notjson"}, 2, "PIE_PY_MODELS is no JSON"),
         ("keys list", {"pie_py_limits": "notjson"}, 2, "pie_py_limits is no JSON"),
@@ -69,6 +72,7 @@ def test_what_is_wrong_is_told_in_a_line(
     tmp_path: Path, typed: str, environment: dict[str, str], status: int, told: str
 ) -> None:
     (tmp_path / "latin.toml").write_bytes(b'endpoint = "\xff\xfe"\n')
+    (tmp_path / "bom.toml").write_text("[limits]\nmemry = 1\n", encoding="utf-8-sig")
     (tmp_path / "networks.toml").write_text("[http]\ndeny_networks = ['10.0.0.1/8']\n")
     given = {"PIE_PY_DATA_FOLDER": str(tmp_path), **environment}
     line = refused(invoke(*typed.format(tmp_path).split(), **given), status)
@@ -97,6 +101,14 @@ def test_wrong_fields_are_told_with_their_file(tmp_path: Path) -> None:
     assert "http.allow: it is a list: allow = [...]" in told
     told = refused(invoke("serve", PIE_PY_MAX_INSTANCE="3"), 2)
     assert "PIE_PY_MAX_INSTANCE in the environment: no such setting; did you mean" in told
+
+
+def test_a_configuration_from_a_pipe_is_read(tmp_path: Path) -> None:
+    """As `serve --config <(...)` gives it."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    threading.Thread(target=pipe.write_text, args=('data_folder = "~/mine"',), daemon=True).start()
+    result = invoke("check-config", pipe, HOME=str(tmp_path))
+    assert f"data in {tmp_path / 'mine'}" in result.output
 
 
 @pytest.mark.parametrize("command", ["run", "build"])

@@ -28,6 +28,7 @@ from support.grammar_strategies import BOMBS, conditions, documents, regexes, sc
 from support.instances import Instances
 from support.scheduler_fixtures import MODEL
 
+from inferlet import grammar as sdk
 from pie_control.api.grammar import functions
 from pie_control.api.grammar.matcher import Matcher
 from pie_control.api.grammar.service import BYTES_A_CHARACTER, LEAST_BYTES, Grammar, GrammarService
@@ -264,6 +265,10 @@ TAKEN: list[tuple[str, Any, str, str]] = [
     ("ebnf", 'root ::= ("a" | x)+\nx ::= [0-9]{2} "-"', "a12-a 34-", "1-a b"),
     ("lark", 'root ::= "a" x\nx ::= [0-9]', "a1", "a"),  # either syntax, by either name
     ("ebnf", 'start: "a" X\nX: /[0-9]/', "a1", "a"),
+    ("ebnf", '\ufeffroot ::= "a"', "a", "b"),  # as editors of Windows write it
+    ("lark", '\ufeffstart: "a"', "a", "b"),
+    ("lark", sdk.Grammar.choice([f"x{i}" for i in range(3000)]).text, "x17 x2999", "x x3000"),
+    ("lark", sdk.Grammar.choice(["", "a", "ab"]).text, "a ab", "b"),
     ("ebnf", r'root ::= "\u00e9\u0041\x22" [\u00e0-\u00ea]', 'éA"è', 'éA"ÿ'),
     ("ebnf", r'root ::= "\U0001f600" [\xe0] "\\u00e9"', "😀à\\u00e9", "😀àé"),
     ("json-schema", {"type": "number", "minimum": -1e300, "maximum": 1e300}, "5 -0.5", "x"),
@@ -539,6 +544,8 @@ WRONG: list[tuple[str, str, str]] = [
     ("lark", "start: unknown_rule", "unknown"),
     ("lark", "begin: /a/", "start"),
     ("lark", 'start: "a', ""),
+    ("lark", "start: x\nx: x", "no text satisfies it"),
+    ("json-schema", '{"$ref": "#"}', "no text satisfies it"),
     ("ebnf", "", ""),
     ("ebnf", "root ::= nothing", "nothing"),
     ("ebnf", 'root ::= "a', ""),

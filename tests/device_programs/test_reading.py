@@ -234,11 +234,22 @@ def test_a_mistake_is_told_at_its_line(rule: Callable[..., Tensor], message: str
         ("def f(logits):\n  return [logits] * 10**9", "of numbers and tensors alone"),
         ("def f(logits):\n  return logits.top(1)", r"returned <int \[1\]>"),
         ("def f(logits):\n  x = logits.max()", "f returns nothing"),
-        ("def f(logits):\n  return draw(logits, 1, 2, 3)", "takes from 2 to 3 positional"),
+        ("def f(logits):\n  return draw(logits, 1, 2, 3)", "2:10: draw takes logits, stream$"),
+        ("def f(logits):\n  return logits.sum(axis=0)", "2:10: sum takes nothing"),
+        ("def f(logits):\n  return logits.where(1)", "2:10: where takes condition, other"),
+        ("def f(logits):\n  return len()", "2:10: len takes value"),
+        ("def f(logits):\n  return logits.argmax", "f returned the function `argmax`, no tensor"),
+        ("def f(logits, state):\n  return state + 1", "add of the state and 1"),
+        ("def f(logits):\n  return 5", r"f returned 5, no tensor: a program returns a token, int"),
+        ("def f(logits):\n  return logits.top(logits.argmax())[0]", r"known here, not <int \[\]>"),
+        ("def f(logits):\n  return newest(2.5)[0]", "newest takes a whole number that .* not 2.5"),
+        ("def f(logits):\n  return (logits / logits.shape[0]).argmax()", "2:11: the size `vocab"),
+        ("def f(logits):\n  return logits.shape[0] - 1", "the size `vocabulary` is no number"),
+        ("def f(logits):\n  for i in range(VOCABULARY): pass", "2:12: the size `vocabulary` is no"),
         ("def f(logits, *more):\n  return g(logits)", "parameters have names, and no stars"),
         ("def f(logits):\n  return logits[1.5]", "gather takes int as places"),
         ("x = 1", "no function"),
-        ("def f(logits):\n  return " + "-" * 5000 + "logits.argmax()", "nested too deep"),
+        ("def f(logits):\n  return " + "-" * 5000 + "logits.argmax()", "program: nested too deep"),
         ("class f:\n  pass", "`class f:` is no part of the language"),
     ],
 )
@@ -246,6 +257,11 @@ def test_what_is_no_program_is_refused_with_its_place(text: str, message: str) -
     with pytest.raises(ApiError, match=message) as raised:
         text_of(device.program(text)())
     assert raised.value.code == "invalid-argument"
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text() -> None:
+    text = "def f(logits): return logits.argmax()"
+    assert text_of(device.program("\ufeff" + text)()) == text_of(device.program(text)())
 
 
 @pytest.mark.parametrize("value", [[], [1.0, [2.0]], "x", {}, [True, 1]])

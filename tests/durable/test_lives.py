@@ -178,6 +178,8 @@ def test_branches_share_what_was(server: Server) -> None:
             client.branch(first.id, at + 1, args=["--word", "b"]).result()
         with pytest.raises(RpcError, match="not-found"):
             client.branch("none", 1)
+        with pytest.raises(RpcError, match=f"has {len(calls)} calls, and none has the number 999"):
+            client.branch(first.id, 999)
 
 
 def test_one_that_was_killed_goes_on(server: Server) -> None:

@@ -41,7 +41,7 @@ def test_state_steps_grammars_and_what_is_refused(server: Server, guests: Path) 
     tokens, errors = found["put"]
     assert tokens == [10, 11, 12, 53, 54, 55, 20, 21, 22]
     assert errors == [
-        "invalid-argument: state: token is int []: something else was given",
+        "invalid-argument: state: token is int []: 0.5 was given",
         "invalid-argument: state: other is none of its names ['more', 'token']",
     ]
     assert len(found["digits"]) == 8

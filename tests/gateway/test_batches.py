@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from support.servers import Server
 from pie_gateway.backend.together import AT_ONCE as IN_ONE
 from pie_gateway.batches.running import AT_ONCE, _read
 from pie_gateway.batches.store import Store, StoredFile
-from pie_gateway.problems import Problem
+from pie_gateway.problems import Problem, fault
 from pie_py.config.kept_files import BLOCK, bytes_on_disk, folder_of
 from pie_py.config.keys import KeyStore, api_key
 
@@ -164,6 +165,28 @@ def test_the_files_of_a_user_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     assert taken() == [4 * BLOCK, 5 * BLOCK]
     store.forget_old(time.time() + 90)
     assert taken() == [0, 0]
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, write = Store(tmp_path, 1 << 20, 60.0), Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if path.suffix:
+            return write(path, data)
+        write(path, data[:1])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        store.add("ann", "a", "batch", b"123")
+    assert [*store.all("ann", StoredFile)] == []
+    assert [*folder_of(tmp_path, "ann").iterdir()] == []
+    told = fault(raised.value)
+    assert (told.status, told.code) == (503, "out_of_resources")
+    assert "No space left on device; the operator has to make room" in told.message
+    assert fault(OSError(errno.EIO, "Input/output error")).status == 500
 
 
 def test_so_many_requests_of_all_batches_run_at_once(server: Server) -> None:

@@ -278,6 +278,8 @@ def test_the_end_of_a_prompt_is_kept_and_its_beginning_left_out(client: openai.O
     ids = told(client).prompt_token_ids
     assert told(client, truncate_prompt_tokens=2).prompt_token_ids == ids[-2:]
     assert told(client, truncate_prompt_tokens=-1).prompt_token_ids == ids
+    with pytest.raises(openai.BadRequestError, match="`truncate_prompt_tokens`: at least 1"):
+        told(client, truncate_prompt_tokens=0)
     assert told(client, add_special_tokens=False).prompt_token_ids == ids[1:]
     assert told(client, priority=3).prompt_token_ids == ids
 

@@ -123,6 +123,22 @@ def test_all_apis_stream_arguments(client: openai.OpenAI, claude: anthropic.Anth
     assert "city" in json.loads("".join(each.partial_json for each in deltas))
 
 
+def test_what_a_form_forces_is_no_part_of_the_prompt(
+    client: openai.OpenAI, claude: anthropic.Anthropic
+) -> None:
+    """The prefix cache has the beginning of the call, too."""
+    named: Any = {"type": "function", "function": {"name": "time"}}
+    tool: Any = {"name": "time", "input_schema": CITY}
+    for _ in range(2):
+        used = ask(client, tool_choice=named).usage
+        chosen: Any = {"type": "tool", "name": "time"}
+        message = claude.messages.create(
+            model="tools", max_tokens=60, messages=ASK, tools=[tool], tool_choice=chosen
+        )
+    assert 0 < used.prompt_tokens_details.cached_tokens <= used.prompt_tokens
+    assert message.usage.input_tokens >= 0
+
+
 def test_a_forced_call_goes_with_a_form_of_what_is_said(client: openai.OpenAI) -> None:
     named: Any = {"type": "function", "function": {"name": "time"}}
     answer = ask(client, tool_choice=named, response_format={"type": "json_object"}).choices[0]

@@ -108,7 +108,12 @@ def test_a_tool_that_is_left_out_cannot_be_forced(
 
 
 def test_what_is_no_tool_at_all_is_refused(http: httpx2.Client) -> None:
-    for path, wrong in ((CHAT, {"type": 1}), (RESPONSES, "web_search"), (MESSAGES, {"type": None})):
+    for path, wrong in (
+        (CHAT, {"type": 1}),
+        (RESPONSES, "web_search"),
+        (MESSAGES, {"type": None}),
+        (MESSAGES, OWN[CHAT]),  # a function, in another API's words
+    ):
         answer = post(http, path, tools=[wrong])
         assert answer.status_code == 400, answer.text
         assert "`tools[0]" in answer.json()["error"]["message"]

@@ -68,6 +68,7 @@ def test_grammars(feature: Feature) -> None:
     assert isinstance(json.loads(told["text"])["n"], int)
     assert told["complete"]
     assert told["choice"] in ("red", "green")
+    assert "a choice is between texts" in told["oneText"]
     assert isinstance(told["value"]["n"], int)
     assert "was cut off after 3 tokens" in told["cut"]
 
@@ -149,8 +150,8 @@ def test_the_console_is_the_log(client: Client) -> None:
         ("error", "RangeError: far"),
     ]
     assert [text.strip() for _, text in lines[4:]] == [
-        "at log, features.ts:243",
-        "at main, features.ts:269",
+        "at log, features.ts:244",
+        "at main, features.ts:270",
     ]
 
 

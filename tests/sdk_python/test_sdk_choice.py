@@ -49,6 +49,8 @@ return [tokens == stepped == streamed, text == model.tokenizer.decode(tokens), t
     ("call", "problem"),
     [
         ("choose=lambda tokens, _: None", "`choose` returned None: it must return a token's id"),
+        ("choose=lambda tokens, _: -1", "`choose` returned -1: it must return a token's id"),
+        ("choose=lambda tokens, _: 2**32", "`choose` returned 4294967296: it must return"),
         ("choose=min, grammar=Grammar.json()", "within a grammar the server chooses"),
         ("Sampler.top_p(), choose=min", "takes the place of a sampler"),
         ("choose=min, seed=3", "takes the place of a sampler"),
@@ -71,6 +73,12 @@ return [await fails(lambda: Context(model).fill("ab").generate({call}, max_token
         ("seed='a'", "seed='a': a whole number is wanted"),
         ("stop=3", "stop=3: a list of token ids and strings, or one string is wanted"),
         ("max_tokens='3'", "max_tokens='3': a whole number is wanted"),
+        ("speculate='3'", "speculate='3': a whole number is wanted"),
+        ("attend='quest'", "attend='quest': what a program of `inferlet.attention`"),
+        ("layers='steer'", "layers='steer': what a program of `inferlet.layers`"),
+        ("Sampler(seed='a')", "seed: Input should be a valid integer"),
+        ("stop=[-1]", "stop: -1 is outside the vocabulary (0 to"),
+        ("stop=[10**7]", "stop: 10000000 is outside the vocabulary (0 to"),
     ],
 )
 def test_arguments_of_other_types_are_named(rig: Rig, call: str, problem: str) -> None:

@@ -53,6 +53,34 @@ return [plain, written, Context(model).append([1]).fill("a").tokens, Context(mod
     assert run(rig, body) == [[97, 98, 99], [BOS, 97, 98], [1, 97], [BOS]]
 
 
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        ("Context(model, first_position=-1)", "-1 is not within 0 to 4294967295"),
+        ("Context(model, first_position=2**32)", "4294967296 is not within 0 to 4294967295"),
+        ("Context(model).append([1, -1])", "of a list is not within 0 to 4294967295"),
+        ("Context(model).append([2**40])", "of a list is not within 0 to 4294967295"),
+        ("Context('pie-tiny')", "model='pie-tiny': `Model.load(name)` is wanted"),
+        ("await Context(model).fill('a').score('yes')", "continuations='yes': a list of texts is"),
+        ("await model.encode('yes')", "inputs='yes': a list of texts is wanted"),
+        ("raw.launch('a', 'yes')", "texts='yes': a list of texts is wanted"),
+        ("layers.steer('up', at=[1])", "could not convert string to float: 'up'"),
+    ],
+)
+def test_arguments_that_are_none_are_named(rig: Rig, call: str, problem: str) -> None:
+    body = f"""
+from inferlet import layers
+try:
+    context = {call}
+    context.fill("ab")
+    await context.flush()
+    return ["taken"]
+except Exception as error:
+    return [str(error)]
+"""
+    assert problem in run(rig, body)[0]
+
+
 def test_forks_share_and_differ(rig: Rig) -> None:
     body = """
 ctx = Context(model).fill(args[0])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asynclm.cml.monitor import Monitor
-from inferlet import Context, NotInServerError, Sampler, runtime
+from inferlet import Context, Grammar, NotInServerError, Sampler, runtime
 from inferlet._pages import addresses, drop, share, spans
 from inferlet._stream import BROKEN, ROUND, TIMES, StopStrings, TextDecoder, goes_round
 
@@ -196,3 +196,9 @@ def test_outside_a_server_calls_say_so() -> None:
         runtime.version()
     with pytest.raises(NotInServerError):
         Context(SimpleNamespace(name="x"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", ["yes", ["yes", 1], [b"yes"]])
+def test_a_choice_is_between_texts(options: Any) -> None:
+    with pytest.raises(TypeError, match=r"(a list of texts|text) is wanted"):
+        Grammar.choice(options)

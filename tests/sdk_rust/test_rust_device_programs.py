@@ -13,7 +13,7 @@ from pie_py.client.errors import ClientError
 MISTAKES = (
     r"program:3:15: add of float \[vocabulary\] and int \[\]: cast one of them",
     r"x is an empty list",
-    r"x is float \[\]: something else was given",
+    r"x is float \[\]: .* was given",
     r"there is no field 'temprature'",
     r"no program is called 'nothing'",
 )

@@ -18,7 +18,7 @@ from pie_cluster.node.membership import Membership
 from pie_cluster.wire.links import GatewayLink
 from pie_control.errors import ApiError
 from pie_control.extension import Extension, Role
-from pie_control.programs.store import ProgramStore
+from pie_control.programs.store import ProgramStore, write_whole
 from pie_control.rpc.requests import Dependencies
 from pie_control.wiring import Scope, Wiring
 from pie_py.config.child import LEAVE_SECONDS, exit_with_parent, report
@@ -80,7 +80,7 @@ class ProgramFetcher:
                 for offset in range(0, facts["size"], CHUNK_BYTES):
                     part = await self._gateway.ask("program-bytes", hash=digest, offset=offset)
                     found.update(part)
-                    file.write(part)
+                    write_whole(file, part)
             if found.hexdigest() != digest:
                 raise ApiError(
                     "internal", "the gateway has sent another program than was asked for"

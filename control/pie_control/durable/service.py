@@ -20,7 +20,15 @@ from pie_control.durable.queues import MessageCalls, Queues
 from pie_control.durable.shelf import Ended, Shelf
 from pie_control.durable.sleeping import Sleepers
 from pie_control.durable.waits import Call, durable_of, quiet
-from pie_control.errors import ApiError, ProgramRejected, Refusal, Shortage, exceeded, unsupported
+from pie_control.errors import (
+    ApiError,
+    ProgramRejected,
+    Refusal,
+    Shortage,
+    exceeded,
+    invalid,
+    unsupported,
+)
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.instances.launcher import Launcher
@@ -188,10 +196,12 @@ class DurableInstances(Service):
         of the same program or of another one, with the same arguments or with others.
 
         Raises:
-            ApiError: as `launch`; `not-found`.
+            ApiError: as `launch`; `not-found`; `invalid-argument`: it has no such call.
         """
         entries = await self._entries(instance, user)
         head = head_of(entries)
+        if call > (calls := sum(entry[0] in ("call", "fails") for entry in entries[1:])):
+            raise invalid(f"{instance} has {calls} calls, and none has the number {call}")
         await self._have(program or head["hash"], head["user"])
         found = (
             self._program(head) if program is None else self._launcher.find(program, head["user"])

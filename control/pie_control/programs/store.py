@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
+from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
@@ -63,6 +64,17 @@ class Program:
     uploaded_by: str
     uploaded_ns: int  # Unix epoch
     path: str  # of its bytes
+
+
+def write_whole(file: FileIO, data: bytes) -> None:
+    """Writes all of it. One write takes what a disk has left, and only the next one fails.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 class ProgramStore:

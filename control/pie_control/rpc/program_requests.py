@@ -8,8 +8,9 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import trio
 
@@ -17,7 +18,7 @@ from pie_control.confined.pool import ConfinedPool, JobStopped
 from pie_control.errors import ApiError, ProgramRejected, exceeded, invalid
 from pie_control.fairness import Owner
 from pie_control.programs.source_check import check_file
-from pie_control.programs.store import Program, ProgramStore, kind_of
+from pie_control.programs.store import Program, ProgramStore, kind_of, write_whole
 from pie_control.rpc.describe import describe_program
 from pie_control.rpc.session import Session
 from pie_control.shares import Share, Shares
@@ -40,7 +41,7 @@ class _Upload:
     name: str
     size: int
     path: Path
-    file: IO[bytes]
+    file: FileIO
     received: int = 0
 
     def discard(self) -> None:
@@ -127,7 +128,7 @@ class Uploads:
             raise invalid(f"more than the {upload.size} bytes announced came")
         try:
             with _disk_errors():
-                upload.file.write(asked.data)
+                write_whole(upload.file, asked.data)
         except ApiError:
             uploads.pop(asked.hash).discard()
             raise

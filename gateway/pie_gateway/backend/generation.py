@@ -134,6 +134,7 @@ class Generation:
         self._job = job
         self._images = images
         self._instance: Instance | Seat | None = None
+        self._tokens = 0  # of the prompt
         self.observers: list[Observer] = []
         self.by_size = _at_once  # does what takes longer the more was asked
 
@@ -180,6 +181,7 @@ class Generation:
                 event = await self._next()
                 if not isinstance(event, jobs.Prompt):
                     raise _misspoken(f"it begins with {type(event).__name__}")
+                self._tokens = event.tokens
                 for observer in self.observers:
                     observer.prompt(event)
                 if self._is_whole and not alone:
@@ -208,6 +210,9 @@ class Generation:
         while (event := await self._next()) is not None:
             if isinstance(event, jobs.Prompt):
                 raise _misspoken("it tells of its prompt twice")
+            if isinstance(event, jobs.End):
+                # A grammar's forced tokens go with the prompt, and may be found as well.
+                event.cached = min(event.cached, self._tokens)
             for observer in self.observers:
                 if isinstance(event, jobs.Piece):
                     observer.piece(event)

@@ -145,7 +145,11 @@ class Store:
         self.check_room(user, len(content))
         found = StoredFile(new_id("file-"), int(time.time()), filename, purpose, len(content))
         self.save(user, found)
-        self.path(user, found.id).write_bytes(content)
+        try:
+            self.path(user, found.id).write_bytes(content)
+        except OSError:
+            self.remove(user, found.id)
+            raise
         return found
 
     def forget_old(self, now: float) -> None:

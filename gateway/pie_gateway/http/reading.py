@@ -274,8 +274,10 @@ def _leave_out_tools(tools: list[Any], types: tuple[str, ...]) -> None:
     functions, others = [], set()
     for tool in tools:
         kind = tool.get("type") if isinstance(tool, dict) else None
-        # What is no text is an error. OpenAI's MCP servers are told from ours by their field.
-        if isinstance(kind, str) and (kind not in types or "server_label" in tool):
+        # What is no text, or a function in another API's words, is an error. OpenAI's MCP servers
+        # are told from ours by their field.
+        known = (*types, "function")
+        if isinstance(kind, str) and (kind not in known or "server_label" in tool):
             others.add(kind[:40])
         else:
             functions.append(tool)

@@ -87,16 +87,18 @@ def _assistant(message: schema.AssistantMessage, images: list[bytes], where: str
     if thought:
         rendered["reasoning_content"] = thought
     if message.tool_calls:
-        rendered["tool_calls"] = [_call(call, where) for call in message.tool_calls]
+        rendered["tool_calls"] = [_call(call) for call in message.tool_calls]
     return rendered
 
 
-def _call(call: schema.ToolCall, where: str) -> dict[str, Any]:
-    """A call whose arguments are an object, as templates want them."""
+def _call(call: schema.ToolCall) -> dict[str, Any]:
+    """A call whose arguments are an object, as templates want them; or as the model wrote them,
+    where that is no JSON, as of a text that was cut off.
+    """
     try:
         arguments = msgspec.json.decode(call.function.arguments or "{}")
     except (ValueError, RecursionError):
-        raise wrong(where, f"the arguments of {call.function.name} are no JSON") from None
+        arguments = call.function.arguments
     function = {"name": call.function.name, "arguments": arguments}
     return {"id": call.id, "type": "function", "function": function}
 

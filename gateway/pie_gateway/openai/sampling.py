@@ -89,6 +89,8 @@ def fill_ends(
             raise unsupported("prompt_logprobs", "they do not go with images")
         job.prompt_logprobs = max(asked.prompt_logprobs, job.prompt_logprobs or 0)
     if asked.truncate_prompt_tokens is not None:
+        if not asked.truncate_prompt_tokens:
+            raise unsupported("truncate_prompt_tokens", "at least 1, or -1 for as many as fit")
         if job.images:
             raise unsupported("truncate_prompt_tokens", "it does not go with images")
         room = model["max_position"] - (job.max_tokens or 1)

@@ -79,9 +79,11 @@ export class Grammar {
 
   /** One of some texts. */
   static choice(options: Iterable<string>): Grammar {
+    if (typeof options === "string") throw new TypeError("a choice is between texts in a list");
     const texts = [...options].map((option) => JSON.stringify(option));
     if (!texts.length) throw new RangeError("a choice between no texts");
-    return new Grammar("lark", `start: ${texts.join(" | ")}`);
+    // Of one terminal there may be any number: each of a rule would be an item of the parser.
+    return new Grammar("lark", `start: ONE\nONE: ${texts.join(" | ")}`);
   }
 
   /**

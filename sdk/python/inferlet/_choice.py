@@ -93,12 +93,12 @@ class Choosing:
 def _chosen(rule: Rule, seen: Distribution) -> int:
     """The token that a rule of the program returns. Raises TypeError if it is none."""
     token = rule(seen.tokens, seen.probabilities)
-    try:
-        return index(token)
-    except TypeError:
+    found = index(token) if hasattr(token, "__index__") else -1
+    if not 0 <= found < 2**32:  # what the bindings can't convert ends the instance
         raise TypeError(
             f"`choose` returned {token!r}: it must return a token's id, such as one of `tokens`"
-        ) from None
+        )
+    return found
 
 
 # The facts of a sampler that nothing needs.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Sequence as List
 from typing import Any, Literal, Self
@@ -28,6 +27,7 @@ from inferlet.generation import Generator
 from inferlet.grammar import Grammar
 from inferlet.images import append_image
 from inferlet.model import Model
+from inferlet.raw._convert import as_u32, check_several, u32_array
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler
 
 MOST_GUESSES = 16  # of the server, at a time
@@ -38,6 +38,9 @@ _WANTED: dict[str, tuple[Any, str]] = {
     "max_tokens": (int, "a whole number"),
     "seed": (int, "a whole number"),
     "stop": (Iterable, "a list of token ids and strings, or one string"),
+    "speculate": (int, "a whole number"),
+    "attend": (Attend, "what a program of `inferlet.attention` or `device.attend` gives"),
+    "layers": (Attend, "what a program of `inferlet.layers` or `device.layers` gives"),
 }
 
 
@@ -90,8 +93,10 @@ class Context:
             chat: what else the chat template takes: `tools`, `documents`,
                 `enable_thinking`, ...; `chat_template` names one of several templates.
         """
+        if isinstance(model, str):
+            raise TypeError(f"model={model!r:.60}: `Model.load(name)` is wanted")
         self.sequence = Sequence(model, adapter, prefix_cache)
-        self.sequence.shift = first_position
+        self.sequence.shift = as_u32(first_position)
         self._add_bos = add_bos
         self._chat = Conversation(model, chat)
 
@@ -169,7 +174,7 @@ class Context:
     def append(self, tokens: Iterable[int]) -> Context:
         """Appends tokens as they are."""
         self._render()
-        self.sequence.pending += array("I", iter(tokens))  # bytes are tokens, too
+        self.sequence.pending += u32_array(iter(tokens))  # bytes are tokens, too
         self._chat.unanswered = False
         return self
 
@@ -331,7 +336,8 @@ class Context:
             raises PieError `invalid-argument` if the context is longer than the model's longest,
             and RuntimeError if another generation of this context is under way.
         """
-        for name, given in zip(_WANTED, (sampler, grammar, max_tokens, seed, stop), strict=True):
+        all_given = (sampler, grammar, max_tokens, seed, stop, speculate, attend, layers)
+        for name, given in zip(_WANTED, all_given, strict=True):
             kind, wanted = _WANTED[name]
             if not isinstance(given, kind | None):
                 raise TypeError(f"{name}={given!r:.80}: {wanted} is wanted")
@@ -476,6 +482,7 @@ class Context:
         Raises:
             ValueError: the context is empty, or a continuation is.
         """
+        check_several("continuations", continuations)
         self._render()
         encode = self.model.tokenizer.encode
         texts = [encode(c) if isinstance(c, str) else list(c) for c in continuations]

@@ -80,8 +80,8 @@ class ProgramSampler:
         sent = {**_sent(self.program), "given": _finite(self.given)}
         if self.logprobs:
             sent["logprobs"] = self.logprobs
-        if self.seed is not None:
-            sent["seed"] = self.seed % 2**64
+        if self.seed is not None:  # of another type the server says so
+            sent["seed"] = self.seed % 2**64 if isinstance(self.seed, int) else self.seed
         return json.dumps(sent)
 
 

@@ -64,7 +64,7 @@ class Generator:
             run_ahead: whether the server may go on by itself, token after token.
 
         Raises:
-            ValueError: `max_tokens` is negative.
+            ValueError: `max_tokens` is negative, or a token of `stop` is none of the model.
         """
         self._sequence = sequence
         self._begin = begin
@@ -87,6 +87,9 @@ class Generator:
         if wrong := [each for each in stops if not isinstance(each, int | str)]:
             raise TypeError(f"stop: {wrong[0]!r} is neither a token's id nor a text")
         self._stop_tokens = frozenset(s for s in stops if isinstance(s, int))
+        size = sequence.model.vocab_size
+        if unknown := [each for each in self._stop_tokens if not 0 <= each < size]:
+            raise ValueError(f"stop: {unknown[0]} is outside the vocabulary (0 to {size - 1})")
         strings = [s for s in stops if isinstance(s, str)]
         self._stop_strings = StopStrings(strings) if strings else None
         self._round: str | None = None  # the text's end, if it may not go round

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from inferlet import raw
 from inferlet._loop import ready
 from inferlet.errors import PieError
+from inferlet.raw._convert import as_text, check_several
 
 if TYPE_CHECKING:
     from inferlet.model import Model
@@ -93,10 +94,12 @@ class Grammar:
     @classmethod
     def choice(cls, options: Iterable[str]) -> Grammar:
         """One of some texts."""
-        texts = [json.dumps(option) for option in options]
+        check_several("options", options)
+        texts = [as_text(option) for option in options]
         if not texts:
             raise ValueError("a choice between no texts")
-        return cls("lark", "start: " + " | ".join(texts))
+        # Of one terminal there may be any number: each of a rule would be an item of the parser.
+        return cls("lark", "start: ONE\nONE: " + " | ".join(map(json.dumps, texts)))
 
     async def compile(self, model: Model) -> int:
         """The handle of the compiled grammar, for the raw functions.

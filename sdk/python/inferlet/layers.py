@@ -22,7 +22,8 @@ def _floats(given: Any) -> Any:
     """What was uploaded, or lists of floats."""
     if isinstance(given, dict):
         return given
-    return [_floats(one) for one in given] if isinstance(given, Sequence) else float(given)
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    return [_floats(one) for one in given] if several else float(given)
 
 
 def steer(

@@ -10,6 +10,7 @@ from inferlet import raw
 from inferlet._generated import awaited
 from inferlet.branches import gather
 from inferlet.errors import PieError
+from inferlet.raw._convert import check_several
 
 # Inputs of an encoder in one call, whose characters and numbers have bounds.
 CALL_INPUTS, CALL_CHARACTERS, CALL_NUMBERS = 256, 200_000, 1 << 19
@@ -175,6 +176,7 @@ class Model:
         """What an encoder makes of each input, `info["width"]` numbers: see `embed`, `score` and
         `classify`, which are this for models of one kind each.
         """
+        check_several("inputs", inputs)
         if self._encoding is None:
             self._encoding = raw.create_queue(self.name)
         said, width = json.dumps(options), self.info["width"]

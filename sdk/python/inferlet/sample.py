@@ -125,8 +125,8 @@ class Sampler:
     def to_json(self) -> str:
         """The parameters, as `raw.create_sampler` takes them."""
         sent = {**self.parameters}
-        if self.seed is not None:
-            sent["seed"] = self.seed % 2**64
+        if self.seed is not None:  # of another type the server says so
+            sent["seed"] = self.seed % 2**64 if isinstance(self.seed, int) else self.seed
         return json.dumps(sent)
 
 

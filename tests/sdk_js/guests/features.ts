@@ -134,6 +134,7 @@ const features: Record<string, () => unknown> = {
       text,
       complete: generator.isComplete,
       choice: await choice.collectText(),
+      oneText: await refused(() => Grammar.choice("red")),
       value: await filled().generate(undefined, { maxTokens: 40 }).collectJson(schema),
       cut: await refused(() => cut.collectJson(schema)),
     };

@@ -27,6 +27,7 @@ _LIMITS = LLParserLimits(
     max_items_in_row=800, step_max_items=10_000, max_lexer_states=50_000, max_grammar_size=200_000
 )
 
+_NO_END = "NoExtensionBias"  # of rules that lead to nothing but themselves
 # White space between the parts of a JSON text, if there may be any: no more than a layout needs.
 _ANY_SPACE = {"whitespace_flexible": True, "whitespace_pattern": r"[ \n\r\t]{1,64}"}
 # As Python's json writes it: much of the text is then forced, and a weak model does not fill its
@@ -150,8 +151,11 @@ def probe(folder: str, vocab_size: int, stops: list[int], kind: str, text: str) 
     """
     with uncharged():
         vocabulary = _vocabulary(folder, vocab_size, tuple(stops))
-    ready = KINDS[kind](text)
-    compiled(vocabulary, ready).deep_copy().compute_bitmask()
+    ready = KINDS[kind](text.removeprefix("\ufeff"))  # as editors of Windows write it
+    first = compiled(vocabulary, ready).deep_copy()
+    first.compute_bitmask()
+    if first.is_error() and first.get_error().startswith(_NO_END):
+        raise invalid("the grammar: no text satisfies it")
     return ready
 
 

@@ -35,7 +35,14 @@ def as_u32(value: int) -> int:
 def as_u32s(values: Iterable[int]) -> list[int]:
     if isinstance(values, str | bytes):
         raise TypeError(f"a list of integers is wanted, not {type(values).__name__}")
-    return _bounded(array("I", values)).tolist()
+    return _bounded(u32_array(values)).tolist()
+
+
+def u32_array(values: Iterable[int]) -> array[int]:
+    try:
+        return array("I", values)
+    except OverflowError:
+        raise OverflowError(f"an integer of a list is not within 0 to {2**32 - 1}") from None
 
 
 def as_text(value: str) -> str:
@@ -46,7 +53,14 @@ def as_text(value: str) -> str:
     return value
 
 
+def check_several(name: str, values: object) -> None:
+    """Raises TypeError: one text stands for a list of them, and would be its letters."""
+    if isinstance(values, str | bytes):
+        raise TypeError(f"{name}={values!r:.60}: a list of texts is wanted")
+
+
 def as_texts(values: Iterable[str]) -> list[str]:
+    check_several("texts", values)
     return [as_text(value) for value in values]
 
 

@@ -56,7 +56,8 @@ impl Grammar {
     /// One of some texts.
     pub fn choice<'a>(options: impl IntoIterator<Item = &'a str>) -> Grammar {
         let quoted: Vec<String> = options.into_iter().map(json::quote).collect();
-        Grammar { kind: "lark", text: format!("start: {}", quoted.join(" | ")) }
+        // Of one terminal there may be any number: each of a rule would be an item of the parser.
+        Grammar { kind: "lark", text: format!("start: ONE\nONE: {}", quoted.join(" | ")) }
     }
 
     /// A matcher at the grammar's start. The server compiles the same grammar once.
