@@ -234,7 +234,7 @@ def watch_target(target: Target, at: At, args: Sequence[str]) -> int:
         if not interrupted.is_set():
             say(f"{target.path} has changed")
         if process.poll() is None:
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # Python would tell a trace of an interrupt that comes at its start
             try:
                 process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
