@@ -90,10 +90,25 @@ def refuse_misspelt_variables() -> None:
     for variable in sorted(os.environ):
         name = variable.upper().removeprefix(PREFIX).partition("__")[0]
         if variable.upper().startswith(PREFIX) and name not in known:
-            for near in get_close_matches(name, known, 1, 0.75):
+            of_section = _with_two_lines(name)
+            for near in [of_section] if of_section else get_close_matches(name, known, 1, 0.75):
                 raise click.UsageError(
                     f"{variable} in the environment: no such setting; did you mean {PREFIX}{near}?"
                 )
+
+
+def _with_two_lines(name: str) -> str | None:
+    """The variable of a section's field, of a name that has one line between the two."""
+    from pie_py.config.section import Section
+    from pie_py.config.server import ServerConfig
+
+    for field, info in ServerConfig.model_fields.items():
+        section: Any = info.annotation
+        rest = name.removeprefix(f"{field.upper()}_")
+        is_section = isinstance(section, type) and issubclass(section, Section)
+        if is_section and rest != name and rest.lower() in section.model_fields:
+            return f"{field.upper()}__{rest}"
+    return None
 
 
 def _is_in(fields: Any, fault: ErrorDetails) -> bool:

@@ -20,10 +20,12 @@ _WORKER = "pie_inference"  # another one may know other models
 
 
 def check_at_once(config: ServerConfig, *, http: bool) -> None:
-    """Refuses models that cannot be found here or elsewhere, and, of a server with HTTP, addresses
-    that are taken, and HTTP that no user could use. Raises `click.UsageError`: naming what is
-    wrong. Raises `click.ClickException`: an address is taken.
+    """Refuses models that cannot be found here or elsewhere, or have one name, files that are
+    missing, and, of a server with HTTP, addresses that are taken, and HTTP that no user could use.
+    Raises `click.UsageError`: naming what is wrong. Raises `click.ClickException`: an address is
+    taken.
     """
+    _check_names_and_files(config)
     if config.worker_module == _WORKER:
         for model in config.models:
             check_source(model.source)
@@ -36,6 +38,24 @@ def check_at_once(config: ServerConfig, *, http: bool) -> None:
             "`telemetry.endpoint` is set, and OpenTelemetry is not installed:"
             " pip install 'pie-py[telemetry]'"
         )
+
+
+def _check_names_and_files(config: ServerConfig) -> None:
+    names = [model.called for model in config.models]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise click.UsageError(
+            f"two models are called {twice[0]}: give one of them another `name` in a --config file"
+        )
+    for model in config.models:
+        for name, folder in model.adapters.items():
+            if not folder.expanduser().is_dir():
+                raise click.UsageError(
+                    f"the adapter {name} of {model.called}: there is no folder {folder}"
+                )
+    for field in ("tls_certificate", "tls_key"):
+        file = getattr(config.gateway, field)
+        if file is not None and not file.is_file():
+            raise click.UsageError(f"gateway.{field}: there is no file {file}")
 
 
 def check_source(source: str) -> None:

@@ -57,6 +57,10 @@ def refused(result: Result, status: int) -> str:
         ("serve", {"PIE_PY_LIMITS": '{"memory": null}'}, 2, "limits.memory: Input should be"),
         ("serve", {"PIE_PY_DATA_FOLDER": ""}, 2, "PIE_PY_DATA_FOLDER: a folder is wanted, and"),
         ("check-config {}/bom.toml", {}, 2, "bom.toml: limits.memry: no such setting"),
+        ("serve", {"PIE_PY_LOG_LEVEL": "debug"}, 2, "did you mean PIE_PY_LOG__LEVEL?"),
+        ("serve --model {0} --model {0}", {}, 2, "two models are called"),
+        ("check-config {}/adapter.toml", {}, 2, "the adapter mine of pie-tiny: there is no folder"),
+        ("check-config {}/tls.toml", {}, 2, "gateway.tls_key: there is no file /nowhere/key"),
         ("serve --max-instances 0", {"PIE_PY_MAX_INSTANCES": "5"}, 2, "max_instances: Input"),
         ("serve", {"PIE_PY_MODELS": "notjson"}, 2, "PIE_PY_MODELS is no JSON"),
         ("keys list", {"pie_py_limits": "notjson"}, 2, "pie_py_limits is no JSON"),
@@ -73,6 +77,8 @@ def test_what_is_wrong_is_told_in_a_line(
 ) -> None:
     (tmp_path / "latin.toml").write_bytes(b'endpoint = "\xff\xfe"\n')
     (tmp_path / "bom.toml").write_text("[limits]\nmemry = 1\n", encoding="utf-8-sig")
+    (tmp_path / "adapter.toml").write_text("[[models]]\nadapters.mine = '/nowhere'\n")
+    (tmp_path / "tls.toml").write_text("[gateway]\ntls_key = '/nowhere/key'\n")
     (tmp_path / "networks.toml").write_text("[http]\ndeny_networks = ['10.0.0.1/8']\n")
     given = {"PIE_PY_DATA_FOLDER": str(tmp_path), **environment}
     line = refused(invoke(*typed.format(tmp_path).split(), **given), status)
