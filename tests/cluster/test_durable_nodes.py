@@ -233,6 +233,7 @@ class Game:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(0)  # on a busy machine each start takes long
 def test_nothing_is_lost_or_doubled_by_nodes_that_are_killed(
     nodes: Nodes, client: Client, postgres: Postgres
 ) -> None:
@@ -246,6 +247,7 @@ def test_nothing_is_lost_or_doubled_by_nodes_that_are_killed(
         if kills == 2:  # once the database, too
             postgres.kill()
             postgres.start()
+        wait_for(lambda: bool(nodes.ready()))  # without the database both may have been away
         victim = chance.choice(sorted(nodes.ready()))
         nodes.kill(victim)
         nodes.start(victim)
