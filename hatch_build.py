@@ -1,12 +1,12 @@
-"""Makes the generated files, and puts into the wheel what a user's first start would build: the
-Python runtime, its code, the kernels.
+"""Makes the generated files, and what a user's first start would build: the Python runtime, its
+code, the kernels. A wheel has them all; a checkout has the runtime and this CPU's kernels in its
+folder `build`, and makes them again if their sources have changed.
 """
 
-import os
 import platform
-import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +23,7 @@ class Hook(BuildHookInterface):
     _folder: TemporaryDirectory[str] | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """An editable installation has the generated files alone: its sources change."""
+        """Of an sdist the generated files are all that is made."""
         sys.path[:0] = [
             self.root,
             *(str(Path(self.root, one)) for one in ("sdk/python", "inference", "control")),
@@ -31,7 +31,10 @@ class Hook(BuildHookInterface):
         from codegen import ensure
 
         ensure()
-        if self.target_name != "wheel" or version != "standard":
+        if self.target_name != "wheel":
+            return
+        if version == "editable":
+            self._prepare(Path(self.root, "build"))
             return
         from pie_py.build.python import runtime_component
 
@@ -44,12 +47,32 @@ class Hook(BuildHookInterface):
         elif machine is not None:
             self.app.display_warning(f"no code of the runtime in the wheel: {machine} makes it")
 
+    def _prepare(self, folder: Path) -> None:
+        """What is not made here, a start makes, or says why it cannot."""
+        from pie_inference.layers.variants import NoLibrary, compiled_library
+        from pie_py.build import BuildError
+        from pie_py.build.python import runtime_component
+
+        for name in ("runtimes", "kernels"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor() as pool:
+            made = [
+                pool.submit(runtime_component, folder / "runtimes"),
+                pool.submit(compiled_library, [folder / "kernels"], print),
+            ]
+        for one in made:
+            try:
+                one.result()
+            except (BuildError, NoLibrary, OSError, subprocess.SubprocessError) as error:
+                self.app.display_warning(f"a first start will take longer: {error}")
+
     def _add_code(self, runtime: Path, build_data: dict[str, Any]) -> None:
         """The runtime's code, which a first start would take 10 s for."""
         from pie_control.wasm.engine import portable_code
 
         name, code = portable_code(runtime.read_bytes())
-        file = runtime.with_name(name)
+        assert self._folder is not None
+        file = Path(self._folder.name, name)
         file.write_bytes(code)
         build_data["force_include"][str(file)] = f"{RUNTIMES}/{name}"
 
@@ -57,18 +80,23 @@ class Hook(BuildHookInterface):
         """The machine that the wheel is for. Without a compiler that knows all its CPUs the wheel
         stays pure: users compile.
         """
-        from pie_inference.layers.variants import compile_library, variant_flags, variants_of
+        from pie_inference.layers.variants import (
+            SOURCE,
+            compile_library,
+            find_compiler,
+            variant_flags,
+            variants_of,
+        )
 
-        compiler = shutil.which(os.environ.get("CC") or "cc")
+        compiler = find_compiler()
         names = variants_of(compiler) if compiler and sys.platform == "linux" else []
         if compiler is None or not names:
             self.app.display_warning("no kernels in the wheel: it takes cc for Linux")
             return None
-        source = Path(self.root, "inference/pie_inference/layers/step.c")
         built = {name: folder / f"{name}.so" for name in names}
         try:
             for name, file in built.items():
-                compile_library(compiler, variant_flags(name), source, file)
+                compile_library(compiler, variant_flags(name), SOURCE, file)
         except (OSError, subprocess.SubprocessError) as error:
             self.app.display_warning(f"no kernels in the wheel: {compiler} says: {error}")
             return None

@@ -7,12 +7,15 @@ from functools import cache
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_IN_CHECKOUT = {"wit": "sdk/wit", "rust": "sdk/rust", "js": "sdk/js"}
+_IN_CHECKOUT = {
+    **{name: f"sdk/{name}" for name in ("wit", "rust", "js")},
+    **{name: f"build/{name}" for name in ("runtimes", "kernels")},  # `hatch_build.py` makes them
+}
 
 
 def shipped_folder(name: str) -> Path:
-    """The folder `wit`, `rust` or `js` (guest SDKs), `inferlets` (the library), `docs`, or
-    `runtimes` and `kernels`, which a checkout has not.
+    """The folder `wit`, `rust` or `js` (guest SDKs), `inferlets` (the library), `docs`, `runtimes`
+    or `kernels`; the last two may lack.
 
     A wheel carries them in `pie_py/_share`; an editable install reads them from the checkout.
     """

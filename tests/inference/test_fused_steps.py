@@ -27,6 +27,7 @@ from pie_inference.layers import native
 from pie_inference.layers.grouped import multiplies_bfloat16
 from pie_inference.layers.variants import (
     FLAGS,
+    SOURCE,
     VARIANTS,
     best_variant,
     compile_library,
@@ -308,7 +309,7 @@ def test_kernels_of_a_wheel(
     library = tmp_path / f"{variant}.so"
     flags = variant_flags(variant)
     assert {"-O3", "-fopenmp", "-fPIC"} <= {*flags}
-    compile_library(str(KEEPING_CC), flags, native.SOURCE, library)
+    compile_library(str(KEEPING_CC), flags, SOURCE, library)
     loops = product_loops(library)
     assert loops or variant == "avx512"  # whose products are of float32
     assert not [loop for loop in loops if on_the_stack(loop)]

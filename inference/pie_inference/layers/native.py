@@ -2,20 +2,16 @@
 
 `python -m pie_inference.layers.native` says which are in use.
 
-A wheel may carry the library for usual CPUs. Else it is compiled for this machine when first
-needed and kept in the user's cache folder, by a hash of what it is made of. Its threads are those
-of PyTorch: it is linked to no OpenMP of its own.
+A wheel may carry the library for usual CPUs, and an installed checkout has it for its own. Else it
+is compiled for this machine when first needed and kept in the user's cache folder. Its threads are
+those of PyTorch: it is linked to no OpenMP of its own.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import json
-import os
-import platform
 import re
-import shutil
 import subprocess
 import sys
 from functools import cache
@@ -24,7 +20,7 @@ from pathlib import Path
 import structlog
 import torch
 
-from pie_inference.layers.variants import FLAGS, best_variant, compile_library, flags_for
+from pie_inference.layers.variants import NoLibrary, best_variant, compiled_library
 from pie_py.config.kept_files import own_folder, used
 from pie_py.config.logs import first_time
 from pie_py.config.platform import cpu_facts, proc
@@ -32,8 +28,6 @@ from pie_py.config.shipped_files import shipped_folder
 
 log = structlog.get_logger("pie.worker.load")
 
-SOURCE = Path(__file__).with_name("step.c")
-INCLUDED = Path(__file__).with_name("grouped.c")
 _OPENMP = re.compile(r"/.*/lib(?:g|i|)omp\S*\.(?:so\S*|dylib)")
 
 
@@ -47,16 +41,12 @@ class Product(ctypes.Structure):
     ]
 
 
-class _NoLibrary(Exception):
-    """Why there is none."""
-
-
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled functions; None, and a warning, where they cannot be had."""
     try:
         return _shipped() or _loaded(_compiled())
-    except (_NoLibrary, OSError, subprocess.SubprocessError) as error:
+    except (NoLibrary, OSError, subprocess.SubprocessError) as error:
         log.warning(
             "no kernels of our own: weights of few bits are widened, and bfloat16 is multiplied by"
             " PyTorch; is there a C compiler (cc)?",
@@ -72,7 +62,7 @@ def described() -> tuple[bool, str]:
         shipped = _shipped() is not None
         if not shipped:
             _loaded(_compiled())
-    except (_NoLibrary, OSError, subprocess.SubprocessError) as error:
+    except (NoLibrary, OSError, subprocess.SubprocessError) as error:
         return False, f"{error}: tokens take up to six times as long"
     return True, f"for {variant or 'this CPU'}, {'of the wheel' if shipped else 'compiled here'}"
 
@@ -103,24 +93,8 @@ def _shipped() -> ctypes.CDLL | None:
 
 
 def _compiled() -> Path:
-    compiler = shutil.which(os.environ.get("CC") or "cc")
-    if compiler is None:
-        raise _NoLibrary("there is no C compiler")
-    flags = flags_for(compiler, FLAGS)
-    made_of = (SOURCE.read_text(), INCLUDED.read_text(), *flags, compiler, _cpu())
-    key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:32]
-    folder = own_folder("native")
-    file = folder / f"{key}.so"
-    if not file.is_file():
-        first_time("compiling the kernels for this CPU (once, some seconds)")
-        compile_library(compiler, flags, SOURCE, file)
-    return used(file, "*.so")
-
-
-def _cpu() -> str:
-    """A key of this CPU, for a cache folder that several share."""
-    found = re.search(r"^(?:flags|Features)\s*:.*$", cpu_facts(), re.M)
-    return platform.machine() + (found[0] if found else "")
+    folders = [shipped_folder("kernels"), own_folder("native")]
+    return used(compiled_library(folders, first_time), "*.so")
 
 
 def _loaded(file: Path) -> ctypes.CDLL:
@@ -128,7 +102,7 @@ def _loaded(file: Path) -> ctypes.CDLL:
         "\n".join(map(str, Path(torch.__file__).parent.glob("lib/*omp*")))
     )
     if omp is None:
-        raise _NoLibrary("PyTorch has no OpenMP")
+        raise NoLibrary("PyTorch has no OpenMP")
     ctypes.CDLL(omp[0], ctypes.RTLD_GLOBAL)
     found = ctypes.CDLL(str(file))
     pointer, product = ctypes.c_void_p, ctypes.POINTER(Product)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from platform import machine
 from tempfile import TemporaryDirectory
 
+from pie_py.config.platform import cpu_facts
+
+SOURCE = Path(__file__).with_name("step.c")
+INCLUDED = Path(__file__).with_name("grouped.c")
 ARM = ("aarch64", "arm64")
 # For newer CPUs GCC takes an addition out of some loops' multiplications and not of others': a
 # row's last bits would depend on how many there are. For this one it does so nowhere.
@@ -41,6 +48,37 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "sse2": ("sse2",),
     "arm64": ("asimd",),
 }
+
+
+class NoLibrary(Exception):
+    """Why there is none."""
+
+
+def find_compiler() -> str | None:
+    """The path of the C compiler, or that of `CC`."""
+    return shutil.which(os.environ.get("CC") or "cc")
+
+
+def compiled_library(folders: Sequence[Path], progress: Callable[[str], object]) -> Path:
+    """The library for this CPU, in one of the folders; else it is compiled, into the last. Its name
+    says what it is made of. `progress` is told in a sentence what takes time. Raises `NoLibrary`,
+    or as `compile_library`.
+    """
+    compiler = find_compiler()
+    if compiler is None:
+        raise NoLibrary("there is no C compiler")
+    flags = flags_for(compiler, FLAGS)
+    # The CPU's, for a folder that several machines share.
+    cpu = re.search(r"^(?:flags|Features)\s*:.*$", cpu_facts(), re.M)
+    of_cpu = machine() + (cpu[0] if cpu else "")
+    made_of = (SOURCE.read_text(), INCLUDED.read_text(), *flags, compiler, of_cpu)
+    name = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:32] + ".so"
+    for folder in folders:
+        if (file := folder / name).is_file():
+            return file
+    progress("compiling the kernels for this CPU (once, some seconds)")
+    compile_library(compiler, flags, SOURCE, file)
+    return file
 
 
 def flags_for(compiler: str, flags: Sequence[str]) -> tuple[str, ...]:
