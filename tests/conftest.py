@@ -19,6 +19,7 @@ from hypothesis import settings
 from quick import UNTIL
 
 from codegen import ensure
+from pie_py.config import shipped_files
 from pie_py.models.packaged import PACKAGED
 
 if TYPE_CHECKING:
@@ -88,6 +89,13 @@ def short_folder() -> Iterator[Path]:
     """A folder whose path is short enough for a Unix socket."""
     with tempfile.TemporaryDirectory(prefix="pie-") as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def nothing_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout without the runtime and the kernels that its installation makes."""
+    for name in ("runtimes", "kernels"):
+        monkeypatch.delitem(shipped_files._IN_CHECKOUT, name)
 
 
 @pytest.fixture(scope="session")

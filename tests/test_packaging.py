@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
 from pathlib import Path
@@ -106,6 +107,37 @@ def test_the_client_alone(tmp_path: Path) -> None:
         )
         assert missing.returncode == 2
         assert told in missing.stderr
+
+
+@pytest.mark.nightly
+def test_an_installed_checkout_has_what_a_first_run_would_wait_for(tmp_path: Path) -> None:
+    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path)
+    [sdist] = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as packed:
+        packed.extractall(tmp_path, filter="data")
+    checkout = tmp_path / sdist.name.removesuffix(".tar.gz")
+    runtime = runtime_component(ServerConfig().cache_folder)
+    tools = quick_tools(tmp_path / "tools", runtime)
+    build = (sys.executable, "-c", "import hatchling.build as b; b.build_editable('built')")
+    run(*build, cwd=checkout, **tools)
+    assert (checkout / "build/runtimes" / runtime.name).read_bytes() == runtime.read_bytes()
+    [kernels] = (checkout / "build/kernels").iterdir()
+    found = run(
+        *(
+            sys.executable,
+            "-c",
+            "from pie_inference.layers import native; print(native._compiled())",
+        ),
+        cwd=tmp_path,
+        **{**tools, "PYTHONPATH": f"{checkout}:{checkout}/inference"},
+        XDG_CACHE_HOME=str(tmp_path / "cache"),
+    )
+    assert found.strip() == str(kernels)
+    assert not [*(tmp_path / "cache/pie_py/native").iterdir()]
+    # Without what makes them it is installed as well.
+    kernels.unlink()
+    run(*build, cwd=checkout, **{**tools, "CC": "no-such-compiler"})
+    assert not kernels.exists()
 
 
 @pytest.mark.nightly

@@ -71,6 +71,7 @@ def test_a_full_cache_is_an_error_by_name_at_once(
     assert not components.doing
 
 
+@pytest.mark.usefixtures("nothing_made")
 @pytest.mark.parametrize("baseline", [False, True])
 def test_a_server_for_one_run_compiles_the_runtime_as_it_starts(
     tmp_path: Path, baseline: bool
@@ -87,6 +88,7 @@ def test_a_server_for_one_run_compiles_the_runtime_as_it_starts(
         wait_for(lambda: is_optimized("python", tmp_path, config))
 
 
+@pytest.mark.usefixtures("nothing_made")
 @pytest.mark.parametrize("data", [b"", b"\0asm", None])
 def test_a_server_starts_beside_a_damaged_runtime(tmp_path: Path, data: bytes | None) -> None:
     """A program that needs it says so."""

@@ -33,7 +33,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def other_cache(own_cache: Path) -> Iterator[Path]:
+def other_cache(own_cache: Path, nothing_made: None) -> Iterator[Path]:
     """The library is compiled again, into it."""
     native.library.cache_clear()
     yield own_cache

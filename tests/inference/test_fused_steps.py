@@ -23,7 +23,7 @@ from support.families import make_family
 from support.model_rig import Rig, Step, Stream, causal, multiplies_integers, runs_of, tokens_of
 
 from pie_inference.attention.paging import MOST_INPUTS
-from pie_inference.layers import native
+from pie_inference.layers import native, variants
 from pie_inference.layers.grouped import multiplies_bfloat16
 from pie_inference.layers.variants import (
     FLAGS,
@@ -274,7 +274,7 @@ def test_a_cpu_without_what_the_variants_need(
 ) -> None:
     monkeypatch.setenv("CC", str(KEEPING_CC))
     flags = ["-march=x86-64" if "-march" in flag else flag for flag in FLAGS]
-    monkeypatch.setattr(native, "FLAGS", tuple(flags))
+    monkeypatch.setattr(variants, "FLAGS", tuple(flags))
     assert_multiplies(weight(112, 192, 32, 4, True), weight(80, 192, 32, 8, False), integers=True)
     assert_as_by_layers(make("alone", tmp_path), integers=True)
     folder = other_cache / "native"
@@ -329,7 +329,7 @@ def test_a_kernel_of_a_wheel_that_cannot_be_loaded_is_compiled_here(
     (tmp_path / "broken.so").write_bytes(b"no library")
     monkeypatch.setattr(native, "shipped_folder", lambda _: tmp_path)
     monkeypatch.setattr(native, "best_variant", lambda _: "broken")
-    monkeypatch.setattr(native, "FLAGS", [flag.replace("-O3", "-O0") for flag in FLAGS])
+    monkeypatch.setattr(variants, "FLAGS", [flag.replace("-O3", "-O0") for flag in FLAGS])
     assert native.library() is not None
     assert [file.suffix for file in (other_cache / "native").iterdir()] == [".so"]
 

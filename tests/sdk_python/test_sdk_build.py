@@ -138,6 +138,7 @@ def script():
 """
 
 
+@pytest.mark.usefixtures("nothing_made")
 def test_two_builders_at_once(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """componentize-py, which takes ten seconds, is called once; here it knows the outcome."""
     rig.run("def main(): pass")
