@@ -83,7 +83,8 @@ ROOMS = {
     "examples/pie_tiny": ("examples/pie_tiny/tests",),
     "gateway": ("tests/gateway",),
     "inference": ("tests/inference", "tests/end_to_end"),
-    "inferlets": ("tests/inferlets",),
+    "inferlets": ("tests/async_calling", "tests/inferlets"),
+    "inferlets/http_answer": ("tests/gateway/test_shipped_component.py",),
     "packaging": ("tests/cli", "tests/test_packaging.py"),
     "pie_py/build": ("tests/sdk_js", "tests/sdk_python", "tests/sdk_rust", "tests/testing"),
     "pie_py/cli": ("tests/cli", "tests/testing"),
@@ -93,7 +94,7 @@ ROOMS = {
     "hatch_build.py": ("tests/test_packaging.py",),
     "sdk/js": ("tests/sdk_js", "tests/testing"),
     "sdk/python": ("tests/sdk_python", "tests/inferlets", "tests/testing"),
-    "sdk/rust": ("tests/sdk_rust", "tests/testing"),
+    "sdk/rust": ("tests/gateway/test_shipped_component.py", "tests/sdk_rust", "tests/testing"),
 }
 
 

@@ -27,6 +27,7 @@ def test_forced_calls(client: Client, mode: Mode) -> None:
     assert record["text"] == "Done."
 
 
+@pytest.mark.nightly
 def test_a_model_that_is_drawn_to_markers_writes_valid_ones(client: Client) -> None:
     program = upload_with_asynclm(client, GUESTS / "write_markers.py")
     blocks = 0

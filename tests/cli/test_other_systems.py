@@ -63,6 +63,7 @@ def test_a_system_with_little_address_space_has_fewer_instances(told_here: str) 
     assert told_here
 
 
+@pytest.mark.nightly
 def test_the_main_job_needs_nothing_of_linux_alone(told_here: str, tmp_path: Path) -> None:
     marks, site, program = tmp_path / "marks", tmp_path / "site", tmp_path / "asks.py"
     marks.mkdir()

@@ -283,6 +283,7 @@ def test_addresses_where_no_ray_is(tmp_path: Path) -> None:
         assert not (tmp_path / "cluster/token.json").exists()
 
 
+@pytest.mark.nightly
 def test_another_version_is_refused(
     foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

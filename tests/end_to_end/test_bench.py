@@ -141,6 +141,7 @@ def test_capacity(checkpoint: Path) -> None:
     assert report["goals"] == []  # they are for 256 inferlets, and for two counts from 8 on
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_hot_path_is_no_dearer_than_the_kept_numbers_say() -> None:
     # Far above them is a regression: mend it, or keep the new numbers (--save). Beside other tests

@@ -15,6 +15,7 @@ from codegen.source import REPOSITORY
 from pie_py.config.kept_files import cache_folder
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("path", COMPONENTS)
 def test_component_is_what_its_sources_build(path: str) -> None:

@@ -38,6 +38,7 @@ FIGURES: tuple[Row, ...] = (
 )
 
 
+@pytest.mark.nightly
 def test_figures(library: Library) -> None:
     launched = [library.launch(name, (), **options) for name, options, *_ in FIGURES]
     for (name, _, pattern, figure, off), instance in zip(FIGURES, launched, strict=True):
