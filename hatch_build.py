@@ -48,7 +48,7 @@ class Hook(BuildHookInterface):
             self.app.display_warning(f"no code of the runtime in the wheel: {machine} makes it")
 
     def _prepare(self, folder: Path) -> None:
-        """What is not made here, a start makes, or says why it cannot."""
+        """A start makes what cannot be made here, or says why it cannot."""
         from pie_inference.layers.variants import NoLibrary, compiled_library
         from pie_py.build import BuildError
         from pie_py.build.python import runtime_component

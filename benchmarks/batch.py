@@ -60,7 +60,7 @@ def _body(prompt: str) -> dict[str, Any]:
 
 
 async def _complete(prompt: str) -> str:
-    """What `client.map` runs."""
+    """The function that `client.map` runs."""
     context = Context(Model.load()).fill(prompt)
     return await context.generate(Sampler.argmax(), max_tokens=16, stop=[]).collect_text()
 

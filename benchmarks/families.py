@@ -77,7 +77,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a class: right, wrong, refused or not made; which way it went, or why not."""
+    """The outcome of a class: right, wrong, refused or not made; which way it went, or why not."""
 
     kind: str
     said: str

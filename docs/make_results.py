@@ -211,7 +211,7 @@ def _draw_launch(document: Record, path: Path) -> None:
 
 
 def _draw_calls(document: Record, path: Path) -> None:
-    """What a call costs, by function, guest and instances alive, as bars (Pie, figure 10)."""
+    """The cost of a call, by function, guest and instances alive, as bars (Pie, figure 10)."""
     rows = document["rows"]
     calls = list(dict.fromkeys(row[2] for row in rows))
     kinds = list(dict.fromkeys((row[0], row[1]) for row in rows))

@@ -17,7 +17,7 @@ OUTPUT = 48  # tokens that a turn writes at most
 
 @dataclass(frozen=True)
 class Shape:
-    """What a session is like."""
+    """The kind of a session."""
 
     turns: int
     words: int  # that each tool's result has
@@ -38,7 +38,7 @@ class Turn(NamedTuple):
 
 
 class Session(NamedTuple):
-    """What it begins with, and its turns."""
+    """Its prompt, and its turns."""
 
     system: str  # all have the same
     ask: str

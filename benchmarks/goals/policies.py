@@ -17,7 +17,7 @@ class Turns(Adaptive):
 
 
 class FirstCome(Adaptive):
-    """What has come first is over first, as vLLM has requests: here texts between two calls."""
+    """First come, first served, as vLLM has requests: here texts between two calls."""
 
     def __init__(self, *settings: Any) -> None:
         super().__init__(*settings)

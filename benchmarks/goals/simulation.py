@@ -136,7 +136,7 @@ class Simulation:
 
 
 class Guest:
-    """What does a program's calls, in its place."""
+    """Makes a program's calls, in its place."""
 
     def __init__(self, simulation: Simulation, program: str) -> None:
         """It is launched."""

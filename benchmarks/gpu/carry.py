@@ -112,7 +112,7 @@ def _applies(one: Requirement, extras: set[str]) -> bool:
 
 
 def run_script() -> str:
-    """What runs there: the packages are found where an editable installation finds them."""
+    """The script that runs there: packages are found where an editable installation finds them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     folders = project["tool"]["hatch"]["build"]["dev-mode-dirs"]
     return RUN.replace("@folders@", ":".join(f"$PWD/{folder}" for folder in folders))

@@ -41,7 +41,7 @@ class MemberConfig(Section):
         return f"{self.node}.{self.incarnation}"
 
     def extension(self) -> ExtensionConfig:
-        """What a `ServerConfig` has of it."""
+        """The part of it that a `ServerConfig` has."""
         return ExtensionConfig(name=EXTENSION, settings=self.model_dump(mode="json"))
 
     def pair(self) -> KeyPair | None:
@@ -65,6 +65,6 @@ class MemberConfig(Section):
 
 
 def member_of(config: ServerConfig) -> MemberConfig:
-    """What makes this process one of a cluster, which it is."""
+    """The settings of this process as a member of a cluster, which it is."""
     assert config.extension is not None, "a member of a cluster"
     return MemberConfig.model_validate(config.extension.settings)

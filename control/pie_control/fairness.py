@@ -298,7 +298,7 @@ class FairThreads:
                     ).start()
 
     async def run(self, owner: Owner, work: Callable[[], Item]) -> Item:
-        """What work returns or raises, done when its turn comes."""
+        """Does work when its turn comes, and returns or raises as it does."""
         done, token = trio.Event(), trio.lowlevel.current_trio_token()
         found: list[Item] = []
         errors: list[Exception] = []

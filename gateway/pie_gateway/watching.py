@@ -51,7 +51,7 @@ class Read(msgspec.Struct):
 
 
 class Watch(msgspec.Struct, forbid_unknown_fields=True):
-    """What a viewer looks at from now on, by instance."""
+    """The parts that a viewer looks at from now on, by instance."""
 
     watch: Annotated[dict[str, Read], msgspec.Meta(max_length=WATCHED)]
 
@@ -118,7 +118,7 @@ class _Viewer:
             await anyio.sleep(INSTANCE_SECONDS)
 
     async def _look(self, name: str, read: Read) -> dict[str, Any]:
-        """What is to be told of an instance: itself, and what is new of its trace and log."""
+        """The news of an instance: itself, and the new part of its trace and log."""
         client, read.rests = self._client, True
         try:
             told = await asked(client.inspect(name))

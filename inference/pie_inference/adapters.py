@@ -201,7 +201,7 @@ def _read_pairs(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
 
 
 def _named(kind: str) -> str:
-    """What a tensor of a module is called."""
+    """The name of a tensor of a module."""
     return kind if kind == WHOLE else f"lora_{kind}.weight"
 
 

@@ -14,7 +14,7 @@ NO_EFFECT = ("user", "metadata", "store", "service_tier", "safety_identifier", "
 
 
 def form(response_format: dict[str, Any] | None) -> Grammar | None:
-    """What a text has to look like."""
+    """The form that a text has to have."""
     kind = (response_format or {}).get("type", "text")
     if response_format is None or kind == "text":
         return None

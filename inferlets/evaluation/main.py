@@ -47,7 +47,7 @@ def chosen(scores: list[float], answer: int) -> int:
 
 
 def extracted(pattern: str, text: str) -> str:
-    """What a pattern finds first in a text: its first group, if it has one."""
+    """The first match of a pattern in a text: its first group, if it has one."""
     found = re.search(pattern, text)
     return "[invalid]" if found is None else found[found.re.groups > 0].strip()
 

@@ -224,7 +224,7 @@ class Line:
 
 
 def _key(head: dict[str, Any]) -> tuple[Any, ...]:
-    """What an answer and its line have in common."""
+    """The key that an answer and its line have in common."""
     return (str(head["custom_id"]),) if "id" in head else (head["line"], head["of"])
 
 

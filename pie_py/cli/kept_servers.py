@@ -288,7 +288,7 @@ def _lives(server: dict[str, Any]) -> bool:
 
 
 def _as_they_are(named: Any) -> list[Any]:
-    """What is there now under the names within lists and tables that are those of files: of a
+    """The state of the files that are named within lists and tables: of a
     folder what is in it, and of a file of weights the projectors beside it.
     """
     if isinstance(named, Mapping):

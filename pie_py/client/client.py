@@ -399,7 +399,7 @@ class Client:
         return await self._connected.ask(methods.Quota(users=all_users))
 
     async def usage(self, days: int = 1, *, all_users: bool = False) -> list[dict[str, Any]]:
-        """What the user's programs have used in the last days (UTC), live ones too; with
+        """The usage of the user's programs in the last days (UTC), live ones too; with
         `all_users` those of all users, which only the operator may ask for.
 
         Returns:

@@ -288,7 +288,7 @@ class Session:
 
     @property
     def _is_of_gateway(self) -> bool:
-        """Whether it is with a cluster's gateway: instances and streams are at its nodes."""
+        """True if it is with a cluster's gateway: instances and streams are at its nodes."""
         return bool(self.facts.get("cluster"))
 
     def _unreachable(self) -> ServerUnreachable:

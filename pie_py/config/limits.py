@@ -61,7 +61,7 @@ class Quota(Section):
 
 
 class Budget(Section):
-    """What instances of one program may use of each user in a day (UTC), all together. One that is
+    """The budget of all instances of one program for each user in a day (UTC). One that is
     spent ends them, and no more are started that day.
     """
 

@@ -1,4 +1,4 @@
-"""What not every system has. Where it lacks, the caller does without: nothing here raises."""
+"""Facts that not every system tells. Where one lacks, callers do without: nothing raises."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def c_function(name: str) -> Any:
 
 
 def cpu_facts() -> str:
-    """What the system knows of the CPU, in the form of Linux's /proc/cpuinfo."""
+    """The system's facts of the CPU, in the form of Linux's /proc/cpuinfo."""
     if sys.platform != "darwin":
         return proc("cpuinfo")
     asked = ["sysctl", "-a"]

@@ -19,7 +19,7 @@ class MessagingConfig(Section):
 
     @property
     def queue_bytes(self) -> int:
-        """What one work queue may hold, in bytes."""
+        """The most that one work queue may hold, in bytes."""
         return self.user_bytes // 2
 
 

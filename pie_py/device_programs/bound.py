@@ -119,7 +119,7 @@ def bind_some(program: Program, given: Mapping[str, Any], vocabulary: int) -> di
 
 
 def state_json(program: Program, values: bytes, vocabulary: int) -> str:
-    """What changes, packed in the order of the names, as a JSON object by name; null where JSON has
+    """The state, packed in the order of the names, as a JSON object by name; null where JSON has
     no such number.
     """
     found, start = {}, 0

@@ -87,7 +87,7 @@ _NOT_AFTER_GREEDY = frozenset(list(FIELDS)[list(FIELDS).index("temperature") :])
 
 
 class Rule(NamedTuple):
-    """What fields say, as the rule `sampler` reads it: its constants, and values by name."""
+    """Fields as the rule `sampler` reads them: its constants, and values by name."""
 
     constants: dict[str, Any]
     given: dict[str, Any]

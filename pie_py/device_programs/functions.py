@@ -40,7 +40,7 @@ class Word(NamedTuple):
         return f"the function `{self.name}`"
 
     def call(self, first: Any, values: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """What it gives of the reader or recording, and of a text's values.
+        """Calls it with the reader or recording, and a text's values.
 
         Raises:
             Mistake: it takes others.
@@ -280,7 +280,7 @@ _SWAPPED = {"gt": "lt", "ge": "le"}
 
 
 def binary(r: Recording, operation: str, a: Any, b: Any, plain: Function) -> Any:
-    """What an operator gives: `operation` of tensors, what `plain` says of numbers and texts."""
+    """The result of an operator: `operation` of tensors, `plain` of numbers and texts."""
     if not (isinstance(a, Tensor) or isinstance(b, Tensor)):
         return _number(operation, a, b, plain)
     if operation in _SWAPPED:

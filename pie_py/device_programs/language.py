@@ -27,7 +27,7 @@ MOST_WINDOW = 1024  # last inputs of a prompt whose weights are added, unless th
 
 
 class Kind(IntEnum):
-    """What the elements of a value are."""
+    """The kind of a value's elements."""
 
     FLOAT = 0  # float32
     INT = 1  # int64; arithmetic wraps around

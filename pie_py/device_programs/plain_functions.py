@@ -14,12 +14,12 @@ _MOST_ITEMS = 4096  # of a list, or turns of a `range`
 
 
 class Caller(Protocol):
-    """What reads the text."""
+    """The reader of the text."""
 
     recording: Recording
 
     def call(self, function: Function, values: Sequence[Any]) -> Any:
-        """What a function of the text returns."""
+        """Calls a function of the text."""
 
     def items(self, value: Any, node: ast.AST, scope: Scope) -> Iterator[Any]:
         """The elements of a list, or the rows of a tensor of a known size."""
@@ -29,7 +29,7 @@ class Caller(Protocol):
 
 
 def _fold(reader: Caller, function: Any, first: Any, items: Any) -> Any:
-    """What a function makes of `first` and one value after the other; recorded for each of them."""
+    """Folds a function over `first` and one value after the other; recorded for each of them."""
     if not isinstance(function, Function):
         raise Mistake("fold takes a function, a first value, and a tensor or a list")
     found = first

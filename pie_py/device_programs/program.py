@@ -120,7 +120,7 @@ class Program:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def uses(self, *operations: str) -> bool:
-        """Whether one of some operations is in it."""
+        """True if one of some operations is in it."""
         return any(node.operation in operations for node in self.nodes)
 
     @cached_property
@@ -383,7 +383,7 @@ def _check_layers(names: tuple[Name, ...], nodes: tuple[Node, ...], of: Type) ->
 
 
 def kept_axes(operations: Set[str]) -> tuple[int, ...]:
-    """What a program of the stage `attend` with such operations keeps: some of the pages that it
+    """The choice of a program of the stage `attend` with such operations: some of the pages that it
     was given scores of, of the tokens that it was given weights of, or of either.
     """
     if "scores" in operations:

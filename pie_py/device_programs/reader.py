@@ -153,7 +153,7 @@ class _Reader:
         return found
 
     def _inputs(self, program: Function, constants: Mapping[str, Any]) -> list[Any]:
-        """What a program's parameters are, by their names."""
+        """The kinds of a program's parameters, by their names."""
         window = constants.get("window", 1)
         r, names = self.recording, [one.arg for one in program.node.args.args]
         if not r.attends:

@@ -1,4 +1,4 @@
-"""What a program does with tensors that have kinds and sizes and no values: each operation once."""
+"""A recording of a program, by tensors that have kinds and sizes and no values."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class Recording:
         self.changed[name] = found
 
     def finish(self, result: Tensor) -> Recorded:
-        """What was recorded, as far as the result and the next state need it."""
+        """The recording, as far as the result and the next state need it."""
         following = {
             name: value
             for name, value in sorted(self.changed.items())

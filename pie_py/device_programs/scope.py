@@ -1,4 +1,4 @@
-"""What names of a device program's text stand for."""
+"""The values of the names of a device program's text."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Module(NamedTuple):
 
 
 class State:
-    """What a program was given."""
+    """The arguments of a program."""
 
     def __repr__(self) -> str:
         return "the state"
 
 
 class InLayers(NamedTuple):
-    """What the program in the layers beside it was given: numbers, kinds and sizes by name."""
+    """The arguments of the program in the layers beside it: numbers, kinds and sizes by name."""
 
     names: Mapping[str, tuple[int, int, list[int]]]
 

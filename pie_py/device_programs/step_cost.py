@@ -25,7 +25,7 @@ PER_LAYER = 400_000  # of a row whose layers are read apart, for its program cho
 
 
 class StepCost(NamedTuple):
-    """What choices by one program cost, in parts of `OF_A_STEP`.
+    """The cost of choices by one program, in parts of `OF_A_STEP`.
 
     Attributes:
         program: a number of 31 bits that tells it from others.
@@ -55,7 +55,7 @@ def step_cost(program: Program, vocabulary: int) -> StepCost:
 def attend_cost(
     program: Program, vocabulary: int, layers: int, context: Mapping[int, int] = NOMINAL
 ) -> int:
-    """What a row adds that has a program of the stage `attend`, in parts of `OF_A_STEP`, with the
+    """The cost of a row with a program of the stage `attend`, in parts of `OF_A_STEP`, with the
     sizes of a context.
     """
     layers = len(program.layers) or layers
@@ -78,12 +78,12 @@ def affordable(costs: NDArray[Any], room: int = OF_A_STEP) -> NDArray[np.bool_]:
 
 
 def whole_cost(costs: NDArray[Any]) -> int:
-    """What some choices, `[3, n]`, cost together in one step."""
+    """The cost of some choices, `[3, n]`, together in one step."""
     return int(_each(costs).sum())
 
 
 def _each(costs: NDArray[Any]) -> NDArray[np.int64]:
-    """What each adds, `[n]`: the first row of a program has what it costs once."""
+    """The cost that each adds, `[n]`: the first row of a program has what it costs once."""
     programs, once, _ = costs
     own: NDArray[np.int64] = costs[2].astype(np.int64)
     firsts = np.unique(programs, return_index=True)[1]

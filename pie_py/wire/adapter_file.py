@@ -20,12 +20,12 @@ class BadAdapter(ValueError):
 
 
 def is_adapter(head: bytes) -> bool:
-    """Whether a file begins so: with the length of a header of less than 4 GiB, and an object."""
+    """True if a file begins so: with the length of a header of less than 4 GiB, and an object."""
     return head[4:_START] == bytes(4) and head[_START : _START + 1] == b"{"
 
 
 def names_config(head: bytes) -> bool:
-    """Whether the header of a safetensors file, or its first `MOST_HEADER` bytes, names one."""
+    """True if the header of a safetensors file, or its first `MOST_HEADER` bytes, names one."""
     end = _START + int.from_bytes(head[:_START], "little")
     return f'"{CONFIG}"'.encode() in head[_START : min(end, MOST_HEADER)]
 

@@ -148,7 +148,7 @@ def _numbers(data: bytes) -> dict[int, int]:
 
 
 def _orientation(notes: bytes) -> int:
-    """What Exif, or XMP, tells of it."""
+    """The orientation that Exif, or XMP, tells."""
     try:
         return _numbers(notes.removeprefix(b"Exif\0\0")).get(_ORIENTATION, 1)
     except (error, ValueError):

@@ -71,7 +71,7 @@ class Method(msgspec.Struct, Generic[Value]):
 
 
 def name_of(method: type[Method[Any]]) -> str:
-    """What a method is called in the protocol."""
+    """The name of a method in the protocol."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", method.__name__).lower()
 
 
@@ -136,7 +136,7 @@ class Quota(Method[list[Facts]]):
 
 
 class Usage(Method[list[Facts]]):
-    """What programs have used, by `day` (UTC), `user`, `program` and `tag`: `instances`,
+    """The usage of programs, by `day` (UTC), `user`, `program` and `tag`: `instances`,
     `prompt_tokens`, `generated_tokens`, `cached_tokens`, `page_seconds`, `cpu_seconds`,
     `tool_seconds`.
     """
@@ -147,7 +147,7 @@ class Usage(Method[list[Facts]]):
 
 
 class Has(Method[bool]):
-    """Whether a program is there."""
+    """True if a program is there."""
 
     hash: str
 
@@ -169,7 +169,7 @@ class UploadChunk(Method[Facts | None]):
 
 
 class RemoveProgram(Method[list[Facts]]):
-    """What was removed; `busy` while instances run, which `force` ends."""
+    """The programs that were removed; `busy` while instances run, which `force` ends."""
 
     program: str  # name or hash
     force: bool = False
@@ -252,7 +252,7 @@ class UnregisterMcp(Method[None]):
 
 
 class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What decides when an instance goes before others of its user, where not all have room."""
+    """The goals by which an instance goes before others of its user, where not all have room."""
 
     deadline: Annotated[float, msgspec.Meta(gt=0)] | None = None  # seconds from its launch on
     objective: Objective | None = None
@@ -274,7 +274,7 @@ class Launch(Method[Facts]):
 
 
 class OfInstance(Method[Value], Generic[Value]):
-    """What is asked of one instance."""
+    """The request for one instance."""
 
     instance: str
 
@@ -331,7 +331,7 @@ class AwaitTools(OfInstance[None]):
 
 
 class Kill(OfInstance[bool]):
-    """Whether it was alive; operators kill instances of any user."""
+    """True if it was alive; operators kill instances of any user."""
 
 
 class Logs(OfInstance[Facts]):

@@ -41,7 +41,7 @@ class BadProgram(ValueError):
 
 
 def is_taken(name: str) -> bool:
-    """Whether a top-level module of this name is Python's or the runtime's, never a program's."""
+    """True if a top-level module of this name is Python's or the runtime's, never a program's."""
     return name in sys.stdlib_module_names or name in RUNTIME_MODULES
 
 

@@ -379,7 +379,7 @@ class Attention:
 
 @dataclass(slots=True)
 class BatchResult:
-    """What became of one batch. An error text means that none of it took effect reliably."""
+    """The outcome of one batch. An error text means that none of it took effect reliably."""
 
     error: str | None = None
     distributions: Distributions | None = None
@@ -392,7 +392,7 @@ class BatchResult:
 
     @property
     def has_values(self) -> bool:
-        """Whether a program may wait for values in it, not only for its batch to end."""
+        """True if a program may wait for values in it, not only for its batch to end."""
         values = self.samples, self.distributions, self.attention, self.hidden, self.states
         return any(found is not None for found in values)
 
@@ -546,7 +546,7 @@ class ImageMeasured:
 
 @dataclass(slots=True)
 class Doing:
-    """What a worker does before its `Hello` that takes long the first time, for a person."""
+    """A step of a worker before its `Hello` that takes long the first time, for a person."""
 
     text: str
 

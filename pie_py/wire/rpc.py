@@ -227,7 +227,7 @@ def decode(frame: bytes | memoryview, *, at_server: bool = False) -> Message:
 
 
 def _short(error: Exception) -> str:
-    """What is wrong, without all that was sent: msgspec repeats a name that it does not know."""
+    """The fault, without all that was sent: msgspec repeats a name that it does not know."""
     text = str(error)
     return text if len(text) <= ERROR_CHARS else f"{text[:ERROR_CHARS]}..."
 

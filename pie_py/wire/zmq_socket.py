@@ -34,7 +34,7 @@ _INPUT = int(zmq.POLLIN)  # an enum's `&` is slow
 
 
 def has_input(socket: zmq.Socket[Any]) -> bool:
-    """Whether a message can be received now."""
+    """True if a message can be received now."""
     events = socket.getsockopt(zmq.EVENTS)
     assert isinstance(events, int)
     return events & _INPUT != 0
@@ -110,7 +110,7 @@ class Socket:
         self._readiness: Readiness | None = None  # of the event loop, once a task has waited
 
     def has_input(self) -> bool:
-        """Whether a message can be received now."""
+        """True if a message can be received now."""
         found = has_input(self._socket)
         if found:
             self.wake()  # asking has consumed the signal that the task waits for

@@ -43,7 +43,7 @@ class Connection:
         self._turns = trio.CapacityLimiter(1)  # which a thread has until it ends, also if abandoned
 
     async def ask(self, statement: Callable[[], Value]) -> Value:
-        """What a statement gives, which runs in a thread, and goes on when this is cancelled.
+        """Runs a statement in a thread, which goes on when this is cancelled.
         Raises `DatabaseAway`, also if no answer comes over a connection that seems whole.
         """
         async with self._next:  # so that the time counts from when it is sent

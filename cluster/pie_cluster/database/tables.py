@@ -1,4 +1,4 @@
-"""What nodes share in the PostgreSQL of the store: leases, and durable instances' journals.
+"""The tables that nodes share in the store's PostgreSQL: leases, and durable instances' journals.
 
 A journal is written under the lease of one node. A take-over of the lease leaves the journal
 without one, so that the former node can write nothing any more, and one other node may claim it.
@@ -63,7 +63,7 @@ class Journals(Statements):
         return row == (1,)
 
     def read(self, instance: str) -> bytes | None:
-        """What a journal has; None if there is none."""
+        """The bytes of a journal; None if there is none."""
         row = self._one(
             "SELECT string_agg(data, ''::bytea ORDER BY place) FROM journal_parts"
             " WHERE instance = %s",

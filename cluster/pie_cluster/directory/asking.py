@@ -35,7 +35,7 @@ class Directory:
     """The directory of a gateway, for a member."""
 
     def __init__(self, gateway: str, key: ClientKey | None) -> None:
-        """Whether it is there shows with the first question."""
+        """The first question shows whether it is there."""
         self._gateway = gateway
         self._key = key
 

@@ -244,7 +244,7 @@ class Directory:
         return Location(node.life, node.what.endpoint, node.what.public_key)
 
     def _keys(self, request: PlacementRequest) -> list[tuple[int, int]]:
-        """What a launch may find cached: of its program, if nothing of its prompt is known."""
+        """The hints of a launch: of its program, if nothing of its prompt is known."""
         if not request.prefixes:
             key = program_key(request.user, request.program)
             return [(key, self._table.expected(key))]

@@ -41,7 +41,7 @@ class Lives:
         return self._note(node, max(last, above) + 1)
 
     def drain(self, node: str, last: int, *, again: bool) -> None:
-        """Whether a life is to follow a node's last one, which drains. Raises `Refusal` as
+        """True if a life is to follow a node's last one, which drains. Raises `Refusal` as
         `next`.
         """
         number = max(last, abs(self._last.get(node, 0)))

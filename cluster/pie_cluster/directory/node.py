@@ -49,7 +49,7 @@ def life_of(text: str) -> Life:
 
 
 class State(enum.Enum):
-    """Whether a node takes launches, and why not."""
+    """True if a node takes launches; and why not."""
 
     READY = "ready"
     DRAINING = "draining"
@@ -124,7 +124,7 @@ class Node:
 
     @property
     def state(self) -> State:
-        """What it is in; a silent node is silent whatever else it is."""
+        """Its state; a silent node is silent whatever else it is."""
         if self.silent:
             return State.SILENT
         if self.drain_until is not None:

@@ -72,8 +72,8 @@ class Room:
         return int(random.random() * len(self.members))
 
     def seconds(self, place: int, now: float, pool: float) -> float:
-        """What a launch would find at a place: seconds of prompts before it, fewer as time passes,
-        and the pool's share as seconds, more where that is above a share of the others'.
+        """The wait of a launch at a place: seconds of prompts before it, fewer as time passes, and
+        the pool's share as seconds, more where that is above a share of the others'.
         """
         waiting, own = self._frees[place] - now, self._pools[place]
         cost, over = POOL_SECONDS * own, own - pool
@@ -188,7 +188,7 @@ class Table:
         self.hint(node, cached, now)
 
     def hint(self, node: Node, cached: Iterable[tuple[int, int]], now: float) -> None:
-        """What a node has cached by key, 0 tokens: nothing. The oldest hints give way."""
+        """Notes tokens that a node has cached, by key; 0 are none. The oldest hints give way."""
         for key, tokens in cached:
             if node.cached.pop(key, None) is not None and not tokens:
                 self._forget((key,), node)

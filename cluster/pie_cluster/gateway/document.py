@@ -1,4 +1,4 @@
-"""What all nodes are to have, as the gateway changes and tells it.
+"""The document that all nodes are to have, as the gateway changes and tells it.
 
 Renewals of leases tell nodes the document's version, a hash, and nodes pull it: so one that joins
 later, or was silent, has the same. Settings, which are adapters and users' MCP servers, are kept in

@@ -194,7 +194,7 @@ class GatewayMethods:
     async def _of_users(
         self, session: Session, asked: methods.Quota | methods.Usage, method: str, **more: Any
     ) -> dict[str, Any]:
-        """What nodes count of the users that are asked for, by node."""
+        """The nodes' counts of the users that are asked for, by node."""
         if asked.users or asked.of:
             session.check_admin(self._config.admins)
         of = "" if asked.users else asked.of or session.user

@@ -76,7 +76,7 @@ def connect(token: Token, machine: Machine, folder: Path) -> None:
 
 
 def name_of(token: Token, node: str) -> str:
-    """What Ray calls a node's actor."""
+    """Ray's name of a node's actor."""
     return f"{token.namespace or 'pie'}-node-{node}"
 
 
@@ -159,7 +159,7 @@ def _here(folder: Path, token: Token, machine: Machine) -> str | None:
 
 
 def _run(folder: Path, token: Token, machine: Machine, *, forgets: bool) -> bool:
-    """Whether it is done; the machine's keeper tries again."""
+    """True if it is done; else the machine's keeper tries again."""
     end = time.monotonic() + ROOM_SECONDS
     while time.monotonic() < end:
         here = _here(folder, token, machine)

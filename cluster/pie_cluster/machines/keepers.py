@@ -92,7 +92,7 @@ def forget_processes(folder: Path) -> None:
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether it has not ended."""
+    """True if it has not ended."""
     with suppress(psutil.NoSuchProcess):
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     return False

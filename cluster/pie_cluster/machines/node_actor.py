@@ -169,6 +169,6 @@ def _how_ended(child: Child) -> str:
 
 
 def alive() -> dict[str, Any]:
-    """What Ray knows of the machines that it takes for alive, by its names of them."""
+    """Ray's facts of the machines that it takes for alive, by its names of them."""
     machines: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return {each["NodeID"]: each for each in machines if each["Alive"]}

@@ -200,7 +200,7 @@ def http_url(folder: Path) -> str | None:
 
 
 def advice(node: NodeFacts) -> str:
-    """What is wrong with a node and what to do; empty if nothing is."""
+    """The fault of a node and how to mend it; empty if there is none."""
     silent = f"{node.silent_seconds:.0f} s"
     return {
         "silent": f"says nothing for {silent}: look at its machine",
@@ -227,7 +227,7 @@ def _check_ray() -> None:
 
 
 def _check_none_runs(folder: Path, settings: str = "") -> None:
-    """Whether nothing runs, but for a head that was started with the same settings."""
+    """True if nothing runs, but for a head that was started with the same settings."""
     if keeper(folder) is not None and not (settings and Machine.read(folder).settings == settings):
         others = " with other settings" if settings else ""
         raise ClusterProblem(

@@ -32,11 +32,11 @@ NAMES_FILE = "nodes.json"
 
 
 class WrongSettings(ClusterProblem):
-    """What the operator has set, in `cluster.toml` or by an option, can never work."""
+    """A setting of the operator, in `cluster.toml` or by an option, can never work."""
 
 
 class Settings(BaseModel):
-    """What a file has."""
+    """The content of a file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,7 +64,7 @@ class ClusterConfig(Settings):
 
 
 class Token(Settings):
-    """What a machine needs to join: it gives every right on the cluster, so it is kept secret."""
+    """The secret of a machine that joins: it gives every right on the cluster."""
 
     gateway: str
     ray: str  # HOST:PORT
@@ -84,7 +84,7 @@ class Token(Settings):
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether members encrypt: other machines reach them."""
+        """True if members encrypt: other machines reach them."""
         return bool(self.member_public)
 
     @property
@@ -140,7 +140,7 @@ def write_names(folder: Path, names: list[str]) -> None:
 
 
 def read_folder(folder: Path) -> tuple[Token, Machine]:
-    """What a machine's folder tells of the cluster and of the machine. Raises as both do."""
+    """Reads the settings of cluster and machine in a machine's folder. Raises as both do."""
     return Token.read(folder / TOKEN_FILE), Machine.read(folder)
 
 
@@ -176,7 +176,7 @@ def read_config(path: Path | None, ray_address: str = "") -> ClusterConfig:
 
 
 def _first(path: Path | None, error: ValidationError, within: str = "") -> str:
-    """What is wrong first, and where."""
+    """The first fault, and where it is."""
     first = error.errors()[0]
     where = within + ".".join(map(str, first["loc"]))
     return f"{path}: {where}: {first['msg']}"
@@ -188,7 +188,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def machine_resource(folder: Path, machine: Machine) -> str:
-    """What Ray calls the machine of a folder: a resource that no other machine has."""
+    """Ray's name of the machine of a folder: a resource that no other machine has."""
     name = f"{machine.host} {folder}"
     return f"pie_machine_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 

@@ -136,7 +136,7 @@ with ray.init(sys.argv[1], log_to_driver=False, logging_level=logging.ERROR) as 
 
 
 def versions() -> dict[str, str]:
-    """What must be the same on all machines of a cluster."""
+    """The facts that must be the same on all machines of a cluster."""
     return {
         "pie_py": __version__,
         "contract": contract_version(),
@@ -146,7 +146,7 @@ def versions() -> dict[str, str]:
 
 
 def check_versions(token: Token) -> None:
-    """Whether this machine has what the cluster has. Raises `ClusterProblem` if not."""
+    """Checks that this machine has what the cluster has. Raises `ClusterProblem` if not."""
     for name, ours in versions().items():
         theirs = token.versions.get(name, "another")
         if ours != theirs:
@@ -156,7 +156,7 @@ def check_versions(token: Token) -> None:
 
 
 def check_gpus(nodes: int, ranks: int, gpus: int) -> None:
-    """Whether a machine has what so many nodes need, each with so many ranks, on a GPU each; one
+    """Checks that a machine has room for so many nodes, each with so many ranks, on a GPU each; one
     without GPUs computes on its CPU. Raises `ClusterProblem` if not.
     """
     if gpus and nodes * ranks > gpus:
@@ -190,7 +190,7 @@ def own_address(token: Token, host: str | None) -> str:
 
 
 def _is_encrypted(endpoint: str, host: str) -> bool:
-    """Whether other machines reach the cluster. Raises `WrongSettings` if only a part of it is
+    """True if other machines reach the cluster. Raises `WrongSettings` if only a part of it is
     reached, or an address is none.
     """
     try:

@@ -1,4 +1,4 @@
-"""What all nodes of the cluster have, as this node has it: users' keys, adapters, MCP servers."""
+"""The cluster's document as this node has it: users' keys, adapters, MCP servers."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class ProgramFetcher:
 
 
 class ClusterNode(Role):
-    """What a server does beside serving because it is a node of a cluster."""
+    """The tasks of a server beside serving because it is a node of a cluster."""
 
     is_one_of_many = True
 
@@ -130,7 +130,7 @@ class ClusterNode(Role):
             self.shared = Shared(config, member, wiring, self.fetch)
 
     def dependencies(self, of_one_server: Dependencies) -> Dependencies:
-        """What clients' requests act on."""
+        """The dependencies of clients' requests."""
         return dataclasses.replace(of_one_server, fetch=self.fetch)
 
     def end_instances(self) -> None:

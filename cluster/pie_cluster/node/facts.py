@@ -46,7 +46,7 @@ class NodeFacts:
         return PREFILL_RATE
 
     def load(self) -> Load:
-        """What the node has to do now."""
+        """The tasks of the node now."""
         services = list(self._models.services.values())
         if not services:  # the worker is away, with its pools: launches would wait for it
             self._cached.clear()

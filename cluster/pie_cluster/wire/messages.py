@@ -1,4 +1,4 @@
-"""What nodes of a cluster tell its directory, and are told: parameters and answers of requests at
+"""Messages between the nodes of a cluster and its directory: parameters and answers of requests at
 the gateway, by the protocol that clients speak.
 
 All numbers are whole and bounded: a load that is not a number, or a list without end, is refused
@@ -31,7 +31,7 @@ Cached: TypeAlias = Annotated[list[tuple[Key, Count]], msgspec.Meta(max_length=M
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What a node has to do."""
+    """The tasks of a node."""
 
     instances: Count = 0
     queued_tokens: Count = 0  # of prompts, not computed yet
@@ -54,7 +54,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What has changed since the message before; or all, with what the node is. To be told twice
+    """The changes since the message before; or all, with what the node is. To be told twice
     does no harm.
     """
 
@@ -117,7 +117,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
     @property
     def serves(self) -> bool:
-        """Whether it answers, be it only for the instances that it still has."""
+        """True if it answers, be it only for the instances that it still has."""
         return self.state in ("ready", "draining")
 
 
@@ -126,7 +126,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
 @lru_cache(1 << 15)
 def program_key(user: str, program: str) -> int:
-    """What a user has cached by a program, named by the hash of its content.
+    """A prefix that a user has cached by a program, named by the hash of its content.
 
     A key is a hash of 63 bits, so that tables and reports are small and tell no names. Two names
     with the same key cost a prefill at most, for a hint may always be wrong.
@@ -141,7 +141,7 @@ def program_key(user: str, program: str) -> int:
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What a node is asked so that it has something, and so that it has it no more."""
+    """The requests by which a node gets something, and by which it has it no more."""
 
     method: str
     params: dict[str, Any]
@@ -150,7 +150,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """What nodes pull."""
+    """The document that nodes pull."""
 
     users: dict[str, str] = {}  # names by public key
     settings: list[Setting] = []

@@ -1,4 +1,4 @@
-"""What an inferlet says of a sampler, read and checked: fields, device programs, their values."""
+"""A sampler as an inferlet has it, read and checked: fields, device programs, their values."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Chosen(NamedTuple):
 
 
 class SamplerWanted(NamedTuple):
-    """What parameters say.
+    """Reads parameters.
 
     Attributes:
         seed: None for one by chance.
@@ -99,7 +99,7 @@ class SamplerWanted(NamedTuple):
 
     @property
     def keys(self) -> list[str]:
-        """What its programs are read from."""
+        """The texts that its programs are read from."""
         return [self.program.key] + ([] if self.attend is None else [self.attend.key])
 
 
@@ -136,7 +136,7 @@ _short = lru_cache(256)(
 
 
 def _kept(attend: Wanted | None) -> dict[str, Any]:
-    """What a sampler's program may read of one in the layers, as a constant of it."""
+    """The constants of a program in the layers that a sampler's program may read."""
     if attend is None or not attend.at:
         return {}
     types = sorted(types_of(attend.given, attends=True)[0].items())

@@ -39,7 +39,7 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class EncodeCalls:
-    """What encoders do, with the tokenizers of the served models."""
+    """The functions of encoders, with the tokenizers of the served models."""
 
     def __init__(self, models: ServedModels, answers: SlowCalls, pool: ConfinedPool) -> None:
         self._models = models

@@ -59,7 +59,7 @@ class ImageCalls:
         size: ImageSize,
         made: Callable[[Measured], Any],
     ) -> Any:
-        """What is made of an image's measures. Raises ApiError `unsupported`, as `_check_size`."""
+        """The answer about a size. Raises ApiError `unsupported`, as `_check_size`."""
         service.check_trait("input-image")
         _check_size(size)
         name = service.description.name

@@ -143,7 +143,7 @@ class _Reader:
         return True
 
     def _saw(self, durable: Durable, text: str) -> None:
-        """What has been read is seen by the program, or a text of it by the client."""
+        """The program sees the tokens that were read, or the client sees a text of them."""
         durable.saw(self._key, text, self._run, self._run.tokens[: self._read].tolist())
 
     def _room_came(self) -> None:

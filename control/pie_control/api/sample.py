@@ -128,7 +128,7 @@ class SamplerCalls:
     def _bound(
         self, wanted: SamplerWanted, facts: ModelDescription
     ) -> Callable[[], tuple[Recorded, Bound, Bound | None]]:
-        """What checks the values of a sampler's programs, which were read, and packs them."""
+        """Checks the values of a sampler's programs, which were read, and packs them."""
         check_tokens(wanted, facts.vocab_size)
         if wanted.attend is not None:
             check_attends(facts, in_layers=bool(wanted.attend.at))
@@ -215,7 +215,7 @@ def _price(
 
 
 def sampler_facts(instance: Instance, queue: int, sampler: int) -> str:
-    """What a sampler's programs ask of the program that has made it, as a JSON object."""
+    """The needs of a sampler's programs, which the program that has made it is to fill, as JSON."""
     found = queue_of(instance, queue, "sample").space.samplers.find(sampler)
     program, attend = found.program, found.attend
     return json.dumps(

@@ -327,7 +327,7 @@ class _Take:
         return until(instance, waited, partial(self._now, instance, future, found))
 
     def _again(self, instance: Instance, future: int, found: Opened, before: PastCall) -> Any:
-        """What the future gave in an earlier life."""
+        """The value that the future gave in an earlier life."""
         if found.is_computed:
             self._compute(instance, future, found, before)
         else:

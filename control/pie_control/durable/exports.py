@@ -41,7 +41,7 @@ class ExportCalls:
         self._timers = timers
 
     def taps(self) -> dict[str, Callable[[HostFunction], Call]]:
-        """What makes each of them."""
+        """The functions that make each of them."""
         return dict.fromkeys((*DONE, "allocate.import-kvpage"), self._tap)
 
     def _tap(self, function: HostFunction) -> Call:

@@ -105,7 +105,7 @@ class OutsideCalls:
         durable_of(instance).bodies.add(body)
 
     def _prepared(self, name: str, real: Call) -> Callable[..., tuple[Callable[[], int], bool]]:
-        """What begins a call, and whether all that is in the journal must be on disk before."""
+        """The function that begins a call, and whether the journal must be on disk before."""
 
         def prepare(instance: Instance, *args: Any) -> tuple[Callable[[], int], bool]:
             durable = durable_of(instance)

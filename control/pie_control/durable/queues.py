@@ -107,7 +107,7 @@ class Queues:
 
 
 class MessageCalls:
-    """What one says is said once: it has a number, and what keeps it knows of that."""
+    """Each message is sent once: it has a number, and its keeper knows of that."""
 
     def __init__(self, bus: Bus, queues: Queues, executor: Executor, writer: Writer) -> None:
         self._bus = bus
@@ -116,7 +116,7 @@ class MessageCalls:
         self._writer = writer
 
     def taps(self) -> dict[str, Callable[[HostFunction], Call]]:
-        """What makes each of them."""
+        """The functions that make each of them."""
         return {
             "messaging.subscribe": _subscribe,
             "messaging.push": partial(self._tells, self._push),

@@ -33,7 +33,7 @@ PART_BYTES = 64 << 10  # of the beginning and of the end of each large file
 
 
 def run_calls(models: ServedModels) -> dict[str, Callable[[HostFunction], Call]]:
-    """What makes the functions about models that need more than others."""
+    """Makes the functions about models that need more than others."""
     return {
         "runtime.create-queue": partial(_create_queue, models),
         "sample.create-sampler": _create_sampler,
@@ -142,7 +142,7 @@ def _end_run(function: HostFunction) -> Call:
 
 
 def _with_tokens(instance: Instance, run: RunCommand, count: int, make: Callable[[], Any]) -> Any:
-    """What `make` returns once a run has so many tokens, or is over."""
+    """Calls `make` once a run has so many tokens, or is over."""
     if run.over or len(run.tokens) >= count:
         return make()
     future = instance.futures.create(FutureKind.DONE)

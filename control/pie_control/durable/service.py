@@ -251,7 +251,7 @@ class DurableInstances(Service):
         ]
 
     async def _entries(self, instance: str, user: str | None) -> list[Any]:
-        """What the journal of an instance has, alive or ended."""
+        """The journal of an instance, alive or ended."""
         self._check_enabled()
         for journal, found in list(self._instances.items()):
             if found.id == instance:
@@ -341,7 +341,7 @@ class DurableInstances(Service):
             await trio.lowlevel.checkpoint()
 
     def _left(self, names: list[str]) -> list[Past | DamagedJournal | OSError]:
-        """What a server before this one has left; for a thread."""
+        """Finds the instances that a server before this one has left; for a thread."""
         self._queues.read()
         return [self.shelf.left(name) for name in names]
 
@@ -533,7 +533,7 @@ class DurableInstances(Service):
         return Durable(journal, past, depart, self._config.journal_bytes)
 
     def worker_lost(self) -> None:
-        """What instances had at the worker is gone: they begin another life."""
+        """All that instances had at the worker is gone: they begin another life."""
         for instance in list(self._instances.values()):
             if instance.guest is not None:  # others sleep, or begin anyway
                 self._registry.begin_again(instance)
@@ -556,7 +556,7 @@ class DurableInstances(Service):
         await self._begin_again(instance)
 
     async def _own_past(self, instance: Instance) -> Past | None:
-        """What the journal of one that is alive says; None if it has ended, or ends for that."""
+        """The past in the journal of one that is alive; None if it has ended, or ends for that."""
         journal = durable_of(instance).journal
         with suppress(JournalLost):
             await journal.until_safe()

@@ -166,12 +166,12 @@ class Shelf:
         return None
 
     async def past(self, instance: str) -> Past:
-        """What an open journal says. Raises DamagedJournal, OSError."""
+        """Reads an open journal. Raises DamagedJournal, OSError."""
         data = await self._read(instance)
         return await trio.to_thread.run_sync(lambda: Past.of(*read_entries(data)))
 
     def left(self, instance: str) -> Past | DamagedJournal | OSError:
-        """What a journal of a server before this one says, in short of an instance that sleeps; or
+        """Reads a journal of a server before this one, in short that of an instance that sleeps; or
         why it cannot be read. For a thread.
         """
         path = self._path(instance)
@@ -181,7 +181,7 @@ class Shelf:
             return error
 
     async def entries(self, instance: str, user: str | None) -> list[Any]:
-        """What a journal has, of a user's instance, or of any user's.
+        """The entries of a journal, of a user's instance, or of any user's.
 
         Raises:
             ApiError: `not-found`: there is none; `invalid-argument`: it is damaged.

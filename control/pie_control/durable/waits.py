@@ -21,14 +21,14 @@ def name_of(function: HostFunction) -> str:
 
 
 def durable_of(instance: Instance) -> Durable:
-    """What makes an instance durable that is."""
+    """The durable side of an instance that has one."""
     durable = instance.durable
     assert durable is not None, "durable instances have functions of their own"
     return durable
 
 
 def until(instance: Instance, futures: list[int], make: Callable[[], Any]) -> Any:
-    """What `make` returns once all the futures are ready: now, or the guest is suspended."""
+    """Calls `make` once all the futures are ready: now, or the guest is suspended."""
     for handle in futures:
         future = instance.futures.find(handle)
         if future is not None and not future.ready:
@@ -45,7 +45,7 @@ def _later(instance: Instance, futures: list[int], make: Callable[[], Any]) -> A
 
 
 def noted(note: Callable[[Any], None], make: Callable[..., Any], *args: Any) -> Any:
-    """What `make` returns or raises, with which `note` is called: now, or once it is answered."""
+    """Calls `note` with the outcome of `make`: now, or once it is answered."""
     try:
         value = make(*args)
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""What makes an instance durable: its journal, and its past while it goes over that again."""
+"""The durable side of an instance: its journal, and its past while it goes over that again."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Durable:
         return bool(self.past.calls)
 
     def next_call(self, name: str, key: int | None = None) -> Call | None:
-        """What the past says of a call that is made now; None if it is a new one.
+        """The outcome that the past has for a call that is made now; None if it is a new one.
 
         Raises:
             ApiError: the past has another call; the instance ends.

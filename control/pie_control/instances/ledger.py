@@ -41,7 +41,7 @@ _ADD = (
 
 
 class Ledger:
-    """What was used, and the budgets of programs."""
+    """The usage of users, and the budgets of programs."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Ledger:
             raise exceeded(why)
 
     async def usage(self, user: str | None, days: int) -> list[dict[str, Any]]:
-        """What a user, or every user, has used in the last days, of which today is one; with what
+        """The usage of a user, or of every user, in the last days, of which today is one; with what
         live instances have used so far. The newest day comes first.
         """
         await self._flush()

@@ -1,4 +1,4 @@
-"""What people look at of an inferlet: its newest log lines, and the contexts it has released."""
+"""The records of an inferlet for people: its newest log lines, the contexts it has released."""
 
 from __future__ import annotations
 

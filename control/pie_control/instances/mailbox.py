@@ -216,7 +216,7 @@ class Mailbox(Generic[Item]):
 
 
 class Outbox(Mailbox[Any]):
-    """What an instance has for its client; and the newest of what it has sent: people look at it,
+    """Messages of an instance to its client; and the newest of those sent: people look at them,
     and take it from no client.
     """
 

@@ -183,7 +183,7 @@ class Journal:
             raise self.problem
 
     def take(self) -> tuple[bytes, int]:
-        """What waits to be written, and how many entries there are with it."""
+        """The bytes that wait to be written, and how many entries there are with them."""
         data, self._waiting = b"".join(self._waiting), []
         self.is_replaced, self._replaces = self._replaces, False
         return data, self._appended

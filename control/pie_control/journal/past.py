@@ -71,7 +71,7 @@ class Topic(NamedTuple):
 
 @dataclass
 class Past:
-    """What a journal says."""
+    """A journal, read."""
 
     head: dict[str, Any]
     size: int  # bytes of its file that stand
@@ -109,7 +109,7 @@ class Past:
 
     @classmethod
     def of_sleeper(cls, path: Path) -> Past | None:
-        """What matters of one that sleeps, by the ends of its journal; None if it is awake, or has
+        """The facts of one that sleeps, by the ends of its journal; None if it is awake, or has
         told much. Raises OSError.
         """
         try:
@@ -120,7 +120,7 @@ class Past:
         return None if past is None or past.asleep is None else past
 
     def facts(self) -> dict[str, Any]:
-        """What an entry `asleep` has."""
+        """The fields of an entry `asleep`."""
         return {name: getattr(self, name) for name in FACTS} | {"received": list(self.received)}
 
     def cut(self, state: bytes, keys: int, clock_ns: int) -> list[Any]:
@@ -208,7 +208,7 @@ class Past:
 
 
 def head_of(entries: list[Any]) -> dict[str, Any]:
-    """What a journal says of itself, by its entries. Raises DamagedJournal."""
+    """Reads a journal from its entries. Raises DamagedJournal."""
     head = entries[0] if entries else None
     if not isinstance(head, dict) or head.get("journal") != FORMAT:
         raise DamagedJournal("its head is missing, or of another version of pie_py")

@@ -1,4 +1,4 @@
-"""What images of a size take, as the worker measures it."""
+"""The costs of images by size, as the worker measures them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Key: TypeAlias = tuple[str, ImageSize]
 
 
 class Measured(NamedTuple):
-    """What an image takes."""
+    """The cost of an image."""
 
     embeds: int
     positions: int
@@ -35,7 +35,7 @@ class ImageSizes:
         self._error: ApiError | None = None
 
     def known(self, model: str, size: ImageSize) -> Measured | None:
-        """What was measured before."""
+        """The cost that was measured before."""
         return self._known.get((model, size))
 
     async def measured(self, model: str, size: ImageSize) -> Measured:

@@ -51,7 +51,7 @@ class OpenQueue:
     runs: Handles[RunCommand] = field(default_factory=Handles)
 
     def tokens(self) -> array[int]:
-        """What it has run, as far as the server has seen it, and what a run of it has chosen."""
+        """Its tokens as far as the server has seen them, and those that a run of it has chosen."""
         branch = self.queue.branch
         found = array("i") if branch is None else branch.tokens
         for run in self.runs.values():

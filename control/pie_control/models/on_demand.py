@@ -110,7 +110,7 @@ class OnDemandModels(Service):
 
     @property
     def doing(self) -> list[str]:
-        """What is loaded now, or waits for room, for a person."""
+        """Sentences for a person: the models that are loaded now, or wait for room."""
         found = []
         for model in self._all.values():
             if model.life is not None and not model.services:
@@ -290,7 +290,7 @@ class OnDemandModels(Service):
             await trio.sleep(LOOK_SECONDS)
 
     def _shortage(self, model: _Model) -> str | None:
-        """What a model lacks to be loaded now."""
+        """The room that a model lacks to be loaded now."""
         others = [o for o in self._all.values() if o.services or (o.life and o.life.link)]
         most, memory = self._bounds.most, self._bounds.memory
         if most is not None and len(others) >= most:

@@ -192,7 +192,7 @@ class TextCodec:
 
 
 def _has_types(settings: dict[str, Any]) -> bool:
-    """Whether the second text of a pair has another type, as transformers' class would have it."""
+    """True if the second text of a pair has another type, as transformers' class would have it."""
     named = settings.get("model_input_names")
     if isinstance(named, list):
         return "token_type_ids" in named

@@ -126,7 +126,7 @@ class Away:
         drop: Callable[[list[Node]], None],
         lose: Callable[[list[Node], str], None],
     ) -> None:
-        """What `send` gets goes ahead of all that is sent later, or calls back with an error;
+        """All that `send` gets goes ahead of all that is sent later, or calls back with an error;
         `pays`: so many pages move faster than are computed; `drop` forgets nodes and all below, and
         `lose` also ends who uses their pages.
         """

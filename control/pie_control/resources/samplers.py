@@ -86,7 +86,7 @@ class Sampler:
 
     @property
     def is_memoryless(self) -> bool:
-        """Whether its choices depend on logits, seed and step alone, and these on the text."""
+        """True if its choices depend on logits, seed and step alone, and these on the text."""
         return self.counts == NO_COUNTS and not self.has_state and self.attend is None
 
     @property
@@ -104,11 +104,11 @@ class Sampler:
             self.is_lost = True
 
     def explained(self, message: str) -> str:
-        """What the worker says of its device program, with the place in the source."""
+        """The worker's complaint about its device program, with the place in the source."""
         return self.source.explained(message)
 
     def lost_state(self) -> ApiError:
-        """What is said if `is_lost`."""
+        """The error's text if `is_lost`."""
         return invalid(
             f"more than {self._versions - _UNDER_WAY} tokens were undone: the state that the"
             " sampler's device program had then is not kept; make a new sampler"
@@ -168,11 +168,11 @@ class Samplers:
 
     @property
     def program_bytes(self) -> int:
-        """What is kept of their device programs."""
+        """The kept parts of their device programs."""
         return self._text_bytes + sum(sampler.program_bytes for sampler in self._live.values())
 
     def more_bytes(self, program_bytes: int, made_of: Mapping[str, int]) -> int:
-        """What a sampler adds to that, of its values and of the programs that it is made of."""
+        """The bytes that a sampler adds to that, of its values and the programs it is made of."""
         return program_bytes + sum(n for text, n in made_of.items() if text not in self._texts)
 
     def create(

@@ -71,7 +71,7 @@ class Seat:
 
 
 class _Told:
-    """What was told of a request: an instance in another's place tells the same again."""
+    """The told events of a request: an instance in another's place tells the same again."""
 
     def __init__(self) -> None:
         self._most: Counter[object] = Counter()  # events, and tokens and characters by choice
@@ -81,7 +81,7 @@ class _Told:
         self._now.clear()
 
     def new(self, event: jobs.Event) -> jobs.Event | None:
-        """What of an event is new; None if nothing is."""
+        """The part of an event that is new; None if nothing is."""
         if not isinstance(event, jobs.Piece):
             key = (type(event), 0 if isinstance(event, jobs.Prompt) else event.choice)
             return event if self._count(key, 1) == 0 else None

@@ -57,12 +57,12 @@ class _Body(msgspec.Struct):
 
     @property
     def asked(self) -> bytes:
-        """What the model is to read."""
+        """The text that the model is to read."""
         return bytes(self.prompt) + bytes(self.messages) + bytes(self.input)
 
 
 class _Of:
-    """What a user has of this process."""
+    """A user's share of this process."""
 
     def __init__(self) -> None:
         self.requests = anyio.Semaphore(AT_ONCE)

@@ -119,8 +119,8 @@ class Written:
         return [each for each in found if isinstance(each, Call) or each.text]
 
     def finish(self, *, cut: bool) -> tuple[list[Call | Arguments], str]:
-        """What the text's end makes certain, and a rest that is no call. If `cut`, the text may end
-        within a call, which stays without its end.
+        """The parts that the text's end makes certain, and a rest that is no call. If `cut`, the
+        text may end within a call, which stays without its end.
         """
         rest, self._held = self._held, ""
         if self._step == self._text:
@@ -166,7 +166,7 @@ class Written:
         return True
 
     def _outer(self, found: list[Call | Arguments]) -> bool:
-        """What follows in the object in which arguments stand is nothing that clients get."""
+        """The rest of the object in which arguments stand is nothing that clients get."""
         at = self._end_of_object()
         self._held = "" if at is None else self._held[at:]
         self._step = self._outer if at is None else self._between

@@ -77,7 +77,7 @@ class Exchange:
         return found
 
     async def by_size(self, work: Callable[..., Value], *arguments: Any) -> Value:
-        """What a function of the body returns or raises; in a thread unless it has few bytes."""
+        """Calls a function of the body; in a thread unless it has few bytes."""
         if self.connection.state.size <= SHORT:
             return work(*arguments)
         return await self.aside.run(self.user, work, *arguments)

@@ -22,7 +22,7 @@ class Aside:
         self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def run(self, user: str, work: Callable[..., Value], *arguments: Any) -> Value:
-        """What a function returns or raises, which is called in a thread. It is not given up."""
+        """Calls a function in a thread, and returns or raises as it does. It is not given up."""
         turn = self._turns.setdefault(user, anyio.Lock())
         async with turn:
             return await to_thread.run_sync(work, *arguments, limiter=self._threads)

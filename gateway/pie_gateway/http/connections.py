@@ -31,7 +31,7 @@ _TOO_LONG = (
 
 
 class Bounded(asyncio.Protocol):
-    """What both kinds of connections share: they are read in pieces, while the door lets them."""
+    """The base of both kinds of connections: they are read in pieces, while the door lets them."""
 
     piece = PIECE
     transport: Any

@@ -158,7 +158,7 @@ async def stats(exchange: Exchange) -> Response:
 
 
 async def usage(exchange: Exchange) -> Response:
-    """What the user's programs have used in the last days (UTC); for an operator all users'."""
+    """The usage of the user's programs in the last days (UTC); for an operator all users'."""
     if (days := exchange.number("days") or 1) > MOST_DAYS:
         raise Problem(400, f"`days` is at most {MOST_DAYS}", param="days")
     found = await asked(exchange.client.usage(days, all_users=exchange.is_operator))

@@ -107,7 +107,7 @@ class ServerCollector(Collector):
 
 
 def _used(rows: Sequence[Mapping[str, Any]], label: str) -> Metric:
-    """What was used today, by the user or the program."""
+    """The usage of today, by the user or the program."""
     runs: Counter[str] = Counter()
     for row in rows:
         runs[row[label]] += int(row["instances"])

@@ -34,7 +34,7 @@ class LoadLora(msgspec.Struct):
 
 
 class LoraDone(msgspec.Struct):
-    """What was asked for is done."""
+    """The answer to a request that is done."""
 
     success: bool = True
     version: str | None = None  # of what was uploaded: the hash that is told with answers

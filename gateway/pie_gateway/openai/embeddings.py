@@ -27,7 +27,7 @@ Asked = TypeVar("Asked", bound=schema.TextsRequest)
 
 @dataclass(frozen=True)
 class Found:
-    """What a model made of texts."""
+    """The results of a model for texts."""
 
     name: ModelName
     vectors: Vectors  # [n, width]
@@ -115,7 +115,7 @@ def _listed(exchange: Exchange, kind: str, found: Found, data: list[Any]) -> Res
 async def compare(
     exchange: Exchange, model: str, first: list[str], second: list[str], most: int | None
 ) -> tuple[Found, Vectors]:
-    """What a model made of texts, and scores `[n]` of pairs: of one text or `n`, and `n` others."""
+    """A model's results for texts, and scores `[n]` of pairs: one text or `n`, and `n` others."""
     if await _task(exchange, model) != "classify":
         found = await embed(exchange, model, [*first, *second], most)
         vectors = unit(found.vectors)

@@ -19,7 +19,7 @@ WHEN = datetime.fromtimestamp(STARTED, UTC).isoformat()
 
 
 class ModelState(msgspec.Struct):
-    """Whether a model is loaded, as llama.cpp's clients read it."""
+    """The status of a model, loaded or not, as llama.cpp's clients read it."""
 
     value: Literal["loaded", "loading", "unloaded"]
 
@@ -79,7 +79,7 @@ class ModelRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ModelDone(msgspec.Struct):
-    """What was asked for is done."""
+    """The answer to a request that is done."""
 
     success: bool = True
 

@@ -100,7 +100,7 @@ def fill_ends(
 
 
 def hinted(asked: SamplingRequest, choices: int) -> dict[str, Any]:
-    """What Dynamo's hints say of an answer's goal, as arguments of the client's `launch`."""
+    """The goal of an answer by Dynamo's hints, as arguments of the client's `launch`."""
     given = (asked.nvext or {}).get("agent_hints")
     hints = given if isinstance(given, dict) else {}
     length, urgency = (_number(hints.get(name)) for name in ("osl", "priority"))

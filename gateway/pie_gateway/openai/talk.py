@@ -175,7 +175,7 @@ def _job(
     *,
     own: bool,
 ) -> tuple[Job, list[bytes], Dialect]:
-    """What a request asks for, its images, and how its model writes. `own` tells whether it is
+    """The job of a request, its images, and how its model writes. `own` tells whether it is
     served by the library's program. Raises as `prepare`.
     """
     if asked.add_special_tokens:

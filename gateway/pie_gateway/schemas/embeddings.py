@@ -140,7 +140,7 @@ class Classified(msgspec.Struct):
 
 
 class Listed(msgspec.Struct, Generic[Item]):
-    """What a model says of texts or pairs of them, in their order."""
+    """A model's results for texts or pairs of them, in their order."""
 
     id: str
     created: int

@@ -228,7 +228,7 @@ class ServerInfo(msgspec.Struct):
 
 
 class UsageRow(msgspec.Struct):
-    """What a program has used on a day (UTC), under a tag."""
+    """The usage of a program on a day (UTC), under a tag."""
 
     day: str
     user: str

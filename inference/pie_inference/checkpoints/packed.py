@@ -67,7 +67,7 @@ def _from_blocks(weight: torch.Tensor, scales: torch.Tensor, *, block: list[int]
 
 
 def modelopt(table: Table, stored: Sources) -> Sources:
-    """What NVIDIA's ModelOpt writes: as `fp8`, or NVFP4: numbers of four bits, a factor of eight
+    """Reads NVIDIA's ModelOpt: as `fp8`, or NVFP4: numbers of four bits, a factor of eight
     for 16 of them, and one for all. Scales of activations, and of keys and values, are left out.
     Raises `LoadError` for other algorithms.
     """

@@ -117,7 +117,7 @@ def embed_image(model: ServedModel, batch: EmbedImage) -> DeviceFuture[BatchResu
 
 
 def measure_image(model: ServedModel | None, order: MeasureImage) -> ImageMeasured:
-    """What an image of a size takes; the answer may say that the model reads none of it."""
+    """The cost of an image of a size; the answer may say that the model reads none of it."""
     asked = order.model, order.width, order.height
     images = None if model is None else model.network.images
     if images is None:

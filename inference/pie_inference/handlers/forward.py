@@ -61,7 +61,7 @@ def forward_within_memory(model: ServedModel, batch: Forward) -> DeviceFuture[Ba
 
 
 def _in_parts(model: ServedModel, batch: Forward) -> Answer:
-    """What was observed, and why sequences were refused: halves a batch until its parts fit.
+    """The observations, and why sequences were refused: halves a batch until its parts fit.
 
     A forward that fails for memory has written nothing but keys and values, which it writes again.
     """
@@ -129,7 +129,7 @@ def _joined(
     second: DeviceFuture[Attention] | None,
     more: int,
 ) -> DeviceFuture[Attention] | None:
-    """What both parts of a batch, of so many sequences, have observed."""
+    """The observations of both parts of a batch, of so many sequences."""
     if first is None and second is None:
         return None
     waited = [
@@ -257,7 +257,7 @@ def _programs(
 
 
 def _changes(model: ServedModel, batch: Forward) -> LayerChanges | None:
-    """What programs in the layers make of their sequences; of prompts those that ask for them."""
+    """Applies programs in the layers to their sequences; to prompts those that ask for them."""
     programs = model.samplers.attend_programs
     found: list[tuple[slice, LayerStep]] = []
     for i in np.flatnonzero(batch.attends >= 0).tolist():

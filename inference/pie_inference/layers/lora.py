@@ -26,7 +26,7 @@ class LowRank:
     magnitude: Magnitude | None = None
 
     def of(self, x: torch.Tensor, layer: Linear) -> torch.Tensor:
-        """What is added to a layer's result of `x` `[t, in]`, `[t, out]`."""
+        """The part that is added to a layer's result of `x` `[t, in]`, `[t, out]`."""
         added = x @ self.down @ self.up
         if self.magnitude is None:
             return added
@@ -35,7 +35,7 @@ class LowRank:
 
 
 class Magnitude(NamedTuple):
-    """What DoRA makes of a layer's own product, which has no bias."""
+    """Applies DoRA to a layer's own product, which has no bias."""
 
     share: torch.Tensor  # [out], float32: how much more of it there is; 0: as it was
     bias: torch.Tensor  # [out], float32, of the layer

@@ -56,7 +56,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def described() -> tuple[bool, str]:
-    """Whether there are kernels, and which; or why there are none, and what that costs."""
+    """True if there are kernels, and which; or why there are none, and the cost of that."""
     variant = best_variant(cpu_facts())
     try:
         shipped = _shipped() is not None

@@ -410,9 +410,9 @@ class RowsAttention:
         cap: float | None,
         sinks: torch.Tensor | None,
     ) -> torch.Tensor:
-        """What queries `[n, heads, dim]` find in a layer's pool `[slots, 2 * kv_heads * dim]`, in
-        which their own keys are: `[n, heads * dim]`. The window is in positions; sinks, float32
-        `[heads]`, take their part of each sum.
+        """The attention of queries `[n, heads, dim]` to a layer's pool, in which their own keys
+        are, `[slots, 2 * kv_heads * dim]`: `[n, heads * dim]`. The window is in positions; sinks,
+        float32 `[heads]`, take their part of each sum.
         """
         layer = self._layer
         layer.pool, layer.window, layer.scale = pool.data_ptr(), window or 0, scale

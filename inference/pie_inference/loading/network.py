@@ -92,7 +92,7 @@ def naming(config: ModelConfig) -> Iterator[None]:
 
 
 def damaged(source: str, error: Exception) -> str:
-    """What a reader's error says of a checkpoint, where no check has foreseen it."""
+    """The message for a reader's error about a checkpoint, where no check has foreseen it."""
     said = printable(f"{type(error).__name__}: {error}", 500)
     return f"{source} is damaged, or not supported: {said}"
 

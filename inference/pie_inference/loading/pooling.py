@@ -19,7 +19,7 @@ _PLAIN = ("Transformer", "Pooling", "Normalize")
 
 @dataclass(frozen=True, slots=True)
 class Modules:
-    """What `modules.json` of sentence-transformers names."""
+    """A module that `modules.json` of sentence-transformers names."""
 
     mode: str = ""  # of the pooling, by its name, "?" if it cannot be told; empty: there is none
     normalized: bool = False

@@ -22,7 +22,7 @@ class ImageInputs:
 
 
 class Seen(NamedTuple):
-    """What a model reads of an image, ready to be inputs beside embedded tokens."""
+    """An image as a model reads it, ready to be inputs beside embedded tokens."""
 
     hidden: torch.Tensor  # [n, hidden]
     # `[n, 3]` int64, of models whose images have rows and columns how much further on each is in

@@ -35,7 +35,7 @@ SAME = 1e-3  # of the largest number: what rounding leaves apart, in bfloat16 to
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What becomes of the hidden states of a text."""
+    """The heads that turn the hidden states of a text into an answer."""
 
     pooled: str = "mean"  # a value of `POOLED`; of a model without a head
     normalized: bool = False
@@ -134,7 +134,7 @@ class Encoder:
         return torch.where(raw[:, None], found, done)
 
     def _is_exact_by_rows(self, window: int) -> bool:
-        """Whether two texts in one row have the numbers that each has alone."""
+        """True if two texts in one row have the numbers that each has alone."""
         lengths = [TRIAL[0], max(TRIAL[1], window + 2)]
         config = self.base.config.get_text_config()
         tokens = (np.arange(sum(lengths), dtype=np.int32) * 7919 + 11) % config.vocab_size
@@ -167,7 +167,7 @@ class _Given(nn.Module):
 
 
 class _States:
-    """What a base answers, as heads read it."""
+    """The output of a base, as heads read it."""
 
     def __init__(self, found: tuple[torch.Tensor, torch.Tensor | None]) -> None:
         self.last_hidden_state, self.pooler_output = self._found = found
@@ -225,7 +225,7 @@ def _first_position(base: nn.Module) -> int:
 
 @dataclass(slots=True)
 class _Attended:
-    """What the forward that runs attends to: a worker runs one at a time."""
+    """The tokens that the forward that runs attends to: a worker runs one at a time."""
 
     groups: list[Group] = field(default_factory=list)
     between_layers: Callable[[], None] = lambda: None

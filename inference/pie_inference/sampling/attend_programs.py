@@ -49,7 +49,7 @@ class AttendExecutable(Executable):
         return values
 
     def keeps_all(self, same: list[Any]) -> bool:
-        """Whether all is kept whatever a layer has: one side of an `or` is true in all layers."""
+        """True if all is kept whatever a layer has: one side of an `or` is true in all layers."""
         waiting = {self.program.token}
         while waiting:  # from the last node on, so that each is looked at once
             number = max(waiting)
@@ -84,7 +84,7 @@ class AttendExecutable(Executable):
         return nodes[turned.operands[0]].operands[0]
 
     def _action(self, node: Node) -> Action:
-        """What depends on sizes of the context is made when those are known."""
+        """Values that depend on sizes of the context are made when those are known."""
         attributes, device = node.attributes, self._device
         if (ranked := self._ranked_of(node)) is not None:
             place = node.operands[1]
@@ -159,7 +159,7 @@ def _executable(text: str, device: torch.device) -> AttendExecutable:
 
 @dataclass(slots=True)
 class Version:
-    """What there is after a step, of each layer."""
+    """The state of each layer after a step."""
 
     step: int
     # After weights: bool [tokens], or of key heads [kv_heads, tokens].
@@ -235,7 +235,7 @@ class AttendStep:
         return torch.tensor([self._step], device=self._device)
 
     def of_layer(self, name: str) -> torch.Tensor:
-        """What an operation of the stage alone gives, `[1, *sizes]`."""
+        """The result of an operation of the stage alone, `[1, *sizes]`."""
         if name in ("weights", "scores"):
             assert self._given is not None
             return self._given
@@ -256,7 +256,7 @@ class AttendStep:
     # What comes of it
 
     def keep(self, layer: int, scores: torch.Tensor | None) -> torch.Tensor:
-        """What a layer reads, perhaps by head: tokens, or by scores `[heads, pages]` pages."""
+        """The choice of a layer, perhaps by head: tokens, or by scores `[heads, pages]` pages."""
         return self.left(layer) if self._is_settled else self._run(layer, scores)
 
     def left(self, layer: int) -> torch.Tensor:
@@ -324,19 +324,19 @@ class AttendPrograms:
             self._attenders.pop(sampler, None)
 
     def has(self, sampler: int) -> bool:
-        """Whether a sampler has one."""
+        """True if a sampler has one."""
         return sampler in self._attenders
 
     def in_layers(self, sampler: int) -> bool:
-        """Whether it is one in the layers, not of what these read."""
+        """True if it is one in the layers, not of what these read."""
         return bool(self._attenders[sampler].executable.program.layers)
 
     def is_told(self, sampler: int) -> bool:
-        """Whether it takes the weights, so that it is told of prompts."""
+        """True if it takes the weights, so that it is told of prompts."""
         return self._attenders[sampler].executable.program.window is not None
 
     def attender(self, sampler: int) -> Attender:
-        """What a sampler has of the stage."""
+        """The programs of the stage that a sampler has."""
         return self._attenders[sampler]
 
     def state(self, sampler: int, step: int) -> list[torch.Tensor]:

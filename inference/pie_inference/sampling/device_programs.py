@@ -140,7 +140,7 @@ class _Values:
 
 
 class Rows:
-    """What some rows of a step have for their program."""
+    """The inputs that some rows of a step have for their program."""
 
     def __init__(
         self,

@@ -42,8 +42,8 @@ class LayerStep:
 
 
 class _Rows:
-    """What rows of several sequences have for their program in a layer: one of each, or all of the
-    only one.
+    """The inputs that rows of several sequences have for their program in a layer: one of each, or
+    all of the only one.
     """
 
     sizes: Mapping[int, int] = MappingProxyType({})  # of the context it has none
@@ -57,7 +57,7 @@ class _Rows:
         return torch.tensor([each.step for each in self._steps], device=self._residual.device)
 
     def of_layer(self, name: str) -> torch.Tensor:
-        """What an operation of the stage alone gives, `[n, *sizes]`."""
+        """The result of an operation of the stage alone, `[n, *sizes]`."""
         if name == "residual":
             return self._residual
         return whole_numbers(self._layer + 1, self._residual.device)[self._layer :]
@@ -68,7 +68,7 @@ class _Rows:
 
 
 def _run(steps: Sequence[LayerStep], layer: int, x: torch.Tensor) -> torch.Tensor:
-    """What a layer is given of what it would be, `[n, hidden]`: a row of each sequence, or all
+    """The result of a layer in place of its own, `[n, hidden]`: a row of each sequence, or all
     rows of the only one, whose program has no state then.
     """
     rows, executable = _Rows(steps, layer, x), steps[0].executable
@@ -82,7 +82,7 @@ def _run(steps: Sequence[LayerStep], layer: int, x: torch.Tensor) -> torch.Tenso
 
 
 class LayerChanges:
-    """What programs make of the residual stream of some sequences of a forward."""
+    """Programs that change the residual stream of some sequences of a forward."""
 
     def __init__(self, steps: Sequence[tuple[slice, LayerStep]]) -> None:
         """Takes the inputs of each sequence, and its program."""

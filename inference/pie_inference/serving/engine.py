@@ -135,7 +135,7 @@ class Engine:
             model.adapters.unload(order.slot)
 
     def measure_image(self, order: MeasureImage) -> ImageMeasured:
-        """What an image of a size takes; the answer may say that the model reads none of it."""
+        """The cost of an image of a size; the answer may say that the model reads none of it."""
         model = self._models.get(order.model)
         return measure_image(model if isinstance(model, ServedModel) else None, order)
 

@@ -17,7 +17,7 @@ _TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), 2))
 
 
 class Measured(NamedTuple):
-    """What an image of a size takes."""
+    """The cost of an image of a size."""
 
     embeds: int
     positions: int
@@ -32,11 +32,11 @@ class ImageEncoder(ABC):
 
     @abstractmethod
     def measure(self, size: ImageSize) -> Measured:
-        """What an image takes. Raises `BadImage` for a size that the model does not read."""
+        """The cost of an image. Raises `BadImage` for a size that the model does not read."""
 
     @abstractmethod
     def encode(self, image: Image.Image) -> Seen:
-        """What the model reads of an image. Raises `BadImage` if it reads none of that size."""
+        """The model's input for an image. Raises `BadImage` if it reads none of that size."""
 
 
 class BadImage(Exception):

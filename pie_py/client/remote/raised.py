@@ -77,7 +77,7 @@ def _error(report: dict[str, Any], types: Mapping[str, type]) -> Exception:
 
 
 def _shown(part: Any) -> Any:
-    """What an exception says, without characters on which a terminal acts."""
+    """The text of an exception, without characters on which a terminal acts."""
     if isinstance(part, str):
         return printable(part, None, lines=True)
     if isinstance(part, list):

@@ -93,7 +93,7 @@ async def _call_each(sender: Sender, inputs: Sequence[Given], at_once: int, done
 
 
 def _beginning(given: Given) -> str:
-    """What decides which inputs go together: the longest of the arguments, mostly a prompt."""
+    """The text by which inputs go together: the longest of the arguments, mostly a prompt."""
     values = (*given[0], *given[1].values())
     texts = (value if isinstance(value, str) else repr(value) for value in values)
     return max(texts, key=len, default="")

@@ -91,7 +91,7 @@ def field_names(kind: type) -> list[str] | None:
 
 
 def _given(error: BaseException) -> tuple[Any, ...]:
-    """What its kind of Python's own is made of: `args` lack the file of an `OSError`."""
+    """The arguments of its kind of Python's own: `args` lack the file of an `OSError`."""
     return OSError.__reduce__(error)[1] if isinstance(error, OSError) else error.args  # type: ignore[return-value]
 
 

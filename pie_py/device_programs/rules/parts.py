@@ -17,7 +17,7 @@ def nothing():
 
 
 def likely(logits, chances, bar):
-    """What is at least as likely as a bar, and in any case the likeliest."""
+    """The tokens that are at least as likely as a bar, and in any case the likeliest."""
     return logits.where((chances >= bar) | (logits >= logits.max()), -inf)
 
 

@@ -112,12 +112,12 @@ def guidance(logits, other, scale):
 
 
 def contrastive(logits, other, share=0.1):
-    """What a weaker model finds unlikely, of tokens with a share of the likeliest's probability (Li
+    """The tokens with a share of the likeliest's probability that a weaker model finds unlikely (Li
     et al. 2023).
     """
     return min_p(logits, share) - other.log_softmax()
 
 
 def context_aware(logits, other, alpha):
-    """What a document makes likelier than the same text without it says (Shi et al. 2024)."""
+    """The tokens that a document makes likelier than a text without it does (Shi et al. 2024)."""
     return logits * (alpha + 1.0) - other * alpha

@@ -19,7 +19,7 @@ Given: TypeAlias = Sequence[float] | Sequence[Sequence[float]] | dict[str, Any]
 
 
 def _floats(given: Any) -> Any:
-    """What was uploaded, or lists of floats."""
+    """Uploaded vectors, or lists of floats."""
     if isinstance(given, dict):
         return given
     several = isinstance(given, Sequence) and not isinstance(given, str)

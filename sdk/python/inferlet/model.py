@@ -173,7 +173,7 @@ class Model:
             raise PieError(f"unsupported: model {self.name!r} gives no {wanted}, but {gives}")
 
     async def encode(self, inputs: Sequence[Input], **options: Any) -> list[list[float]]:
-        """What an encoder makes of each input, `info["width"]` numbers: see `embed`, `score` and
+        """The vector of each input by an encoder, `info["width"]` numbers: see `embed`, `score` and
         `classify`, which are this for models of one kind each.
         """
         check_several("inputs", inputs)

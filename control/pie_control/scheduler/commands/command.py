@@ -472,7 +472,7 @@ def column(commands: Sequence[Command], name: str) -> Any:
 
 
 def _getters(names: Names) -> tuple[Getter, Getter]:
-    """What finds the numbers of pages and embeds in attributes of these names."""
+    """Finds the numbers of pages and embeds in attributes of these names."""
 
     def getter(name: str) -> Getter:
         if not name:

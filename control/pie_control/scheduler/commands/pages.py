@@ -98,7 +98,7 @@ class _Swap(Command):
 
     @property
     def host_names(self) -> Int32:
-        """What the scheduler calls the host pages."""
+        """The scheduler's name of the host pages."""
         return self.hosts + np.int32(self.first_name)
 
     @classmethod

@@ -73,7 +73,7 @@ class TokenMask:
         self._wanted = False
 
     def want(self) -> bool:
-        """Whether the words are there; if not, there will be a notification."""
+        """True if the words are there; if not, there will be a notification."""
         if self.words is not None:
             return True
         # Before the second look: the thread sets the words, then looks for this.
@@ -139,7 +139,7 @@ class SampleCommand(Command):
         return np.array([command.sampler.cost for command in commands], np.int32).T
 
     def is_held_back(self) -> bool:
-        """Whether its mask or logits are not there yet, or another queue goes first."""
+        """True if its mask or logits are not there yet, or another queue goes first."""
         if self.mask is not None and not self.mask.want():
             return True
         if not all(row.sent for row in self.mixed):
@@ -336,7 +336,7 @@ class KeepLogitsCommand(Command):
     row: LogitRow
 
     def was_sent(self) -> None:
-        """What comes behind it in a plan may read the row."""
+        """Commands behind it in a plan may read the row."""
         self.row.sent = True
 
     def fail(self, error: ApiError) -> None:

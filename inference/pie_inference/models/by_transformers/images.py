@@ -66,7 +66,7 @@ class Processor:
             raise LoadError(f"an image takes {one} tokens, and two of them together {two}")
 
     def __call__(self, image: Image.Image, device: torch.device, dtype: torch.dtype) -> Inputs:
-        """What the module takes of an image alone."""
+        """The arguments of the module for an image alone."""
         found = self._processor(
             images=[image], text=[self.place], return_tensors="pt", add_special_tokens=False
         )
@@ -181,8 +181,8 @@ class GeneralImages(ImageEncoder):
             raise BadImage(f"the model's processor does not take it: {error}") from error
 
     def _seen(self, image: Image.Image) -> tuple[Seen, torch.Tensor | None]:
-        """What the module asks its language model for an image; and blocks of inputs that see each
-        other.
+        """The request of the module to its language model for an image; and blocks of inputs that
+        see each other.
         """
         inputs = self._inputs(image)
         ids = inputs["input_ids"][0]

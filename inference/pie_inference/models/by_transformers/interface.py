@@ -39,7 +39,7 @@ _IDLE = {
 
 
 class Asked(NamedTuple):
-    """What a module gives its attention; rows are inputs of one or several sequences."""
+    """A module's request to its attention; rows are inputs of one or several sequences."""
 
     module: nn.Module
     query: torch.Tensor  # [1, heads, rows, key_dim]
@@ -65,11 +65,11 @@ class Attend(ABC):
 
     @abstractmethod
     def attend(self, asked: Asked) -> torch.Tensor:
-        """What the rows attend to, `[1, rows, heads, value_dim]`."""
+        """The attention of the rows, `[1, rows, heads, value_dim]`."""
 
     @abstractmethod
     def mix(self, hidden: torch.Tensor, mixer: Mixer) -> torch.Tensor:
-        """What a layer with a state makes of its inputs `[1, rows, hidden]`."""
+        """The output of a layer with a state for its inputs `[1, rows, hidden]`."""
 
 
 # Of tokens `[runs, tokens, hidden]` and a cache, `states.Remembered`, what the layer makes of them.

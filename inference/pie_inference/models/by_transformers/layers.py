@@ -1,4 +1,4 @@
-"""What the layers of a module ask of attention, and its rows in the widths of one pool."""
+"""The attention that the layers of a module ask for, and its rows in the widths of one pool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK = 256  # positions are counted in blocks and within them, both exact in bf
 
 
 class Call(NamedTuple):
-    """What a layer asks each time."""
+    """The options that a layer gives each time."""
 
     heads: int
     kv_heads: int
@@ -109,7 +109,7 @@ class Widths:
         return F.pad(x.reshape(self.kv_heads, group), (0, self.group - group)).flatten()
 
     def found(self, x: torch.Tensor, call: Call) -> torch.Tensor:
-        """What `[rows, heads * dim]` says of a layer's heads, `[1, rows, heads, value_dim]`."""
+        """The own heads of a layer, `[1, rows, heads, value_dim]`, in `[rows, heads * dim]`."""
         whole = x.view(-1, self.kv_heads, self.group, self.dim)
         own = whole[:, :, : call.heads // self.kv_heads, : call.value_dim]
         return own.reshape(1, -1, call.heads, call.value_dim).contiguous()

@@ -109,8 +109,8 @@ class Apart(Attend):
 
 
 def layers_of(run: Run, embeds: torch.Tensor, positions: int) -> tuple[Layers, torch.Tensor]:
-    """What the layers of a module ask, and its hidden states of one text `[rows, hidden]`. Raises
-    `LoadError` if it asks what this attention does not know.
+    """The requests of the layers of a module, and its hidden states of one text `[rows, hidden]`.
+    Raises `LoadError` if it asks what this attention does not know.
     """
     whole = Whole(positions)
     hidden = run(embeds, torch.arange(len(embeds), device=embeds.device), whole)

@@ -87,7 +87,7 @@ class Kept:
         self._keep = keeper(self.packed, None, True)
 
     def placeholder(self, name: str, source: Source, dtype: torch.dtype) -> torch.Tensor | None:
-        """What stands for a stored weight that is kept, until `give`; None for others."""
+        """The placeholder of a stored weight that is kept, until `give`; None for others."""
         if name not in self._wanted or not self._keep(name, source):
             return None
         return torch.zeros((), dtype=dtype).expand(source.shape)
@@ -129,7 +129,7 @@ def give_products(module: nn.Module, within: nn.Module, quantize: str | None) ->
 
 
 def sites_of(products: dict[str, Ours], rows: int) -> dict[str, LinearSite]:
-    """What adapters may change: what is given all rows of a forward, of so many."""
+    """The products that adapters may change: those of all rows of a forward, of so many."""
     return {
         name: LinearSite(one.made, 0, one.out_features, one.in_features, one.out_features)
         for name, one in products.items()

@@ -22,7 +22,7 @@ from pie_inference.models.shape import RecurrentShape
 
 
 class Remembered:
-    """What the layer's code takes for its cache: of some runs of tokens, of equal length."""
+    """The object that the layer's code takes for its cache: of runs of tokens, of equal length."""
 
     def __init__(self, seen: torch.Tensor | None = None, state: torch.Tensor | None = None) -> None:
         """Takes what convolutions saw `[runs, history, numbers]`, and the states `[runs, ...]`."""
@@ -31,7 +31,7 @@ class Remembered:
         self.history = 0
 
     def numbers(self, tokens: torch.Tensor) -> torch.Tensor:
-        """What all convolutions saw of these tokens, `[runs, tokens, numbers]`."""
+        """The inputs of all convolutions for these tokens, `[runs, tokens, numbers]`."""
         return torch.cat([tokens[..., :0], *self.seen], 2)
 
     def get_conv_state(self, *_: Any, **__: Any) -> None:
@@ -54,7 +54,7 @@ class Remembered:
     def update_conv_state(
         self, conv_states: torch.Tensor, *_: Any, conv_kernel_size: int, **__: Any
     ) -> torch.Tensor:
-        """What a convolution sees of the tokens `[runs, numbers, tokens]`, behind that before."""
+        """The input of a convolution: the tokens `[runs, numbers, tokens]`, behind those before."""
         self.history = max(self.history, conv_kernel_size - 1)
         first = sum(seen.shape[2] for seen in self.seen)
         self.seen.append(conv_states.transpose(1, 2))
@@ -110,7 +110,7 @@ def _mixed(own: Callable[..., Any], *given: Any, **more: Any) -> Any:
 def over_states(
     states: PreparedStates, number: int, sizes: StateSizes, hidden: torch.Tensor, mixer: Mixer
 ) -> torch.Tensor:
-    """What that one of the layers with a state makes of inputs `[1, rows, hidden]`."""
+    """The output of that one of the layers with a state, for inputs `[1, rows, hidden]`."""
     width = sizes.hidden
     slots = torch.cat([hidden[0], hidden.new_zeros(hidden.shape[1], sizes.seen)], 1)
     states.store(number, slots)
