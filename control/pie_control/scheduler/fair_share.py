@@ -87,7 +87,7 @@ class FairShare(VirtualTimes):
 
     def __init__(self, bound: float | None, short: int, weight_of: Callable[[str], float]) -> None:
         """No user has had anything. The longest forward that is a step has `short` inputs. A user
-        with steps may lack `bound` seconds before others wait for him, and a user may get as many
+        with steps may lack `bound` seconds before others wait for them, and a user may get as many
         before others after a pause; None if nothing waits for steps.
         """
         super().__init__(bound or 0.0)

@@ -55,7 +55,7 @@ def synthid(logits, state):
 def dola(logits, state, layers, *, alpha=0.1):
     """The tokens that the last layer knows and an early one does not (Chuang et al., DoLa, 2024):
     of the layers that `layers.early` keeps the one whose distribution is farthest (section 2.2),
-    among tokens `alpha` times as likely as the likeliest (2.3). Early exits have the last norm, too.
+    among tokens `alpha` times as likely as the likeliest (2.3). Early exits have the last norm.
     """
     mature = logits.log_softmax()
     farthest, premature = -1.0, mature
