@@ -20,8 +20,8 @@ from pie_gateway.dialects import Dialect, dialect_of
 from pie_gateway.dialects.channels import splitter_of
 from pie_gateway.dialects.families import FAMILIES, TOLD
 from pie_gateway.dialects.forms import Call, Functions, read_calls
+from pie_gateway.dialects.prompted import as_plain_text
 from pie_gateway.dialects.splitter import Said, Thought, Words
-from pie_gateway.dialects.told import tell
 from pie_gateway.dialects.written import Arguments
 
 CALL = '{"name": "weather", "arguments": {"city": "Pargos"}}'
@@ -460,7 +460,7 @@ def test_results_in_a_row_are_one_message_of_the_user() -> None:
     results = [{"role": "tool", "content": text} for text in ("rain", "noon")]
     asked = {"role": "user", "content": "And?"}
     first, second = (f"<tool_response>\n{text}\n</tool_response>" for text in ("rain", "noon"))
-    assert tell([*results, asked, *results[:1]], []) == [
+    assert as_plain_text([*results, asked, *results[:1]], []) == [
         {"role": "user", "content": f"{first}\n{second}"},
         asked,
         {"role": "user", "content": first},

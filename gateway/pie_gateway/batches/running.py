@@ -37,7 +37,7 @@ _STOPPED = "the server ended before the batch; what was done is in its files: as
 _CREDENTIALS = (b"authorization", b"x-api-key", b"host")
 
 
-_Told = tuple[Literal["output", "error"], bytes]  # the file that a line goes to, and the line
+_Result = tuple[Literal["output", "error"], bytes]  # the file that a line goes to, and the line
 
 
 class Line(msgspec.Struct):
@@ -152,15 +152,15 @@ class Batches:
         batch.become("in_progress")
         self.store.save(user, batch)
         waiting = iter(lines)
-        tell, told = anyio.create_memory_object_stream[_Told](AT_ONCE)
+        send, results = anyio.create_memory_object_stream[_Result](AT_ONCE)
 
         async def work() -> None:
             for line in waiting:
-                await tell.send(await self._asked(client, user, batch, line))
+                await send.send(await self._asked(client, user, batch, line))
 
-        async with told, anyio.create_task_group() as telling:
-            telling.start_soon(self._tell_all, user, batch, told)
-            async with tell, anyio.create_task_group() as reading:
+        async with results, anyio.create_task_group() as writing:
+            writing.start_soon(self._write_all, user, batch, results)
+            async with send, anyio.create_task_group() as reading:
                 client.together = Together(reading)
                 async with anyio.create_task_group() as tasks:
                     for _ in range(AT_ONCE):
@@ -169,35 +169,35 @@ class Batches:
         batch.become("finalizing")
         batch.become("completed" if time.time() < batch.expires_at else "expired")
 
-    async def _asked(self, client: _Client, user: str, batch: Batch, line: Line) -> _Told:
+    async def _asked(self, client: _Client, user: str, batch: Batch, line: Line) -> _Result:
         """The line that answers a request, once it is answered or its time is over."""
         name, seconds = new_id("batch_req_"), 0.0
-        told: dict[str, Any] = {"id": name, "custom_id": line.custom_id, "response": None}
-        told["error"] = {"code": "batch_expired", "message": "it was not its turn in time"}
+        answer: dict[str, Any] = {"id": name, "custom_id": line.custom_id, "response": None}
+        answer["error"] = {"code": "batch_expired", "message": "it was not its turn in time"}
         status = 503
         while status in (429, 503) and time.time() < batch.expires_at:
             await anyio.sleep(seconds)
             async with self._of[user].requests:
                 status, seconds, body = await client.post(line, name)
             facts = {"status_code": status, "request_id": name, "body": msgspec.Raw(body)}
-            told.update(response=facts, error=None)
-        return ("error" if status >= 400 else "output"), encode(told) + b"\n"
+            answer.update(response=facts, error=None)
+        return ("error" if status >= 400 else "output"), encode(answer) + b"\n"
 
-    async def _tell_all(
-        self, user: str, batch: Batch, told: MemoryObjectReceiveStream[_Told]
+    async def _write_all(
+        self, user: str, batch: Batch, results: MemoryObjectReceiveStream[_Result]
     ) -> None:
         """Writes lines until the last, as many at once as have come, also once it is given up."""
         with anyio.CancelScope(shield=True):
-            async for first in told:
+            async for first in results:
                 some = [first]
-                while told.statistics().current_buffer_used:
-                    some.append(told.receive_nowait())
-                await self._aside.run(user, self._tell, user, batch, some)
+                while results.statistics().current_buffer_used:
+                    some.append(results.receive_nowait())
+                await self._aside.run(user, self._write, user, batch, some)
 
-    def _tell(self, user: str, batch: Batch, told: list[_Told]) -> None:
+    def _write(self, user: str, batch: Batch, results: list[_Result]) -> None:
         """Adds lines to results or errors. Raises `Problem`: 413, the user has no room for them."""
         for kind in ("output", "error"):
-            lines = [line for its, line in told if its == kind]
+            lines = [line for its, line in results if its == kind]
             if lines:
                 self._add(user, batch, kind, b"".join(lines))
                 done = "completed" if kind == "output" else "failed"

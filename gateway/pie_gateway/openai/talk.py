@@ -19,8 +19,8 @@ from pie_gateway.dialects import Dialect, dialect_of, required_calls
 from pie_gateway.dialects.channels import splitter_of
 from pie_gateway.dialects.forms import Call
 from pie_gateway.dialects.leads import leads
+from pie_gateway.dialects.prompted import as_plain_text, text_or_calls
 from pie_gateway.dialects.splitter import Said
-from pie_gateway.dialects.told import tell, told_calls
 from pie_gateway.dialects.written import Arguments
 from pie_gateway.http.admission import Exchange
 from pie_gateway.openai.conversation import render, text_of, with_ids
@@ -201,14 +201,14 @@ def _job(
     if never and (calls is None or dialect.family.bare):
         tools = []  # nothing keeps it from calls but not to know of them
     if not tells:
-        messages = tell(messages, tools)
+        messages = as_plain_text(messages, tools)
     elif dialect.family.id_length:
         messages = with_ids(messages, dialect.family.id_length)
     if tools and tells:
         arguments["tools"] = tools
     if may_call and not tells and form is None:
         parallel = asked.parallel_tool_calls is not False
-        form = told_calls(_calls(may_call, parallel=parallel))
+        form = text_or_calls(_calls(may_call, parallel=parallel))
     job = Job(
         model=name.model,
         adapter=name.adapter,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pie_inference.attention import PreparedAttention
 from pie_inference.attention.attended import AttendedAttention, AttendedRows
 from pie_inference.attention.observed import ObservedInputs, WatchedAttention
+from pie_inference.attention.prompt_observers import PromptObservers
 from pie_inference.attention.sequences import (
     PartOfImage,
     Sequences,
@@ -23,7 +24,6 @@ from pie_inference.attention.sequences import (
     see_whole,
     short_offsets,
 )
-from pie_inference.attention.told import ToldPrompts
 from pie_inference.device import DeviceFuture, Int32, Int64, completed, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import (
@@ -170,11 +170,11 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     model.cache.positions[sequences.input_slots] = positions
     outputs = output_rows(batch)
     steps = (model.graphs or model.fused_steps) if images is None else None
-    attended = told = changes = None
+    attended = observers = changes = None
     if batch.attends.size and (batch.attends >= 0).any():
-        attended, told = _programs(model, batch, sequences)
+        attended, observers = _programs(model, batch, sequences)
         changes = _changes(model, batch)
-    watches = [each for each in (attended, told) if each is not None]
+    watches = [each for each in (attended, observers) if each is not None]
     if steps is not None and steps.run(batch, sequences, positions, watches, changes):
         model.cache.masked[sequences.input_slots] = False
         model.embeds.place(batch.outputs, positions[outputs])
@@ -184,7 +184,7 @@ def forward(model: ServedModel, batch: Forward) -> DeviceFuture[Attention] | Non
     if batch.observed.any():
         shape = model.network.shape
         observed = ObservedInputs(batch, sequences, model.cache, shape.heads, shape.attention)
-    noted = [each for each in (observed, told) if each is not None]
+    noted = [each for each in (observed, observers) if each is not None]
     attention = _prepared(model, batch, sequences, attended)
     if noted:
         attention = WatchedAttention(attention, noted)
@@ -221,9 +221,9 @@ def _note_owners(model: ServedModel, batch: Forward) -> None:
 
 def _programs(
     model: ServedModel, batch: Forward, sequences: Sequences
-) -> tuple[AttendedRows | None, ToldPrompts | None]:
-    """Rows that programs of the stage `attend` choose for, and the prompts that such programs are
-    told of before their first token.
+) -> tuple[AttendedRows | None, PromptObservers | None]:
+    """Rows that programs of the stage `attend` choose for, and those that observe their prompt
+    before its first token.
     """
     choosing = batch.attends >= 0
     programs = model.samplers.attend_programs
@@ -244,16 +244,18 @@ def _programs(
     members = np.flatnonzero(choosing).tolist()
     rows = {i: begin(i) for i in members if batch.attend_steps[i]}
     prompts = {
-        i: begin(i) for i in members if i not in rows and programs.is_told(int(batch.attends[i]))
+        i: begin(i)
+        for i in members
+        if i not in rows and programs.observes_prompt(int(batch.attends[i]))
     }
     cache, layers = model.cache, shape.attention
-    attended = told = None
+    attended = observers = None
     if rows:
         bounds = model.key_bounds
         attended = AttendedRows(sequences, rows, cache, bounds, layers, model.row_attention)
     if prompts:
-        told = ToldPrompts(sequences, prompts, cache, layers)
-    return attended, told
+        observers = PromptObservers(sequences, prompts, cache, layers)
+    return attended, observers
 
 
 def _changes(model: ServedModel, batch: Forward) -> LayerChanges | None:
@@ -262,7 +264,7 @@ def _changes(model: ServedModel, batch: Forward) -> LayerChanges | None:
     found: list[tuple[slice, LayerStep]] = []
     for i in np.flatnonzero(batch.attends >= 0).tolist():
         sampler, step = int(batch.attends[i]), int(batch.attend_steps[i])
-        if programs.in_layers(sampler) and (step or programs.is_told(sampler)):
+        if programs.in_layers(sampler) and (step or programs.observes_prompt(sampler)):
             if programs.lens is None:
                 raise BadBatch("forward: no program runs in the layers of transformers' modules")
             first, end = int(batch.input_starts[i]), int(batch.input_starts[i + 1])

@@ -102,7 +102,7 @@ def _answer(
             answer.top_tokens[at, some], answer.top_logprobs[at, some] = next(each), next(each)
     refused: dict[int, str] = {}
     for row in (answer.tokens < 0).nonzero()[0].tolist():
-        node = pool.device_programs.told(batch.samplers.item(row))
+        node = pool.device_programs.node_at_fault(batch.samplers.item(row))
         refused[row] = _why_not(chosen.item(row), node, pool.vocabulary)
     return BatchResult(samples=answer, refused=refused)
 

@@ -331,8 +331,8 @@ class AttendPrograms:
         """True if it is one in the layers, not of what these read."""
         return bool(self._attenders[sampler].executable.program.layers)
 
-    def is_told(self, sampler: int) -> bool:
-        """True if it takes the weights, so that it is told of prompts."""
+    def observes_prompt(self, sampler: int) -> bool:
+        """True if it takes the weights, so that it observes prompts."""
         return self._attenders[sampler].executable.program.window is not None
 
     def attender(self, sampler: int) -> Attender:

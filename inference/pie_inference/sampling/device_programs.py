@@ -253,7 +253,7 @@ class DevicePrograms:
         if len(self._by_text) > _UNUSED:
             self._by_text = {t: values for t, values in self._by_text.items() if values.samplers}
 
-    def told(self, sampler: int) -> str | None:
+    def node_at_fault(self, sampler: int) -> str | None:
         """The node of a sampler's program that an error is to name: the one that has made NaN, or
         the token; None for one that is compiled.
         """

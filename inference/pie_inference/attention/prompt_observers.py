@@ -1,4 +1,4 @@
-"""Attention of prompts whose weights a program of the stage `attend` is told.
+"""Programs of the stage `attend` that observe the attention of their prompt.
 
 The prompt itself reads all that it may, by whatever backend. Beside that each layer gives the
 program the weights of the prompt's last inputs, added up (SnapKV, Li et al. 2024), or of all of
@@ -47,7 +47,7 @@ class Prompt(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Observer:
     """A prompt, and the inputs whose weights are wanted: perhaps some of a part before."""
 
     prompt: Prompt
@@ -73,8 +73,8 @@ class _Told:
         return hidden
 
 
-class ToldPrompts:
-    """Prompts of one forward that programs are told of."""
+class PromptObservers:
+    """The programs that observe prompts of one forward."""
 
     rows = np.zeros(0, np.int64)  # they attend by themselves
 
@@ -90,14 +90,14 @@ class ToldPrompts:
         not kept, or does not see just the inputs before it.
         """
         self._cache, self._layers = cache, layers
-        self._told = [self._tell(sequences, i, make) for i, make in prompts.items()]
+        self._observers = [self._observer(sequences, i, make) for i, make in prompts.items()]
 
-    def _tell(self, s: Sequences, i: int, make: Callable[[int, int], Prompt]) -> _Told:
+    def _observer(self, s: Sequences, i: int, make: Callable[[int, int], Prompt]) -> _Observer:
         cache, device = self._cache, self._cache.data.device
         first, end = s.input_starts[i : i + 2].tolist()
         own = s.input_slots[first:end]
         if i in s.visible or (own >= cache.slots).any():
-            raise BadBatch("forward: an attend program is told of inputs in order, whose keys stay")
+            raise BadBatch("forward: an attend program observes inputs in order, whose keys stay")
         live, filled = s.live_columns(i, cache)
         tokens = filled + end - first
         slots = s.key_slots(i)
@@ -116,7 +116,7 @@ class ToldPrompts:
             last = window
         after = PromptSoFar(tokens, places[:last], positions[:last])
         prompt.so_far = after
-        return _Told(
+        return _Observer(
             prompt,
             before,
             after,
@@ -139,26 +139,26 @@ class ToldPrompts:
         """Tells the programs what a layer's queries `[t, heads, head_dim]` give, whose keys are
         stored. What they find is for others to write.
         """
-        for told in self._told:
-            self._note(layer, queries[told.rows], sinks, told)
+        for observer in self._observers:
+            self._note(layer, queries[observer.rows], sinks, observer)
 
     def _note(
-        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None, told: _Told
+        self, layer: int, queries: torch.Tensor, sinks: torch.Tensor | None, observer: _Observer
     ) -> None:
         """Tells the program the weights of a part's queries `[inputs, heads, head_dim]`."""
-        options, before = self._layers[layer], told.before
-        window, heads = told.prompt.window, queries.shape[1]
+        options, before = self._layers[layer], observer.before
+        window, heads = observer.prompt.window, queries.shape[1]
         if window:
             if before is not None:
                 queries = torch.cat((before.given[layer], queries))
             queries = queries[-window:].clone()
-        rows = self._cache.rows[layer].index_select(0, told.slots)
+        rows = self._cache.rows[layer].index_select(0, observer.slots)
         keys = self._cache.split(rows)[:, 0].float()
         found = summed_probabilities(
-            queries, keys, lambda part: told.hidden(part, options.window), options, sinks
+            queries, keys, lambda part: observer.hidden(part, options.window), options, sinks
         )
-        weights = found.new_zeros(heads, len(told.read)).index_copy_(1, told.columns, found)
+        weights = found.new_zeros(heads, len(observer.read)).index_copy_(1, observer.columns, found)
         if not window and before is not None:
             weights[:, : before.tokens] += before.given[layer]
-        told.after.given[layer] = queries if window else weights
-        told.prompt.note(layer, weights, told.read)
+        observer.after.given[layer] = queries if window else weights
+        observer.prompt.note(layer, weights, observer.read)

@@ -25,7 +25,7 @@ You get its result in the next message. Call none if none helps. The functions a
 """
 
 
-def tell(messages: Messages, tools: Sequence[dict[str, Any]]) -> Messages:
+def as_plain_text(messages: Messages, tools: Sequence[dict[str, Any]]) -> Messages:
     """Messages of plain text: what tools there are, what was called, and what calls have given."""
     plain: Messages = []
     role = ""
@@ -66,7 +66,7 @@ def _with_prompt(messages: Messages, tools: Sequence[dict[str, Any]]) -> Message
     return [*messages[:at], {**first, "content": content}, *messages[at + 1 :]]
 
 
-def told_calls(calls: Grammar) -> Grammar:
+def text_or_calls(calls: Grammar) -> Grammar:
     """A text, or calls, by `required_calls`: what begins with the marker is held to the schema."""
     schema = json.loads(calls.text)
     one = {**schema["items"], "x-guidance": {"strict": True}}
