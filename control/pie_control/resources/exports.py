@@ -135,12 +135,6 @@ class Exports:
             )
         return export
 
-    def owned(self) -> Iterator[tuple[str, str]]:
-        """User and name of every export."""
-        for of_user in (*self._private.values(), self._shared):
-            for export in of_user.values():
-                yield export.user, export.name
-
     def names(self, user: str) -> list[str]:
         """Names that this user may import, sorted."""
         return sorted({*self._private.get(user, ()), *self._shared})
