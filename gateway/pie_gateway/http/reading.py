@@ -10,6 +10,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache, partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import anyio
@@ -171,7 +172,7 @@ def convert(value: Any, kind: Any, place: str = "") -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _explain(str(error), place, given, partial(_choices, value, _type(kind))) from None
+        raise explain(str(error), place, given, partial(_choices, value, _type(kind))) from None
 
 
 def _rename(value: Any, aliases: Mapping[str, tuple[str, ...]], within: str) -> dict[str, str]:
@@ -207,8 +208,11 @@ def _decoder(kind: type[Body]) -> msgspec.json.Decoder[Body]:
     return msgspec.json.Decoder(kind)
 
 
-def _explain(
-    text: str, place: str, given: Mapping[str, str], choices: Callable[[list[str]], list[Any]]
+def explain(
+    text: str,
+    place: str = "",
+    given: Mapping[str, str] = MappingProxyType({}),
+    choices: Callable[[list[str]], list[Any]] = lambda way: [],
 ) -> Problem:
     """msgspec's error about what stands at a place, with the field's name apart, as it is given,
     and the values that it may have, if they are few.
