@@ -78,7 +78,7 @@ OF_AN_API: list[tuple[str, dict[str, Any]]] = [
     ),
     ("chat/completions", {"top_k": 40.0, "metadata": {"a": 1}, "stop": {}}),
     ("completions", {"service_tier": "auto", "modalities": ["text"], "n": "", "user": []}),
-    ("chat/completions", {"seed": 1.0, "sampler": ""}),
+    ("chat/completions", {"seed": 1.0, "sampler": "", "request_id": "x", "dry_penalty_last_n": -1}),
     ("responses", {"previous_response_id": "", "tool_choice": {}, "truncation": "", "n": 1}),
     ("responses", {"frequency_penalty": 0.0, "presence_penalty": 0, "metadata": {"a": [1]}}),
     ("messages", {"thread": {}, "tool_choice": {}, "service_tier": "", "metadata": {"a": "b"}}),

@@ -45,7 +45,7 @@ USUAL: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("spaces_between_special_tokens", "detokenize", "include_reasoning"), (True,)),
     **dict.fromkeys(("separate_reasoning", "stream_reasoning", "parse_tool_calls"), (True,)),
     **dict.fromkeys(("mirostat", "n_keep", "n_probs", "dynatemp_range"), (0,)),
-    **dict.fromkeys(("top_n_sigma", "id_slot"), (-1,)),
+    **dict.fromkeys(("top_n_sigma", "id_slot", "dry_penalty_last_n"), (-1,)),
     **dict.fromkeys(("length_penalty", "best_of", "tfs_z", "dynatemp_exponent", "n"), (1,)),
     **dict.fromkeys(("frequency_penalty", "presence_penalty"), (0,)),
     **dict.fromkeys(("echo", "return_progress", "truncate", "shift", "logprobs"), (False,)),
@@ -73,7 +73,7 @@ HINTS = {"anthropic_beta", "anthropic_version", "betas", "client_metadata", "use
 HINTS |= {"workspace_id", "prompt_cache_breakpoint", "prompt_cache_retention", "cache_control"}
 HINTS |= {"defer_loading", "generate_summary", "summary", "ttl", "cache_prompt"}
 HINTS |= {"caller", "extra_content", "namespace", "provider_specific_fields", "reasoning_details"}
-HINTS |= {"thinking_blocks"}
+HINTS |= {"thinking_blocks", "request_id"}
 MOST_STRINGS, MOST_ITEMS, MOST_LISTS = 262_144, 1_000_000, 131_072  # of a body
 # The place comes last; what precedes it may have a client's words in it.
 _PLACE = r"(?: - at `\$([^`]*)`)?"
@@ -100,8 +100,10 @@ async def read_body(request: Request, config: GatewayConfig) -> bytes:
 
 async def body_parts(request: Request, config: GatewayConfig) -> AsyncIterator[bytes]:
     """A request's body as it comes. Raises `Problem`: 413 if it is too large, 408 if it takes too
-    long. Raises `ClientDisconnect`: the client has left.
+    long, 415 if it is compressed. Raises `ClientDisconnect`: the client has left.
     """
+    if (packed := request.headers.get("content-encoding", "identity")) != "identity":
+        raise Problem(415, f"`content-encoding: {packed[:20]}`: the body is read as it is")
     limit = config.body_bytes
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > limit:
