@@ -119,7 +119,7 @@ def test_it_is_taken_by_ollamas(gateway: Gateway, api: str) -> None:
     usual = {"tfs_z": 1.0, "typical_p": 1.0, "repeat_last_n": 64, "penalize_newline": True}
     options = {**dict.fromkeys(loading, True), **dict.fromkeys(off, False), **mirostat, **usual}
     asked = {"messages": HI} if api == "chat" else {"prompt": "Hi"}
-    more = {"logprobs": False, "top_logprobs": 0, "truncate": False, "shift": False}
+    more: dict[str, Any] = {"logprobs": False, "top_logprobs": 0, "truncate": False, "shift": False}
     more |= {"think": "", "keep_alive": "", "tool_choice": "auto"}
     options |= {"seed": 1.0, "num_ctx": 4096.0}
     for wrong in ({}, {"logprobs": True}, {"options": {"mirostat": 2}}):
