@@ -121,7 +121,8 @@ REQUEST is JSON: {"inputs": ["a text", ...], "model": NAME, "adapter": NAME, "mo
                 f" text {at} has {len(tokens)}"
             )
         if not tokens or max(tokens) >= model.vocab_size:
-            raise SystemExit(f"invalid-argument: text {at} has no token, or one that there is not")
+            why = f"has a token beyond {model.vocab_size - 1}" if tokens else "is empty"
+            raise SystemExit(f"invalid-argument: text {at} {why}")
     session.send(json.dumps(["prompt", sum(map(len, texts))]))
     at = 0
     for group in groups(texts):

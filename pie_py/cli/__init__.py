@@ -90,6 +90,14 @@ class _Commands(click.Group):
         own = [name for name, where in COMMANDS.items() if _is_installed(where)]
         return [*own, *(entry.name for entry in _entries())]
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **extra)
+        except BrokenPipeError:
+            raise
+        except OSError as error:  # of --help and --version, which are printed here
+            raise click.ClickException(_of_files(error)) from None
+
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)

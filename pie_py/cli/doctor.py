@@ -128,7 +128,7 @@ def _folders() -> Iterator[Finding]:
     for what, folder in (("data folder", config.data_folder), ("cache", config.cache_folder)):
         there = next(one for one in (folder, *folder.parents) if one.exists())
         free = shutil.disk_usage(there).free
-        if not os.access(there, os.W_OK):
+        if not (there.is_dir() and os.access(there, os.W_OK)):
             yield Finding(what, "bad", f"{folder} can't be written", f"chown, or another {what}")
         elif free < LITTLE_DISK:
             yield Finding(what, "bad", f"{folder}, {free >> 20} MiB free", "free some disk")

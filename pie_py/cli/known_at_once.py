@@ -63,6 +63,10 @@ def check_source(source: str) -> None:
     from pie_py.config.model import EMBEDDED_MODEL  # takes long
 
     path = Path(source).expanduser()
+    if not source:
+        raise click.UsageError("a model's name is empty: leave `--model` out, or name one")
+    if path.is_file() and path.suffix.lower() != ".gguf":
+        raise click.UsageError(f"{source} is no model: a .gguf file is, or a checkpoint's folder")
     if path.exists() or source.startswith(EMBEDDED_MODEL) or source in PACKAGED:
         if path.is_dir() and not (path / "config.json").is_file():
             raise click.UsageError(f"{source} has no config.json: it is no checkpoint's folder")

@@ -62,6 +62,8 @@ def test_the_doctor(tmp_path: Path) -> None:
     kernels = found["CPU kernels"]
     assert (kernels["state"], kernels["mend"]) == ("missing", "a C compiler, as cc")
     assert CliRunner().invoke(main, ["doctor"], env=environment).exit_code == 0
+    no_folder = {"PIE_PY_CACHE_FOLDER": "/dev/null/pie_py"}
+    assert "can't be written" in CliRunner().invoke(main, ["doctor"], env=no_folder).stdout
 
 
 def test_listings_print_json(endpoint: str, tmp_path: Path) -> None:

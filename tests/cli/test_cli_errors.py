@@ -59,6 +59,8 @@ def refused(result: Result, status: int) -> str:
         ("check-config {}/bom.toml", {}, 2, "bom.toml: limits.memry: no such setting"),
         ("serve", {"PIE_PY_LOG_LEVEL": "debug"}, 2, "did you mean PIE_PY_LOG__LEVEL?"),
         ("serve --model {0} --model {0}", {}, 2, "two models are called"),
+        ("serve --model {}/latin.toml", {}, 2, "is no model: a .gguf file is"),
+        ("serve --model=", {}, 2, "a model's name is empty"),
         ("check-config {}/adapter.toml", {}, 2, "the adapter mine of pie-tiny: there is no folder"),
         ("check-config {}/tls.toml", {}, 2, "gateway.tls_key: there is no file /nowhere/key"),
         ("serve --max-instances 0", {"PIE_PY_MAX_INSTANCES": "5"}, 2, "max_instances: Input"),
@@ -286,6 +288,8 @@ def test_a_home_that_cannot_be_written(tmp_path: Path, command: tuple[str, ...])
     [
         ("models", ">&-", "Bad file descriptor"),
         ("models", ">/dev/full", "No space left on device"),
+        ("--help", ">/dev/full", "No space left on device"),
+        ("--version", ">&-", "Bad file descriptor"),
         ("run {}", ">/dev/full", "No space left on device"),
     ],
 )

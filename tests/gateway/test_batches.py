@@ -102,21 +102,27 @@ def test_other_endpoints_and_lists(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "code", "where"),
+    ("lines", "code", "where", "param"),
     [
-        ([line("a"), line("a")], "duplicate_custom_id", 2),
-        ([line("a", "/v1/completions")], "invalid_url", 1),
-        ([line("a", stream=True)], "invalid_line", 1),
-        ([line("a"), {"custom_id": "b"}], "invalid_line", 2),
-        ([], "invalid_file", None),
+        ([line("a"), line("a")], "duplicate_custom_id", 2, "custom_id"),
+        ([line("a", "/v1/completions")], "invalid_url", 1, "url"),
+        ([line("a", stream=True)], "invalid_line", 1, "body.stream"),
+        ([line("a"), {"custom_id": "b"}], "invalid_line", 2, "method"),
+        ([{**line("a"), "custom_id": 1}], "invalid_line", 1, "custom_id"),
+        ([], "invalid_file", None, None),
     ],
 )
 def test_a_wrong_file_fails(
-    client: openai.OpenAI, lines: list[dict[str, Any]], code: str, where: int | None
+    client: openai.OpenAI,
+    lines: list[dict[str, Any]],
+    code: str,
+    where: int | None,
+    param: str | None,
 ) -> None:
     batch = ended(client, start(client, upload(client, *lines)))
     assert batch.status == "failed"
-    assert [(each.code, each.line) for each in batch.errors.data] == [(code, where)]
+    told = [(each.code, each.line, each.param) for each in batch.errors.data]
+    assert told == [(code, where, param)]
 
 
 def test_what_there_is_not(client: openai.OpenAI) -> None:

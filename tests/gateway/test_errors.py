@@ -340,6 +340,8 @@ def test_limits_of_bodies_and_time(server: Server) -> None:
     limits: dict[str, Any] = {"body_bytes": 1000, "body_seconds": 0.2, "request_seconds": 0.5}
     with Gateway(server, **limits) as gateway, gateway.http() as http:
         assert http.post(CHAT, content=b" " * 1001).status_code == 413
+        packed = http.post(CHAT, content=b"x", headers={"content-encoding": "gzip"})
+        assert (packed.status_code, "gzip" in packed.text) == (415, True)
         assert http.post(CHAT, content=(b" " * 600 for _ in range(3))).status_code == 413
         host, port = gateway.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as connection:

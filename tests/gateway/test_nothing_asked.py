@@ -72,6 +72,16 @@ OF_AN_API: list[tuple[str, dict[str, Any]]] = [
     ("messages", {"system": [{"type": "text", "text": "a", "citations": [], "x": None}]}),
     ("chat/completions", {"echo": False, "best_of": 1, "top_n_sigma": -1, "dynatemp_exponent": 1}),
     ("chat/completions", {"return_progress": False, "tfs_z": 1.0, "mirostat": 0}),
+    (
+        "chat/completions",
+        {"response_format": {}, "tool_choice": "", "seed": "", "service_tier": ""},
+    ),
+    ("chat/completions", {"top_k": 40.0, "metadata": {"a": 1}, "stop": {}}),
+    ("completions", {"service_tier": "auto", "modalities": ["text"], "n": "", "user": []}),
+    ("chat/completions", {"seed": 1.0, "sampler": "", "request_id": "x", "dry_penalty_last_n": -1}),
+    ("responses", {"previous_response_id": "", "tool_choice": {}, "truncation": "", "n": 1}),
+    ("responses", {"frequency_penalty": 0.0, "presence_penalty": 0, "metadata": {"a": [1]}}),
+    ("messages", {"thread": {}, "tool_choice": {}, "service_tier": "", "metadata": {"a": "b"}}),
 ]
 
 
@@ -109,7 +119,9 @@ def test_it_is_taken_by_ollamas(gateway: Gateway, api: str) -> None:
     usual = {"tfs_z": 1.0, "typical_p": 1.0, "repeat_last_n": 64, "penalize_newline": True}
     options = {**dict.fromkeys(loading, True), **dict.fromkeys(off, False), **mirostat, **usual}
     asked = {"messages": HI} if api == "chat" else {"prompt": "Hi"}
-    more = {"logprobs": False, "top_logprobs": 0, "truncate": False, "shift": False}
+    more: dict[str, Any] = {"logprobs": False, "top_logprobs": 0, "truncate": False, "shift": False}
+    more |= {"think": "", "keep_alive": "", "tool_choice": "auto"}
+    options |= {"seed": 1.0, "num_ctx": 4096.0}
     for wrong in ({}, {"logprobs": True}, {"options": {"mirostat": 2}}):
         body = {"model": "pie-tiny", "stream": False, "options": {**options, "num_predict": 2}}
         with gateway.http() as http:
@@ -149,6 +161,33 @@ def test_what_asks_for_something_is_refused_by_name(
     assert error.get("param", param) == param
 
 
+@pytest.mark.parametrize(
+    ("api", "fields", "may"),
+    [
+        ("chat/completions", {"tool_choice": "any"}, '"none", "auto", "required"'),
+        ("chat/completions", {"store": True}, "false"),
+        ("chat/completions", {"messages": [{"role": "function", "content": "x"}]},
+         '"assistant", "developer", "system", "tool", "user"'),
+        ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "file"}]}]},
+         '"image_url", "text"'),
+        ("chat/completions", {"modalities": ["text", "audio"]}, '"text"'),
+        ("responses", {"input": [{"role": "tool", "content": "x"}]},
+         '"user", "assistant", "system", "developer"'),
+        ("messages", {"messages": [{"role": "tool", "content": "x"}]},
+         '"user", "assistant", "system"'),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_field_may_say_is_told(
+    gateway: Gateway, api: str, fields: dict[str, Any], may: str
+) -> None:
+    with gateway.http() as http:
+        answer = http.post(f"/v1/{api}", json={"model": "pie-tiny", **APIS[api], **fields})
+    assert answer.status_code == 400, answer.text
+    text = answer.json()["error"]["message"].partition("; it may be ")[2]
+    assert sorted(text.split(", ")) == sorted(may.split(", "))
+
+
 @pytest.mark.parametrize("place", ["field", "item"])
 def test_a_deep_object_is_refused_by_name(gateway: Gateway, place: str) -> None:
     deep: Any = 1
@@ -168,7 +207,11 @@ MESSAGES: list[dict[str, Any]] = [
     {"content": None, "tool_calls": [], "reasoning_content": "hm"},
     {"annotations": [{"type": "url_citation", "url_citation": {}}], "phase": "final_answer"},
     {"content": [{"type": "text", "text": "Hello", "cache_control": {"type": "ephemeral"}}]},
-]
+    {"reasoning_details": [{"text": "hm"}], "thinking_blocks": [{"thinking": "hm"}]},
+    {"provider_specific_fields": {"citations": [1]}, "tool_calls": [
+        {"id": "a", "type": "function", "extra_content": {"google": {"thought_signature": "x"}},
+         "function": {"name": "f", "arguments": "{}"}}]},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("fields", MESSAGES, ids=str)
@@ -208,6 +251,8 @@ def test_blocks_of_a_message_go_back_in(gateway: Gateway, dumped: bool) -> None:
         answer = claude.messages.create(messages=HI, **ask)
         content: list[Any] = [each.model_dump() if dumped else each for each in answer.content]
         content = [*content, {"type": "redacted_thinking", "data": "x"}]
+        call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+        content.append({**call, "caller": {"type": "direct"}})  # as Anthropic's own answers say
         again = claude.messages.create(
             messages=[*HI, {"role": "assistant", "content": content}, *HI], **ask
         )

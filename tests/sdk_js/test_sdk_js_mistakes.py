@@ -62,6 +62,32 @@ def test_the_author_is_told(client: Client, mistake: str) -> None:
     assert [text for text in documented("JavaScript")[mistake] if text not in told] == [], told
 
 
+@pytest.mark.parametrize(
+    ("line", "how"),
+    [
+        ("context.generate().collectText().trim()", "if it is a promise, write `await`"),
+        ("for (const text of context.generate().streamText()) ;", "`for await` reads"),
+        ("context.distribution(3).tokens", "write `await` before the call"),
+        ("context.flush().toString()", "write `await` before the call"),
+        ("JSON.stringify({ a: context.flush() })", "a promise is no data"),
+        ("return context.generate()", "await generator.collectText()"),
+        ("return [1].values()", "[...iterator]"),
+        ("context.append('a')", "a list of numbers is wanted, not string"),
+        ("context.user({ role: 'user' })", "text is wanted, not object"),
+        ("new Context('pie-tiny')", "as `Model.load()`"),
+        ("context.release(); await context.generate().collectText()", "been released?"),
+        ("new Worker('x')", "neither in Node.js nor in a browser"),
+        ("require('fs')", "no files, network or processes"),
+        ("context.generate(null, { stop: 1.5 })", "1.5 is neither a token's id nor a text"),
+    ],
+)
+def test_a_mistake_is_told_how_it_is_mended(client: Client, line: str, how: str) -> None:
+    source = pack({"it.js": f"{ONCE}  {line};\n}}\n".encode()})
+    with pytest.raises(ClientError) as caught:
+        client.launch(client.upload(source, "it")).result()
+    assert how in str(caught.value)
+
+
 def test_a_promise_that_is_logged(client: Client) -> None:
     source = f"{ONCE}  console.log(context.flush());\n}}\n"
     instance = client.launch(client.upload(pack({"it.js": source.encode()}), "it"))

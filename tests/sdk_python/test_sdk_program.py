@@ -138,6 +138,52 @@ def test_failures(rig: Rig, source: str, end: str) -> None:
     assert outcome.text.endswith(end)
 
 
+START = "from inferlet import *\nctx = Context(Model.load()).fill('a')\ngen = ctx.generate\n"
+AWAIT = "write `await` before the call that gave the coroutine"
+
+
+@pytest.mark.parametrize(
+    ("line", "how"),
+    [
+        ("gen().collect_text().upper()", AWAIT),
+        ("'x' + gen().collect_text()", AWAIT),
+        ("len(gen().collect_text())", AWAIT),
+        ("session.send({'a': gen().collect_text()})", AWAIT),
+        ("ctx.append(gen().collect_tokens())", AWAIT),
+        ("for piece in gen(): pass", "await generation.collect_text()"),
+        ("await gen()", "await generation.collect_text()"),
+        ("return gen()", "await generation.collect_text()"),
+        ("for piece in gen().stream_text(): pass", "`async for`"),
+        ("[key for key in store.keys()]", "`async for`"),
+        ("return (n for n in range(3))", "`list(...)`"),
+        ("await ctx.fork()", "leave `await` out"),
+        ("await gather([gen().collect_text()])", "`gather(*calls)`"),
+        ("await gather(gen().collect_text)", "`gather(f(1), f(2))`"),
+        ("import asyncio; asyncio.run(gen().collect_text())", "`await` the call"),
+        ("gen(temperature=1.0)", "`generate(Sampler(temperature=...))`"),
+        ("ctx.model.tokenizer('a')", "`tokenizer.encode(text)`"),
+        ("async for step in gen(): print(step.tokens)", "await step.execute()"),
+        ("ctx.release(); await gen().collect_text()", "released?"),
+        ("import os; os.environ['KEY']", "pass it as an argument"),
+        ("import tempfile; tempfile.mkdtemp()", "no file system"),
+        ("import subprocess; subprocess.run(['ls'])", "one thread and one process"),
+        ("import os; os.system('ls')", "one thread and one process"),
+        ("import sqlite3", "needs an operating system"),
+        ("import helper", "lies beside the program"),
+        ("ctx.append('a')", "a list of integers is wanted, not str"),
+        ("ctx.model.tokenizer.decode(5)", "a list of integers is wanted, not int"),
+        ("await ctx.verify('a')", "a list of integers is wanted, not str"),
+        ("ctx.user({'role': 'user', 'content': 'a'})", "text is wanted, not dict"),
+        ("Context(ctx.model, chat=[{'role': 'user'}])", "a dict is wanted"),
+        ("session.send_blob('a')", "bytes are wanted, not str"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_how_it_is_mended(rig: Rig, line: str, how: str) -> None:
+    outcome = rig.run(f"{START}\nasync def main():\n    {line}\n")
+    assert not outcome.ok
+    assert how in outcome.text.splitlines()[-1]
+
+
 def test_traceback_shows_the_programs_own_frames(rig: Rig) -> None:
     source = "import json\n\ndef parse(text):\n    return json.loads(text)\n\nasync def main():\n    parse('[')\n"
     text = rig.run(source).text

@@ -31,7 +31,7 @@ async def messages(exchange: Exchange) -> Response:
     """The next message of a conversation."""
     try:
         asked = await exchange.read(anthropic.MessagesRequest)
-        if asked.thread is not None:
+        if asked.thread:
             why = "`thread`: conversations are not kept here, send all messages"
             raise Problem(400, why, param="thread", code="thread_unsupported_request")
         wanted = await exchange.by_size(chat_request, asked)

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message
 from pie_gateway.backend.together import Together
 from pie_gateway.batches.store import Batch, Store, new_id
 from pie_gateway.http.aside import Aside
-from pie_gateway.http.reading import encode
+from pie_gateway.http.reading import encode, explain
 from pie_gateway.problems import Problem
 from pie_py.config.child import first_error
 
@@ -236,7 +236,8 @@ def _read(path: Path, endpoint: str) -> tuple[list[Line], list[dict[str, Any]]]:
             line = msgspec.json.decode(text, type=Line)
             body = msgspec.json.decode(line.body, type=_Body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            note("invalid_line", str(error), number)
+            problem = explain(str(error))
+            note("invalid_line", problem.message, number, problem.param)
             continue
         if line.custom_id in lines:
             note("duplicate_custom_id", line.custom_id[:100], number, "custom_id")

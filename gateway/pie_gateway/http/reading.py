@@ -8,14 +8,27 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Mapping
-from functools import cache
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import cache, partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import anyio
 import msgspec
 import structlog
-from msgspec.inspect import ListType, Metadata, NoneType, StructType, Type, UnionType, type_info
+from msgspec.inspect import (
+    AnyType,
+    DictType,
+    ListType,
+    LiteralType,
+    Metadata,
+    NoneType,
+    StrType,
+    StructType,
+    Type,
+    UnionType,
+    type_info,
+)
 from starlette.requests import Request
 
 from pie_gateway.problems import Problem, unsupported
@@ -32,8 +45,9 @@ USUAL: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("spaces_between_special_tokens", "detokenize", "include_reasoning"), (True,)),
     **dict.fromkeys(("separate_reasoning", "stream_reasoning", "parse_tool_calls"), (True,)),
     **dict.fromkeys(("mirostat", "n_keep", "n_probs", "dynatemp_range"), (0,)),
-    **dict.fromkeys(("top_n_sigma", "id_slot"), (-1,)),
-    **dict.fromkeys(("length_penalty", "best_of", "tfs_z", "dynatemp_exponent"), (1,)),
+    **dict.fromkeys(("top_n_sigma", "id_slot", "dry_penalty_last_n"), (-1,)),
+    **dict.fromkeys(("length_penalty", "best_of", "tfs_z", "dynatemp_exponent", "n"), (1,)),
+    **dict.fromkeys(("frequency_penalty", "presence_penalty"), (0,)),
     **dict.fromkeys(("echo", "return_progress", "truncate", "shift", "logprobs"), (False,)),
     **dict.fromkeys(("vocab_only", "logits_all", "embedding_only"), (False,)),
     "top_logprobs": (0,),
@@ -48,12 +62,18 @@ USUAL: dict[str, tuple[Any, ...]] = {
     "inference_geo": ("global",),
     "mode": ("standard", "implicit", "explicit"),
     "verbosity": ("medium",),
+    "tool_choice": ("auto",),
+    "parallel_tool_calls": (True,),
+    "service_tier": ("auto", "default"),
+    "modalities": (["text"],),
 }
-# Hints, whatever they say: versions of a protocol, the user, how long a prefix is cached, and that
-# thoughts are summed up or a function is told of later.
+# Hints, whatever they say: versions of a protocol, the user, how long a prefix is cached, that
+# thoughts are summed up or a function is told of later; what others' answers have, and ours not.
 HINTS = {"anthropic_beta", "anthropic_version", "betas", "client_metadata", "user_profile_id"}
 HINTS |= {"workspace_id", "prompt_cache_breakpoint", "prompt_cache_retention", "cache_control"}
 HINTS |= {"defer_loading", "generate_summary", "summary", "ttl", "cache_prompt"}
+HINTS |= {"caller", "extra_content", "namespace", "provider_specific_fields", "reasoning_details"}
+HINTS |= {"thinking_blocks", "request_id"}
 MOST_STRINGS, MOST_ITEMS, MOST_LISTS = 262_144, 1_000_000, 131_072  # of a body
 # The place comes last; what precedes it may have a client's words in it.
 _PLACE = r"(?: - at `\$([^`]*)`)?"
@@ -65,6 +85,8 @@ _HALF = re.compile(
     rb"|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F][\da-fA-F]{2}"
 )
 _WRONG = re.compile(f"(.*?){_PLACE}", re.DOTALL)
+_EMPTY: dict[type, type] = {str: StrType, list: ListType, dict: DictType}
+_STEP = re.compile(r"[^.\[\]]+")
 _BYTE, _NEAR = re.compile(r"\(byte (\d+)\)$"), 24
 
 
@@ -78,8 +100,10 @@ async def read_body(request: Request, config: GatewayConfig) -> bytes:
 
 async def body_parts(request: Request, config: GatewayConfig) -> AsyncIterator[bytes]:
     """A request's body as it comes. Raises `Problem`: 413 if it is too large, 408 if it takes too
-    long. Raises `ClientDisconnect`: the client has left.
+    long, 415 if it is compressed. Raises `ClientDisconnect`: the client has left.
     """
+    if (packed := request.headers.get("content-encoding", "identity")) != "identity":
+        raise Problem(415, f"`content-encoding: {packed[:20]}`: the body is read as it is")
     limit = config.body_bytes
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > limit:
@@ -150,7 +174,7 @@ def convert(value: Any, kind: Any, place: str = "") -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _explain(str(error), place, given) from None
+        raise explain(str(error), place, given, partial(_choices, value, _type(kind))) from None
 
 
 def _rename(value: Any, aliases: Mapping[str, tuple[str, ...]], within: str) -> dict[str, str]:
@@ -186,8 +210,15 @@ def _decoder(kind: type[Body]) -> msgspec.json.Decoder[Body]:
     return msgspec.json.Decoder(kind)
 
 
-def _explain(text: str, place: str, given: Mapping[str, str]) -> Problem:
-    """msgspec's error about what stands at a place, with the field's name apart, as it is given."""
+def explain(
+    text: str,
+    place: str = "",
+    given: Mapping[str, str] = MappingProxyType({}),
+    choices: Callable[[list[str]], list[Any]] = lambda way: [],
+) -> Problem:
+    """msgspec's error about what stands at a place, with the field's name apart, as it is given,
+    and the values that it may have, if they are few.
+    """
     for pattern, code, why in (
         (_UNKNOWN, "unknown_parameter", "is not supported"),
         (_MISSING, "missing_parameter", "is missing"),
@@ -197,6 +228,8 @@ def _explain(text: str, place: str, given: Mapping[str, str]) -> Problem:
             return Problem(400, f"`{field}` {why}", param=field, code=code)
     reason, within = _WRONG.fullmatch(text).groups()  # type: ignore[union-attr]
     field = f"{place}{within or ''}".removeprefix(".")
+    if reason.startswith("Invalid") and (may := choices(_STEP.findall(within or ""))):
+        reason += f"; it may be {', '.join(msgspec.json.encode(each).decode() for each in may)}"
     for ours, name in given.items():
         if field.startswith(ours):
             field = name + field.removeprefix(ours)
@@ -207,6 +240,25 @@ def _explain(text: str, place: str, given: Mapping[str, str]) -> Problem:
     else:
         message, code = f"`{field}`: {reason}", "invalid_value"
     return Problem(400, message, param=field, code=code)
+
+
+def _choices(value: Any, kind: Type, way: list[str]) -> list[Any]:
+    """The values that what stands behind some names and numbers may have, if they are counted."""
+    if isinstance(kind, Metadata):
+        return _choices(value, kind.type, way)
+    if isinstance(kind, UnionType):
+        return [found for each in kind.types for found in _choices(value, each, way)]
+    if not way:
+        return list(kind.values) if isinstance(kind, LiteralType) else []
+    if isinstance(kind, ListType) and isinstance(value, list):
+        return _choices(value[int(way[0])], kind.item_type, way[1:])
+    if isinstance(kind, StructType) and isinstance(value, dict):
+        if way == [kind.tag_field]:
+            return [kind.tag]
+        if kind.tag_field is None or value.get(kind.tag_field) == kind.tag:
+            fields = [each for each in kind.fields if each.encode_name == way[0]]
+            return [c for each in fields for c in _choices(value[way[0]], each.type, way[1:])]
+    return []
 
 
 def _too_large(limit: int) -> Problem:
@@ -245,10 +297,28 @@ def leave_out_nothing(value: Any, kind: Type) -> None:
             if field is None or isinstance(field.type, NoneType):
                 if asks_for_nothing(name, value[name]):
                     del value[name]
-            elif value[name] in (None, *USUAL.get(name, ())) and not field.required:
+            elif not field.required and (
+                value[name] in (None, *USUAL.get(name, ()))
+                or (value[name] in ("", [], {}) and not _takes(field.type, type(value[name])))
+            ):
                 del value[name]
+            elif isinstance(value[name], float) and value[name].is_integer():
+                # 4.0, of clients whose numbers all have a point
+                value[name] = int(value[name]) if abs(value[name]) < 2**53 else value[name]
             else:
                 leave_out_nothing(value[name], field.type)
+
+
+def _takes(kind: Type, empty: type) -> bool:
+    """True if an empty text, list or object is a value of a kind."""
+    if isinstance(kind, Metadata):
+        return _takes(kind.type, empty)
+    if isinstance(kind, UnionType):
+        return any(_takes(each, empty) for each in kind.types)
+    if isinstance(kind, StructType):
+        needed = kind.tag_field or any(each.required for each in kind.fields)
+        return empty is dict and not needed
+    return isinstance(kind, (AnyType, _EMPTY[empty]))
 
 
 def asks_for_nothing(name: str, value: Any) -> bool:

@@ -93,7 +93,7 @@ async def embed_one(exchange: Exchange) -> Response:
 
 async def keep(exchange: Exchange, model: str, keep_alive: str | float | None) -> None:
     """Has a model by request stay so long after its last use; of operators alone."""
-    if keep_alive is not None and exchange.is_operator:
+    if keep_alive not in (None, "") and exchange.is_operator:
         catalog = exchange.backend.catalog
         name, seconds = await catalog.look_up(model), kept_seconds(keep_alive)
         await catalog.load(name, seconds)
@@ -105,7 +105,7 @@ async def _loaded(
     """The answer to a request that only wants the model loaded, or, kept for no time, unloaded."""
     catalog, reason = exchange.backend.catalog, "load"
     found = await catalog.look_up(asked.model)
-    if asked.keep_alive is not None and kept_seconds(asked.keep_alive) == 0.0:
+    if asked.keep_alive not in (None, "") and kept_seconds(asked.keep_alive) == 0.0:
         reason = "unload"
         if (await catalog.describe(found.model)).get("on_demand"):
             await asked_for(exchange.client.unload_model(found.model))
@@ -258,7 +258,7 @@ def _messages(given: list[ollama.OllamaMessage]) -> list[schema.Message]:
                 messages.append(schema.UserMessage([text, *images] if images else each.content))
             case "tool":
                 own = each.tool_call_id or (waiting.pop(0) if waiting else f"call_{at}")
-                messages.append(schema.ToolMessage(each.content, own, each.tool_name))
+                messages.append(schema.ToolMessage(each.content, own, each.tool_name or each.name))
             case "assistant":
                 message = schema.AssistantMessage(each.content, reasoning_content=each.thinking)
                 message.tool_calls = [

@@ -40,7 +40,7 @@ def sampling(asked: SamplingRequest, words: Vocabulary, top_logprobs: int = 0) -
     if parameters["top_k"] == -1:
         parameters["top_k"] = 0
     found = {name: value for name, value in parameters.items() if value is not None}
-    if asked.sampler is None:
+    if not asked.sampler:
         return found
     for name, value in found.items():
         if value != {} and name not in ("logprobs", "seed"):

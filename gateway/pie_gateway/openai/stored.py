@@ -144,7 +144,7 @@ class Responses:
 
 def items_before(exchange: Exchange, name: str | None) -> list[dict[str, Any]]:
     """The conversation up to the end of an earlier response. Raises `Problem`: 404."""
-    if name is None:
+    if not name:
         return []
     stored = _responses(exchange).find(exchange.user, name, "previous_response_id")
     found: list[dict[str, Any]] = msgspec.json.decode(stored.items)

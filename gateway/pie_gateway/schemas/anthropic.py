@@ -130,7 +130,7 @@ class ContextManagement(msgspec.Struct, forbid_unknown_fields=True):
     edits: list[KeepThoughts] = []
 
 
-class Metadata(msgspec.Struct, forbid_unknown_fields=True):
+class Metadata(msgspec.Struct):
     """The request's sender, for logs."""
 
     user_id: str | None = None

@@ -36,6 +36,7 @@ class OllamaMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
     images: list[str] | None = None  # in base64
     tool_calls: list[OllamaCall] | None = None
     tool_name: str | None = None
+    name: str | None = None  # its older name
     tool_call_id: str | None = None
 
 

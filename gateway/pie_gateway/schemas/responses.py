@@ -165,7 +165,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     parallel_tool_calls: bool | None = None
     store: bool | None = None  # true by default, as OpenAI has it
     previous_response_id: str | None = None  # whose conversation goes on
-    metadata: dict[str, str] | None = None
+    metadata: dict[str, Any] | None = None
     user: str | None = None
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
@@ -246,7 +246,7 @@ class ResponsesAnswer(msgspec.Struct):
     incomplete_details: dict[str, str] | None = None
     error: dict[str, str] | None = None
     instructions: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: dict[str, Any] | None = None
     temperature: float | None = None
     top_p: float | None = None
     text: TextSettings | None = None

@@ -109,6 +109,10 @@ function notAwaited(): never {
   throw new TypeError("a promise is used as a text or number: write `await` before the call");
 }
 
+function noData(): never {
+  throw new TypeError("a promise is no data: write `await` before the call");
+}
+
 // The console: lines of the instance's log
 
 function shown(value: unknown): string {
@@ -166,7 +170,13 @@ export function install(): void {
     clearInterval: clearTimer,
     fetch,
   });
-  Object.defineProperty(Promise.prototype, Symbol.toPrimitive, { value: notAwaited });
+  for (const name of [Symbol.toPrimitive, "toString"]) {
+    Object.defineProperty(Promise.prototype, name, { value: notAwaited });
+  }
+  for (const name of ["tokens", "probabilities"]) {
+    Object.defineProperty(Promise.prototype, name, { get: notAwaited }); // of a distribution
+  }
+  Object.defineProperty(Promise.prototype, "toJSON", { value: noData });
   RealDate.prototype.constructor = HostDate as unknown as DateConstructor;
   Math.random = random;
   Object.defineProperty(globalThis, "performance", { value: { now: performanceNow } });
@@ -203,11 +213,21 @@ function described(error: unknown): string {
   return [`${error.name}: ${error.message}${hint(error)}`, ...frames(error.stack ?? ""), ...all].join("\n");
 }
 
+const LATER = ": if it is a promise, write `await` before the call; `for await` reads a generation";
+const ELSEWHERE =
+  /^(process|require|window|document|Buffer|Worker|alert|prompt|localStorage|XMLHttpRequest|WebSocket|__\w+) /;
+
 /** A hint beside an engine's message. */
 function hint({ name, message }: Error): string {
   const method = /\.(\w+) is not a function$/.exec(message);
-  if (name === "TypeError" && method) return didYouMean(method[1], methods());
-  if (name === "ReferenceError" && /^(process|require|window|document|Buffer) /.test(message)) {
+  if (name === "TypeError" && method) {
+    const meant = didYouMean(method[1], methods());
+    if (!meant && (method[1] in String.prototype || method[1] in Array.prototype)) return LATER;
+    return meant;
+  }
+  if (name === "TypeError" && message.endsWith(" is not iterable")) return LATER;
+  if (message.endsWith("is no queue of this instance")) return "; has its context been released?";
+  if (name === "ReferenceError" && ELSEWHERE.test(message)) {
     return ": an inferlet runs neither in Node.js nor in a browser; main gets the arguments";
   }
   return "";

@@ -106,6 +106,9 @@ function resolve(from: string, name: string, modules: Modules): string | undefin
 
 function unknownModule(name: string): string {
   if (name.startsWith(".")) return `there is no module ${name} beside it`;
+  if (/^(node:.*|fs|path|os|child_process|https?|net|url|util|events|stream|worker_threads|readline)(\/|$)/.test(name)) {
+    return `an inferlet does not run in Node.js, which has ${name}: no files, network or processes`;
+  }
   return (
     `there is no package ${name} in an inferlet that runs from its source, but for "inferlet";` +
     " `pie-py build` puts packages in"

@@ -1,12 +1,13 @@
 /** A context: a text whose keys and values stay in the server's KV pages; continue or fork it. */
 
 import { Conversation } from "./chat.ts";
+import { asText, asU32s } from "./convert.ts";
 import { ProgramSampler } from "./device.ts";
 import { checkOptions, isPieError } from "./errors.ts";
 import { Generator, type Stops } from "./generation.ts";
 import { Grammar } from "./grammar.ts";
 import { appendImage } from "./images.ts";
-import type { Message, Model } from "./model.ts";
+import { type Message, Model } from "./model.ts";
 import { spans } from "./pages.ts";
 import * as raw from "./raw.ts";
 import { DISTRIBUTION_SIZE, type Distribution, Sampler } from "./sample.ts";
@@ -95,6 +96,7 @@ export class Context {
     const names = ["addBos", "adapter", "prefixCache", "firstPosition", "chat"] as const;
     const { adapter = null, prefixCache = true, firstPosition = 0, addBos = true, chat } =
       checkOptions("Context", options, names);
+    if (!(model instanceof Model)) throw new TypeError("new Context takes a model, as `Model.load()`");
     this.sequence = forked?.sequence ?? new Sequence(model, adapter, prefixCache);
     if (!forked) this.sequence.shift = firstPosition;
     this.#addBos = addBos;
@@ -168,7 +170,7 @@ export class Context {
   /** Appends tokens as they are. */
   append(tokens: Iterable<number>): this {
     this.#render();
-    this.sequence.pending.push(...tokens);
+    this.sequence.pending.push(...asU32s(tokens));
     this.#chat.unanswered = false;
     return this;
   }
@@ -191,17 +193,17 @@ export class Context {
 
   /** Appends a system message in the model's chat format. */
   system(message: string): this {
-    return this.message("system", message);
+    return this.message("system", asText(message));
   }
 
   /** Appends a user message in the model's chat format. */
   user(message: string): this {
-    return this.message("user", message);
+    return this.message("user", asText(message));
   }
 
   /** Appends an assistant message in the model's chat format (a turn of the past). */
   assistant(message: string): this {
-    return this.message("assistant", message);
+    return this.message("assistant", asText(message));
   }
 
   /** Appends the start of the assistant's turn; `generate` does so itself after a message. */

@@ -65,7 +65,7 @@ export class Generator {
       throw new RangeError(`maxTokens is ${maxTokens}: it must be a whole number, 0 or more`);
     }
     this.#most = maxTokens ?? null;
-    const stops = typeof stop === "string" ? [stop] : [...stop];
+    const stops = typeof stop !== "object" ? [stop] : [...stop];
     const wrong = stops.find((each) => !Number.isInteger(each) && typeof each !== "string");
     if (wrong !== undefined) {
       throw new TypeError(`stop: ${String(wrong)} is neither a token's id nor a text`);

@@ -96,7 +96,7 @@ def _chosen(rule: Rule, seen: Distribution) -> int:
     found = index(token) if hasattr(token, "__index__") else -1
     if not 0 <= found < 2**32:  # what the bindings can't convert ends the instance
         raise TypeError(
-            f"`choose` returned {token!r}: it must return a token's id, such as one of `tokens`"
+            f"`choose` returned {token!r:.60}: it must return a token's id, such as one of `tokens`"
         )
     return found
 

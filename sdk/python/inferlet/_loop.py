@@ -35,6 +35,7 @@ class HostLoop(asyncio.BaseEventLoop):
         self._alarm: tuple[float, int] | None = None  # due time and host future of the next timer
         self._always: int | None = None  # a host future that is always ready, see `_poll`
         self._turns = 0
+        self.tasks = 0  # that were made
 
     def __del__(self) -> None:
         """Nothing: what it waits for ends with the instance."""
@@ -71,6 +72,11 @@ class HostLoop(asyncio.BaseEventLoop):
             if not handle.cancelled():
                 handle._run()
 
+    def create_task(self, coro: Any, **named: Any) -> asyncio.Task[Any]:
+        """A task, which is counted."""
+        self.tasks += 1
+        return super().create_task(coro, **named)
+
     def _block(self) -> None:
         """Waits in the host until a future is ready or the earliest timer is due."""
         handles = list(self._waiting)
@@ -81,7 +87,14 @@ class HostLoop(asyncio.BaseEventLoop):
             handles.append(self._set_alarm(timers[0].when()))
         elif not handles:
             # The host would wait forever, and the client with it.
-            raise RuntimeError("deadlock: every task waits for something that nothing can bring")
+            waits = ", ".join(
+                f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                for task in asyncio.all_tasks(self)
+                for frame in task.get_stack()[-1:]
+            )
+            raise RuntimeError(
+                f"deadlock: every task waits for something that nothing can bring ({waits})"
+            )
         self._wake(raw.wait(handles))
 
     def _poll(self) -> None:

@@ -27,7 +27,7 @@ from inferlet.generation import Generator
 from inferlet.grammar import Grammar
 from inferlet.images import append_image
 from inferlet.model import Model
-from inferlet.raw._convert import as_u32, check_several, u32_array
+from inferlet.raw._convert import as_text, as_u32, check_several, u32_array
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution, Sampler
 
 MOST_GUESSES = 16  # of the server, at a time
@@ -95,6 +95,8 @@ class Context:
         """
         if isinstance(model, str):
             raise TypeError(f"model={model!r:.60}: `Model.load(name)` is wanted")
+        if not isinstance(chat, Mapping | None):
+            raise TypeError(f"chat={chat!r:.60}: a dict is wanted; `ctx.user(text)` is a message")
         self.sequence = Sequence(model, adapter, prefix_cache)
         self.sequence.shift = as_u32(first_position)
         self._add_bos = add_bos
@@ -174,7 +176,7 @@ class Context:
     def append(self, tokens: Iterable[int]) -> Context:
         """Appends tokens as they are."""
         self._render()
-        self.sequence.pending += u32_array(iter(tokens))  # bytes are tokens, too
+        self.sequence.pending += u32_array(tokens)  # bytes are tokens, too
         self._chat.unanswered = False
         return self
 
@@ -195,15 +197,15 @@ class Context:
 
     def system(self, message: str) -> Context:
         """Appends a system message in the model's chat format."""
-        return self.message("system", message)
+        return self.message("system", as_text(message))
 
     def user(self, message: str) -> Context:
         """Appends a user message in the model's chat format."""
-        return self.message("user", message)
+        return self.message("user", as_text(message))
 
     def assistant(self, message: str) -> Context:
         """Appends an assistant message in the model's chat format (a turn of the past)."""
-        return self.message("assistant", message)
+        return self.message("assistant", as_text(message))
 
     def cue(self) -> Context:
         """Appends the start of the assistant's turn; `generate` does so itself after a message."""
@@ -418,7 +420,7 @@ class Context:
             PieError: `out-of-resources`, `limit-exceeded`, `invalid-argument` (positions).
         """
         self._render()
-        sequence, tokens = self.sequence, list(tokens)
+        sequence, tokens = self.sequence, u32_array(tokens).tolist()
         layout = Layout(None if positions is None else list(positions), mask)
         if parents is not None:
             layout = tree(parents, len(sequence), sequence.shift)
@@ -449,7 +451,7 @@ class Context:
         self._render()
         sequence = self.sequence
         sequence.retract()
-        tokens = list(draft)[: max(0, self.model.max_position - self.next_position)]
+        tokens = u32_array(draft).tolist()[: max(0, self.model.max_position - self.next_position)]
         if not sequence.pending:
             sequence.rerun_last(len(sequence.tokens))
         if not sequence.pending:
@@ -485,7 +487,7 @@ class Context:
         check_several("continuations", continuations)
         self._render()
         encode = self.model.tokenizer.encode
-        texts = [encode(c) if isinstance(c, str) else list(c) for c in continuations]
+        texts = [encode(c) if isinstance(c, str) else u32_array(c).tolist() for c in continuations]
         if not all(texts):
             raise ValueError("an empty continuation has no log-probability")
         if self.sequence.pending[1:]:

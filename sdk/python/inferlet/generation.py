@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, overload
@@ -14,6 +13,7 @@ from inferlet._sequence import Sequence
 from inferlet._stream import ROUND, StopStrings, TextDecoder, goes_round
 from inferlet.errors import PieError
 from inferlet.grammar import Grammar
+from inferlet.raw._convert import u32_array
 from inferlet.sample import DISTRIBUTION_SIZE, Distribution
 
 MOST_END_CHARACTERS = 1024  # of stop strings that the server looks for
@@ -318,7 +318,7 @@ class Generator:
         self._check_turn()
         self._open_step = False
         self._by_hand = True
-        tokens = list(array("I", iter(tokens)))
+        tokens = u32_array(tokens).tolist()
         chooser = self._chooser
         if chooser is not None:
             chooser.check(self._wanted(tokens))

@@ -33,7 +33,7 @@ class Tokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of token ids, special tokens included. Incomplete UTF-8 becomes U+FFFD."""
-        return raw.detokenize(self.model, tokens if isinstance(tokens, list) else list(tokens))
+        return raw.detokenize(self.model, list(tokens) if isinstance(tokens, bytes) else tokens)
 
     def vocabs(self) -> tuple[list[int], list[bytes]]:
         """All token ids, and the bytes of each. Large: ask once."""

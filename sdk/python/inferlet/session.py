@@ -23,12 +23,19 @@ def send(message: Any) -> None:
     Raises:
         PieError: `limit-exceeded` if the message is too large.
     """
-    _send(raw.send, message if isinstance(message, str) else f"{dumps(message, str)}\n")
+    _send(raw.send, message if isinstance(message, str) else f"{dumps(message, _said)}\n")
+
+
+def _said(part: Any) -> str:
+    """The text of what is no JSON. Raises TypeError: it is still to be awaited or read."""
+    if hasattr(part, "__await__") or hasattr(part, "__aiter__"):
+        raise TypeError(f"Object of type {type(part).__name__} is not JSON serializable")
+    return str(part)
 
 
 def send_blob(data: bytes) -> None:
     """Sends bytes to the client. Waits and raises as `send` does."""
-    _send(raw.send_blob, bytes(data))
+    _send(raw.send_blob, data)
 
 
 def _send(send: Callable[[Any], None], what: str | bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import json
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
+from inferlet._guest.hints import hint
 from inferlet._guest.modules import ModuleFinder, Program, own_files
 from inferlet._guest.options import SEVERAL, listed, parse, signature, wants_options
 from inferlet._guest.sandbox import Finished
@@ -91,6 +93,8 @@ def _call(main: Callable[..., Any], args: list[str]) -> Any:
     finally:
         if not loop.is_running():
             _cancel_rest(loop)
+            if loop.tasks > 1:
+                gc.collect(0)  # tells of failed tasks that were not awaited
 
 
 def _cancel_rest(loop: HostLoop) -> None:
@@ -159,8 +163,9 @@ def as_text(value: Any) -> str:
     try:
         return dumps(value)
     except (TypeError, ValueError) as error:
+        how = f"; {hint(error)}".removesuffix("; ")
         raise ProgramError(
-            f"main returned a {type(value).__name__}, which is neither text nor JSON: {error}"
+            f"main returned a {type(value).__name__}, which is neither text nor JSON: {error}{how}"
         ) from None
 
 
@@ -169,6 +174,8 @@ def describe(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return _describe_memory_error(error)
     try:
+        if how := hint(error):
+            error.add_note(how)
         shown = traceback.TracebackException.from_exception(error)
         _keep_own_frames(shown)
         return "".join(shown.format()).rstrip()

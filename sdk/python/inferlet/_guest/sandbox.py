@@ -27,6 +27,7 @@ import re
 import select
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -54,8 +55,9 @@ NO_PROCESSES = (
 NO_SIGNALS = "an inferlet gets no signals"
 NO_MODULE = (
     "it is not part of the Python runtime of pie_py; `pie-py build FILE.py --package NAME` makes a"
-    " component that has it (pure Python packages only)"
+    " component that has it (pure Python packages only); a module of yours lies beside the program"
 )
+NO_SYSTEM = "this part of the standard library needs an operating system, which an inferlet has not"
 
 MOST_NESTED = 3000  # lists and objects of JSON that fit the stack, which is C's
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
@@ -91,7 +93,9 @@ class Finder:
                     return spec
         if sys._getframe(2).f_code.co_name == "find_spec":
             return None  # importlib.util.find_spec: a test for its presence
-        raise ModuleNotFoundError(f"No module named {name!r}: {NO_MODULE}", name=name)
+        top = name.partition(".")[0]
+        why = NO_SYSTEM if top in sys.stdlib_module_names else NO_MODULE
+        raise ModuleNotFoundError(f"No module named {name!r}: {why}", name=name)
 
     @staticmethod
     def invalidate_caches() -> None:
@@ -252,6 +256,7 @@ def _replacements() -> Iterable[tuple[Any, str, Any]]:
     yield tokenize, "_generate_tokens_from_c_tokenizer", compiling.generate_tokens
     for name in ("start_new_thread", "start_new", "start_joinable_thread"):
         yield _thread, name, _refusing("threading", NO_PROCESSES, RuntimeError)
+    yield subprocess.Popen, "__init__", _refusing("subprocess", NO_PROCESSES)
     yield _thread, "allocate_lock", locks.Lock
     yield _thread, "allocate", locks.Lock
     yield _thread, "lock", locks.Lock
@@ -283,6 +288,7 @@ def seal() -> tuple[LogStream, LogStream]:
         if old is not None:
             changed[id(old)] = (old, new)
         setattr(module, name, new)
+    os.system = _refusing("os.system", NO_PROCESSES)
     _replace_everywhere(changed)
     random.Random.seed = _seed  # type: ignore[method-assign]
     random.seed = random._inst.seed  # bound to the old one so far

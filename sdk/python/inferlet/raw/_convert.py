@@ -33,14 +33,16 @@ def as_u32(value: int) -> int:
 
 
 def as_u32s(values: Iterable[int]) -> list[int]:
-    if isinstance(values, str | bytes):
-        raise TypeError(f"a list of integers is wanted, not {type(values).__name__}")
+    if isinstance(values, bytes):
+        raise TypeError("a list of integers is wanted, not bytes")
     return _bounded(u32_array(values)).tolist()
 
 
 def u32_array(values: Iterable[int]) -> array[int]:
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise TypeError(f"a list of integers is wanted, not {type(values).__name__}")
     try:
-        return array("I", values)
+        return array("I", iter(values) if isinstance(values, bytes) else values)
     except OverflowError:
         raise OverflowError(f"an integer of a list is not within 0 to {2**32 - 1}") from None
 
@@ -65,6 +67,8 @@ def as_texts(values: Iterable[str]) -> list[str]:
 
 
 def as_bytes(value: bytes) -> bytes:
+    if isinstance(value, str):
+        raise TypeError("bytes are wanted, not str: `text.encode()` makes them")
     return _bounded(bytes(memoryview(value)))
 
 
