@@ -12,6 +12,7 @@ from pie_py.cli.arguments import TextCommand, utf8, with_files
 from pie_py.cli.connect import FILE, At, errors_shown, server_options
 from pie_py.cli.reached import talking_server
 from pie_py.cli.run import built, run_program
+from pie_py.cli.stream import MOST_LINE
 from pie_py.cli.target import find_target
 
 model_option = click.option(
@@ -32,7 +33,7 @@ model_option = click.option(
 @click.option("--image", "images", type=FILE, multiple=True, metavar="FILE", help="Repeatable.")
 @click.option("-n", type=click.IntRange(1), metavar="N", help="Several answers, made at once.")
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Most of an answer.")
-@click.option("--temperature", type=click.FloatRange(0), metavar="T", help="0 is greedy.")
+@click.option("--temperature", type=click.FloatRange(0, 10_000), metavar="T", help="0 is greedy.")
 @click.option("--seed", type=int, metavar="N", help="Makes the answer repeatable.")
 @click.option("--json", "facts", is_flag=True, help="Print JSON, for machines.")
 def command(
@@ -49,10 +50,11 @@ def command(
     `pie-py inferlets copy ask` copies the program that answers, `pie-py run ask --help` tells its
     options.
     """
-    parts = (
-        [] if sys.stdin.isatty() else [utf8(sys.stdin.buffer.read(), "what is piped in").strip()]
-    )
-    text = "\n\n".join(part for part in (*parts, " ".join(with_files(question))) if part)
+    piped = b"" if sys.stdin.isatty() else sys.stdin.buffer.read(MOST_LINE + 1)
+    if len(piped) > MOST_LINE:
+        raise click.UsageError(f"more than {MOST_LINE >> 20} MiB are piped in")
+    parts = (utf8(piped, "what is piped in").strip(), " ".join(with_files(question)))
+    text = "\n\n".join(part for part in parts if part)
     if not text:
         raise click.UsageError('nothing is asked: pie-py ask "Why is the sky blue?"')
     schema = json_schema and _schema(json_schema)

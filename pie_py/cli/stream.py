@@ -16,6 +16,8 @@ from stat import S_ISFIFO, S_ISSOCK
 from types import FrameType
 
 import anyio
+import anyio.lowlevel
+import click
 
 from pie_py.build.modules import read_modules
 from pie_py.cli.connect import EXIT_INTERRUPTED, At
@@ -26,6 +28,10 @@ from pie_py.wire.modules import pack
 
 DEBUGGER = Path(__file__).parent / "guests" / "pie_debugger.py"
 MARK = b"\0pdb "  # begins what pdb in a program sends
+_PART = 1 << 16  # bytes of standard input that are read at once
+MOST_LINE = (
+    64 << 20
+)  # bytes, or of a whole text; servers take messages of 2 MiB, unless their operator allows more
 
 
 class Output:
@@ -282,7 +288,7 @@ class StandardInput:
     """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
         self._ended = False
         try:
             self._file = sys.stdin.fileno()
@@ -293,13 +299,21 @@ class StandardInput:
         self._can_wait = S_ISFIFO(mode) or S_ISSOCK(mode) or os.isatty(self._file)
 
     async def line(self) -> str | None:
-        """The next line without its end; None after the last. Cancelled, it leaves the line."""
-        while b"\n" not in self._rest and not self._ended:
+        """The next line without its end; None after the last. Cancelled, it leaves the line. Raises
+        `ClickException`: it is too long.
+        """
+        while b"\n" not in self._rest[-_PART:] and not self._ended:
             if self._can_wait:
                 await anyio.wait_readable(self._file)
-            part = os.read(self._file, 1 << 16)
+            else:
+                await anyio.lowlevel.checkpoint()
+            part = os.read(self._file, _PART)
             self._ended = not part
             self._rest += part
+            if len(self._rest) > MOST_LINE and b"\n" not in part:
+                raise click.ClickException(
+                    f"a line of standard input has more than {MOST_LINE >> 20} MiB, unlike messages"
+                )
         if not self._rest:
             return None
         line, _, self._rest = self._rest.partition(b"\n")
@@ -313,8 +327,13 @@ class StandardInput:
             return
         with suppress(ClientError):  # the reader of the messages gets it, too
             await self._until_wanted(client, instance)
-            while (line := await self.line()) is not None:
-                await instance.send(line)
+            try:
+                while (line := await self.line()) is not None:
+                    await instance.send(line)
+            except click.ClickException as error:
+                say(f"{error.message}: cancelling {instance.id}")
+                await instance.cancel()
+                return
             if to_end:
                 await instance.send("")
                 await self._until_wanted(client, instance, alone=True)

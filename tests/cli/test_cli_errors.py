@@ -259,7 +259,7 @@ def test_a_data_folder_that_cannot_be_used(tmp_path: Path) -> None:
     "command",
     [
         ("run", "text_completion", "--model", "pie-tiny"),
-        ("build", "--runtime", "python"),
+        ("build", "--runtime", "javascript"),
         ("chat", "-m", "pie-tiny"),
         ("new", "{}/program"),
         ("keys", "add", "ada"),

@@ -235,6 +235,10 @@ def test_lines_of_standard_input_are_messages(server: Server, tmp_path: Path) ->
         short = typed(server, text, "run", receiver)
         assert short.returncode == 1
         assert "waits for a message, and standard input has ended" in short.stderr
+    for command in (["run", "--endpoint", server.endpoint, receiver], ["ask"]):
+        with open("/dev/zero", "rb") as endless:
+            told = subprocess.run([*COMMAND, *command], stdin=endless, stderr=-1, timeout=60).stderr
+        assert b"more than 64 MiB" in told
     example = str(Path(__file__).parents[2] / "examples/chat_loop.py")
     talked = typed(server, "Hello\n", "run", example)
     assert (talked.returncode, talked.stdout.endswith("1 turns\n")) == (0, True), talked.stderr
