@@ -265,13 +265,13 @@ def test_a_data_folder_that_cannot_be_used(tmp_path: Path) -> None:
         ("keys", "add", "ada"),
     ],
 )
-def test_a_home_that_cannot_be_written(tmp_path: Path, command: tuple[str, ...]) -> None:
-    home = tmp_path / "home"
+def test_a_home_that_cannot_be_written(short_folder: Path, command: tuple[str, ...]) -> None:
+    home = short_folder / "home"
     home.write_text("not a folder")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "PIE_PY_"))}
     done = subprocess.run(
         [sys.executable, "-m", "pie_py", *(word.format(home) for word in command)],
-        env={**kept, "HOME": str(home), "TMPDIR": str(tmp_path)},
+        env={**kept, "HOME": str(home), "TMPDIR": str(short_folder)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
