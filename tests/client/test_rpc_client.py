@@ -41,12 +41,6 @@ from pie_py.config.endpoint import parse_endpoint
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path) as bench:
-        yield bench
-
-
-@pytest.fixture
 def proxy(bench: Bench) -> Proxy:
     return Proxy(bench)
 

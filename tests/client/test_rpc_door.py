@@ -23,7 +23,6 @@ from support.rpc_bench import FAST, Bench, Proxy
 
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.programs.store import Program
-from pie_control.rpc import outgoing
 from pie_control.rpc.auth import NotKnownNow
 from pie_control.rpc.server import EndpointRefused
 from pie_control.rpc.sessions import MAX_SESSIONS
@@ -47,12 +46,6 @@ from pie_py.wire.rpc import (
     decode,
     encode,
 )
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with Bench(tmp_path) as bench:
-        yield bench
 
 
 class Raw:
@@ -160,13 +153,6 @@ def test_every_message_has_one_frame(bench: Bench) -> None:
             raw.say(Request(number, 0, "server", {}))
         answers = [raw.socket.recv_multipart() for _ in range(100)]
     assert [len(frames) for frames in answers] == [1] * 100
-
-
-@pytest.fixture
-def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing, "PROBE_BYTES", 1 << 20)
-    monkeypatch.setattr(outgoing, "CONNECTION_BYTES", 4 << 20)
-    monkeypatch.setattr(outgoing, "USER_BYTES", 6 << 20)
 
 
 @pytest.mark.usefixtures("little")

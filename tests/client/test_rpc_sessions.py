@@ -442,13 +442,6 @@ def test_who_is_an_admin() -> None:
 # What was sent and not read
 
 
-@pytest.fixture
-def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing, "PROBE_BYTES", 1 << 20)
-    monkeypatch.setattr(outgoing, "CONNECTION_BYTES", 4 << 20)
-    monkeypatch.setattr(outgoing, "USER_BYTES", 6 << 20)
-
-
 BLOB = bytes(16 << 10)
 
 

@@ -9,26 +9,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-WORDS = [
-    "a",
-    "b",
-    "c",
-    "d",
-    "e",
-    "f",
-    "g",
-    "h",
-    "cats",
-    "purr",
-    "paris",
-    "is",
-    "the",
-    "capital",
-    "of",
-    "france",
-    "tax",
-    "law",
-]
+WORDS = "a b c d e f g h cats purr paris is the capital of france tax law".split()
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 
 
