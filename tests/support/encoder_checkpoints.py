@@ -9,7 +9,26 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-WORDS = "a b c d e f g h cats purr paris is the capital of france tax law".split()
+WORDS = [
+    "a",
+    "b",
+    "c",
+    "d",
+    "e",
+    "f",
+    "g",
+    "h",
+    "cats",
+    "purr",
+    "paris",
+    "is",
+    "the",
+    "capital",
+    "of",
+    "france",
+    "tax",
+    "law",
+]
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 
 
