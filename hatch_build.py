@@ -49,10 +49,13 @@ class Hook(BuildHookInterface):
 
     def _prepare(self, folder: Path) -> None:
         """A start makes what cannot be made here, or says why it cannot."""
-        from pie_inference.layers.variants import NoLibrary, compiled_library
-        from pie_py.build import BuildError
-        from pie_py.build.python import runtime_component
-
+        try:
+            from pie_inference.layers.variants import NoLibrary, compiled_library
+            from pie_py.build import BuildError
+            from pie_py.build.python import runtime_component
+        except ImportError as error:  # without the build's own environment
+            self.app.display_warning(f"a first start will take longer: {error}")
+            return
         for name in ("runtimes", "kernels"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor() as pool:
