@@ -429,7 +429,6 @@ def test_a_kept_server_serves_later_runs_with_the_same_settings(
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(0)  # seen once on a busy machine: a command that did not end by SIGTERM
 def test_a_server_that_starts_behind_a_command_is_never_unseen(
     traps: Path, keeping: dict[str, Any]
 ) -> None:
