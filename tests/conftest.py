@@ -32,10 +32,12 @@ ensure()  # where something else than the last installation is checked out
 # take ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A shell's job in the background ignores interrupts, and so would the processes that tests start
-# and interrupt.
+# A shell's job in the background ignores interrupts, and one of `nohup` hangups: so would the
+# processes that tests start and end so.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Where Python is told to keep no compiled modules, every process that tests start would compile
 # ours anew.
