@@ -58,9 +58,12 @@ def programs() -> Path:
     if day.exists() and time.time() - day.stat().st_mtime < 86_400:  # that day's are here
         return found / ".bin"
     npm = [*find_node().npm, "install", "--no-audit", "--no-fund", "--ignore-scripts"]
-    done = subprocess.run(
-        [*npm, "--prefix", str(folder), *wanted], capture_output=True, text=True, timeout=300
-    )
+    try:
+        done = subprocess.run(
+            [*npm, "--prefix", str(folder), *wanted], capture_output=True, text=True, timeout=150
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip("the agents are not tried: npm's registry does not answer")
     if done.returncode and UNREACHABLE.search(done.stderr):
         pytest.skip(f"the agents are not tried: {done.stderr[-300:]}")
     assert done.returncode == 0, done.stderr
