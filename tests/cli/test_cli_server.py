@@ -497,10 +497,10 @@ def test_what_a_worker_does_once_is_told(traps: Path, keeping: dict[str, Any]) -
     path = os.pathsep.join((ENVIRONMENT["PYTHONPATH"], str(own)))
     slow = {**keeping, "PIE_PY_WORKER_MODULE": "slow", "PYTHONPATH": path}
     done = cli("run", traps / "hi.py", "--keep-server", **slow)
-    assert (done.stdout, done.stderr) == (
-        "hi\n",
-        "starting a server with replay\ncompiling (once)\n",
-    )
+    assert done.stdout == "hi\n"
+    # With others of this machine's first start, where it is that.
+    assert done.stderr.startswith("starting a server with replay\n")
+    assert "\ncompiling (once)\n" in done.stderr
 
 
 @pytest.mark.nightly
