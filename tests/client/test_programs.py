@@ -301,6 +301,7 @@ def test_modules_outside_of_the_folder_are_refused(tmp_path: Path) -> None:
         read_modules(tmp_path)
 
 
+@pytest.mark.usefixtures("nothing_made")
 def test_what_takes_long_the_first_time_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -123,7 +123,7 @@ SPEAKS: Program = (written("it.ts", WORDS), ["Once"], MESSAGES[:2])
 
 
 # An odd number, so that commits under way have been made at some cuts and at others not.
-EVERY = [3, pytest.param(1, marks=pytest.mark.nightly)]
+EVERY = [5, pytest.param(1, marks=pytest.mark.nightly)]
 
 
 @pytest.mark.parametrize("every", EVERY)

@@ -76,7 +76,7 @@ FAILS = "async def main():\n    raise ValueError('no')\n"
 
 
 @pytest.mark.parametrize(
-    ("seeds", "every"), [(range(2), 3), pytest.param(range(100, 112), 1, marks=pytest.mark.nightly)]
+    ("seeds", "every"), [(range(2), 5), pytest.param(range(100, 112), 1, marks=pytest.mark.nightly)]
 )
 def test_cut_anywhere(seeds: range, every: int, short_folder: Path) -> None:
     """A failure is told alike, too, also of a program that is no longer the one of its name."""
