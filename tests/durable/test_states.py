@@ -16,7 +16,8 @@ from support.durable import MODELS, cut_everywhere, follow, follow_all, journal_
 from support.servers import Server
 
 from pie_control.durable.service import DurableInstances
-from pie_control.journal.file import read_entries
+from pie_control.journal.file import FORMAT, read_entries
+from pie_control.journal.past import Past, up_to
 from pie_py.client import InferletFailed
 
 MESSAGES = [" one", " two", " three", " four"]
@@ -145,6 +146,20 @@ def test_one_that_has_begun_again_sleeps_is_resumed_and_branched(short_folder: P
             *_, last = one  # who attaches may get again what was not acknowledged
             told = [str(text) + line for text, line in zip([*heard, last], MESSAGES, strict=True)]
             assert one.result()[1:] == "".join(told)
+
+
+def test_a_branch_has_of_equal_messages_as_many_as_were_taken() -> None:
+    facts = {"outbox": [], "topics": {}, "children": {}, "received": [], "models": {}, "acked": 0}
+    checkpoint = ["checkpoint", b"", 0, 0, {**facts, "texts": ["yes", "yes"], "blobs": [b"x"]}]
+    taken = ["call", "session.receive", None, True, "yes"]
+    sent = ["sent", b"id", "yes"]
+    head = {"journal": FORMAT}
+    for calls, of_checkpoint, behind in ((0, 0, 0), (1, 1, 0), (2, 2, 0), (3, 2, 1)):
+        found = up_to([head, checkpoint, sent, taken, taken, taken], calls)
+        assert found[0][-1]["texts"] == ["yes"] * of_checkpoint
+        assert found[0][-1]["blobs"] == []
+        assert found[1:] == [sent] * behind + [taken] * calls
+        assert Past.of([head, *found], 0).texts == []
 
 
 def test_what_would_be_lost_is_refused() -> None:

@@ -232,13 +232,18 @@ def up_to(entries: list[Any], call: int) -> list[Any]:
     for entry in found:
         if entry[0] == "checkpoint":
             facts = entry[-1]
-            waiting = {name: [m for m in facts[name] if m in taken] for name in ("texts", "blobs")}
+            waiting = {name: _take_out(facts[name], taken) for name in ("texts", "blobs")}
             entry = [*entry[:-1], facts | waiting]
-            for message in (*waiting["texts"], *waiting["blobs"]):
-                taken.remove(message)
-        if entry[0] == "sent":
-            if entry[2] not in taken:
-                continue
-            taken.remove(entry[2])
-        kept.append(entry)
+        if entry[0] != "sent" or _take_out([entry[2]], taken):
+            kept.append(entry)
     return kept
+
+
+def _take_out(messages: list[Any], taken: list[Any]) -> list[Any]:
+    """Those of messages that were taken, which are no longer among these."""
+    found = []
+    for message in messages:
+        if message in taken:
+            taken.remove(message)
+            found.append(message)
+    return found
