@@ -59,7 +59,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "fairness": "",
         "shares": "errors",
         "timers": "",
-        "tasks": "",
+        "tasks": "errors",
         "data_folder": "errors",
         "confined": "errors fairness",
         "device_programs": "errors fairness confined",
@@ -81,7 +81,7 @@ FOLDERS: dict[str, dict[str, str]] = {
         "wiring": "timers shares data_folder confined wasm programs instances"
         " scheduler interception models api rpc device_programs durable",
         "extension": "wasm programs rpc wiring",
-        "server": "data_folder confined wasm programs scheduler api rpc wiring extension",
+        "server": "tasks data_folder confined wasm programs scheduler api rpc wiring extension",
         "running": "scheduler server",
         "__main__": "scheduler running",
     },

@@ -22,6 +22,7 @@ from pie_control.rpc.requests import Requests
 from pie_control.rpc.server import RpcServer
 from pie_control.scheduler.link import WorkerLink
 from pie_control.scheduler.worker_process import WorkerProcess
+from pie_control.tasks import disk_may_refuse
 from pie_control.wasm import Engine, EngineConfig, GuestLimits, Linker
 from pie_control.wasm.engine import TABLE_ELEMENTS, room_for
 from pie_control.wiring import Wiring
@@ -178,8 +179,9 @@ class _Server:
         while True:
             running = {instance.program.hash for instance in self._wiring.registry.instances()}
             running |= self._wiring.adapters.versions
-            for _ in self._programs.expire(seconds, running):
-                await trio.lowlevel.checkpoint()  # a program takes a millisecond
+            with disk_may_refuse("remove old programs"):
+                for _ in self._programs.expire(seconds, running):
+                    await trio.lowlevel.checkpoint()  # a program takes a millisecond
             await trio.sleep(min(seconds / 4, 3600.0))
 
     async def _end_when_idle(self, seconds: float, endpoint: str, stop: trio.Event) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import structlog
 import trio
+
+from pie_control.errors import ApiError
+
+log = structlog.get_logger("pie.control")
 
 Key = TypeVar("Key")
 
@@ -25,6 +32,17 @@ class Service:
     def _start_task(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
         assert self._nursery is not None, "the service runs"
         self._nursery.start_soon(work, *args)
+
+
+@contextmanager
+def disk_may_refuse(doing: str) -> Iterator[None]:
+    """Around what the server does by itself, not for a request: if the disk refuses it, that is
+    logged, and no reason to end.
+    """
+    try:
+        yield
+    except (OSError, sqlite3.Error, ApiError) as error:
+        log.warning("the disk refuses what the server does", doing=doing, reason=str(error))
 
 
 def take_off(counts: Counter[Key], key: Key, count: int = 1) -> None:

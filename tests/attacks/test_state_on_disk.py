@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
-from support.servers import Server
+from support.servers import NO_MODEL, Server, until
 
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import DataFolderUnusable, open_data_folder
+from pie_control.durable.shelf import Shelf
 from pie_control.errors import ApiError, ProgramRejected
 from pie_control.programs import store as programs
 from pie_control.programs.components import Components
@@ -389,3 +390,35 @@ def test_of_a_hundred_that_make_the_keys_at_once_one_does(tmp_path: Path) -> Non
     with ThreadPoolExecutor(100) as threads:
         assert len(set(threads.map(make, range(100)))) == 1
     assert [path.name for path in (tmp_path / "keys").iterdir()] == ["server.json"]
+
+
+WAITS = b"""
+from inferlet import session
+
+async def main() -> str:
+    session.send("begun")
+    return await session.receive()
+"""
+
+
+def test_a_server_goes_on_when_the_disk_refuses_what_it_does_by_itself(short_folder: Path) -> None:
+    """It finds folders where its files were."""
+    settings: dict[str, Any] = {"durable": {"idle_seconds": 0.2}, "program_seconds": 0.4}
+    settings["budgets"] = {"waits": {"instances": 1000}}
+    server = Server(short_folder, **settings, **NO_MODEL)
+    with server, server.client() as client:
+        old = client.upload(SOURCE, "old")
+        waiting = client.launch(client.upload(WAITS, "waits"), durable=True)
+        assert waiting.receive() == "begun"
+        data = short_folder / "data"
+        journal = data / f"journals/{waiting.id}.journal"
+        for path in (*data.glob(f"programs/**/{old}"), data / "usage.sqlite3", journal):
+            path.unlink()
+            path.mkdir()
+        doing = ("remove old programs", "look at budgets", "let an instance sleep")
+        until(lambda: all(f"doing='{each}'" in server.log for each in doing))
+        assert client.launch(client.upload(SOURCE + b"#", "new")).result() == "x"
+        waiting.send("on")
+        assert waiting.result() == "on"
+    Shelf(journal.parent, print, time.time_ns).remove(waiting.id)
+    assert journal.is_dir()

@@ -71,7 +71,7 @@ class Queues:
         for origin, (user, topic, message) in self._held.items():
             self._held_bytes += len(message)
             self._bus.push_again(user, topic, message, self._taken_of(origin))
-        if self._journal.size:
+        if self._journal.size or self._held or self._done:  # of a damaged file, too
             self._shorten()
 
     def _shorten(self) -> None:

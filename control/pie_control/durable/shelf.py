@@ -26,6 +26,7 @@ from pie_control.journal.file import (
     write_files,
 )
 from pie_control.journal.past import Past, head_of
+from pie_control.tasks import disk_may_refuse
 from pie_py.config.kept_files import on_disk
 
 log = structlog.get_logger("pie.durable")
@@ -149,7 +150,8 @@ class Shelf:
 
     def remove(self, instance: str) -> None:
         """Removes a journal that is not open."""
-        self._path(instance).unlink(missing_ok=True)
+        with disk_may_refuse("remove a journal"):
+            self._path(instance).unlink(missing_ok=True)
 
     def _path(self, instance: str) -> Path:
         return self._folder / f"{instance}{SUFFIX}"

@@ -19,8 +19,10 @@ from pie_control.errors import ApiError, Shortage
 from pie_control.instances.durable import Durable
 from pie_control.instances.instance import Instance, InstanceState
 from pie_control.instances.registry import Registry
+from pie_control.journal.file import DamagedJournal
 from pie_control.journal.past import NEXT_MESSAGE, Past
 from pie_control.shares import Shares
+from pie_control.tasks import disk_may_refuse
 from pie_control.timers import Timer, Timers
 
 log = structlog.get_logger("pie.durable")
@@ -69,7 +71,8 @@ class Sleepers:
             for instance in instances():
                 since = self._waits_since(instance, now)
                 if now - since >= self._idle_seconds and not self._share.is_full(instance.user):
-                    await self._put_away(instance)
+                    with disk_may_refuse("let an instance sleep"):
+                        await self._put_away(instance)
 
     def _waits_since(self, instance: Instance, now: float) -> float:
         """When an instance has begun to wait, as far as was looked; `inf` while it does not."""
@@ -107,7 +110,11 @@ class Sleepers:
         await self._shelf.writer.settled()  # that it has taken messages is known elsewhere, too
         if journal.problem is not None:
             return
-        past = await self._shelf.past(instance.id)
+        try:
+            past = await self._shelf.past(instance.id)
+        except DamagedJournal as error:
+            self._registry.fail(instance, f"internal: its journal is damaged: {error}")
+            return
         due = self._due(instance) if instance.durable is durable and instance.guest else None
         if due is None or journal.size != past.size:  # something has come meanwhile
             return

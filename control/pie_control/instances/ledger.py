@@ -19,6 +19,7 @@ import trio
 from pie_control.data_folder import BUSY_SECONDS
 from pie_control.errors import ApiError, exceeded
 from pie_control.instances.instance import Instance, InstanceState
+from pie_control.tasks import disk_may_refuse
 from pie_py.config.limits import Budget
 
 log = structlog.get_logger("pie.ledger")
@@ -101,7 +102,8 @@ class Ledger:
             while True:
                 await self._flush()
                 if self._budgets:
-                    await self._look()
+                    with disk_may_refuse("look at budgets"):
+                        await self._look()
                 await trio.sleep(SECONDS)
         finally:
             self._write(self._new)

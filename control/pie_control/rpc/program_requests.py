@@ -22,6 +22,7 @@ from pie_control.programs.store import Program, ProgramStore, kind_of, write_who
 from pie_control.rpc.describe import describe_program
 from pie_control.rpc.session import Session
 from pie_control.shares import Share, Shares
+from pie_control.tasks import disk_may_refuse
 from pie_py.config.printable import quoted
 from pie_py.config.server import ServerConfig
 from pie_py.wire import methods
@@ -47,7 +48,8 @@ class _Upload:
     def discard(self) -> None:
         """Removes what has been received."""
         self.file.close()
-        self.path.unlink(missing_ok=True)
+        with disk_may_refuse("remove what was received"):
+            self.path.unlink(missing_ok=True)
 
 
 class Uploads:

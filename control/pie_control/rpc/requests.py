@@ -41,7 +41,7 @@ from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
 from pie_control.rpc.sessions import Sessions
 from pie_control.shares import Shares
-from pie_control.tasks import take_off
+from pie_control.tasks import disk_may_refuse, take_off
 from pie_py import __version__
 from pie_py.config.keys import LOCAL_USER
 from pie_py.config.printable import quoted
@@ -112,7 +112,8 @@ class Requests:
         """A session has ended: what it has begun and not finished goes, and its own adapters."""
         self._programs.forget(session)
         for file in self._of_session.pop(session, {}).values():
-            self._forget_adapter(session.user, file.name, file.hash)
+            with disk_may_refuse("remove an adapter of a session"):
+                self._forget_adapter(session.user, file.name, file.hash)
 
     # Queries
 

@@ -85,7 +85,8 @@ class Batches:
         async with anyio.create_task_group() as self._tasks:
             task_status.started()
             while True:
-                await to_thread.run_sync(self.store.forget_old, time.time())
+                with suppress(OSError):  # of the disk, which tells requests, too
+                    await to_thread.run_sync(self.store.forget_old, time.time())
                 await anyio.sleep(SWEEP_SECONDS)
 
     def start(self, app: ASGIApp, user: str, batch: Batch, headers: Headers) -> None:
