@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support.durable import MODELS
-from support.servers import Server
+from support.servers import NO_MODEL, Server, until
 
 CHILD = """\
 from inferlet import session
@@ -116,3 +116,33 @@ def test_asleep(short_folder: Path) -> None:
         while any(one["state"] != "asleep" for one in client.instances()):
             time.sleep(0.05)
         finish(client, *ids)
+
+
+PUSHES = """
+from inferlet import messaging
+
+async def main() -> None:
+    for word in ("first", "second"):
+        await messaging.push("work", word)
+"""
+PULLS = """
+from inferlet import messaging
+
+async def main() -> str:
+    return await messaging.pull("work")
+"""
+
+
+def test_messages_before_a_damaged_one_are_there_after_every_start(short_folder: Path) -> None:
+    path = short_folder / "data/journals/queues"
+    with Server(short_folder, **NO_MODEL) as server, server.client() as client:
+        client.launch(client.upload(PUSHES.encode(), "pushes"), durable=True).result()
+        server.process.kill()
+        server.process.wait()
+    path.write_bytes(path.read_bytes().replace(b"second", b"Second") + b"x" * 100)
+    with Server(short_folder, **NO_MODEL) as server:
+        until(path.is_file)
+        server.process.kill()
+        server.process.wait()
+    with Server(short_folder, **NO_MODEL) as server, server.client() as client:
+        assert client.launch(client.upload(PULLS.encode(), "pulls")).result() == "first"
