@@ -8,14 +8,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import anyio
 import openai
 import pytest
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from support.gateways import Gateway
 from support.servers import Server
 
 from pie_gateway.backend.together import AT_ONCE as IN_ONE
-from pie_gateway.batches.running import AT_ONCE, _read
-from pie_gateway.batches.store import Store, StoredFile
+from pie_gateway.batches.running import AT_ONCE, Batches, _read
+from pie_gateway.batches.store import Batch, Store, StoredFile
 from pie_gateway.problems import Problem, fault
 from pie_py.config.kept_files import BLOCK, bytes_on_disk, folder_of
 from pie_py.config.keys import KeyStore, api_key
@@ -195,6 +198,20 @@ def test_a_full_disk_is_told_and_leaves_nothing_half(
     assert fault(OSError(errno.EIO, "Input/output error")).status == 500
 
 
+async def test_a_batch_that_the_disk_does_not_take_is_refused_and_ends_no_others(
+    tmp_path: Path,
+) -> None:
+    batches = Batches(Store(tmp_path / "missing", 1 << 20, 60.0))
+    batch = Batch("batch_1", CHAT, "file-1", "24h", 0, 1)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(lambda *, task_status: batches.run(task_status=task_status))
+        with pytest.raises(FileNotFoundError):
+            batches.start(Starlette(), "ann", batch, Headers())
+        with pytest.raises(Problem, match="no batch is called"):
+            batches.cancel("ann", batch.id)
+        tasks.cancel_scope.cancel()
+
+
 def test_so_many_requests_of_all_batches_run_at_once(server: Server) -> None:
     long = [line(f"{i}", ignore_eos=True, max_tokens=300) for i in range(100)]
     with Gateway(server) as gateway, server.client() as control:
@@ -267,10 +284,17 @@ def test_batches_of_one_user_stop_no_others(short_folder: Path) -> None:
         )
         long = [line(f"{i}", ignore_eos=True, max_tokens=400) for i in range(400)]
         file = upload(mallory, *long)
-        many = [start(mallory, file) for _ in range(6)]
+        many = [start(mallory, file) for _ in range(2)]
+        gone = start(mallory, upload(mallory, *long[:2]))
         ended(mallory, many[0], "in_progress")
         assert ended(eve, start(eve, upload(eve, line("a")))).status == "completed"
-        assert mallory.batches.retrieve(many[-1].id).status == "validating"
+        assert mallory.batches.retrieve(gone.id).status == "validating"
+        mallory.files.delete(gone.input_file_id)
+        for each in many:
+            mallory.batches.cancel(each.id)
+        [error] = ended(mallory, gone).errors.data
+        assert error.code == "not_found_error"
+        assert error.message == f"no file is called {gone.input_file_id!r}"
 
 
 def test_a_batch_is_given_up_or_left_by_its_server(server: Server, short_folder: Path) -> None:

@@ -6,13 +6,12 @@ import math
 import time
 from codecs import BOM_UTF8
 from collections import defaultdict
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import anyio
 import msgspec
-import structlog
 from anyio import to_thread
 from anyio.abc import TaskGroup, TaskStatus
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -20,13 +19,12 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message
 
 from pie_gateway.backend.together import Together
-from pie_gateway.batches.store import Batch, Store, new_id
+from pie_gateway.batches.store import Batch, Store, StoredFile, new_id
 from pie_gateway.http.aside import Aside
 from pie_gateway.http.reading import encode, explain
-from pie_gateway.problems import Problem
+from pie_gateway.problems import Problem, fault
 from pie_py.config.child import first_error
 
-log = structlog.get_logger("pie.http")
 AT_ONCE = 64  # requests, of all batches of a user: no user waits for another one
 BATCHES = 2  # of a user that are read and run at once
 MOST_LINES = 50_000
@@ -92,10 +90,12 @@ class Batches:
     def start(self, app: ASGIApp, user: str, batch: Batch, headers: Headers) -> None:
         """Runs a batch with the credentials of a request."""
         assert self._tasks is not None
-        self.store.save(user, batch)
-        self._running[batch.id] = (batch, anyio.CancelScope())
-        client = _Client(app, [each for each in headers.raw if each[0] in _CREDENTIALS])
-        self._tasks.start_soon(self._run, client, user, batch)
+        with ExitStack() as mark:
+            mark.enter_context(self.store.running(user, batch.id))
+            self.store.save(user, batch)
+            self._running[batch.id] = (batch, anyio.CancelScope())
+            client = _Client(app, [each for each in headers.raw if each[0] in _CREDENTIALS])
+            self._tasks.start_soon(self._run, mark.pop_all(), client, user, batch)
 
     def find(self, user: str, name: str) -> Batch:
         """A batch of a user; one whose process has ended has failed. Raises `Problem`: 404."""
@@ -119,8 +119,8 @@ class Batches:
         self._running[name][1].cancel()
         return batch
 
-    async def _run(self, client: _Client, user: str, batch: Batch) -> None:
-        with self.store.running(user, batch.id):
+    async def _run(self, mark: ExitStack, client: _Client, user: str, batch: Batch) -> None:
+        with mark:
             try:
                 with self._running[batch.id][1] as scope:
                     with anyio.move_on_after(batch.expires_at - time.time()) as waits:
@@ -131,20 +131,20 @@ class Batches:
                         batch.become("expired")
                 if scope.cancelled_caught:
                     batch.become("cancelled")
-            except* Problem as group:
-                problem = first_error(group)
-                code = getattr(problem, "code", None)
-                batch.become("failed", {"code": code, "message": str(problem)})
-            except* Exception as group:
-                log.exception("a batch has failed")
-                batch.become("failed", {"code": "server_error", "message": str(group.exceptions)})
+            except* Exception as group:  # noqa: BLE001  `fault` logs it
+                error = first_error(group)
+                assert isinstance(error, Exception), "none of others is in such a group"
+                problem = error if isinstance(error, Problem) else fault(error)
+                code = problem.code or problem.kind
+                batch.become("failed", {"code": code, "message": problem.message})
             finally:
                 del self._running[batch.id]
                 with suppress(OSError):  # the disk is full, as has been logged
                     self.store.save(user, batch)
 
     async def _answer(self, client: _Client, user: str, batch: Batch) -> None:
-        path = self.store.path(user, batch.input_file_id)
+        file = self.store.find(user, batch.input_file_id, StoredFile)  # unless it was deleted
+        path = self.store.path(user, file.id)
         lines, wrong = await self._aside.run(user, _read, path, batch.endpoint)
         batch.request_counts["total"] = len(lines)
         if wrong:
