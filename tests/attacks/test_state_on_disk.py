@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
+from support.rust_components import rust_component
 from support.servers import NO_MODEL, Server, until
 
 from pie_control.confined.pool import ConfinedPool
@@ -35,6 +36,7 @@ from pie_control.rpc.program_requests import MAX_UPLOADS, USER_UPLOADS, Uploads
 from pie_control.rpc.session import Session
 from pie_control.shares import Share, Shares
 from pie_control.wasm import Engine, EngineConfig
+from pie_py.client.errors import InferletFailed
 from pie_py.config.keys import KeyStore
 from pie_py.config.limits import Quota, Quotas
 from pie_py.config.services import ConfinedConfig
@@ -422,3 +424,20 @@ def test_a_server_goes_on_when_the_disk_refuses_what_it_does_by_itself(short_fol
         assert waiting.result() == "on"
     Shelf(journal.parent, print, time.time_ns).remove(waiting.id)
     assert journal.is_dir()
+
+
+def test_a_durable_program_that_cannot_be_read_stops_no_start(short_folder: Path) -> None:
+    with Server(short_folder) as server, server.client() as client:
+        program = client.upload(rust_component("text_completion"))
+        asked = ["--prompt", "Once", "--max-tokens", "400"]
+        instance = client.launch(program, asked, durable=True, detached=True)
+        server.process.kill()
+        server.process.wait()
+    [blob] = short_folder.glob(f"data/programs/**/{program}")
+    blob.unlink()
+    blob.mkdir()
+    cache = short_folder / "cache"  # without its code
+    restarted = Server(short_folder, cache_folder=str(cache))
+    told = pytest.raises(InferletFailed, match=r"internal: it cannot go on: Is a directory$")
+    with restarted as server, server.client() as client, told:
+        client.result(instance.id)

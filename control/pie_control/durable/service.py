@@ -585,8 +585,10 @@ class DurableInstances(Service):
         while instance.state is InstanceState.RUNNING and instance.guest is None:
             try:
                 await self._launcher.until_can_start(instance.program)
-            except ProgramRejected as error:
-                self._registry.fail(instance, f"internal: it cannot go on: {error}")
+            except (ProgramRejected, OSError) as error:
+                log.error("a durable instance cannot go on", instance=instance.id, why=str(error))
+                why = error.strerror if isinstance(error, OSError) else error
+                self._registry.fail(instance, f"internal: it cannot go on: {why}")
             except ApiError as error:  # the worker does not come back yet
                 log.warning("durable instances wait", instance=instance.id, reason=str(error))
                 continue
