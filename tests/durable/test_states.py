@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +14,13 @@ import anyio
 import pytest
 import trio
 from support.durable import MODELS, cut_everywhere, follow, follow_all, journal_of
-from support.servers import Server
+from support.servers import NO_MODEL, Server
 
 from pie_control.durable.service import DurableInstances
 from pie_control.journal.file import FORMAT, read_entries
 from pie_control.journal.past import Past, up_to
 from pie_py.client import InferletFailed
+from pie_py.client.sync import Client
 
 MESSAGES = [" one", " two", " three", " four"]
 
@@ -162,11 +164,49 @@ def test_a_branch_has_of_equal_messages_as_many_as_were_taken() -> None:
         assert Past.of([head, *found], 0).texts == []
 
 
-def test_what_would_be_lost_is_refused() -> None:
-    with Server(durable={"journal_bytes": 100_000}) as server, server.client() as client:
-        client.upload(b"async def main(): pass", "child")
-        program = client.upload(REFUSED.encode(), "refused")
-        assert "unsupported" in client.launch(program).result()
-        codes = "limit-exceeded,busy"
-        told = client.launch(program, durable=True).result()
+ENDLESS = """\
+import asyncio
+from inferlet import PieError, messaging, runtime
+
+async def main(how: str) -> None:
+    while True:
+        match how:
+            case "calls":
+                runtime.now()
+            case "failures":
+                try:
+                    messaging.subscribe("")
+                except PieError:
+                    pass
+            case "topics":
+                messaging.subscribe("news").close()
+            case "sleeps":
+                await asyncio.sleep(0)
+                await runtime.sleep(0)
+"""
+
+
+@pytest.fixture(scope="module")
+def short_journals() -> Iterator[Client]:
+    server = Server(durable={"journal_bytes": 100_000}, **NO_MODEL)
+    with server, server.client() as client:
+        yield client
+
+
+@pytest.mark.parametrize("how", ["calls", "failures", "topics", "sleeps"])
+def test_a_program_that_goes_on_for_ever_fills_no_disk(short_journals: Client, how: str) -> None:
+    program = short_journals.upload(ENDLESS.encode(), "endless")
+    instance = short_journals.launch(program, ["--how", how], durable=True)
+    told = pytest.raises(InferletFailed, match="limit-exceeded: its journal has more than 100000")
+    with told:
+        instance.result(30.0)
+
+
+def test_what_would_be_lost_is_refused(short_journals: Client) -> None:
+    client = short_journals
+    client.upload(b"async def main(): pass", "child")
+    program = client.upload(REFUSED.encode(), "refused")
+    assert "unsupported" in client.launch(program).result()
+    codes = "limit-exceeded,busy"
+    told = client.launch(program, durable=True).result()
     assert told == f"{codes} ['limit-exceeded', 'busy']"

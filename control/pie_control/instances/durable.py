@@ -127,6 +127,10 @@ class Durable:
         taken, self.taken = self.taken, None
         if taken is not None:
             self.journal.when_safe(taken)
+        self._bound()
+
+    def _bound(self) -> None:
+        """Ends an instance whose journal is too long: an endless loop would fill the disk."""
         if self.journal.size > self.most and self.past.end is None:
             self.depart(
                 f"limit-exceeded: its journal has more than {self.most} bytes"
@@ -139,6 +143,7 @@ class Durable:
         self._quiet.clear()
         self.past.made += 1
         self.journal.append("fails", name, count, error)
+        self._bound()
 
     @property
     def coming_key(self) -> int:
@@ -215,6 +220,7 @@ class Durable:
         """It hears of a topic no more."""
         if self.past.topics.pop(key, None) is not None:
             self.journal.append("unsubscribed", key)
+            self._bound()
 
     def hears(self, key: int, message: str, origin: tuple[str, int] | None) -> bool:
         """True if a message of a topic is a new one, which is in the journal then."""
