@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import pytest
-from cases import MODEL, RIGHT, SHORT, UNJUDGED, V1, WRONG, tell
+from cases import MODEL, RIGHT, UNJUDGED, V1, WRONG, tell
 from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 from langchain_tests.integration_tests import ChatModelIntegrationTests
@@ -22,7 +22,6 @@ WIT = {
 }
 OF_WIT = ("AssertionError", "langchain_core.exceptions.OutputParserException")
 CUT = ("openai.LengthFinishReasonError", "EOF while parsing")  # the server has said so
-LONG = ("agent_loop", "double_messages")
 
 
 class _Tests(ChatModelIntegrationTests):
@@ -98,8 +97,6 @@ if __name__ == "__main__":
     options += ["--noconftest", "-c", os.devnull]  # those of our own tests need other packages
     # The client keeps its connections, and so a loop, over all tests.
     options += ["-o", "asyncio_default_test_loop_scope=session"]
-    chosen = "(not ByFunctions or structured)" + "".join(
-        f" and not {name}" for name in LONG * SHORT
-    )
+    options += ["-k", "not ByFunctions or structured"]
     sys.stdout = sys.stderr
-    pytest.main([__file__, *options, "-k", chosen], plugins=[Telling()])
+    pytest.main([__file__, *options], plugins=[Telling()])
