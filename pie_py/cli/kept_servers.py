@@ -32,6 +32,7 @@ from pie_py.cli.connect import At, asked, json_option, server_options
 from pie_py.cli.console import alive, columns, say, table
 from pie_py.cli.names import find_name
 from pie_py.config.endpoint import answers, parse_endpoint
+from pie_py.config.temporary import temporary_place
 
 if TYPE_CHECKING:
     from pie_py.client.sync import Client
@@ -244,7 +245,7 @@ def stop(models: tuple[str, ...]) -> None:
 
 def _folder() -> Path:
     """Raises `click.ClickException` if another user may look into it, or has made it."""
-    path = Path(tempfile.gettempdir(), f"pie-py-{os.getuid()}")
+    path = temporary_place() / f"pie-py-{os.getuid()}"
     path.mkdir(mode=0o700, exist_ok=True)
     facts = path.lstat()
     private = stat.S_ISDIR(facts.st_mode) and not facts.st_mode & 0o077
