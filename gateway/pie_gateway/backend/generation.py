@@ -225,7 +225,8 @@ class Generation:
             try:
                 message = await self._receive()
             except ClientError as error:
-                raise of_client(error, self._field) from None
+                form = self._job.grammar if isinstance(self._job, jobs.Job) else None
+                raise of_client(error, self._field, form and form.field) from None
             if message is None:
                 return None
             try:
