@@ -6,6 +6,7 @@ import errno
 import importlib
 import os
 import signal
+import stat
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -107,9 +108,12 @@ class _Commands(SuggestingGroup):
 
 
 def _of_files(error: OSError) -> str:
-    """The fault of a file; where none is named, one that was open, as standard output."""
-    name = error.filename
-    if name is None and error.errno in (errno.EBADF, errno.ENOSPC, errno.EIO):
+    """The fault of a file; where none is named, one that was open, perhaps standard output."""
+    full = error.errno == errno.ENOSPC
+    name = (full and error.filename2) or error.filename  # of a copy, the end is on the full disk
+    if name is None and full and (os.isatty(1) or stat.S_ISFIFO(os.fstat(1).st_mode)):
+        name = "a file"  # neither a terminal nor a pipe is ever full
+    elif name is None and error.errno in (errno.EBADF, errno.ENOSPC, errno.EIO):
         name = "standard output"
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains when it flushes at exit
     text = printable(error if name is None else f"{name} cannot be used: {error.strerror}", None)
