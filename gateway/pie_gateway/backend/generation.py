@@ -226,7 +226,8 @@ class Generation:
                 message = await self._receive()
             except ClientError as error:
                 form = self._job.grammar if isinstance(self._job, jobs.Job) else None
-                raise of_client(error, self._field, form and form.field) from None
+                field = None if form is None else form.field
+                raise of_client(error, self._field, field) from None
             if message is None:
                 return None
             try:
