@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import asdict
 
+from pie_py.cli.arguments import SuggestingGroup
 from pie_py.cli.connect import EXIT_FAILED, EXIT_TERMINATED, json_option
 from pie_py.cli.console import say, table
 from pie_py.cli.examples import with_example
@@ -43,7 +44,7 @@ STATUS = {
 }
 
 
-@click.group("cluster")
+@click.group("cluster", cls=SuggestingGroup)
 def command() -> None:
     """Serve from many nodes as one server."""
 

@@ -90,6 +90,7 @@ _STATUS = {
     "timed-out": 504,
 }
 _CONTEXT_LENGTH, _MAX_TOKENS = "context-length: ", "max-tokens: "
+_GRAMMAR = ("the grammar: ", "the JSON schema: ")
 
 
 def unsupported(field: str, why: str) -> Problem:
@@ -118,10 +119,12 @@ def fault(error: Exception) -> Problem:
     return Problem(500, "a fault of the gateway; its log has more")
 
 
-def of_client(error: ClientError, prompt: str = "messages") -> Problem:
-    """The problem of a refusal or failure; `prompt` is the request's field that may be too long."""
+def of_client(error: ClientError, prompt: str = "messages", form: str | None = None) -> Problem:
+    """The problem of a refusal or failure; `prompt` is the request's field that may be too long,
+    and `form` the one that says what the text looks like.
+    """
     if isinstance(error, InferletFailed):
-        return of_text(error.text, prompt)
+        return of_text(error.text, prompt, form)
     if isinstance(error, RequestTooLarge):
         return Problem(413, error.message, code="request_too_large")
     if isinstance(error, RpcError):
@@ -137,7 +140,7 @@ async def asked(call: Awaitable[Value]) -> Value:
         raise of_client(error) from None
 
 
-def of_text(text: str, prompt: str = "messages") -> Problem:
+def of_text(text: str, prompt: str = "messages", form: str | None = None) -> Problem:
     """The error that an instance has ended with: `CODE: message` if it is one of the contract."""
     code, colon, message = text.partition(": ")
     if not colon or code not in _STATUS:
@@ -150,7 +153,10 @@ def of_text(text: str, prompt: str = "messages") -> Problem:
     if message.startswith(_MAX_TOKENS):
         text = message.removeprefix(_MAX_TOKENS)
         return Problem(400, text, param="max_tokens", code="max_tokens_too_few")
-    return _of_code(code, message)
+    problem = _of_code(code, message)
+    if message.startswith(_GRAMMAR):
+        problem.param = form
+    return problem
 
 
 def _of_code(code: str, message: str, too_much: int = 400) -> Problem:

@@ -6,8 +6,8 @@ import errno
 import importlib
 import os
 import signal
+import stat
 import sys
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pie_py import __version__
+from pie_py.cli.arguments import SuggestingGroup
 from pie_py.cli.connect import EXIT_INTERRUPTED
 from pie_py.cli.examples import with_example
 from pie_py.config.printable import printable
@@ -64,28 +65,11 @@ COMMANDS = {
     "version": "pie_py.cli:version",
     "bench": "pie_py.bench.command:command",
 }
-# What is meant, and what users of other programs type for it.
-_TYPED = {
-    ("ask",): "complete completions generate prompt query",
-    ("chat",): "talk",
-    ("inferlets copy",): "cp",
-    ("models", "ps"): "list ls",
-    ("models", "status"): "show",
-    ("new",): "create init",
-    ("pull",): "download install",
-    ("rm", "programs rm"): "delete remove",
-    ("send",): "message",
-    ("serve --detach",): "start",
-    ("status",): "servers",
-    ("status", "models"): "info",
-    ("--help",): "help",
-}
-MEANT = {word: meant for meant, words in _TYPED.items() for word in words.split()}
 GROUP = "pie_py.commands"  # of entry points
 PACKAGES = {"cluster": "pie-py[cluster]"}  # that have commands of this group
 
 
-class _Commands(click.Group):
+class _Commands(SuggestingGroup):
     def list_commands(self, context: click.Context) -> list[str]:
         own = [name for name, where in COMMANDS.items() if _is_installed(where)]
         return [*own, *(entry.name for entry in _entries())]
@@ -108,17 +92,6 @@ class _Commands(click.Group):
         except OSError as error:  # of files and folders: those of servers are the client's errors
             raise click.ClickException(_of_files(error)) from None
 
-    def resolve_command(
-        self, context: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if not name.startswith("-") and self.get_command(context, name) is None:
-            near = MEANT.get(name) or get_close_matches(name, self.list_commands(context))
-            meant = " or ".join(f"`pie-py {one}`" for one in near)
-            hint = f"did you mean {meant}?" if near else "`pie-py --help` lists them"
-            context.fail(f"there is no command {name!r}; {hint}")
-        return super().resolve_command(context, args)
-
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         where = COMMANDS.get(name)
         if where is None:
@@ -135,9 +108,12 @@ class _Commands(click.Group):
 
 
 def _of_files(error: OSError) -> str:
-    """The fault of a file; where none is named, one that was open, as standard output."""
-    name = error.filename
-    if name is None and error.errno in (errno.EBADF, errno.ENOSPC, errno.EIO):
+    """The fault of a file; where none is named, one that was open, perhaps standard output."""
+    full = error.errno == errno.ENOSPC
+    name = (full and error.filename2) or error.filename  # of a copy, the end is on the full disk
+    if name is None and full and (os.isatty(1) or stat.S_ISFIFO(os.fstat(1).st_mode)):
+        name = "a file"  # neither a terminal nor a pipe is ever full
+    elif name is None and error.errno in (errno.EBADF, errno.ENOSPC, errno.EIO):
         name = "standard output"
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains when it flushes at exit
     text = printable(error if name is None else f"{name} cannot be used: {error.strerror}", None)

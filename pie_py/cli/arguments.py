@@ -13,6 +13,46 @@ import click
 
 from pie_py.cli.connect import options
 
+# What is meant, if there is such a command, and what users of other programs type for it.
+_TYPED = {
+    ("add", "load"): "register",
+    ("ask",): "complete completions generate prompt query",
+    ("chat",): "talk",
+    ("inferlets copy", "copy"): "cp",
+    ("models", "ps", "list"): "list ls",
+    ("models", "status", "list"): "show",
+    ("new", "add", "load"): "create init new",
+    ("pull", "add"): "download install",
+    ("rm", "programs rm", "remove", "unload"): "delete remove rm",
+    ("send",): "message",
+    ("serve --detach",): "start",
+    ("status",): "servers",
+    ("status", "models"): "info",
+    ("--help",): "help",
+}
+_MEANT = {word: meant for meant, words in _TYPED.items() for word in words.split()}
+
+
+class SuggestingGroup(click.Group):
+    """Commands, of which the one that is meant is told where there is none of a name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Fails with what is meant."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            there, path = (
+                self.list_commands(ctx),
+                f"pie-py {ctx.info_name}" if ctx.parent else "pie-py",
+            )
+            known = [one for one in _MEANT.get(name, ()) if one.split()[0] in (*there, "--help")]
+            near = known or get_close_matches(name, there)
+            meant = " or ".join(f"`{path} {one}`" for one in near)
+            hint = f"did you mean {meant}?" if near else f"`{path} --help` lists them"
+            ctx.fail(f"there is no command {name!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
 
 class PassingCommand(click.Command):
     """A command whose last argument takes all that is not its own.

@@ -32,6 +32,7 @@ from pie_py.cli.connect import At, asked, json_option, server_options
 from pie_py.cli.console import alive, columns, say, table
 from pie_py.cli.names import find_name
 from pie_py.config.endpoint import answers, parse_endpoint
+from pie_py.config.temporary import temporary_place
 
 if TYPE_CHECKING:
     from pie_py.client.sync import Client
@@ -53,14 +54,15 @@ def server_key(options: Mapping[str, Any], adapters: Mapping[str, Any] = {}) -> 
     """
     given = {name: value for name, value in options.items() if value not in (None, (), "")}
     environment = {
-        name: value
+        name.upper(): value  # settings are read in any case
         for name, value in os.environ.items()
-        if name.startswith(_READ) and name not in _CLIENT
+        if name.upper().startswith(_READ) and name.upper() not in _CLIENT
     }
     named = [given.get(option, ()) for option in ("models", "on_demand", "file")]
     named.append([text.partition("=")[2] for text in given.get("adapters", ())])
-    if "file" in given:
-        with suppress(OSError, ValueError):  # its own error comes when it is read
+    with suppress(OSError, ValueError):  # its own error comes when it is read
+        named.append(json.loads(environment.get("PIE_PY_MODELS", "[]")))
+        if "file" in given:
             text = Path(given["file"]).read_text(encoding="utf-8-sig")
             named.append(tomllib.loads(text).get("models", ()))
     facts: list[Any] = [__version__, __file__, _home(), sorted(environment.items())]
@@ -244,7 +246,7 @@ def stop(models: tuple[str, ...]) -> None:
 
 def _folder() -> Path:
     """Raises `click.ClickException` if another user may look into it, or has made it."""
-    path = Path(tempfile.gettempdir(), f"pie-py-{os.getuid()}")
+    path = temporary_place() / f"pie-py-{os.getuid()}"
     path.mkdir(mode=0o700, exist_ok=True)
     facts = path.lstat()
     private = stat.S_ISDIR(facts.st_mode) and not facts.st_mode & 0o077
@@ -295,6 +297,8 @@ def _as_they_are(named: Any) -> list[Any]:
         named = list(named.values())
     if isinstance(named, list | tuple):
         return [each for inner in named for each in _as_they_are(inner)]
+    if not isinstance(named, str | Path):
+        return []
     path = Path(named).expanduser().resolve()
     with suppress(OSError):  # who starts the server says what is wrong
         files = path.iterdir() if path.is_dir() else (path, *path.parent.glob("*mmproj*.gguf"))

@@ -6,6 +6,7 @@ import shlex
 
 import click
 
+from pie_py.cli.arguments import SuggestingGroup
 from pie_py.cli.connect import json_option, repeatable, with_client
 from pie_py.cli.console import say, table
 from pie_py.client import sync
@@ -44,7 +45,7 @@ def _words(context: click.Context, argument: click.Parameter, target: str) -> li
     return words
 
 
-@click.group("mcp")
+@click.group("mcp", cls=SuggestingGroup)
 def command() -> None:
     """List the MCP servers whose tools your inferlets may call; add your own, and remove them."""
 

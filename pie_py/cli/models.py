@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from pie_py.cli.arguments import SuggestingGroup
 from pie_py.cli.connect import At, asked, fail, json_option, server_options, with_client
 from pie_py.cli.console import columns, print_text, say, table
 from pie_py.cli.names import find_name
@@ -91,7 +92,7 @@ _model = click.option(
 )
 
 
-@click.group("adapters")
+@click.group("adapters", cls=SuggestingGroup)
 def adapters() -> None:
     """List, load and unload LoRA adapters, which PEFT has saved in a folder each."""
 

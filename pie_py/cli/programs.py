@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from pie_py.cli.arguments import SuggestingGroup
 from pie_py.cli.connect import At, errors_shown, fail, json_option, server_options, with_client
 from pie_py.cli.console import columns, print_text, say, table
 from pie_py.cli.target import find_target, program_bytes, target_bytes
@@ -16,7 +17,7 @@ from pie_py.wire.modules import SAMPLER
 COLUMNS = columns("name hash kind size user uploaded_ns=UPLOADED")
 
 
-@click.group("programs", invoke_without_command=True)
+@click.group("programs", cls=SuggestingGroup, invoke_without_command=True)
 @json_option
 @server_options
 @click.pass_context

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from pie_py.build.library import library
-from pie_py.cli.arguments import PassingCommand
+from pie_py.cli.arguments import PassingCommand, SuggestingGroup
 from pie_py.cli.connect import fail, json_option
 from pie_py.cli.console import run_to_end, say, table
 from pie_py.config.processes import python_command
@@ -63,7 +63,7 @@ def test(args: tuple[str, ...]) -> None:
     sys.exit(run_to_end(python_command("-m", "pytest", *args)))
 
 
-@click.group("inferlets", invoke_without_command=True)
+@click.group("inferlets", cls=SuggestingGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def inferlets(context: click.Context, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from pie_py.cli.arguments import SuggestingGroup
 from pie_py.cli.connect import FILE, FOLDER, NEW_FILE, fail, json_option, options, with_client
 from pie_py.cli.console import columns, in_binary, say, table
 from pie_py.cli.server_config import server_config
@@ -59,7 +60,7 @@ _key_options = options(
 )
 
 
-@click.group("keys")
+@click.group("keys", cls=SuggestingGroup)
 def keys() -> None:
     """Manage the keys of users who connect from other machines.
 

@@ -12,6 +12,13 @@ from pathlib import Path
 
 _PREFIX = "pie-"
 _LOCK = ".in-use"  # held by the process whose folder it is, as long as that lives
+_MOST = 50  # bytes, so that paths of sockets below, also in kept servers' folders, have at most 100
+
+
+def temporary_place() -> Path:
+    """The system's folder for temporary files, or /tmp: the path of a socket has to be short."""
+    found = tempfile.gettempdir()
+    return Path(found if len(os.fsencode(found)) <= _MOST else "/tmp")
 
 
 class TemporaryFolder:
@@ -22,7 +29,7 @@ class TemporaryFolder:
 
     def __init__(self) -> None:
         """Makes it. Raises `OSError` if there is no room."""
-        for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        for lock in temporary_place().glob(f"{_PREFIX}*/{_LOCK}"):
             with suppress(OSError):  # another user's, or gone meanwhile
                 facts = lock.parent.lstat()
                 if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
@@ -33,7 +40,7 @@ class TemporaryFolder:
                     shutil.rmtree(lock.parent)
                 finally:
                     os.close(opened)
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temporary_place()))
         made = self.path / f"{_LOCK}.new"  # of another name until it is locked
         self._lock = os.open(made, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)

@@ -312,21 +312,21 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_the_folder_of_a_process_that_was_killed_goes_at_the_next_start(tmp_path: Path) -> None:
-    place = {**os.environ, "TMPDIR": str(tmp_path)}
+def test_the_folder_of_a_process_that_was_killed_goes_at_the_next_start(short_folder: Path) -> None:
+    place = {**os.environ, "TMPDIR": str(short_folder)}
     command = [sys.executable, "-c", KILLED]
     left = subprocess.run(command, env=place, stdout=subprocess.PIPE, text=True, check=False).stdout
-    assert os.listdir(tmp_path) == [Path(left.strip()).name]
-    other = tmp_path / "pie-others"
+    assert os.listdir(short_folder) == [Path(left.strip()).name]
+    other = short_folder / "pie-others"
     other.mkdir()
     before = tempfile.tempdir
-    tempfile.tempdir = str(tmp_path)
+    tempfile.tempdir = str(short_folder)
     try:
         with TemporaryFolder() as mine, TemporaryFolder() as second:
-            assert {*os.listdir(tmp_path)} == {mine.name, second.name, other.name}
+            assert {*os.listdir(short_folder)} == {mine.name, second.name, other.name}
     finally:
         tempfile.tempdir = before
-    assert os.listdir(tmp_path) == [other.name]
+    assert os.listdir(short_folder) == [other.name]
 
 
 @pytest.mark.parametrize(

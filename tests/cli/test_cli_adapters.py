@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +42,22 @@ def test_wrong_ones(tmp_path: Path) -> None:
         ModelConfig(adapters={"../x": tmp_path})
 
 
-@pytest.mark.parametrize("given", ["models", "on_demand", "file", "adapters", "program"])
-def test_a_server_is_not_kept_for_other_files(given: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "given",
+    ["models", "on_demand", "file", "PIE_PY_MODELS", "pie_py_models", "adapters", "program"],
+)
+def test_a_server_is_not_kept_for_other_files(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a model or an adapter one may come, or be trained again, while the server runs."""
     model, folder, file = tmp_path / "m.gguf", tmp_path / "poet", tmp_path / "pie.toml"
     folder.mkdir()
     for each in (model, folder / "adapter_model.safetensors"):
         each.write_text("weights")
-    file.write_text(f"[[models]]\nsource = '{model}'\nadapters = {{ poet = '{folder}' }}\n")
+    facts = f"source = '{model}'\nkv_pages = 9\nadapters = {{ poet = '{folder}' }}\n"
+    file.write_text(f"[[models]]\n{facts}")
+    if given.upper() == "PIE_PY_MODELS":
+        monkeypatch.setenv(given, json.dumps([tomllib.loads(facts)]))
     every: dict[str, dict[str, Any]] = {
         "models": {"models": (str(model),)},
         "on_demand": {"on_demand": (str(model), str(folder))},
@@ -55,7 +65,7 @@ def test_a_server_is_not_kept_for_other_files(given: str, tmp_path: Path) -> Non
         "adapters": {"adapters": (f"poet={folder}",)},
         "program": {},
     }
-    options = every[given]
+    options = every.get(given, {})
     adapters = {str(model): {"poet": folder}} if given == "program" else {}
     first = server_key(options, adapters)
     assert server_key(options, adapters) == first

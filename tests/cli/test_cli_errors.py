@@ -283,6 +283,25 @@ def test_a_home_that_cannot_be_written(short_folder: Path, command: tuple[str, .
     assert "Traceback" not in done.stderr
 
 
+FULL = """
+import errno, os
+from pie_py.cli import _of_files
+print(_of_files(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/from", None, "/to")))
+try:
+    os.write(os.open("/dev/full", os.O_WRONLY), b"1")
+except OSError as error:
+    print(_of_files(error))
+"""
+
+
+def test_a_full_disk_is_not_told_of_another_file() -> None:
+    done = subprocess.run([sys.executable, "-c", FULL], stdout=subprocess.PIPE, text=True)
+    assert done.stdout.splitlines() == [
+        "/to cannot be used: No space left on device",
+        "a file cannot be used: No space left on device",
+    ]
+
+
 @pytest.mark.parametrize(
     ("command", "redirected", "said"),
     [

@@ -385,6 +385,20 @@ def keeping(traps: Path) -> Iterator[dict[str, Any]]:
         assert cli("stop", **environment).returncode == 0
 
 
+@pytest.mark.slow
+def test_the_folder_for_temporary_files_may_have_a_long_name(traps: Path) -> None:
+    folder = traps / ("long" * 30)  # no socket's path holds as many bytes
+    folder.mkdir()
+    environment = {**without_model(traps), "TMPDIR": str(folder), "HOME": str(traps)}
+    try:
+        for options in ((), ("--keep-server",), ("--keep-server",)):
+            done = cli("run", traps / "hi.py", *options, **environment)
+            assert (done.returncode, done.stdout) == (0, "hi\n"), done.stderr
+        assert len(kept(environment)) == 1
+    finally:
+        cli("stop", **environment)
+
+
 def kept(environment: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(cli("status", "--json", **environment).stdout)
     return [one for one in found if "ends" in one]  # not one that runs at the usual endpoint

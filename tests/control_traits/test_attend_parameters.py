@@ -47,6 +47,11 @@ def test_a_model_without_weights_says_why() -> None:
         ('{"attend": {"program": "x"}}', "there is no program 'x'"),
         ('{"attend": {"program": "h2", "constants": {}}}', "did you mean `h2o`"),
         (parameters(H2O, constants={"heavy": 4}), "h2o wants a constant `recent`"),
+        (
+            parameters(attention.quest(-1)),
+            "quest: pages is -1: a whole number is wanted",
+        ),
+        (parameters(H2O, constants={"heavy": 2.5, "recent": 4}), "h2o: heavy is 2.5: a whole"),
         (parameters(H2O, given={}), "there is no state.sums"),
         (parameters(H2O, given={"sums": [0.0, 1.0]}), r"add of sizes"),
         (parameters(H2O, given={"sums": "x"}), "sums is 'x': a program is given numbers"),

@@ -267,6 +267,38 @@ def test_images_are_refused_by_a_model_that_reads_text(http: httpx2.Client) -> N
         assert given.status_code == 400, given.text
 
 
+def test_an_image_of_a_response_is_told_by_its_place_in_the_input(http: httpx2.Client) -> None:
+    part = {"type": "input_image", "image_url": "https://example.org/a.png"}
+    given = [{"role": "user", "content": "Hi"}, {"role": "user", "content": [part]}]
+    asked = {"model": "pie-tiny", "instructions": "Be kind.", "input": given}
+    error = http.post("/v1/responses", json=asked).json()["error"]
+    assert error["param"] == "input[1]"
+    assert "`input[1]`: an image is given as" in error["message"]
+
+
+LOST = {"type": "object", "properties": {"a": {"$ref": "#/defs/lost"}}}
+LOOSE = {"name": "a", "schema": LOST}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": LOST}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs"),
+        ({"response_format": {"type": "json_schema", "json_schema": LOOSE}}, "response_format"),
+        ({"tools": [TOOL]}, "tools"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tools"),
+    ],
+)
+def test_the_field_of_a_form_that_is_wrong_is_named(
+    http: httpx2.Client, fields: dict[str, Any], param: str
+) -> None:
+    answer = http.post(CHAT, json={**HI, **fields})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param), error
+    assert "tool_call" not in error["message"], "it is a grammar of ours"
+
+
 @pytest.mark.parametrize("arguments", ["[" * 100_000, r'{"a": "\ud800"}', '{"a'])
 def test_arguments_that_are_no_json_stay_as_they_were_written(
     gateway: Gateway, arguments: str

@@ -79,6 +79,9 @@ def test_the_author_is_told(client: Client, mistake: str) -> None:
         ("new Worker('x')", "neither in Node.js nor in a browser"),
         ("require('fs')", "no files, network or processes"),
         ("context.generate(null, { stop: 1.5 })", "1.5 is neither a token's id nor a text"),
+        ("context.generate(null, { stop: [-1] })", "-1 is outside the vocabulary (0 to 2402)"),
+        ("return context", "a context is no data: give its text"),
+        ("return { of: context.model }", "a model is no data: give its text"),
     ],
 )
 def test_a_mistake_is_told_how_it_is_mended(client: Client, line: str, how: str) -> None:

@@ -261,6 +261,7 @@ def test_spinning_at_instantiation_is_sliced(engine: Engine) -> None:
     [
         ("unreachable", "unreachable", r"the program aborted .*\(in <wasm function \d>\)"),
         ("(call $deeper) unreachable", "stack-overflow", "endless recursion"),
+        ("(call $sinking) unreachable", "stack-overflow", "endless recursion"),
         ("(drop (i32.load (i32.const -8))) (i32.const 0)", "out-of-bounds", "out of bounds"),
         ("(i32.const -8)", "out-of-bounds", "out of bounds"),
         ("(call_indirect (i32.const 9)) (i32.const 0)", "table", "table"),
@@ -271,7 +272,12 @@ def test_spinning_at_instantiation_is_sliced(engine: Engine) -> None:
 def test_traps_are_named(start: Start, body: str, kind: str, text: str) -> None:
     extra = """(table 1 funcref)
         (func $handle_alloc_error unreachable)
-        (func $deeper (call $deeper) (call $deeper))"""
+        (func $deeper (call $deeper) (call $deeper))
+        (global $stack (mut i32) (i32.const 640))
+        (func $sinking
+            (global.set $stack (i32.sub (global.get $stack) (i32.const 16)))
+            (i32.store (global.get $stack) (i32.const 1))
+            (call $sinking) (call $sinking))"""
     made = start([work(lambda state: "")], body, extra=extra)
     with pytest.raises(GuestTrap, match=text) as trapped:
         finish(made)

@@ -155,6 +155,12 @@ def _param(name: str, of: Type, arrays: Collection[str]) -> Type:
     return U32_ARRAY if name in arrays and of is U32_LIST else of
 
 
+def check_ids(tokens: Collection[int], size: int, what: str = "token") -> None:
+    """Refuses token ids that a vocabulary of this size has not. Raises `invalid-argument`."""
+    if tokens and (highest := max(tokens)) >= size:
+        raise invalid(f"{what} {highest} is outside the vocabulary (0 to {size - 1})")
+
+
 def queue_of(instance: Instance, handle: int, trait: str | None = None) -> OpenQueue:
     """The queue behind a handle, of a model that has a trait.
 

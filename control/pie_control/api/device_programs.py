@@ -172,6 +172,11 @@ def _program(given: Parameters, fields: Mapping[str, Any]) -> Chosen:
 
 
 def _chosen(wanted: Wanted, *, attends: bool = False) -> Chosen:
+    if attends and not wanted.at and isinstance(wanted.program, str):  # its constants are budgets
+        for name, value in wanted.constants.items():
+            if not isinstance(value, int) or value < 0:
+                told = f"{name} is {value!r:.60}: a whole number is wanted, 0 or more"
+                raise ProgramFault(f"{wanted.program}: {told}")
     types, values = types_of(wanted.given, attends=attends)
     key = key_of(wanted.program, wanted.constants, types, attends=attends)
     return Chosen(key, values, wanted.at, wanted.prompt)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from pie_control.api.adapter import find_adapter
-from pie_control.api.binder import queue_of, run_of, waiting_run_of
+from pie_control.api.binder import check_ids, queue_of, run_of, waiting_run_of
 from pie_control.errors import exceeded, invalid
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
@@ -44,6 +44,7 @@ def start_run(
         raise invalid("a run needs an embed of its own, besides `embed`")
     if found.mixes:
         raise invalid("a run goes on by itself: its sampler can't read contexts beside")
+    check_ids(stops, target.model.description.vocab_size, "stop")
     _check_length(target, position, most)
     through = find_adapter(instance, target, adapter) if adapter else None
     reclaim = partial(target.model.reclaim.end_younger, instance)

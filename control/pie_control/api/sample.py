@@ -14,7 +14,7 @@ import trio
 from numpy.typing import NDArray
 
 from pie_control.api.adapter import find_adapter
-from pie_control.api.binder import queue_of
+from pie_control.api.binder import check_ids, queue_of
 from pie_control.api.device_programs import (
     MOST_TEXT,
     SamplerWanted,
@@ -275,11 +275,7 @@ def feed_sampler(
     """Tells a sampler of tokens that it did not choose, for a device program that looks back."""
     target = queue_of(instance, queue, "sample")
     found = target.space.samplers.find(sampler)
-    facts = target.model.description
-    if tokens and max(tokens) >= facts.vocab_size:
-        raise invalid(
-            f"token {max(tokens)} is outside the vocabulary (0 to {facts.vocab_size - 1})"
-        )
+    check_ids(tokens, target.model.description.vocab_size)
     if tokens and found.counts != NO_COUNTS:
         target.queue.check_room()
         target.scheduler.enqueue(

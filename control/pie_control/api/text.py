@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pie_control.api.binder import queue_of
+from pie_control.api.binder import check_ids, queue_of
 from pie_control.errors import exceeded, invalid
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance
@@ -29,10 +29,7 @@ def embed_txt(
     places = positions_of(positions, count, facts.max_position)
     if count == 0:
         return
-    if max(tokens) >= facts.vocab_size:
-        raise invalid(
-            f"token {max(tokens)} is outside the vocabulary (0 to {facts.vocab_size - 1})"
-        )
+    check_ids(tokens, facts.vocab_size)
     most = facts.max_batch_tokens
     target.queue.check_room(-(-count // most))
 

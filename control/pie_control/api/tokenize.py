@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import trio
 
+from pie_control.api.binder import check_ids
 from pie_control.confined.pool import ConfinedPool
-from pie_control.errors import ApiError, check_values, exceeded, invalid
+from pie_control.errors import ApiError, check_values, exceeded
 from pie_control.fairness import Owner
 from pie_control.instances.instance import Instance
 from pie_control.instances.turns import SlowCalls
@@ -60,8 +61,7 @@ class TokenizeCalls:
             raise exceeded(f"{len(tokens)} tokens; {MAX_TOKENS} at most a call")
         service = self._models.services.get(model)
         padded = 0 if service is None else service.description.vocab_size
-        if tokens and max(tokens) >= (most := max(codec.id_limit, padded)):
-            raise invalid(f"token {max(tokens)} is outside the vocabulary (0 to {most - 1})")
+        check_ids(tokens, max(codec.id_limit, padded))
         if len(tokens) <= INLINE_TOKENS and codec.trusted:
             return codec.decode(tokens)
         packed = np.array(tokens, np.uint32).tobytes()

@@ -16,6 +16,7 @@ MAX_LIST_ITEMS = 2_796_202  # elements of all lists that a guest passes in one c
 MAX_TEXT_BYTES = 128 << 20
 
 _FRAMES = 5  # innermost functions that the message names
+_DEEP = 10  # calls of one function by itself that are an endless recursion
 _LAST_CAUSE = re.compile(r"^(?:\s*\d+: )?(?:wasm trap: )?")
 # The functions in which Rust and C++ programs, and the canonical ABI's allocator, give up when they
 # get no memory. A program that asks for too much gets none, and aborts by itself;
@@ -88,8 +89,9 @@ def _kind_of(reason: str, frames: list[str]) -> TrapKind:
         return "too-much-data"
     if "table" in reason:
         return "table"
-    if "out of bounds" in reason:
-        return "out-of-bounds"
+    if "out of bounds" in reason:  # Rust's own stack lies in the memory, at its beginning
+        endless = len(frames) >= _DEEP and len({*frames[:_DEEP]}) == 1
+        return "stack-overflow" if endless else "out-of-bounds"
     return "other"
 
 

@@ -225,7 +225,9 @@ class Generation:
             try:
                 message = await self._receive()
             except ClientError as error:
-                raise of_client(error, self._field) from None
+                form = self._job.grammar if isinstance(self._job, jobs.Job) else None
+                field = None if form is None else form.field
+                raise of_client(error, self._field, field) from None
             if message is None:
                 return None
             try:

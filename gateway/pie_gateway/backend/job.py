@@ -19,6 +19,7 @@ class Grammar(msgspec.Struct):
 
     kind: Literal["json-schema", "regex", "lark"]
     text: str
+    field: str = "response_format"  # of the request, which says so
 
 
 class Job(msgspec.Struct, omit_defaults=True):

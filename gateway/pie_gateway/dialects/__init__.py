@@ -91,7 +91,7 @@ def required_calls(functions: Sequence[tuple[str, dict[str, Any]]], *, parallel:
         "items": {"anyOf": options},
         "x-guidance": {"strict": True},
     }
-    return Grammar("json-schema", json.dumps(schema))
+    return Grammar("json-schema", json.dumps(schema), "tools")
 
 
 def _arguments(schema: dict[str, Any]) -> dict[str, Any]:

@@ -77,4 +77,5 @@ def text_or_calls(calls: Grammar) -> Grammar:
         "\n"
         'call: "<tool_call>\\n" arguments "\\n</tool_call>" "\\n"?\n'
         f"arguments: %json {json.dumps(one)}\n",
+        "tools",
     )

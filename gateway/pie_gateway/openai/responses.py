@@ -17,7 +17,7 @@ from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, while_asked
 from pie_gateway.http.reading import convert
 from pie_gateway.openai.building import Building
-from pie_gateway.openai.conversation import merged_up
+from pie_gateway.openai.conversation import content_of, merged_up
 from pie_gateway.openai.stored import items_before, keep, with_items_of_responses
 from pie_gateway.openai.talk import Talk, prepare
 from pie_gateway.problems import Problem, wrong
@@ -222,6 +222,8 @@ def chat_request(asked: schema.ResponsesRequest, items: list[dict[str, Any]]) ->
         item = {**given, "type": given.get("type") or "message"}
         found: schema.Item = convert(item, schema.Item, f"input[{at - before}]")
         _add(messages, found)
+        if at >= before and isinstance(last := messages[-1], openai.UserMessage):
+            content_of(last.content, [], f"input[{at - before}]")  # for its errors
     tools: list[chat.Tool | chat.ServerTools] = [
         chat.Tool(chat.Function(each.name, each.description, each.parameters, each.strict))
         for each in asked.tools or []

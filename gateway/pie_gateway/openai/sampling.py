@@ -121,6 +121,8 @@ def _number(hint: Any) -> float:
 def grammar(asked: SamplingRequest) -> Grammar | None:
     """The form that a text is held to. Raises `Problem`: 400 if it is said in two ways."""
     outputs = None if asked.structured_outputs is None else _structured(asked.structured_outputs)
+    if outputs is not None:
+        outputs.field = "structured_outputs"
     match asked.response_format:
         case JsonObject(schema):
             found = schema_grammar({"type": "object", **(schema or {})}, strict=True)

@@ -109,8 +109,10 @@ function notAwaited(): never {
   throw new TypeError("a promise is used as a text or number: write `await` before the call");
 }
 
-function noData(): never {
-  throw new TypeError("a promise is no data: write `await` before the call");
+function noData(this: unknown): never {
+  if (this instanceof Promise) throw new TypeError("a promise is no data: write `await` before the call");
+  const what = this instanceof sdk.Context ? "context" : "model";
+  throw new TypeError(`a ${what} is no data: give its text, name or numbers`);
 }
 
 // The console: lines of the instance's log
@@ -176,7 +178,9 @@ export function install(): void {
   for (const name of ["tokens", "probabilities"]) {
     Object.defineProperty(Promise.prototype, name, { get: notAwaited }); // of a distribution
   }
-  Object.defineProperty(Promise.prototype, "toJSON", { value: noData });
+  for (const kind of [Promise, sdk.Context, sdk.Model]) {
+    Object.defineProperty(kind.prototype, "toJSON", { value: noData });
+  }
   RealDate.prototype.constructor = HostDate as unknown as DateConstructor;
   Math.random = random;
   Object.defineProperty(globalThis, "performance", { value: { now: performanceNow } });

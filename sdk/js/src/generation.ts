@@ -71,6 +71,10 @@ export class Generator {
       throw new TypeError(`stop: ${String(wrong)} is neither a token's id nor a text`);
     }
     this.#stopTokens = new Set(stops.filter((each) => typeof each === "number"));
+    const size = sequence.model.vocabSize;
+    for (const each of this.#stopTokens) {
+      if (each < 0 || each >= size) throw new RangeError(`stop: ${each} is outside the vocabulary (0 to ${size - 1})`);
+    }
     this.#stopStrings = new StopStrings(stops.filter((each) => typeof each === "string"));
   }
 

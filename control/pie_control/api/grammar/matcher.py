@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -293,5 +294,9 @@ def _compute(
 
 
 def first_lines(text: str) -> str:
-    """The part of an error of llguidance that is for people, without the dump of its state."""
+    """The part of an error of llguidance that is for people, without the dump of its state, nor the
+    grammar around a schema that is wrong.
+    """
+    if schema := re.search(r"failed to compile (JSON schema: .*)", text):
+        return schema[1][:500]
     return text.split("\n<state>")[0].strip()[:500]
