@@ -137,9 +137,13 @@ def test_what_there_is_not(client: openai.OpenAI) -> None:
             client.files.retrieve(name)
     with pytest.raises(openai.BadRequestError, match="purpose"):
         client.files.create(file=b"x", purpose="fine-tune")
-    for name in ("n" * 300, "n" * 100_000):
+    for name in ("n" * 256, "n" * 100_000):
         with pytest.raises(openai.BadRequestError):
             client.files.create(file=(name, b"x"), purpose="batch")
+    more = dict.fromkeys("abcdefghijklmn", "x")  # beside the file and its purpose
+    client.files.create(file=b"x", purpose="batch", extra_body=more)
+    with pytest.raises(openai.BadRequestError, match="more than 16 parts"):
+        client.files.create(file=b"x", purpose="batch", extra_body={**more, "o": "x"})
     file = upload(client, line("a"))
     usual = {"input_file_id": file, "endpoint": CHAT, "completion_window": "24h"}
     wrong: Any
@@ -152,7 +156,7 @@ def test_what_there_is_not(client: openai.OpenAI) -> None:
 def test_the_files_of_a_user_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pie_gateway.batches.store.MOST_KEPT", 3)
     store = Store(tmp_path, 5 * BLOCK, 60.0)
-    first = store.add("ann", "a", "batch", b"1" * BLOCK)
+    first = store.add("ann", "a" * 255, "batch", b"1" * BLOCK)
     second = store.add("ann", "b", "batch", b"1")
     with pytest.raises(Problem) as refused:
         store.add("ann", "c", "batch", b"1")

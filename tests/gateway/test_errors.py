@@ -125,6 +125,32 @@ def test_ids_beyond_the_vocabulary_are_named(
     assert "999999 is outside the vocabulary (0 to " in error["message"]
 
 
+TEXT = "/v1/completions"
+MOST: list[tuple[str, str, Any, Any]] = [  # of a field, and more than that
+    (CHAT, "n", 128, 129),
+    (CHAT, "stop", ["~"] * 64, ["~"] * 65),
+    (CHAT, "stop_token_ids", [5] * 64, [5] * 65),
+    (CHAT, "bad_words", ["~"] * 64, ["~"] * 65),
+    (CHAT, "top_logprobs", 20, 21),
+    (TEXT, "logprobs", 20, 21),
+    (TEXT, "prompt_logprobs", 20, 21),
+    (TEXT, "prompt", ["a"] * 128, ["a"] * 129),
+    ("/v1/embeddings", "input", ["a"], ["a"] * 2049),
+]
+
+
+@pytest.mark.parametrize(("path", "field", "most", "more"), MOST, ids=lambda each: str(each)[:20])
+def test_bounds_of_fields(http: httpx2.Client, path: str, field: str, most: Any, more: Any) -> None:
+    beside = {"top_logprobs": {"logprobs": True}}.get(field, {})
+    other = {CHAT: HI, TEXT: {"prompt": "a", "max_tokens": 1}}.get(path, {})
+    within, beyond = (
+        http.post(path, json={"model": "pie-tiny", **other, **beside, field: value})
+        for value in (most, more)
+    )
+    assert within.status_code == 200, within.text
+    assert (beyond.status_code, beyond.json()["error"]["param"]) == (400, field)
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,7 +21,11 @@ from pie_inference.attention.torch_backend import TorchAttention
 from pie_inference.memory.kv_cache import KvCache
 
 PAGE, PAGES, HEADS, KV_HEADS, DIM = 4, 128, 4, 2, 16
-BACKENDS = {"torch": TorchAttention, "kernel": KernelAttention}
+BACKENDS: dict[str, Callable[..., AttentionBackend]] = {
+    "torch": TorchAttention,
+    "fixed": partial(TorchAttention, fixed=True),
+    "kernel": KernelAttention,
+}
 
 
 class World:
@@ -49,8 +55,7 @@ class World:
             dtype=torch.float32,
             device=torch.device("cpu"),
         )
-        made = BACKENDS[backend](self.cache, HEADS, self.options)
-        self.attention: AttentionBackend = made
+        self.attention = BACKENDS[backend](self.cache, HEADS, self.options)
         # A table of pages and filled slots each.
         self.streams: list[list[list[int]]] = [[], []]
 

@@ -24,7 +24,7 @@ from pie_control.instances.futures import FutureCount, FutureTable
 from pie_control.instances.goals import Goals
 from pie_control.instances.instance import Instance, InstanceEnded, InstanceState
 from pie_control.instances.ledger import Ledger
-from pie_control.instances.mailbox import MessageBytes
+from pie_control.instances.mailbox import Mailbox, MessageBytes
 from pie_control.instances.result_store import ResultStore
 from pie_control.instances.user_totals import Together, UserTotals
 from pie_control.interception.policy_input import Durations
@@ -49,6 +49,14 @@ async def say(instance: Instance, message: str | bytes) -> None:
     instance.outbox.put(message)
 
 
+async def received(box: Mailbox[Any]) -> Any:
+    """Waits for a message and takes it, as an inferlet does."""
+    event = trio.Event()
+    box.when_item(event.set)
+    await event.wait()
+    return box.pop()
+
+
 async def count(instance: Instance) -> str:
     """Sends the numbers below the argument."""
     for i in range(int(instance.args[0])):
@@ -60,7 +68,7 @@ async def count(instance: Instance) -> str:
 
 async def echo(instance: Instance) -> str:
     """Sends every text back until `stop`."""
-    while (text := await instance.texts.next()) != "stop":
+    while (text := await received(instance.texts)) != "stop":
         instance.log.add("info", text[:20])
         await say(instance, text)
     return "stopped"
@@ -68,7 +76,7 @@ async def echo(instance: Instance) -> str:
 
 async def echo_bytes(instance: Instance) -> str:
     """Sends one blob back."""
-    blob = await instance.blobs.next()
+    blob = await received(instance.blobs)
     await say(instance, blob)
     return str(len(blob))
 

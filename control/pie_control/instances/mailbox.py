@@ -63,8 +63,8 @@ class Mailbox(Generic[Item]):
 
     Items that were lent to futures count until the future is taken, which releases them.
 
-    One-shot callbacks (`when_item`, `when_room`) serve the instance's futures; `next` and `room`
-    are the same for trio tasks. A callback is called at once if its condition holds already.
+    One-shot callbacks (`when_item`, `when_room`) serve the instance's futures; trio tasks have
+    `room`. A callback is called at once if its condition holds already.
     """
 
     __slots__ = (
@@ -175,21 +175,10 @@ class Mailbox(Generic[Item]):
             if callback in callbacks:
                 callbacks.remove(callback)
 
-    async def next(self) -> Item:
-        """Waits for the oldest item and removes it. Cancelled, it removes nothing."""
-        while True:
-            await self._until(self.when_item)
-            item = self.pop()
-            if item is not None:
-                return item
-
     async def room(self) -> None:
         """Waits until there is room."""
-        await self._until(self.when_room)
-
-    async def _until(self, when: Callable[[Callable[[], None]], None]) -> None:
         event = trio.Event()
-        when(event.set)
+        self.when_room(event.set)
         try:
             await event.wait()
         finally:

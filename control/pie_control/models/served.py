@@ -183,11 +183,10 @@ class ServedModels:
         return instance.page_seconds + now
 
     async def run(self) -> None:
-        """Gives another turn while instances wait for pages, until cancelled: waits have an end."""
+        """Gives a turn each second, until cancelled: instances' waits for pages have an end."""
         while True:
             await trio.sleep(1.0)
-            if any(s.evictor and s.evictor.waiting for s in self.services.values()):
-                self._deps.turns.give_another()
+            self._deps.turns.give_another()
 
     def unknown(self, model: str) -> ApiError:
         """The error that there is no model of a name, or that it is not loaded."""

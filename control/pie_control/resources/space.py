@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from pie_control.errors import ApiError, Shortage, exceeded, invalid
-from pie_control.resources.addresses import NOTHING, Addresses, host_pages_of, is_on_host
+from pie_control.resources.addresses import Addresses, host_pages_of, is_on_host
 from pie_control.resources.pools import Defer, EmbedPool, HostPages, PagePool
 from pie_control.resources.samplers import Samplers
 from pie_py.wire.plan import Int32, Uint32
@@ -118,9 +118,7 @@ class Space:
         pages = entries[entries >= 0]
         if self.watcher is not None:
             self.watcher.forget(pages)
-        on_host = (
-            host_pages_of(entries[is_on_host(entries)]) if len(pages) < len(entries) else NOTHING
-        )
+        on_host = host_pages_of(entries[is_on_host(entries)])
 
         def release() -> None:
             self._pages_leaving -= len(pages)

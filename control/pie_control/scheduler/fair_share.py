@@ -110,8 +110,6 @@ class FairShare(VirtualTimes):
         bound, weight_of = self._bound, self._weight_of
         most = min([self.start_of(user) + bound / weight_of(user) for user in steppers])
         ahead = {user for user, served in self.served.items() if served > most}
-        if not ahead:
-            return forwards
         left: list[ForwardCommand] = []
         stopped: set[CommandQueue] = set()
         for command in forwards:

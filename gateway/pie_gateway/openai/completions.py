@@ -29,7 +29,6 @@ from pie_gateway.openai.sampling import (
 )
 from pie_gateway.problems import unsupported, wrong
 from pie_gateway.schemas.completions import (
-    MAX_PROMPTS,
     CompletionAnswer,
     CompletionChoice,
     CompletionLogprobs,
@@ -113,7 +112,7 @@ def _job(
 
 class _Answer:
     def __init__(self, exchange: Exchange, asked: CompletionRequest, words: Vocabulary) -> None:
-        self.prompts = prompts_of(asked.prompt, "prompt", MAX_PROMPTS)
+        self.prompts = prompts_of(asked.prompt, "prompt", MAX_CHOICES)
         self.jobs: list[Job] = []  # one for each prompt
         self._exchange = exchange
         self._asked = asked

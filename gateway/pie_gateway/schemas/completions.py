@@ -17,8 +17,6 @@ from pie_gateway.schemas.sampling import (
     Usage,
 )
 
-MAX_PROMPTS = 128
-
 
 class CompletionRequest(SamplingRequest, kw_only=True):
     """A request for the text that follows prompts."""
