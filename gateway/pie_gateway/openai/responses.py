@@ -222,7 +222,7 @@ def chat_request(asked: schema.ResponsesRequest, items: list[dict[str, Any]]) ->
         item = {**given, "type": given.get("type") or "message"}
         found: schema.Item = convert(item, schema.Item, f"input[{at - before}]")
         _add(messages, found)
-        if at >= before and isinstance(last := messages[-1], openai.UserMessage):
+        if at >= before and messages and isinstance(last := messages[-1], openai.UserMessage):
             content_of(last.content, [], f"input[{at - before}]")  # for its errors
     tools: list[chat.Tool | chat.ServerTools] = [
         chat.Tool(chat.Function(each.name, each.description, each.parameters, each.strict))
