@@ -42,10 +42,8 @@ class SuggestingGroup(click.Group):
         """Fails with what is meant."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            there, path = (
-                self.list_commands(ctx),
-                f"pie-py {ctx.info_name}" if ctx.parent else "pie-py",
-            )
+            there = self.list_commands(ctx)
+            path = f"pie-py {ctx.info_name}" if ctx.parent else "pie-py"
             known = [one for one in _MEANT.get(name, ()) if one.split()[0] in (*there, "--help")]
             near = known or get_close_matches(name, there)
             meant = " or ".join(f"`{path} {one}`" for one in near)

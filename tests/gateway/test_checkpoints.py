@@ -71,7 +71,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def padded(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its likeliest ids are no tokens: rows behind those of the tokenizer, and one between them.
-    Its files begin with marks of byte order.
+    Its files begin with marks of byte order, and one of its ends is outside the vocabulary.
     """
     folder = tmp_path_factory.mktemp("padded") / "model"
     shutil.copytree(plain, folder)
@@ -87,6 +87,8 @@ def padded(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         found = json.loads((folder / name).read_text())
         if name == "config.json":
             found["vocab_size"] += 64
+            ends = {"eos_token_id": [found["eos_token_id"], 10 * found["vocab_size"]]}
+            (folder / "generation_config.json").write_text(json.dumps(ends))
         if name == "tokenizer.json":
             vocabulary = found["model"]["vocab"]
             [gone] = (text for text, token in vocabulary.items() if token == HOLE)

@@ -82,6 +82,9 @@ class ServedModels:
             if end is not None and end not in description.stop_tokens:
                 # Some checkpoints name it in the tokenizer's configuration alone.
                 description.stop_tokens.append(end)
+            # Some checkpoints name an end that their network never chooses.
+            here = [each for each in description.stop_tokens if each < description.vocab_size]
+            description.stop_tokens[:] = here
             self.add(description, own, rows)
             if name in self.on_demand:
                 self.seen[name] = description
