@@ -71,7 +71,7 @@ def test_wrong_usage(run: Run, arguments: tuple[str, ...], reason: str) -> None:
         (["deadlock"], "a deadlock$"),
         (["trap"], "^trap: .*aborted"),
         (["recurse"], "^trap: .*stack"),
-        (["recurse-with-frames"], "^trap: out of bounds .*deeper"),
+        (["recurse-with-frames"], "^trap: the call stack is exhausted.*deeper"),
         (["no-such-mode"], "^usage: "),
     ],
 )
