@@ -14,7 +14,7 @@ import pytest
 from support.gateways import Gateway
 
 from pie_gateway.openai.responses import chat_request, items_of
-from pie_gateway.schemas.messages import AssistantMessage, ToolMessage, UserMessage
+from pie_gateway.schemas.messages import AssistantMessage, PlacedMessage, ToolMessage
 from pie_gateway.schemas.responses import ResponsesRequest
 
 CITY = {
@@ -420,7 +420,7 @@ def test_images_of_a_result_are_read_as_the_users(claude: anthropic.Anthropic) -
     results.append({"type": "function_call_output", "call_id": "b", "output": "y"})
     given = msgspec.convert({"input": [*calls, *results]}, ResponsesRequest)
     found = chat_request(given, items_of(given)).messages
-    kinds = [AssistantMessage, ToolMessage, ToolMessage, UserMessage]
+    kinds = [AssistantMessage, ToolMessage, ToolMessage, PlacedMessage]
     assert [type(each) for each in found] == kinds
 
 

@@ -56,15 +56,15 @@ def with_ids(messages: list[dict[str, Any]], length: int) -> list[dict[str, Any]
 
 
 def _message(message: schema.Message, images: list[bytes], at: int) -> dict[str, Any]:
-    where = f"messages[{at}]"
+    where = message.where if isinstance(message, schema.PlacedMessage) else f"messages[{at}]"
     named = {"name": message.name} if message.name else {}
     match message:
         case schema.SystemMessage(content) | schema.DeveloperMessage(content):
-            rendered = {"role": "system", "content": content_of(content, images, where)}
+            rendered = {"role": "system", "content": _content(content, images, where)}
         case schema.UserMessage(content):
-            rendered = {"role": "user", "content": content_of(content, images, where)}
+            rendered = {"role": "user", "content": _content(content, images, where)}
         case schema.ToolMessage(content, call):
-            said = content_of(content, images, where)
+            said = _content(content, images, where)
             rendered = {"role": "tool", "content": said, "tool_call_id": call}
         case schema.AssistantMessage():
             rendered = _assistant(message, images, where)
@@ -82,7 +82,7 @@ def _assistant(message: schema.AssistantMessage, images: list[bytes], where: str
     given = message.refusal if message.content is None else message.content
     # Beside calls, templates ask whether there is a content: null is none, as in `transformers`.
     null = given is None and message.tool_calls
-    content = None if null else content_of(given or "", images, where)
+    content = None if null else _content(given or "", images, where)
     rendered: dict[str, Any] = {"role": "assistant", "content": content}
     if thought:
         rendered["reasoning_content"] = thought
@@ -103,7 +103,7 @@ def _call(call: schema.ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def content_of(
+def _content(
     content: str | Sequence[Part], images: list[bytes], where: str
 ) -> str | list[dict[str, str]]:
     """A text; or parts, if one is an image: templates of models that read text alone want texts."""

@@ -17,7 +17,7 @@ from pie_gateway.http.admission import Exchange
 from pie_gateway.http.answers import event, json_response, while_asked
 from pie_gateway.http.reading import convert
 from pie_gateway.openai.building import Building
-from pie_gateway.openai.conversation import content_of, merged_up
+from pie_gateway.openai.conversation import merged_up
 from pie_gateway.openai.stored import items_before, keep, with_items_of_responses
 from pie_gateway.openai.talk import Talk, prepare
 from pie_gateway.problems import Problem, wrong
@@ -220,10 +220,9 @@ def chat_request(asked: schema.ResponsesRequest, items: list[dict[str, Any]]) ->
     before = len(items) - len(items_of(asked))
     for at, given in enumerate(items):
         item = {**given, "type": given.get("type") or "message"}
-        found: schema.Item = convert(item, schema.Item, f"input[{at - before}]")
-        _add(messages, found)
-        if at >= before and messages and isinstance(last := messages[-1], openai.UserMessage):
-            content_of(last.content, [], f"input[{at - before}]")  # for its errors
+        where = f"input[{at - before}]"
+        found: schema.Item = convert(item, schema.Item, where)
+        _add(messages, found, where)
     tools: list[chat.Tool | chat.ServerTools] = [
         chat.Tool(chat.Function(each.name, each.description, each.parameters, each.strict))
         for each in asked.tools or []
@@ -249,7 +248,7 @@ def _choice(asked: Any) -> Any:
     return asked
 
 
-def _add(messages: list[openai.Message], item: schema.Item) -> None:
+def _add(messages: list[openai.Message], item: schema.Item, where: str) -> None:
     last = messages[-1] if messages else None
     match item:
         case schema.FunctionOutput(call, output):
@@ -262,7 +261,7 @@ def _add(messages: list[openai.Message], item: schema.Item) -> None:
                 openai.ToolMessage(_text(rest), call),
             )
             if images:
-                messages.append(openai.UserMessage(_parts(images)))
+                messages.append(openai.PlacedMessage(_parts(images), where=where))
         case schema.FunctionCall(call, name, arguments):  # calls of one turn are one message
             if not isinstance(last, openai.AssistantMessage):
                 messages.append(last := openai.AssistantMessage(""))
@@ -277,7 +276,7 @@ def _add(messages: list[openai.Message], item: schema.Item) -> None:
                 messages.append(last := openai.AssistantMessage(""))
             last.content = _text(content)
         case schema.InputMessage("user", content):
-            messages.append(openai.UserMessage(_parts(content)))
+            messages.append(openai.PlacedMessage(_parts(content), where=where))
         case schema.InputMessage(_, content):
             messages.append(openai.SystemMessage(_text(content)))
 

@@ -58,6 +58,12 @@ class UserMessage(msgspec.Struct, forbid_unknown_fields=True, tag_field="role", 
     name: str | None = None
 
 
+class PlacedMessage(UserMessage, tag="user"):
+    """One that is made of an item of another request."""
+
+    where: str = ""  # the item's place there, which errors name
+
+
 class CalledFunction(msgspec.Struct, forbid_unknown_fields=True):
     """A function's name and its arguments in JSON."""
 
