@@ -315,6 +315,9 @@ def test_unfinished_uploads_of_a_user_are_few(store: ProgramStore) -> None:
     with pytest.raises(ApiError, match=r"^busy: .* in all sessions"):
         begin(sessions[-1], USER_UPLOADS)
     begin(session("victim", 1), 0)
+    [left] = uploads._of[sessions[0]].values()
+    left.path.unlink()
+    left.path.mkdir()  # the disk does not remove it
     uploads.forget(sessions[0])
     begin(sessions[-1], USER_UPLOADS)
 
@@ -394,6 +397,7 @@ def test_of_a_hundred_that_make_the_keys_at_once_one_does(tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "keys").iterdir()] == ["server.json"]
 
 
+ZEROS = np.zeros(2, np.float32)
 WAITS = b"""
 from inferlet import session
 
@@ -411,17 +415,28 @@ def test_a_server_goes_on_when_the_disk_refuses_what_it_does_by_itself(short_fol
     with server, server.client() as client:
         old = client.upload(SOURCE, "old")
         waiting = client.launch(client.upload(WAITS, "waits"), durable=True)
-        assert waiting.receive() == "begun"
+        damaged = client.launch(client.upload(WAITS, "waits"), durable=True)
+        assert waiting.receive() == damaged.receive() == "begun"
         data = short_folder / "data"
+        other = data / f"journals/{damaged.id}.journal"
+        other.write_bytes(other.read_bytes().replace(b"begun", b"began", 1) + bytes([1]) * 99)
+        with server.client() as brief:
+            of_session = brief.upload_tensors("v", {"a": ZEROS}, for_session=True)
+            gone = next(data.glob(f"programs/**/{of_session}"))
+            gone.unlink()
+            gone.mkdir()
         journal = data / f"journals/{waiting.id}.journal"
         for path in (*data.glob(f"programs/**/{old}"), data / "usage.sqlite3", journal):
             path.unlink()
             path.mkdir()
-        doing = ("remove old programs", "look at budgets", "let an instance sleep")
+        doing = ["remove old programs", "look at budgets", "let an instance sleep"]
+        doing.append("remove an adapter of a session")
         until(lambda: all(f"doing='{each}'" in server.log for each in doing))
         assert client.launch(client.upload(SOURCE + b"#", "new")).result() == "x"
         waiting.send("on")
         assert waiting.result() == "on"
+        with pytest.raises(InferletFailed, match="its journal is damaged"):
+            damaged.result()
     Shelf(journal.parent, print, time.time_ns).remove(waiting.id)
     assert journal.is_dir()
 

@@ -205,10 +205,12 @@ def test_a_full_disk_is_told_and_leaves_nothing_half(
 async def test_a_batch_that_the_disk_does_not_take_is_refused_and_ends_no_others(
     tmp_path: Path,
 ) -> None:
-    batches = Batches(Store(tmp_path / "missing", 1 << 20, 60.0))
+    (tmp_path / "of-eve").touch()  # no folder, which the sweep of old files stumbles over
+    batches = Batches(Store(tmp_path, 1 << 20, 60.0))
     batch = Batch("batch_1", CHAT, "file-1", "24h", 0, 1)
     async with anyio.create_task_group() as tasks:
         await tasks.start(lambda *, task_status: batches.run(task_status=task_status))
+        await anyio.sleep(0.2)
         with pytest.raises(FileNotFoundError):
             batches.start(Starlette(), "ann", batch, Headers())
         with pytest.raises(Problem, match="no batch is called"):
