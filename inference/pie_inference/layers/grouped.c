@@ -399,19 +399,64 @@ INLINE void tiles(const Product *p, long row, long block, int rows, const int mo
       if (r < rows) store(p, row + r, block + b, total[b * most + r]);
 }
 
-static void shape_tiles(const Product *p, int rows) {
-  const int inputs = p->group < 32 ? p->group : 32;
+/* Sums are tiles 0 to 3, inputs 4 and 7, weights 5 and 6; 2, 3 and 7 are of `others`, if any. */
+static void shape_tiles(long inputs, int rows, int others) {
   Tiles shape = {1};
-  for (int i = 0; i < 7; i++) {
-    shape.bytes[i] = i == 4 ? inputs * 2 : 64;
-    shape.rows[i] = i > 4 ? inputs / 2 : rows;
+  for (int i = 0; i < 8; i++) {
+    const int own = i == 2 || i == 3 || i == 7 ? others : rows;
+    if (!own) continue;
+    shape.bytes[i] = i == 4 || i == 7 ? inputs * 2 : 64;
+    shape.rows[i] = i == 5 || i == 6 ? inputs / 2 : own;
   }
   _tile_loadconfig(&shape);
 }
 
+/* Of bfloat16, whose words are tiles as they are: rows, or 16 and `others`, by two blocks. */
+INLINE void tiles_of_words(const Product *p, long row, long block, int rows, const int others) {
+  const long inputs = p->in % 32 ? 16 : 32, size = p->in * 2 * OUTPUTS;
+  const uint16_t *x = (const uint16_t *)p->x + row * p->in;
+  const uint8_t *at = p->packed + block * size;
+  _Alignas(64) floats sums[4][16];
+  _tile_zero(0);
+  _tile_zero(1);
+  if (others) _tile_zero(2);
+  if (others) _tile_zero(3);
+  for (long k = 0; k < p->in; k += inputs, at += inputs * 2 * OUTPUTS) {
+    for (long w = 0; !others && w < inputs / 2; w++) {
+      __builtin_prefetch(at + w * 64 + AHEAD);
+      __builtin_prefetch(at + size + w * 64 + AHEAD);
+    }
+    _tile_loadd(5, at, 64);
+    _tile_loadd(6, at + size, 64);
+    _tile_loadd(4, x + k, p->in * 2);
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_dpbf16ps(1, 4, 6);
+    if (others) {
+      _tile_loadd(7, x + 16 * p->in + k, p->in * 2);
+      _tile_dpbf16ps(2, 7, 5);
+      _tile_dpbf16ps(3, 7, 6);
+    }
+  }
+  _tile_stored(0, sums[0], 64);
+  _tile_stored(1, sums[1], 64);
+  if (others) _tile_stored(2, sums[2], 64);
+  if (others) _tile_stored(3, sums[3], 64);
+  SEEN;
+  for (int r = 0; r < rows; r++)
+    for (int b = 0; b < 2; b++) store(p, row + r, block + b, sums[r / 16 * 2 + b][r % 16]);
+}
+
 static int with_tiles(const Product *p, long row, long block, int left) {
+  if (p->bits == 16) {
+    const int rows = left < 32 ? left : 32, others = rows > 16 ? rows - 16 : 0;
+    shape_tiles(p->in % 32 ? 16 : 32, rows - others, others);
+    for (int b = 0; b < PIECE; b += 2)
+      if (others) tiles_of_words(p, row, block + b, rows, others);
+      else tiles_of_words(p, row, block + b, rows, 0);
+    return rows;
+  }
   const int rows = left < 16 ? left : 16;
-  shape_tiles(p, rows);
+  shape_tiles(p->group < 32 ? p->group : 32, rows, rows);
 #define MORE_THAN(OTHERS, MOST, BLOCKS, BITS)                                                      \
   if (rows > OTHERS) {                                                                             \
     for (int b = 0; b < PIECE; b += BLOCKS) tiles(p, row, block + b, rows, MOST, BLOCKS, BITS);    \
@@ -558,7 +603,7 @@ static int some_rows(const Product *p, long row, long block, int left) {
 #endif
 #ifdef __AMX_BF16__
   const int whole = p->group % 32 == 0 || p->group == 16;
-  if (may_use_tiles && whole && p->bits < 16) return with_tiles(p, row, block, left);
+  if (may_use_tiles && (whole || p->bits == 16)) return with_tiles(p, row, block, left);
 #endif
 #if BFLOAT16 || INTEGERS
   return with_pairs(p, row, block, left);
@@ -583,7 +628,7 @@ static void part_of_rows(const Product *p, long part, long block, long rows) {
   return;
 #ifdef __AMX_BF16__
     if (may_use_tiles && (p->group % 32 == 0 || p->group == 16)) {
-      shape_tiles(p, TALL);
+      shape_tiles(p->group < 32 ? p->group : 32, TALL, TALL);
       MANY_OF(TALL)
     }
 #endif

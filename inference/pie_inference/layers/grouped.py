@@ -100,17 +100,15 @@ def packed(numbers: torch.Tensor, scales: torch.Tensor, least: torch.Tensor, bit
     return _filled(numbers, numbers.shape[1] // scales.shape[1], bits, half, heads)
 
 
-def multiplies_bfloat16(weight: torch.Tensor, widely: bool = False) -> bool:
+def multiplies_bfloat16(weight: torch.Tensor) -> bool:
     """True if a weight `[out, in]` can be packed as it is, and its products are then as fast as
-    oneDNN's: on CPUs with instructions for bfloat16, but for those that have tiles (AMX) as well,
-    unless they are to be in float32.
+    oneDNN's: on CPUs with instructions for bfloat16.
     """
     known = weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and weight.dim() == 2
     return (
         known
         and fits(weight.shape[1], LANES)
         and torch.cpu._is_avx512_bf16_supported()
-        and (widely or not torch.cpu._is_amx_tile_supported())
         and library() is not None
     )
 

@@ -60,7 +60,7 @@ class Table:
 
     def product(self) -> Linear:
         """That with the weight. What it packs, rows are taken from as well."""
-        if isinstance(self.weight, torch.Tensor) and multiplies_bfloat16(self.weight, widely=True):
+        if isinstance(self.weight, torch.Tensor) and multiplies_bfloat16(self.weight):
             self.weight = as_it_is(self.weight)
         if isinstance(self.weight, Packed):
             return GroupedLinear([self.weight])
