@@ -85,6 +85,9 @@ INLINE floats from_bfloat16(const void *from) {
 
 /* The nearest, the even one of two. */
 INLINE halves to_bfloat16(floats value) {
+#ifdef __AVX512BF16__
+  return (halves)_mm512_cvtneps_pbh((__m512)value);
+#endif
   words bits = *(words *)&value;
   words rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
   words wrong = (words)(value != value);
@@ -239,7 +242,7 @@ INLINE floats number_of(words stored, int n, const int bits) {
     return rows;                                                                                   \
   }
 
-#define PART_ROWS 240 /* of a part of a product's work, at most */
+#define PART_ROWS 288 /* of a part of a product's work, at most */
 #define MANY_ROWS 24  /* from so many on unpacking weights for all of them is faster */
 
 /* Tiles of rows and blocks, of as many sums as there are registers for. */
@@ -411,23 +414,24 @@ static void shape_tiles(long inputs, int rows, int others) {
   _tile_loadconfig(&shape);
 }
 
-/* Of bfloat16, whose words are tiles as they are: rows, or 16 and `others`, by two blocks. */
-INLINE void tiles_of_words(const Product *p, long row, long block, int rows, const int others) {
+/* Of bfloat16, whose words are tiles as they are: inputs of rows, or of 16 and `others`, by two
+   blocks. */
+INLINE void tiles_of_words(const Product *p, long row, const uint8_t *at, long first, long end,
+                           const int others, floats sums[4][16]) {
   const long inputs = p->in % 32 ? 16 : 32, size = p->in * 2 * OUTPUTS;
   const uint16_t *x = (const uint16_t *)p->x + row * p->in;
-  const uint8_t *at = p->packed + block * size;
-  _Alignas(64) floats sums[4][16];
-  _tile_zero(0);
-  _tile_zero(1);
-  if (others) _tile_zero(2);
-  if (others) _tile_zero(3);
-  for (long k = 0; k < p->in; k += inputs, at += inputs * 2 * OUTPUTS) {
+  _tile_loadd(0, sums[0], 64);
+  _tile_loadd(1, sums[1], 64);
+  if (others) _tile_loadd(2, sums[2], 64);
+  if (others) _tile_loadd(3, sums[3], 64);
+  for (long k = first; k < end; k += inputs) {
+    const uint8_t *words = at + k * 2 * OUTPUTS;
     for (long w = 0; !others && w < inputs / 2; w++) {
-      __builtin_prefetch(at + w * 64 + AHEAD);
-      __builtin_prefetch(at + size + w * 64 + AHEAD);
+      __builtin_prefetch(words + w * 64 + AHEAD);
+      __builtin_prefetch(words + size + w * 64 + AHEAD);
     }
-    _tile_loadd(5, at, 64);
-    _tile_loadd(6, at + size, 64);
+    _tile_loadd(5, words, 64);
+    _tile_loadd(6, words + size, 64);
     _tile_loadd(4, x + k, p->in * 2);
     _tile_dpbf16ps(0, 4, 5);
     _tile_dpbf16ps(1, 4, 6);
@@ -442,19 +446,36 @@ INLINE void tiles_of_words(const Product *p, long row, long block, int rows, con
   if (others) _tile_stored(2, sums[2], 64);
   if (others) _tile_stored(3, sums[3], 64);
   SEEN;
-  for (int r = 0; r < rows; r++)
-    for (int b = 0; b < 2; b++) store(p, row + r, block + b, sums[r / 16 * 2 + b][r % 16]);
+}
+
+/* Rows by a piece of blocks, 32 at once. Of more, some inputs meet all rows while the weights of two
+   blocks are in the nearest cache. */
+#define NEAR 512
+static void with_words(const Product *p, long first, long end, long block) {
+  const long parts = end - first > 32 ? (p->in + NEAR - 1) / NEAR : 1;
+  const long each = (p->in / parts + 31) / 32 * 32, size = p->in * 2 * OUTPUTS;
+  _Alignas(64) floats sums[PIECE / 2][(PART_ROWS + 31) / 32][4][16];
+  for (long k = 0, shaped = 0; k < p->in; k += each)
+    for (int b = 0; b < PIECE; b += 2)
+      for (long row = first, t = 0; row < end; row += 32, t++) {
+        const long rows = end - row < 32 ? end - row : 32, others = rows > 16 ? rows - 16 : 0;
+        const long last = k + each < p->in ? k + each : p->in;
+        const uint8_t *at = p->packed + (block + b) * size;
+        floats (*own)[16] = sums[b / 2][t];
+        if (!k) memset(own, 0, sizeof sums[0][0]);
+        if (shaped != rows) shape_tiles(p->in % 32 ? 16 : 32, rows - others, others);
+        shaped = rows;
+        if (others) tiles_of_words(p, row, at, k, last, 1, own);
+        else tiles_of_words(p, row, at, k, last, 0, own);
+        const Product still = *p;
+        for (long r = 0; last == p->in && r < rows; r++) {
+          store(&still, row + r, block + b, own[r / 16 * 2][r % 16]);
+          store(&still, row + r, block + b + 1, own[r / 16 * 2 + 1][r % 16]);
+        }
+      }
 }
 
 static int with_tiles(const Product *p, long row, long block, int left) {
-  if (p->bits == 16) {
-    const int rows = left < 32 ? left : 32, others = rows > 16 ? rows - 16 : 0;
-    shape_tiles(p->in % 32 ? 16 : 32, rows - others, others);
-    for (int b = 0; b < PIECE; b += 2)
-      if (others) tiles_of_words(p, row, block + b, rows, others);
-      else tiles_of_words(p, row, block + b, rows, 0);
-    return rows;
-  }
   const int rows = left < 16 ? left : 16;
   shape_tiles(p->group < 32 ? p->group : 32, rows, rows);
 #define MORE_THAN(OTHERS, MOST, BLOCKS, BITS)                                                      \
@@ -603,7 +624,7 @@ static int some_rows(const Product *p, long row, long block, int left) {
 #endif
 #ifdef __AMX_BF16__
   const int whole = p->group % 32 == 0 || p->group == 16;
-  if (may_use_tiles && (whole || p->bits == 16)) return with_tiles(p, row, block, left);
+  if (may_use_tiles && whole) return with_tiles(p, row, block, left);
 #endif
 #if BFLOAT16 || INTEGERS
   return with_pairs(p, row, block, left);
@@ -633,6 +654,12 @@ static void part_of_rows(const Product *p, long part, long block, long rows) {
     }
 #endif
     MANY_OF(ROWS)
+  }
+#endif
+#ifdef __AMX_BF16__
+  if (may_use_tiles && p->bits == 16 && p->bfloat16) {
+    with_words(p, first, end, block);
+    return;
   }
 #endif
   for (long row = first; row < end;) row += some_rows(p, row, block, end - row);
