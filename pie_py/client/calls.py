@@ -12,8 +12,6 @@ from pie_py.client.errors import ClientError, RequestTooLarge, RpcError, unreada
 from pie_py.config.printable import quoted
 from pie_py.wire.rpc import Request, encode
 
-MAX_CALLS = 4000  # at once; the server allows a few more
-
 Reader: TypeAlias = Callable[[Any], Any]
 
 
@@ -63,16 +61,6 @@ class Calls:
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._open: dict[int, Call] = {}
-
-    @property
-    def has_room(self) -> bool:
-        """True if there are few enough for one more."""
-        return len(self._open) < MAX_CALLS
-
-    async def room(self) -> None:
-        """Waits until there are few enough for one more."""
-        while not self.has_room:
-            await next(iter(self._open.values())).done.wait()
 
     def open(
         self, method: str, params: dict[str, Any], read: Reader | None, limit: int

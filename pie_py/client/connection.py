@@ -26,6 +26,7 @@ RECONNECT_MS = 50
 MOST_FRAME = 1 << 30  # bytes that a server may send at once
 LINGER_MS = 200  # that a good-bye has
 JOINED_FRAMES = 16  # sent at once; with more the server would wait for what it could do meanwhile
+MAX_CALLS = 4000  # at once; the server allows a few more
 TURN_MESSAGES = 1000  # handled before other tasks have their turn
 WATCHED_EVENTS = (
     zmq.Event.CONNECTED
@@ -50,6 +51,7 @@ class Connection:
         self._has_key = key is not None
         self._patience = patience
         self._known = anyio.Event()  # whether the server will serve
+        self._room = anyio.Semaphore(MAX_CALLS, fast_acquire=True)
         self._flush_due = anyio.Event()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
@@ -109,15 +111,15 @@ class Connection:
         `read` made. Raises `RpcError` if the server refuses. Raises `ConnectionLost`,
         `ServerUnreachable` if the answer will never come.
         """
-        await self.session.calls.room()
-        call = self.session.request(method, params, read)
-        try:
-            await call.done.wait()
-        except BaseException:
-            call.give_up(on_late)
-            if on_late is None:
-                self.session.calls.forget(call.number)
-            raise
+        async with self._room:
+            call = self.session.request(method, params, read)
+            try:
+                await call.done.wait()
+            except BaseException:
+                call.give_up(on_late)
+                if on_late is None:
+                    self.session.calls.forget(call.number)
+                raise
         if isinstance(call.answer, Exception):
             raise call.answer
         return call.answer

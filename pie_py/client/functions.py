@@ -28,6 +28,7 @@ import anyio.to_thread
 from pie_py.build.modules import MAIN, read_program
 from pie_py.client.errors import ClientError, RpcError, unreadable
 from pie_py.client.instance import Instance, Launcher
+from pie_py.client.remote.call import end
 from pie_py.config.printable import printable
 from pie_py.config.shipped_files import shipped_folder
 
@@ -110,7 +111,7 @@ class FunctionHost:
             try:
                 text = await self._call(message)
             finally:
-                del self._scopes[number]
+                self._scopes.pop(number, None)  # two calls may have one number
             with suppress(ClientError):  # it has ended, and needs no result any more
                 try:
                     await self.instance.send(text)
@@ -260,9 +261,7 @@ async def _answered(
             problems.append(error)
         finally:
             group.cancel_scope.cancel()
-            if not instance.ended:
-                with anyio.move_on_after(5, shield=True):
-                    await instance.cancel()
+            await end(instance)
     if problems:
         raise problems[0]
     return found

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Literal
 
+import anyio
 import click
 import pytest
 from click.testing import CliRunner
@@ -14,7 +15,8 @@ from support.servers import Server
 
 from pie_py.cli import main
 from pie_py.cli.arguments import with_files
-from pie_py.client import Function
+from pie_py.client import Client, Function, ServerUnreachable
+from pie_py.testing.script import replaying
 
 
 async def find_trains(
@@ -86,3 +88,38 @@ def test_the_command_line_runs_it_with_a_tools_file(calling_server: Server, tmp_
         shown = CliRunner().invoke(main, [*given, "--mode", mode, *options])
         assert shown.exit_code == 0, shown.output
         assert "\nDone.\n" in shown.output
+
+
+ASKS = b"""
+import json
+from inferlet import session
+
+async def main(args):
+    for _ in range(2):
+        session.send(json.dumps({"type": "execute", "number": 1, "name": "act", "arguments": {}}))
+    answers = [json.loads(await session.receive())["value"] for _ in range(2)]
+    return json.dumps({"answers": answers})
+"""
+
+
+async def act() -> str:
+    await anyio.sleep(0.1)
+    return "done"
+
+
+async def test_two_calls_of_one_number_are_both_answered(tmp_path: Path) -> None:
+    with Server(tmp_path, **replaying(tmp_path)) as server:
+        async with Client(server.endpoint) as client:
+            found = await client.answer("act", [act], program=ASKS)
+    assert found["answers"] == ["done", "done"]
+
+
+async def test_a_server_that_is_lost_in_the_middle_is_told_as_such(tmp_path: Path) -> None:
+    with Server(tmp_path, **replaying(tmp_path)) as server:
+
+        async def act() -> None:
+            server.process.kill()
+
+        async with Client(server.endpoint, patience=1.0) as client:
+            with pytest.raises(ServerUnreachable, match="has not come back"):
+                await client.answer("act", [act], program=ASKS)

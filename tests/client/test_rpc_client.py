@@ -543,6 +543,32 @@ async def test_a_launch_that_is_given_up_ends(bench: Bench) -> None:
         )
 
 
+@pytest.mark.parametrize("which", ["oldest", "newest"])
+async def test_a_request_waits_for_the_end_of_any_other_where_there_are_too_many(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    monkeypatch.setattr("pie_py.client.connection.MAX_CALLS", 2)
+    async with Client(bench.endpoint) as client, anyio.create_task_group() as tasks:
+        scopes = [anyio.CancelScope(), anyio.CancelScope()]
+        sleeps = [await client.launch("sleep") for _ in scopes]
+
+        async def wait(number: int) -> None:
+            with scopes[number]:
+                await client.result(sleeps[number].id)
+
+        async def ask() -> None:
+            with anyio.fail_after(10):
+                await client.server_info()
+            tasks.cancel_scope.cancel()
+
+        for number in range(2):
+            tasks.start_soon(wait, number)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        scopes[0 if which == "oldest" else 1].cancel()
+
+
 def test_ipc_and_an_endpoint_in_use(tmp_path: Path) -> None:
     with Bench(tmp_path / "a", f"ipc://{tmp_path}/door") as bench:
         with sync.Client(bench.endpoint) as client:

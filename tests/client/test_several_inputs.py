@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
@@ -116,3 +117,30 @@ def test_an_input_that_is_too_large_is_its_own_error(client: sync.Client) -> Non
     found = client.map(lambda text: len(text), ["x", "y" * (3 << 20), "zz"], return_exceptions=True)
     assert (found[0], found[2]) == (1, 2)
     assert "limit-exceeded" in str(found[1])
+
+
+async def named(number: int) -> int:
+    return number
+
+
+def test_an_instance_that_cannot_begin_costs_nothing_once_others_have_all_inputs(
+    client: sync.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, begun = Client.launch, 0
+
+    async def second_refused(self: Client, *args: Any, **options: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        if begun < 2:
+            return await launch(self, *args, **options)
+        while "finished" not in [
+            each["state"]
+            for each in await self.instances(ended=True)
+            if each["program"] == "function-named"
+        ]:
+            await asyncio.sleep(0.01)
+        raise RpcError("limit-exceeded", "of instances")
+
+    monkeypatch.setattr(Client, "launch", second_refused)
+    assert client.map(named, range(17)) == [*range(17)]
+    assert begun == 2

@@ -127,7 +127,9 @@ class _Work:
         except Exception as error:  # noqa: BLE001  it goes to the caller
             if isinstance(error, InferletFailed) and len(asked) > 1:
                 return asked
-            for number in asked or [waiting.popleft()]:
+            if not asked and waiting:  # others may have taken all meanwhile
+                asked.add(waiting.popleft())
+            for number in asked:
                 self._done(number, error)
         finally:
             if instance is not None:
