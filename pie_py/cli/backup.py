@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -67,6 +68,8 @@ def restore(archive: Path, folder: Path) -> None:
             with tarfile.open(archive) as packed:
                 packed.extractall(made, filter="data")
             path = made / MANIFEST
+            if not path.is_file():
+                raise ValueError("it has no list of its files")
             hashes: dict[str, str] = json.loads(path.read_bytes())["files"]
             path.unlink()
             if set(_names(made)) != hashes.keys():
@@ -76,7 +79,10 @@ def restore(archive: Path, folder: Path) -> None:
                     if hashlib.file_digest(data, "sha256").hexdigest() != wanted:
                         raise ValueError(f"{name} is damaged")
             count = len(hashes)
-        except (OSError, EOFError, ValueError, KeyError, tarfile.TarError) as error:
+        except (
+            *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError),
+            *(tarfile.TarError, zlib.error),
+        ) as error:
             why = str(error).partition("\n")[0].rstrip(":")  # tarfile lists what it has tried
             fail(f"{archive} is no whole backup, so nothing was restored: {why}")
         if folder.exists():
@@ -117,11 +123,14 @@ def _copy(source: Path, copy: Path) -> None:
     """A copy that is whole whatever a server writes; with the source's mode."""
     copy.unlink(missing_ok=True)
     if source.suffix == _DATABASE:
-        with (
-            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as sql,
-            closing(sqlite3.connect(copy)) as own,
-        ):
-            sql.backup(own)
+        try:
+            with (
+                closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as sql,
+                closing(sqlite3.connect(copy)) as own,
+            ):
+                sql.backup(own)
+        except sqlite3.DatabaseError as error:
+            fail(f"{source} cannot be read, so nothing was written: {error}; move it away")
         os.chmod(copy, source.stat().st_mode & 0o777)
     else:
         shutil.copy2(source, copy)

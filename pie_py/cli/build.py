@@ -40,9 +40,9 @@ def command(
     A server that is to run JavaScript sources needs `--runtime javascript` once, for which Node.js
     and npm's registry are needed. `pie-py run` and `pie-py test` do it by themselves.
     """
-    from pie_py.config.settings import read_settings
+    from pie_py.cli.server_config import server_config
 
-    cache_folder = cache_folder or read_settings().cache_folder
+    cache_folder = cache_folder or server_config().cache_folder
     if runtime is not None:
         if target or output or packages or entry:
             raise click.UsageError("--runtime takes no PATH, and none of its options")

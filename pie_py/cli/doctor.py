@@ -121,10 +121,14 @@ def _toolchains() -> Iterator[Finding]:
 
 def _folders() -> Iterator[Finding]:
     from pie_py.build.runtimes import RUNTIMES
+    from pie_py.cli.server_config import server_config
     from pie_py.config.keys import KeyStore
-    from pie_py.config.settings import read_settings
 
-    config = read_settings()
+    try:
+        config = server_config()
+    except click.UsageError as error:
+        yield Finding("settings", "bad", error.message, "change or unset the variable")
+        return
     for what, folder in (("data folder", config.data_folder), ("cache", config.cache_folder)):
         there = next(one for one in (folder, *folder.parents) if one.exists())
         free = shutil.disk_usage(there).free
@@ -147,16 +151,20 @@ def _folders() -> Iterator[Finding]:
 
 
 def _ports() -> Iterator[Finding]:
-    from pie_py.config.endpoint import DEFAULT_ENDPOINT, answers, parse_endpoint
+    from pie_py.config.endpoint import DEFAULT_ENDPOINT, BadEndpoint, answers, parse_endpoint
 
     endpoint = os.environ.get("PIE_PY_ENDPOINT") or DEFAULT_ENDPOINT
-    runs = answers(parse_endpoint(endpoint))
-    yield Finding(
-        "server",
-        "ok" if runs else "missing",
-        f"answers at {endpoint}" if runs else f"none at {endpoint}",
-        "" if runs else "pie-py serve; `pie-py run` starts one by itself",
-    )
+    try:
+        runs = answers(parse_endpoint(endpoint))
+    except BadEndpoint as error:
+        yield Finding("PIE_PY_ENDPOINT", "bad", str(error), "change or unset it")
+    else:
+        yield Finding(
+            "server",
+            "ok" if runs else "missing",
+            f"answers at {endpoint}" if runs else f"none at {endpoint}",
+            "" if runs else "pie-py serve; `pie-py run` starts one by itself",
+        )
     key = os.environ.get("PIE_PY_KEY")
     if key is not None and not Path(key).is_file():
         yield Finding("PIE_PY_KEY", "bad", f"{key} is no file", "unset it, or name a key file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import tarfile
 from contextlib import closing
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from pie_control.programs.store import ProgramStore
 from pie_py.cli import main
+from pie_py.cli.backup import MANIFEST
 from pie_py.config.keys import KeyStore
 
 SOURCE = b"async def main(args):\n    return 'kept'\n"
@@ -74,6 +76,45 @@ def test_of_a_damaged_archive_nothing_is_restored(
     [line] = told.stderr.splitlines()
     assert "is no whole backup" in line
     assert not restored.exists()
+
+
+def test_an_archive_with_a_wrong_byte_restores_all_or_nothing(folder: Path, tmp_path: Path) -> None:
+    file, restored = tmp_path / "b.tar.gz", tmp_path / "restored"
+    numbers = "\n".join(str(n * n) for n in range(4000))
+    (folder / "numbers").write_text(numbers)
+    invoke("backup", file, "--data-folder", folder)
+    whole, refused = file.read_bytes(), 0
+    for at in range(0, len(whole), len(whole) // 60):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
+        told = invoke("restore", file, "--data-folder", restored)
+        if told.exit_code == 0:  # a byte of the archive's own name, or of what fills it up
+            assert (restored / "numbers").read_text() == numbers
+            shutil.rmtree(restored)
+            continue
+        [line] = told.stderr.splitlines()
+        assert "is no whole backup" in line
+        assert "/." not in line  # a folder that is gone
+        assert not restored.exists()
+        refused += 1
+    assert refused > 50
+
+
+def test_a_list_of_files_that_is_none_restores_nothing(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text("[]")
+    with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / MANIFEST, MANIFEST)
+    told = invoke("restore", tmp_path / "b.tar.gz", "--data-folder", tmp_path / "restored")
+    assert told.exit_code == 1
+    assert "is no whole backup" in told.stderr
+
+
+def test_a_database_that_is_none_is_named(folder: Path, tmp_path: Path) -> None:
+    (folder / "store.sqlite3").write_bytes(b"no database" * 400)
+    told = invoke("backup", tmp_path / "b.tar.gz", "--data-folder", folder)
+    assert told.exit_code == 1
+    [line] = told.stderr.splitlines()
+    assert f"{folder / 'store.sqlite3'} cannot be read" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 @pytest.mark.parametrize("change", ["another content", "left out", "one more"])

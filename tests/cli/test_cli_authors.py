@@ -66,6 +66,28 @@ def test_the_doctor(tmp_path: Path) -> None:
     assert "can't be written" in CliRunner().invoke(main, ["doctor"], env=no_folder).stdout
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "what"),
+    [
+        ("PIE_PY_ENDPOINT", "localhost:7743", "PIE_PY_ENDPOINT"),
+        ("PIE_PY_MODELS", "{bad", "settings"),
+        ("PIE_PY_LIMITS__MEMORY", "much", "settings"),
+    ],
+)
+def test_the_doctor_names_a_wrong_variable(variable: str, value: str, what: str) -> None:
+    done = CliRunner().invoke(main, ["doctor", "--json"], env={variable: value})
+    found = {one["what"]: one for one in json.loads(done.stdout)}
+    assert (found[what]["state"], done.exit_code) == ("bad", 1)
+    assert variable in found[what]["found"] or value in found[what]["found"]
+    assert found["Python"]["state"] == "ok"
+
+
+def test_a_build_names_a_wrong_variable(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["build", str(tmp_path)], env={"PIE_PY_MODELS": "{bad"})
+    assert done.exit_code == 2
+    assert "PIE_PY_MODELS is no JSON" in done.stderr
+
+
 def test_listings_print_json(endpoint: str, tmp_path: Path) -> None:
     listings = (
         ["ps", "--all"], ["quota"], ["usage"], ["models"], ["programs"], ["adapters", "list"],
