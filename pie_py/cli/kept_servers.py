@@ -235,7 +235,8 @@ def stop(models: tuple[str, ...]) -> None:
     if not wanted:
         say("no such server runs; Ctrl-C ends one that runs in a terminal")
     for server in wanted:
-        os.kill(server["pid"], signal.SIGTERM)
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(server["pid"], signal.SIGTERM)
     end = time.monotonic() + 30.0
     for server in wanted:
         with alive():

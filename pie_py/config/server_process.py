@@ -47,9 +47,12 @@ class ServerProcess(Child):
         """Waits until it serves and returns its endpoint, a URL of the gateway. `tell` gets, for a
         person, what is done that takes long. Raises `ServerFailed` if it does not start.
         """
+        report: dict[str, Any] = {}
         try:
-            while "doing" in (report := self.next_line() or {}):
-                tell(report["doing"])
+            while not report.keys() & {"error", "endpoint"}:  # policies may print as well
+                report = self.next_line() or {}
+                if "doing" in report:
+                    tell(report["doing"])
         except EOFError:
             raise ServerFailed(self._last_words()) from None
         if "error" in report:

@@ -12,6 +12,8 @@ import psutil
 import pytest
 
 from pie_py.config.processes import Backoff, Child, Supervisor
+from pie_py.config.server import ServerConfig
+from pie_py.config.server_process import ServerProcess
 
 # Reports, and ends with its parent; "deaf" does not look for the end of its standard input.
 MODULE = """
@@ -47,6 +49,25 @@ def test_pauses_double_up_to_a_bound_and_are_short_again_after_a_long_life() -> 
     assert backoff.pause() == 0.5
     backoff.start()
     assert backoff.pause() == 1.0
+
+
+def test_what_else_a_server_prints_is_no_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_server.py").write_text(
+        """
+from pie_py.config.child import report
+print("a policy is loaded")
+report({"doing": "loading"})
+print('{"loss": 3}')
+report({"endpoint": "ipc:///tmp/door"})
+"""
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    said: list[str] = []
+    with ServerProcess(ServerConfig(), module="a_server") as server:
+        assert server.wait_ready(said.append) == "ipc:///tmp/door"
+    assert said == ["loading"]
 
 
 def test_a_child_reports_and_ends_in_order(module: str) -> None:
