@@ -88,9 +88,10 @@ class _Viewer:
         self._shown: dict[str, str] = {}  # what was sent last of each
 
     async def listen(self) -> None:
-        """Takes what is to be watched. Raises `WebSocketDisconnect`, and `Problem`: it is none."""
-        while True:
-            self._watched = parse((await self._socket.receive_text()).encode(), Watch).watch
+        """Takes what is to be watched until the viewer goes. Raises `Problem`: it is none."""
+        while (frame := await self._socket.receive())["type"] != "websocket.disconnect":
+            sent = frame.get("bytes") or (frame.get("text") or "").encode()
+            self._watched = parse(sent, Watch).watch
             self._shown = {}
 
     async def tell_server(self) -> None:

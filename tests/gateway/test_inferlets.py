@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx2
 import pytest
@@ -122,6 +125,30 @@ def test_the_programs_of_routes_come_back_when_they_are_removed(http: httpx2.Cli
     assert http.post("/v1/completions", json=body).status_code == 200
     assert http.delete("/v1/programs/gateway-chat").status_code == 200
     assert http.post("/v1/completions", json=body).status_code == 200
+
+
+def test_a_program_of_a_route_comes_back_for_many_at_once(
+    gateway: Gateway, http: httpx2.Client
+) -> None:
+    place = urlsplit(gateway.url)
+    body = json.dumps({"model": "pie-tiny", "input": "Hi"})
+    request = (
+        f"POST /v1/embeddings HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Length: {len(body)}\r\n"
+    )
+    packed = f"{request}Content-Type: application/json\r\nConnection: close\r\n\r\n{body}".encode()
+    assert http.post("/v1/embeddings", content=body).status_code == 200
+    assert http.delete("/v1/programs/gateway-embedding").status_code == 200
+    with ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.create_connection((place.hostname, place.port)))
+            for _ in range(16)
+        ]
+        for each in sockets:  # all but the end, so that they come at once
+            each.sendall(packed[:-1])
+        time.sleep(0.2)
+        for each in sockets:
+            each.sendall(packed[-1:])
+        assert [each.recv(15) for each in sockets] == [b"HTTP/1.1 200 OK"] * 16
 
 
 def test_a_program_is_run(http: httpx2.Client) -> None:

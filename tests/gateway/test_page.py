@@ -136,14 +136,16 @@ def test_an_instance_over_the_same_connection(gateway: Gateway, sharers: list[st
     assert "none" in found["none"]["error"]
 
 
-def test_what_is_no_watch_is_refused(gateway: Gateway) -> None:
+@pytest.mark.parametrize("sent", ['{"wach": {}}', b'{"wach": {}}', b"\xff"])
+def test_what_is_no_watch_is_refused(gateway: Gateway, sent: str | bytes) -> None:
     url = gateway.url.replace("http", "ws") + "/v1/live"
     with websockets.sync.client.connect(url) as socket:
-        socket.send('{"wach": {}}')
+        socket.send(sent)
         with pytest.raises(websockets.ConnectionClosedError) as closed:
             list(socket)
     assert closed.value.rcvd is not None
-    assert "watch" in closed.value.rcvd.reason
+    assert closed.value.rcvd.code == 1008
+    assert "watch" in closed.value.rcvd.reason or "JSON" in closed.value.rcvd.reason
 
 
 CHATTERBOX = """

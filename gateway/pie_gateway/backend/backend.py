@@ -131,12 +131,14 @@ class Backend:
         if own := self._programs.get(route):
             return await launch(own)
         name, file = _OTHERS.get(route, CHAT)
+        digest = await self._library(name, file)
         try:
-            return await launch(await self._library(name, file))
+            return await launch(digest)
         except RpcError as error:
             if error.code != "not-found":
                 raise
-        del self._uploaded[name]  # a user has removed it
+        if self._uploaded.get(name) == digest:  # a user has removed it
+            del self._uploaded[name]
         return await launch(await self._library(name, file))
 
     async def vocabulary(self, model: str) -> Vocabulary:
