@@ -7,6 +7,7 @@ own: which of them it was shows there.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 
@@ -19,7 +20,7 @@ from pie_py.client import ClientError, InferletFailed, Instance, RpcError
 
 AT_ONCE = 16  # requests in one instance
 MOST = 1000  # that one gets in its life: its memory and its time on the CPU are bounded
-LONG = 64 << 10  # characters of a request that has an instance of its own
+LONG = 64 << 10  # characters that are sent together; a longer request has an instance of its own
 
 Begin = Callable[[str], Awaitable[Instance]]  # launches the program with an argument
 _answer = msgspec.json.Decoder(tuple[int, str | None, list[msgspec.Raw]]).decode
@@ -32,7 +33,7 @@ class _Host:
         self.instance = instance
         self.seats: dict[int, tuple[Seat, str]] = {}  # by number, with what is asked
         self._count = 0
-        self._waiting: list[tuple[int, str]] = []  # to be sent together
+        self._waiting: deque[tuple[int, str]] = deque()  # to be sent together
         self._sends = False
         self.is_closed = False
 
@@ -53,13 +54,16 @@ class _Host:
         self._sends = True
         try:
             while self._waiting:
-                some, self._waiting = self._waiting, []
+                some, size = [], 0
+                while self._waiting and (not some or size + len(self._waiting[0][1]) <= LONG):
+                    some.append(self._waiting.popleft())
+                    size += len(some[-1][1])
                 await self.instance.send(msgspec.json.encode(some).decode())
             if self.is_closed:
                 await self.instance.send("[]")  # which has it end when all is answered
         except RpcError as error:
-            if error.code not in ("cancelled", "node-lost"):  # it has ended: its reader sees that
-                raise
+            if error.code not in ("cancelled", "node-lost"):
+                await end(self.instance)  # its reader sees that, and all is made again
         finally:
             self._sends = False
 
