@@ -54,7 +54,7 @@ class _Host:
         self._sends = True
         try:
             while self._waiting:
-                some, size = [], 0
+                some, size = list[tuple[int, str]](), 0
                 while self._waiting and (not some or size + len(self._waiting[0][1]) <= LONG):
                     some.append(self._waiting.popleft())
                     size += len(some[-1][1])
