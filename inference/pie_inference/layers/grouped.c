@@ -178,6 +178,9 @@ INLINE floats added(floats total, const Scales *scales, Sum sum, const Product *
   const Group x = p->x_groups[group * p->rows + row];
 #if INTEGERS
   total += scales->scale * (__builtin_convertvector(sum, floats) * x.scale);
+#elif defined __AVX512F__ /* by name: of some rows of tiles GCC adds otherwise */
+  total = (floats)_mm512_fmadd_ps((__m512)scales->scale, (__m512)sum, (__m512)total);
+  return (floats)_mm512_fmadd_ps((__m512)scales->least, _mm512_set1_ps(x.sum), (__m512)total);
 #else
   total += scales->scale * sum;
 #endif
@@ -454,6 +457,7 @@ INLINE void tiles_of_words(const Product *p, long row, const uint8_t *at, long f
 static void with_words(const Product *p, long first, long end, long block) {
   const long parts = end - first > 32 ? (p->in + NEAR - 1) / NEAR : 1;
   const long each = (p->in / parts + 31) / 32 * 32, size = p->in * 2 * OUTPUTS;
+  const Product still = *p; /* what is stored does not change it, as the compiler sees */
   _Alignas(64) floats sums[PIECE / 2][(PART_ROWS + 31) / 32][4][16];
   for (long k = 0, shaped = 0; k < p->in; k += each)
     for (int b = 0; b < PIECE; b += 2)
@@ -467,7 +471,6 @@ static void with_words(const Product *p, long first, long end, long block) {
         shaped = rows;
         if (others) tiles_of_words(p, row, at, k, last, 1, own);
         else tiles_of_words(p, row, at, k, last, 0, own);
-        const Product still = *p;
         for (long r = 0; last == p->in && r < rows; r++) {
           store(&still, row + r, block + b, own[r / 16 * 2][r % 16]);
           store(&still, row + r, block + b + 1, own[r / 16 * 2 + 1][r % 16]);
