@@ -62,14 +62,14 @@ async def live(socket: WebSocket, exchange: Exchange) -> None:
     too long, and the client comes again.
     """
     viewer = _Viewer(socket, exchange)
-    problem: list[Exception] = []
+    problem: list[Problem] = []
     with anyio.move_on_after(exchange.config.request_seconds):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(viewer.tell_server)
             tasks.start_soon(viewer.tell_instances)
             try:
                 await viewer.listen()
-            except (Problem, WebSocketDisconnect) as error:  # raised outside of the group
+            except Problem as error:  # raised outside of the group
                 problem.append(error)
             tasks.cancel_scope.cancel()
     if problem:

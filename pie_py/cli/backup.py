@@ -68,10 +68,11 @@ def restore(archive: Path, folder: Path) -> None:
             with tarfile.open(archive) as packed:
                 packed.extractall(made, filter="data")
             path = made / MANIFEST
-            if not path.is_file():
-                raise ValueError("it has no list of its files")
-            hashes: dict[str, str] = json.loads(path.read_bytes())["files"]
-            path.unlink()
+            match json.loads(path.read_bytes()) if path.is_file() else None:
+                case {"files": dict(hashes)}:
+                    path.unlink()
+                case _:
+                    raise ValueError("it has no list of its files")
             if set(_names(made)) != hashes.keys():
                 raise ValueError("files are missing")
             for name, wanted in hashes.items():
@@ -79,10 +80,7 @@ def restore(archive: Path, folder: Path) -> None:
                     if hashlib.file_digest(data, "sha256").hexdigest() != wanted:
                         raise ValueError(f"{name} is damaged")
             count = len(hashes)
-        except (
-            *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError),
-            *(tarfile.TarError, zlib.error),
-        ) as error:
+        except (OSError, EOFError, ValueError, KeyError, tarfile.TarError, zlib.error) as error:
             why = str(error).partition("\n")[0].rstrip(":")  # tarfile lists what it has tried
             fail(f"{archive} is no whole backup, so nothing was restored: {why}")
         if folder.exists():

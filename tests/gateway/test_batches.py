@@ -268,18 +268,24 @@ def test_requests_of_an_instance_that_ends_are_made_again(server: Server) -> Non
         assert errors["long"]["response"]["body"]["error"]["code"] == "context_length_exceeded"
 
 
-def test_requests_that_are_too_large_together_are_made_one_by_one(short_folder: Path) -> None:
+@pytest.mark.parametrize(("most", "size", "instances"), [(20_000, 900, 50), (140_000, 3000, 6)])
+def test_requests_that_are_too_large_together_go_apart(
+    short_folder: Path, most: int, size: int, instances: int
+) -> None:
+    """Each in an instance of its own, or in several messages."""
     lines = [
-        line(f"{i}", COMPLETIONS, prompt=f"{i}", max_tokens=1, stop=["x" * 900] * 4)
+        line(f"{i}", COMPLETIONS, prompt=f"{i}", max_tokens=1, stop=["x" * size] * 4)
         for i in range(40)
     ]
     with (
-        Server(short_folder, limits={"message_bytes": 20_000}) as server,
+        Server(short_folder, limits={"message_bytes": most}) as server,
         Gateway(server, short_folder) as gateway,
     ):
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
         batch = ended(client, start(client, upload(client, *lines), COMPLETIONS))
         assert (batch.status, batch.request_counts.completed) == ("completed", 40)
+        with server.client() as control:
+            assert control.server_info()["launched"] <= instances
 
 
 def test_requests_that_begin_alike_go_together(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class _Host:
         try:
             while self._waiting:
                 some, size = list[tuple[int, str]](), 0
-                while self._waiting and (not some or size + len(self._waiting[0][1]) <= LONG):
+                while self._waiting and size + len(self._waiting[0][1]) <= LONG:
                     some.append(self._waiting.popleft())
                     size += len(some[-1][1])
                 await self.instance.send(msgspec.json.encode(some).decode())
