@@ -265,7 +265,7 @@ class Answers:
         """Reads what is there, and takes out what is no answer: errors, and a line that a crash has
         cut short. Raises `click.UsageError`: it is another file than of answers.
         """
-        before = self._path.read_bytes() if self._path.exists() else b""
+        before = self._path.read_bytes() if self._path.is_file() else b""
         kept = list[bytes]()
         *whole, _ = before.split(b"\n")
         for number, text in enumerate(whole, 1):

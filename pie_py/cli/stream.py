@@ -48,8 +48,13 @@ class Output:
             message = printable(text, None, lines=True)
         data = message.encode("utf-8", "replace") if isinstance(message, str) else message
         if data:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            try:
+                sys.stdout.buffer.write(data)
+                sys.stdout.buffer.flush()
+            except OSError:
+                # The interpreter would complain when it flushes at exit.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise
             self._open_line = isinstance(message, str) and not message.endswith("\n")
 
     def end(self) -> None:
@@ -180,45 +185,53 @@ async def show(
     lines = LogLines(instance)
     source = StandardInput()
 
+    async def shown() -> None:
+        async for message in _messages(instance, typed):
+            if isinstance(message, bytes) and message.startswith(MARK):
+                output.end()
+                await converse(instance, message, source)
+            else:
+                output.write(message)
+        text = await instance.result()
+        if text:
+            output.end()
+            output.write(text)
+        output.end()
+
+    async def left() -> None:
+        if interrupt.came or isinstance(problem, OSError):
+            with suppress(OSError):  # the interrupt has ended the reader, too
+                output.end()
+            await on_interrupt(instance)
+        if logs:
+            with suppress(ClientError):
+                await lines.show_new()
+
+    async def guarded(step: Callable[[], Awaitable[None]]) -> None:
+        nonlocal problem
+        try:
+            await step()
+        except Exception as error:  # noqa: BLE001  raised below, once the terminal is restored
+            problem = problem or error
+            tasks.cancel_scope.cancel()
+
     async with anyio.create_task_group() as tasks:
         interrupt.scope = tasks.cancel_scope  # the client goes on, to tell the server
         if logs:
-            tasks.start_soon(lines.follow)
+            tasks.start_soon(guarded, lines.follow)
         if typed:
             to_end = on_interrupt is cancel
-            tasks.start_soon(partial(source.pass_on, client, instance, to_end=to_end))
+            passing = partial(source.pass_on, client, instance, to_end=to_end)
+            tasks.start_soon(guarded, passing)
         try:
-            async for message in _messages(instance, typed):
-                if isinstance(message, bytes) and message.startswith(MARK):
-                    output.end()
-                    await converse(instance, message, source)
-                else:
-                    output.write(message)
-            text = await instance.result()
-            if text:
-                output.end()
-                output.write(text)
-            output.end()
-        except OSError as error:  # of standard output
-            if not isinstance(error, BrokenPipeError):
-                problem = error
-            # The interpreter would complain when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            with anyio.CancelScope(shield=True):
-                await on_interrupt(instance)
-        except Exception as error:  # noqa: BLE001  raised below, once the terminal is restored
-            problem = error
+            await guarded(shown)
         finally:
-            if interrupt.came:
-                output.end()
-                with anyio.move_on_after(5, shield=True):
-                    await on_interrupt(instance)
-            if logs:
-                with suppress(ClientError), anyio.move_on_after(5, shield=True):
-                    await lines.show_new()
-        tasks.cancel_scope.cancel()
-    if problem is not None:
-        output.end()
+            with anyio.move_on_after(5, shield=True):
+                await guarded(left)
+            tasks.cancel_scope.cancel()
+    if problem is not None and not isinstance(problem, BrokenPipeError):
+        with suppress(OSError):
+            output.end()
         raise problem
     return 0
 
@@ -235,7 +248,8 @@ async def _messages(instance: Instance, typed: bool) -> AsyncIterator[str | byte
 
 async def cancel(instance: Instance) -> None:
     """An interrupted `run` or `launch` ends what it started."""
-    say(f"cancelling {instance.id}")
+    with suppress(OSError):  # nobody may read that any more
+        say(f"cancelling {instance.id}")
     await instance.cancel()
 
 

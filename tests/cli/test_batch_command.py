@@ -149,3 +149,11 @@ def test_a_file_that_has_no_answers_is_left_alone(files: Files) -> None:
     files.output = files.requests
     assert files.run()[0] == 2
     assert files.run("missing")[0] == 2
+
+
+def test_a_device_has_no_answers_to_read(files: Files) -> None:
+    """`/dev/full` would be read for ever, as would a pipe that others write to."""
+    files.write({"text": "a"})
+    files.output = Path("/dev/full")
+    status, said = files.run(str(files.program))
+    assert (status, "No space left on device" in said) == (1, True), said

@@ -203,6 +203,33 @@ def test_ctrl_c_cancels_what_run_started(server: Server) -> None:
         assert client.instances(ended=True)[-1]["state"] == "killed"
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_ctrl_c_in_a_pipeline_cancels_though_its_reader_has_gone(
+    server: Server, tmp_path: Path, both: bool
+) -> None:
+    """The terminal interrupts the reader as well, as in `pie-py run … 2>&1 | tee log`."""
+    program = tmp_path / "open.py"
+    text = "import asyncio\nfrom inferlet import session\n\nasync def main():\n"
+    program.write_text(f"{text}    session.send('an open line')\n    await asyncio.sleep(60)\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pie_py", "run", str(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if both else subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ENVIRONMENT, "PIE_PY_ENDPOINT": server.endpoint},
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(12) == "an open line"
+    process.stdout.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    if process.stderr is not None:
+        assert process.stderr.read().startswith("cancelling open-")
+        process.stderr.close()
+    with server.client() as client:
+        assert client.instances(ended=True)[-1]["state"] == "killed"
+
+
 def with_environment(name: str, value: str) -> list[psutil.Process]:
     """The processes, whoever their parent is by now, that were started with a variable."""
     found = []

@@ -154,9 +154,8 @@ class Remote:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """As `close`."""
-        with anyio.CancelScope(shield=True):
-            await self.close()
+        """As `close`, unless the server is lost."""
+        await end(self._instance)
 
     async def close(self) -> None:
         """Ends the object; does nothing if it has ended."""
