@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -65,7 +66,7 @@ class Backend:
         self._uploaded: dict[str, str] = {}  # hashes by name
         self._vocabularies: dict[str, Vocabulary] = {}
         self._uploading = anyio.Lock()
-        self._reading = anyio.Lock()
+        self._reading = defaultdict[str, anyio.Lock](anyio.Lock)  # by model, which may load first
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -143,7 +144,7 @@ class Backend:
 
     async def vocabulary(self, model: str) -> Vocabulary:
         """The tokens of a model, read once. Raises `Problem`: the server refuses."""
-        async with self._reading:
+        async with self._reading[model]:
             if model not in self._vocabularies:
                 program = await self._library(*CHAT)
                 self._vocabularies[model] = await read_vocabulary(self.client, program, model)
