@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 import torch
@@ -124,13 +124,21 @@ def cpu_has_bfloat16() -> bool:
     return bool(re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", cpu_facts()))
 
 
+Part: TypeAlias = Callable[[str, torch.Tensor], torch.Tensor]  # what is wanted, by a name
+
+
+def whole(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """All of it."""
+    return tensor
+
+
 def load_tensors(
     folder: Path,
     expected: Mapping[str, tuple[int, ...]],
     dtype: torch.dtype,
     device: torch.device,
     arrange: Callable[[Sources], Sources] = lambda sources: sources,
-    part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
+    part: Part = whole,
     keep: Callable[[str, Source], bool] = lambda name, source: False,
 ) -> dict[str, torch.Tensor]:
     """Reads the expected tensors of a checkpoint, after checking all names and shapes. `arrange`
@@ -260,7 +268,7 @@ def random_tensors(
     expected: Mapping[str, tuple[int, ...]],
     dtype: torch.dtype,
     device: torch.device,
-    part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
+    part: Part = whole,
 ) -> dict[str, torch.Tensor]:
     """The same random tensors each time, of the expected shapes: norms near 1, all else small."""
     generator = torch.Generator(device).manual_seed(0)
