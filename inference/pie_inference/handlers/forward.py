@@ -226,10 +226,10 @@ def _programs(
     before its first token.
     """
     choosing = batch.attends >= 0
-    programs = model.samplers.attend_programs
-    if not all(map(programs.has, batch.attends[choosing].tolist())):
+    programs = model.samplers.attend_programs.of
+    if not programs.keys() >= {*batch.attends[choosing].tolist()}:
         raise BadBatch("forward: a sampler without a program of the stage `attend`")
-    choosing[choosing] = [not programs.in_layers(i) for i in batch.attends[choosing].tolist()]
+    choosing[choosing] = [not programs[i].in_layers for i in batch.attends[choosing].tolist()]
     if not choosing.any():
         return None, None
     if model.key_bounds is None:
@@ -238,15 +238,15 @@ def _programs(
     last, heads = len(shape.attention) - 1, (shape.heads, shape.kv_heads)
 
     def begin(i: int) -> Callable[[int, int], AttendStep]:
-        sampler, step = int(batch.attends[i]), int(batch.attend_steps[i])
-        return lambda pages, tokens: programs.begin(sampler, step, heads, pages, tokens, last)
+        attender, step = programs[int(batch.attends[i])], int(batch.attend_steps[i])
+        return lambda pages, tokens: AttendStep(attender, step, heads, pages, tokens, last)
 
     members = np.flatnonzero(choosing).tolist()
     rows = {i: begin(i) for i in members if batch.attend_steps[i]}
     prompts = {
         i: begin(i)
         for i in members
-        if i not in rows and programs.observes_prompt(int(batch.attends[i]))
+        if i not in rows and programs[int(batch.attends[i])].observes_prompt
     }
     cache, layers = model.cache, shape.attention
     attended = observers = None
@@ -263,12 +263,11 @@ def _changes(model: ServedModel, batch: Forward) -> LayerChanges | None:
     programs = model.samplers.attend_programs
     found: list[tuple[slice, LayerStep]] = []
     for i in np.flatnonzero(batch.attends >= 0).tolist():
-        sampler, step = int(batch.attends[i]), int(batch.attend_steps[i])
-        if programs.in_layers(sampler) and (step or programs.observes_prompt(sampler)):
+        own, step = programs.of[int(batch.attends[i])], int(batch.attend_steps[i])
+        if own.in_layers and (step or own.observes_prompt):
             if programs.lens is None:
                 raise BadBatch("forward: no program runs in the layers of transformers' modules")
             first, end = int(batch.input_starts[i]), int(batch.input_starts[i + 1])
-            own = programs.attender(sampler)
             if not step and own.executable.program.window:  # of a prompt, its last input
                 if batch.output_starts[i] == batch.output_starts[i + 1]:
                     continue  # it is in another part
