@@ -244,7 +244,7 @@ def _checked(
 
 def _share(magnitudes: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """The factors `[out]` with which a DoRA's changed weight `[out, in]` has these magnitudes."""
-    share = magnitudes / torch.linalg.vector_norm(weight, dim=1)
+    share: torch.Tensor = magnitudes / torch.linalg.vector_norm(weight, dim=1)
     if not share.isfinite().all():
         raise LoadError("a magnitude is not finite: save the adapter again")
     return share
