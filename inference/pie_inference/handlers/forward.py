@@ -24,7 +24,7 @@ from pie_inference.attention.sequences import (
     see_whole,
     short_offsets,
 )
-from pie_inference.device import DeviceFuture, Int32, Int64, completed, upload_index
+from pie_inference.device import DeviceFuture, Int32, completed, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import (
     NONE,
@@ -48,6 +48,15 @@ PART_OF_IMAGE = (
     "inputs of an image see each other in this model, so one forward takes all of them (and"
     " `max_batch_tokens` must not be less)"
 )
+
+# Arrays of a batch: what starts of sequences count, and what there is of each, if at all.
+RAGGED = {
+    "input_starts": ("inputs", "output_slots"),
+    "page_starts": ("pages", "page_used"),
+    "output_starts": ("outputs",),
+    "mask_starts": ("mask",),
+}
+OF_SEQUENCES = ("has_masked", "adapters", "observed", "detail", "attends", "attend_steps")
 
 Answer = tuple[DeviceFuture[Attention] | None, dict[int, str]]
 
@@ -92,35 +101,17 @@ def _in_parts(model: ServedModel, batch: Forward) -> Answer:
 def part(batch: Forward, sequences: NDArray[np.intp]) -> Forward:
     """Some sequences of a batch, in this order."""
 
-    def taken(starts: Int32) -> tuple[Int32, Int64]:
-        counts = lengths(starts)[sequences]
-        return short_offsets(counts), ranges(starts[:-1][sequences], counts)
-
-    def each(values: Int32) -> Int32:
-        return values[sequences] if values.size else values
-
-    input_starts, inputs = taken(batch.input_starts)
-    page_starts, pages = taken(batch.page_starts)
-    output_starts, outputs = taken(batch.output_starts)
-    mask_starts, mask = taken(batch.mask_starts)
-    return Forward(
-        input_starts=input_starts,
-        inputs=batch.inputs[inputs],
-        page_starts=page_starts,
-        pages=batch.pages[pages],
-        page_used=batch.page_used[pages],
-        has_masked=batch.has_masked[sequences],
-        output_slots=batch.output_slots[inputs],
-        output_starts=output_starts,
-        outputs=batch.outputs[outputs],
-        mask_starts=mask_starts,
-        mask=batch.mask[mask],
-        adapters=each(batch.adapters),
-        observed=each(batch.observed),
-        detail=each(batch.detail),
-        attends=each(batch.attends),
-        attend_steps=each(batch.attend_steps),
-    )
+    found: dict[str, Int32] = {}
+    for starts, names in RAGGED.items():
+        before = getattr(batch, starts)
+        counts = lengths(before)[sequences]
+        index = ranges(before[:-1][sequences], counts)
+        found[starts] = short_offsets(counts)
+        found |= {name: getattr(batch, name)[index] for name in names}
+    for name in OF_SEQUENCES:
+        values = getattr(batch, name)
+        found[name] = values[sequences] if values.size else values
+    return Forward(**found)
 
 
 def _joined(
