@@ -76,6 +76,9 @@ class _Step(ctypes.Structure):
     ]
 
 
+_ARRAYS = ("slots", "starts", "keys", "entries", "positions", "wanted", "owners")
+
+
 class LayerWatch(Protocol):
     """Sees a layer's queries before these attend, after the keys and values were stored."""
 
@@ -345,17 +348,11 @@ def _laid_out(model: _Model, rows: StepRows, **more: int | None) -> OpenedRows:
     rules, held = _rules(rows) if rows.rules else (None, [])
     step = _Step(
         rows=rows.slots.size,
-        slots=_address(rows.slots),
-        starts=_address(rows.starts),
-        keys=_address(rows.keys),
-        entries=_address(rows.entries),
-        positions=_address(rows.positions),
-        wanted=_address(rows.wanted),
         page_size=rows.page_size,
         most_alone=rows.most_alone,
-        rules=_address(rules),
-        owners=_address(rows.owners),
         outputs=rows.wanted.size,
+        rules=_address(rules),
+        **{name: _address(getattr(rows, name)) for name in _ARRAYS},
         **more,
     )
     shared = np.empty((2, rows.slots.size), np.int64)  # and leaders
