@@ -148,13 +148,12 @@ def test_weights_that_others_were_made_of_stay(tmp_path: Path) -> None:
     rig = Rig(folder, quantize="int8")
     with pytest.raises(LoadError, match="no tensor of this name that can be replaced"):
         replace_weights(rig.model, file_of(folder))
-    for number, config in enumerate(
-        (
-            {"use_dora": True},
-            {"modules_to_save": ["lm_head"]},
-            {"modules_to_save": ["embed_tokens"], "target_modules": ["q_proj"]},
-        )
-    ):
+    configs: tuple[dict[str, Any], ...] = (
+        {"use_dora": True},
+        {"modules_to_save": ["lm_head"]},
+        {"modules_to_save": ["embed_tokens"], "target_modules": ["q_proj"]},
+    )
+    for number, config in enumerate(configs):
         adapter = make_adapter(folder, tmp_path / f"adapter{number}", **config)
         rig = Rig(folder, adapters={"a": str(adapter)})
         with pytest.raises(LoadError, match="an adapter is loaded that was made of the weights"):
