@@ -21,7 +21,7 @@ from pie_control.models.tokenizer import TextCodec
 from pie_inference.handlers.base import ServedEncoder
 from pie_inference.handlers.encode import encode
 from pie_inference.loading.assembly import load_served
-from pie_inference.serving.engine import encoder_threads
+from pie_inference.serving.engine import threads_of
 from pie_py.bench.report import Goal, Report
 from pie_py.config.model import ModelConfig
 from pie_py.wire.plan import Encode
@@ -69,7 +69,7 @@ def encoders(settings: Settings, progress: Progress) -> Report:
 
 def _ours(served: ServedEncoder) -> Vectors:
     """As the server does: tokenized, sorted by length, in batches of tokens."""
-    codec, threads = TextCodec(Path(served.description.folder)), encoder_threads(served, False)
+    codec, threads = TextCodec(Path(served.description.folder)), threads_of(served, False)
     most = served.description.max_batch_tokens
 
     def vectors(texts: list[str]) -> Any:

@@ -242,6 +242,14 @@ def _checked(
             raise LoadError(f"module {module}: {_named(name)} holds {pair[name].dtype}")
 
 
+def _share(magnitudes: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The factors `[out]` with which a DoRA's changed weight `[out, in]` has these magnitudes."""
+    share: torch.Tensor = magnitudes / torch.linalg.vector_norm(weight, dim=1)
+    if not share.isfinite().all():
+        raise LoadError("a magnitude is not finite: save the adapter again")
+    return share
+
+
 class _Part(NamedTuple):
     """An adapter's change of one module."""
 
@@ -272,9 +280,8 @@ class AdapterTable:
 
     @property
     def depends(self) -> bool:
-        """True if one of them was made of the model's weights, as a DoRA is."""
-        layers = (added for each in self._adapters.values() for added in each.layers.values())
-        return any(added.magnitude is not None for added in layers)
+        """True if one of them was made of the model's weights."""
+        return any(adapter.depends for adapter in self._adapters.values())
 
     def load(self, slot: int, folder: Path) -> None:
         """Reads an adapter, a folder or an uploaded file, into a slot. Raises `LoadError` naming it
@@ -294,7 +301,9 @@ class AdapterTable:
         config = lora_config(_read_config(folder))
         layers: dict[Linear, list[_Part]] = {}
         embedding: list[TokenRows] = []
+        depends = config.dora
         for module, pair in _read_pairs(folder).items():
+            depends = depends or WHOLE in pair
             renamed = self.rename(f"{module}.weight")
             site = None if renamed is None else self._sites.get(renamed.removesuffix(".weight"))
             if site is None:
@@ -324,26 +333,34 @@ class AdapterTable:
             if isinstance(site, EmbeddingSite):
                 embedding += self._rows_of(site, found)
                 continue
-            parts = layers.setdefault(site.linear, [])
-            if WHOLE in found and (more := found[WHOLE] - self._weight(site)).any():
-                # As a LoRA whose first matrix changes nothing.
-                parts.append(_Part(site, torch.eye(site.inputs), more))
-            if "A" in found:
-                part = _Part(site, found["A"], found["B"])
-                parts.append(self._turned(part, found["magnitude_vector"]) if dora else part)
+            layers.setdefault(site.linear, []).extend(self._parts_of(site, found))
         joined = {layer: self._joined(parts) for layer, parts in layers.items() if parts}
-        return Adapter(joined, embedding)
+        return Adapter(joined, embedding, depends)
+
+    def _parts_of(self, site: LinearSite, found: Mapping[str, torch.Tensor]) -> list[_Part]:
+        changes = []
+        if WHOLE in found and (more := found[WHOLE] - self._weight(site)).any():
+            changes.append((torch.eye(site.inputs), more))  # whose first matrix changes nothing
+        if "A" in found:
+            changes.append((found["A"], found["B"]))
+        if (magnitudes := found.get("magnitude_vector")) is None:
+            return [_Part(site, *each) for each in changes]
+        share = _share(magnitudes, self._weight(site) + sum(up @ down for down, up in changes))
+        return [_Part(site, down, up * share[:, None], share - 1) for down, up in changes]
 
     def _rows_of(self, site: EmbeddingSite, found: Mapping[str, torch.Tensor]) -> list[TokenRows]:
         def placed(tensor: torch.Tensor) -> torch.Tensor:
             return tensor.t().contiguous().to(self._device, self._dtype)
 
-        rows = []
-        if WHOLE in found:
-            tokens = torch.arange(site.tokens, device=self._device)
-            more = found[WHOLE] - site.embed(tokens).t().float().cpu()
-            rows += [TokenRows(placed(more), None)] if more.any() else []
-        if "A" in found:
+        rows, magnitudes = [], found.get("magnitude_vector")
+        if WHOLE in found or magnitudes is not None:
+            own = site.embed(torch.arange(site.tokens, device=self._device)).t().float().cpu()
+            whole = found.get(WHOLE, own)
+            if magnitudes is not None:
+                whole = whole + found["B"] @ found["A"]
+                whole = whole * _share(magnitudes, whole)[:, None]
+            rows += [TokenRows(placed(whole - own), None)] if (whole != own).any() else []
+        if "A" in found and magnitudes is None:
             rows.append(TokenRows(placed(found["A"]), placed(found["B"])))
         return rows
 
@@ -356,14 +373,6 @@ class AdapterTable:
             site.linear.widely(part)[:, own].float().cpu() for part in torch.split(one, INPUTS)
         )
         return (torch.cat([*parts]) - bias).t()
-
-    def _turned(self, part: _Part, magnitudes: torch.Tensor) -> _Part:
-        """A part of a DoRA: the outputs of the changed weight have these magnitudes."""
-        site, down, up, _ = part
-        share = magnitudes / torch.linalg.vector_norm(self._weight(site) + up @ down, dim=1)
-        if not share.isfinite().all():
-            raise LoadError("a magnitude is not finite: save the adapter again")
-        return _Part(site, down, up * share[:, None], share - 1)
 
     def _bias(self, site: LinearSite) -> torch.Tensor:
         nothing = torch.zeros(1, site.inputs, device=self._device, dtype=self._dtype)
@@ -385,7 +394,7 @@ class AdapterTable:
         low_rank = LowRank(
             downs.to(self._device, self._dtype), joined.to(self._device, self._dtype)
         )
-        if parts[0].share is None:
+        if all(part.share is None for part in parts):
             return low_rank
         magnitude = Magnitude(shares.to(self._device), self._bias(parts[0].site))
         return replace(low_rank, magnitude=magnitude)

@@ -12,20 +12,28 @@ class BuildError(Exception):
     """A component could not be built; the text says why and how to mend it."""
 
 
+TOOL_SECONDS = 600.0
+
+
 def run_tool(
     command: list[str], folder: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a step of a build, and takes all that it says. It reads nothing from a terminal."""
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600.0,
-        check=False,
-    )
+    """Runs a step of a build, and takes all that it says. It reads nothing from a terminal. Raises
+    `BuildError` if it takes too long.
+    """
+    try:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TOOL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{command[0]} has not ended within {TOOL_SECONDS:g} s") from None
 
 
 _CHECKOUT = Path(__file__).resolve().parents[2]

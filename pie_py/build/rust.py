@@ -19,6 +19,7 @@ from pie_py.build import BuildError, sdk_folder
 from pie_py.build.component import ComponentError, make_component, without_lines
 from pie_py.config.kept_files import cache_folder
 from pie_py.config.shipped_files import shipped_folder
+from pie_py.config.whole_files import write_whole
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 TARGET = "wasm32-unknown-unknown"
@@ -74,10 +75,7 @@ def build_crate(
         component = make_component(core if lines else without_lines(core))
     except ComponentError as error:
         raise BuildError(f"{folder}: {error}") from None
-    output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.with_name(f".{output.name}.{os.getpid()}")
-    partial.write_bytes(component)
-    partial.replace(output)
+    write_whole(output, component, mode=0o644)
     return output
 
 

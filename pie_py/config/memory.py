@@ -72,13 +72,13 @@ def group_limits(proc: Path = _PROC) -> list[tuple[int, int]]:
 def _groups(proc: Path) -> Iterator[tuple[_Version, Path]]:
     """The group of this process, and those around it, as far as they are mounted."""
     try:
-        mounts = (proc / "mountinfo").read_text().splitlines()
-        lines = [line.split(":", 2) for line in (proc / "cgroup").read_text().splitlines()]
+        mounts, groups = (_lines(proc / name) for name in ("mountinfo", "cgroup"))
     except OSError:  # no Linux
         return
+    lines = [line.split(":", 2) for line in groups]
     for mount in mounts:
         fields, _, described = mount.partition(" - ")
-        root, place = fields.split()[3:5]
+        root, place = fields.split(" ")[3:5]
         kind, _, options = described.split(" ", 2)
         for version in _VERSIONS:
             if version.kind != kind or (kind == "cgroup" and "memory" not in options.split(",")):
@@ -94,6 +94,11 @@ def _groups(proc: Path) -> Iterator[tuple[_Version, Path]]:
                     here = top.joinpath(*(part for part in parts if part != "/"))
                     around = (here, *here.parents)
                     yield from ((version, each) for each in around if each.is_relative_to(top))
+
+
+def _lines(file: Path) -> list[str]:
+    """Of what the kernel writes: users' folders, of any bytes but the end of a line, are in it."""
+    return [line for line in file.read_text(errors="surrogateescape").split("\n") if line]
 
 
 # Objects made before a collection of the youngest, such collections before one of those that it

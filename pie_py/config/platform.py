@@ -35,6 +35,6 @@ def cpu_facts() -> str:
 def proc(name: str) -> str:
     """A file that Linux has below /proc; empty elsewhere."""
     try:
-        return (PROC / name).read_text()
+        return (PROC / name).read_text(errors="surrogateescape")
     except OSError:
         return ""

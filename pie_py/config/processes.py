@@ -254,9 +254,10 @@ class GroupTime:
         used, waits = 0.0, False
         for file in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):  # it has ended meanwhile
-                state, _, group, *rest = file.read_text().rpartition(")")[2].split()
+                # Behind the name, which a process may give itself, of any bytes.
+                state, _, group, *rest = file.read_bytes().rpartition(b")")[2].split()
                 if int(group) == self._group:
                     used += sum(map(int, rest[8:12])) / self._ticks
-                    waits = waits or state in "RDTt"
+                    waits = waits or state in b"RDTt"
         before, self.used = self.used, used
         return waits or used > before

@@ -14,6 +14,7 @@ from pie_py.device_programs.program import ProgramFault
 
 _SORTED = 256  # of top-k: beyond this all tokens are sorted
 _MOST_TOKEN = 2**32 - 1
+_TOKEN_DIGITS = 10  # of it: Python reads no number of thousands of digits
 _MOST_BIAS = 1e4
 
 
@@ -191,7 +192,8 @@ def _check_biases(name: str, field: Field, value: Any) -> None:
     if not isinstance(value, dict):
         raise ProgramFault(f"{name} is {value!r:.40}; it is an object of numbers by token id")
     for token, bias in value.items():
-        if not (str(token).isdecimal() and _is_token(int(token))):
+        text = str(token)
+        if len(text) > _TOKEN_DIGITS or not (text.isdecimal() and _is_token(int(text))):
             raise ProgramFault(f"{name}: {token!r:.40} is no token id")
         number = isinstance(bias, int | float) and not isinstance(bias, bool)
         if bias is not None and not (number and (abs(bias) <= _MOST_BIAS or bias == -math.inf)):

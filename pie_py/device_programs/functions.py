@@ -120,16 +120,19 @@ def draw(r: Recording, logits: Any, stream: int = 0) -> Tensor:
 
 def sqrt(r: Recording, value: Any) -> Any:
     """The square root, of a tensor or a number."""
+    check_known(value)
     return r.add("sqrt", value) if isinstance(value, Tensor) else math.sqrt(value)
 
 
 def exp(r: Recording, value: Any) -> Any:
     """`e` to the power of a tensor or a number."""
+    check_known(value)
     return r.add("exp", value) if isinstance(value, Tensor) else math.exp(value)
 
 
 def log(r: Recording, value: Any) -> Any:
     """The natural logarithm of a tensor or a number; minus infinity of 0."""
+    check_known(value)
     if isinstance(value, Tensor):
         return r.add("log", value)
     return math.log(value) if value else -math.inf
@@ -314,6 +317,7 @@ def negative(r: Recording, value: Any) -> Any:
 
 def inverted(r: Recording, value: Any) -> Any:
     """`~x`: of bools not, of ints bit by bit."""
+    check_known(value)
     if not isinstance(value, Tensor):
         return ~value
     return r.add("xor", value, -1) if value.type.kind is Kind.INT else r.add("not", value)

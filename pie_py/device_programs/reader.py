@@ -18,7 +18,7 @@ from pie_py.device_programs.functions import METHODS, PLAIN, Word
 from pie_py.device_programs.language import HEADS, SIZES, TOKENS, Kind, Mistake, Type
 from pie_py.device_programs.library import IMPORTED, language, library
 from pie_py.device_programs.program import MOST_TEXT, ProgramFault, kept_axes
-from pie_py.device_programs.recording import Recorded, Recording, Size, Tensor
+from pie_py.device_programs.recording import Recorded, Recording, Size, Tensor, check_known
 from pie_py.device_programs.scope import (
     Function,
     InLayers,
@@ -370,15 +370,11 @@ class _Reader:
         return found
 
     def _subscript(self, node: ast.expr, of: Any, place: ast.expr, scope: Scope) -> Any:
-        match place:
-            case ast.Slice(low, high, step):
-                parts = (
-                    None if one is None else self._value(one, scope) for one in (low, high, step)
-                )
-                at: Any = slice(*parts)
-            case _:
-                at = self._value(place, scope)
+        named = (place.lower, place.upper, place.step) if isinstance(place, ast.Slice) else (place,)
+        parts = [None if one is None else self._value(one, scope) for one in named]
+        at: Any = slice(*parts) if isinstance(place, ast.Slice) else parts[0]
         self._at(node, scope)
+        check_known(*parts)
         if isinstance(of, Tensor):
             return functions.item(self.recording, of, at)
         if isinstance(of, list | tuple | dict | str) and not isinstance(at, Tensor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 import warnings
 from collections.abc import Iterable, Mapping
@@ -100,7 +101,12 @@ def expression_of(text: Text, node: ast.AST) -> str:
 
 @lru_cache(64)
 def _lines(text: str) -> list[str]:
-    return textwrap.dedent(text).splitlines()
+    """As Python's parser counts them: `splitlines` has more."""
+    return re.split(r"\r\n?|\n", _plain(text))
+
+
+def _plain(text: str) -> str:
+    return textwrap.dedent(text.removeprefix("\ufeff"))
 
 
 def parsed(text: Text) -> ast.Module:
@@ -112,7 +118,7 @@ def parsed(text: Text) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(textwrap.dedent(text.text.removeprefix("\ufeff")))
+            return ast.parse(_plain(text.text))
     except SyntaxError as error:
         line, column = text.line + (error.lineno or 1) - 1, error.offset or 1
         raise ProgramFault(f"{text.file}:{line}:{column}: {error.msg}") from None

@@ -9,59 +9,32 @@ end dies.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import astuple, fields
-from typing import Any
+from typing import Any, get_args
 
 import msgpack
 import numpy as np
 
 from pie_py.wire.plan import (
     BATCH_TYPES,
-    AdapterDone,
     Attention,
     BatchResult,
-    Cut,
     Distributions,
-    Doing,
-    Failed,
     Hello,
     Hidden,
-    ImageMeasured,
-    LoadAdapter,
-    Located,
-    MeasureImage,
     Message,
     ModelDescription,
-    NoTokens,
     Plan,
     PlanResult,
-    ReplaceWeights,
     Samples,
     States,
-    Stop,
-    UnloadAdapter,
-    WeightsDone,
 )
 
 _WORD = 4  # bytes
-# Messages of plain fields, by what they are called on the way.
-_PLAIN: dict[str, Callable[..., Message]] = {
-    "cut": Cut,
-    "doing": Doing,
-    "located": Located,
-    "failed": Failed,
-    "stop": Stop,
-    "no-tokens": NoTokens,
-    "load-adapter": LoadAdapter,
-    "unload-adapter": UnloadAdapter,
-    "adapter-done": AdapterDone,
-    "replace-weights": ReplaceWeights,
-    "weights-done": WeightsDone,
-    "measure-image": MeasureImage,
-    "image-measured": ImageMeasured,
+# Messages of plain fields, by their names.
+_PLAIN: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in get_args(Message) if kind not in (Plan, PlanResult, Hello)
 }
-_NAMES = {kind: name for name, kind in _PLAIN.items()}
 
 
 def encode(message: Message) -> bytes:
@@ -93,7 +66,7 @@ def encode(message: Message) -> bytes:
             models = [{f.name: getattr(m, f.name) for f in fields(m)} for m in message.models]
             header = ("hello", message.pid, message.device, models)
         case _:
-            header = (_NAMES[type(message)], *astuple(message))
+            header = (type(message).__name__, *astuple(message))
     head: bytes = msgpack.packb(header)
     size = len(head).to_bytes(_WORD, "little")
     return b"".join((size, head, bytes(-len(head) % _WORD), *arrays))
@@ -136,7 +109,8 @@ def decode(frame: bytes) -> Message:
             case ["hello", pid, device, models]:
                 return Hello(pid, device, [ModelDescription(**m) for m in models])
             case [str(name), *fields_of]:
-                return _PLAIN[name](*fields_of)
+                found: Message = _PLAIN[name](*fields_of)
+                return found
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a message of the worker protocol: {error!r}") from error
     raise ValueError(f"not a message of the worker protocol: {header!r:.200}")

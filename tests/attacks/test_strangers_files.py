@@ -349,7 +349,10 @@ def test_limits_of_nested_control_groups(
     root = tmp_path / "groups"
     inner = root / "a" / "b"
     inner.mkdir(parents=True)
-    (tmp_path / "mountinfo").write_text(f"1 2 0:3 {mount.format(root)}\n")
+    # Before it a mount that any user can make, at a place of any name.
+    odd = b"1 2 0:3 / /home/mallory/a\xff\x0cb\xc2\x85c rw - fuse.x x rw\n"
+    own = f"1 2 0:3 {mount.format(root)}\n".encode()
+    (tmp_path / "mountinfo").write_bytes(odd + own)
     (tmp_path / "cgroup").write_text(f"3:cpu:/\n{group}\n")
     where = root if group == "0::/" else inner
     for folder, limit in ((where, "max"), (root / "a", "5000"), (root, "9000")):

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pie_py.config.processes import Backoff, Child, Supervisor
+from pie_py.config.processes import Backoff, Child, GroupTime, Supervisor
 from pie_py.config.server import ServerConfig
 from pie_py.config.server_process import ServerProcess
 
@@ -148,3 +148,17 @@ def test_a_child_that_cannot_be_started_is_tried_again(module: str, tmp_path: Pa
     assert "cannot be started" in lost.get(timeout=20)
     assert begun.get(timeout=20)
     supervisor.stop()
+
+
+def test_processes_of_any_name_are_counted() -> None:
+    """Of any user: a name is what a process gives itself, and need be no text."""
+    rename = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\xff) R 1 9', 0, 0, 0)"
+    command = [sys.executable, "-c", f"{rename}\nprint(1, flush=True)\nwhile True: pass"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            assert GroupTime(process.pid).goes_on()
+        finally:
+            process.kill()
+    assert not GroupTime(process.pid).goes_on()

@@ -246,6 +246,12 @@ def test_a_mistake_is_told_at_its_line(rule: Callable[..., Tensor], message: str
         ("def f(logits):\n  return (logits / logits.shape[0]).argmax()", "2:11: the size `vocab"),
         ("def f(logits):\n  return logits.shape[0] - 1", "the size `vocabulary` is no number"),
         ("def f(logits):\n  for i in range(VOCABULARY): pass", "2:12: the size `vocabulary` is no"),
+        ("def f(logits):\n  return (logits / log(VOCABULARY)).argmax()", "2:20: the size `vocab"),
+        ("def f(logits):\n  return (logits * exp(VOCABULARY)).argmax()", "2:20: the size `vocab"),
+        ("def f(logits):\n  return (logits * ~VOCABULARY).argmax()", "2:20: the size `vocab"),
+        ("def f(logits):\n  return [1, 2][VOCABULARY] + step()", "2:10: the size `vocabulary`"),
+        ("def f(logits):\n  return logits.top(3)[VOCABULARY]", "2:10: the size `vocabulary`"),
+        ("def f(logits):\n  return logits.top(9)[:VOCABULARY].max()", "2:10: the size `vocab"),
         ("def f(logits, *more):\n  return g(logits)", "parameters have names, and no stars"),
         ("def f(logits):\n  return logits[1.5]", "gather takes int as places"),
         ("x = 1", "no function"),
@@ -262,6 +268,13 @@ def test_what_is_no_program_is_refused_with_its_place(text: str, message: str) -
 def test_a_byte_order_mark_is_no_part_of_a_text() -> None:
     text = "def f(logits): return logits.argmax()"
     assert text_of(device.program("\ufeff" + text)()) == text_of(device.program(text)())
+
+
+@pytest.mark.parametrize("odd", ["\x0c", "\x1c", "\x85", "\u2028"])
+def test_what_only_some_take_for_the_end_of_a_line_is_none(odd: str) -> None:
+    text = f"def f(logits):\n    # a{odd}b \xe9\xe9\xe9\xe9\xe9\xe9\n    return logits.argmax()"
+    plain = "def f(logits): return logits.argmax()"
+    assert text_of(device.program(text)()) == text_of(device.program(plain)())
 
 
 @pytest.mark.parametrize("value", [[], [1.0, [2.0]], "x", {}, [True, 1]])

@@ -95,6 +95,7 @@ def test_adapters_and_none_in_one_batch(
         {"target_modules": "all-linear", "exclude_modules": ["k_proj"]},
         {"init_lora_weights": "gaussian", "lora_dropout": 0.1},
         {"use_dora": True, "target_modules": "all-linear", "use_rslora": True},
+        {"use_dora": True, "target_modules": ["q_proj", "v_proj"], "modules_to_save": ["k_proj"]},
     ],
     ids=lambda config: "+".join(config),
 )
@@ -114,6 +115,7 @@ WHOLE: list[dict[str, Any]] = [
     {"modules_to_save": ["lm_head", "embed_tokens"]},
     {"target_modules": ["embed_tokens", "lm_head", "q_proj"], "use_rslora": True},
     {"target_modules": ["lm_head"], "use_dora": True},
+    {"target_modules": ["embed_tokens", "q_proj"], "use_dora": True},
     {"modules_to_save": ["embed_tokens", "o_proj", "down_proj"]},
     {"target_modules": ["embed_tokens"], "modules_to_save": ["lm_head", "k_proj"]},
 ]

@@ -377,7 +377,7 @@ def test_what_hidden_tokens_are_given(checkpoint: Callable[[str], Path]) -> None
 
 def sums_of(rig: Rig, sampler: int) -> list[torch.Tensor]:
     """The state of the first layer after a program's newest step, of all heads together."""
-    values = rig.model.samplers.attend_programs._attenders[sampler].versions[-1].values[0]
+    values = rig.model.samplers.attend_programs.of[sampler].versions[-1].values[0]
     return [value[0].sum(0) for value in values.values()]
 
 
@@ -475,9 +475,7 @@ def test_tokens_that_were_dropped_are_not_read(
             poison(rig, slots[3:-20].tolist())
         elif poisoned:
             kv_heads = rig.model.network.shape.kv_heads
-            for layer, kept in (
-                rig.model.samplers.attend_programs._attenders[0].versions[-1].kept.items()
-            ):
+            for layer, kept in rig.model.samplers.attend_programs.of[0].versions[-1].kept.items():
                 for head, gone in enumerate(
                     (~kept.view(-1, kept.shape[-1])).expand(kv_heads, -1).numpy()
                 ):

@@ -20,9 +20,9 @@ from inferlet import device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
 from pie_inference.sampling import device_operations as operations
 from pie_inference.sampling.choose import race
-from pie_inference.sampling.device_programs import DevicePrograms
 from pie_inference.sampling.executable import Executable
 from pie_inference.sampling.noise import exponentials, starts
+from pie_inference.sampling.pool import SamplerPool
 from pie_py.device_programs.bound import Bound
 from pie_py.device_programs.language import Kind, Type
 from pie_py.device_programs.program import Node, ProgramFault, read_program
@@ -226,37 +226,40 @@ def values_of(by: int, start: int = 0) -> dict[str, Any]:
 
 def test_the_state_of_a_sampler_that_is_over_is_not_seen_by_the_next() -> None:
     """Whatever step that one is asked for."""
-    programs = DevicePrograms(50, CPU, 4)
+    pool = SamplerPool(50, CPU, 4)
+    programs = pool.device_programs
     programs.set([0, 1], [bound(counting(**values_of(1, 1000)), 50)] * 2)
     logits = torch.zeros(1, 50)
     for step in range(70):
-        choose(programs, [0], [step], logits)
+        choose(pool, [0], [step], logits)
     programs.drop([0])
     programs.set([2], [bound(counting(**values_of(5)), 50)])
-    assert [choose(programs, [2], [step], logits) for step in (9, 40, 63)] == [[5]] * 3
+    assert [choose(pool, [2], [step], logits) for step in (9, 40, 63)] == [[5]] * 3
 
 
 def test_memory_of_samplers_that_are_over_is_given_back_and_the_others_keep_theirs() -> None:
-    programs, logits = DevicePrograms(50, CPU, 300), torch.zeros(300, 50)
+    pool, logits = SamplerPool(50, CPU, 300), torch.zeros(300, 50)
+    programs = pool.device_programs
     every = list(range(300))
     programs.set(every, [bound(counting(**values_of(i)), 50) for i in every])
     values = next(iter(programs._by_text.values()))
     for step in range(3):
-        assert choose(programs, every, [step] * 300, logits) == [i * (step + 1) for i in every]
+        assert choose(pool, every, [step] * 300, logits) == [i * (step + 1) for i in every]
     most = sum(table.nbytes for table in values._tables)
     rest = every[::20]
     programs.drop([i for i in every if i % 20])
     assert sum(table.nbytes for table in values._tables) < most / 4
-    assert choose(programs, rest, [3] * 15, logits[:15]) == [4 * i for i in rest]
-    assert choose(programs, rest, [1] * 15, logits[:15]) == [2 * i for i in rest]  # back
+    assert choose(pool, rest, [3] * 15, logits[:15]) == [4 * i for i in rest]
+    assert choose(pool, rest, [1] * 15, logits[:15]) == [2 * i for i in rest]  # back
     programs.drop(rest)
     assert sum(table.nbytes for table in values._tables) == 0
 
 
 def test_a_slot_that_is_in_a_plan_twice_has_the_last_program() -> None:
-    programs = DevicePrograms(50, CPU, 4)
+    pool = SamplerPool(50, CPU, 4)
+    programs = pool.device_programs
     twice = [bound(counting(**values_of(1)), 50), bound(counting(**values_of(7)), 50)]
     programs.set([3, 3], twice)
-    assert choose(programs, [3], [0], torch.zeros(1, 50)) == [7]
+    assert choose(pool, [3], [0], torch.zeros(1, 50)) == [7]
     programs.drop([3])
     assert not any(values.samplers for values in programs._by_text.values())

@@ -29,11 +29,11 @@ def pair(experts: int, chosen: int, normalized: bool) -> tuple[Experts, Experts]
         GatedMlp(
             linear(stacked.gate_up[i], biases[0][i] if biases else None),
             linear(stacked.down[i], biases[1][i] if biases else None),
-            "silu",
+            Gate("silu"),
         )
         for i in range(experts)
     ]
-    return Experts(router, blocks, "silu", stacked), Experts(router, blocks, "silu")
+    return Experts(router, blocks, Gate("silu"), stacked), Experts(router, blocks, Gate("silu"))
 
 
 @pytest.mark.parametrize("normalized", [True, False])

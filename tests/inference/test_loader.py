@@ -143,7 +143,7 @@ def test_a_source_that_is_nowhere(tmp_path: Path) -> None:
         load_models([ModelConfig(source=str(tmp_path / "nothing"))])
 
 
-@pytest.mark.parametrize("device", ["tpu", "meta", "cuda:99"])
+@pytest.mark.parametrize("device", ["tpu", "meta", "cpu:0", "cuda:99"])
 def test_a_device_that_is_not_there(good: Path, tmp_path: Path, device: str) -> None:
     with pytest.raises(LoadError, match=device):
         load_models([ModelConfig(source=str(good), device=device)])

@@ -18,10 +18,9 @@ from support.random_device_programs import SIZE, choose, random_program, random_
 from inferlet import device
 from inferlet.device import State, Tensor
 from pie_inference.sampling.device_operations import repeats
-from pie_inference.sampling.device_programs import DevicePrograms
 from pie_inference.sampling.executable import Executable
 from pie_inference.sampling.noise import starts
-from pie_inference.sampling.remembered import RememberedTokens
+from pie_inference.sampling.pool import SamplerPool
 from pie_py.device_programs.bound import Bound
 from pie_py.device_programs.language import OPERATIONS, Kind
 from pie_py.device_programs.program import Program, ProgramFault, read_program
@@ -147,12 +146,13 @@ def bound(sampler: device.ProgramSampler) -> Bound:
 
 
 def test_several_programs_are_in_one_step_and_each_has_its_own_state() -> None:
-    programs = DevicePrograms(SIZE, CPU, 40)
+    pool = SamplerPool(SIZE, CPU, 40)
+    programs = pool.device_programs
     one, ten = bound(counting(next=0, by=1)), bound(counting(next=0, by=10))
     programs.set(range(30), [one if i % 2 else ten for i in range(30)])
     programs.set([30], [bound(greedy())])
     for step in range(3):
-        found = choose(programs, list(range(31)), [step] * 31)
+        found = choose(pool, list(range(31)), [step] * 31)
         wanted = [(1 if i % 2 else 10) * (step + 1) for i in range(30)]
         assert found == [*wanted, 7]
 
@@ -164,27 +164,30 @@ def test_state_over_the_vocabulary_changes_from_token_to_token() -> None:
             state.tired = state.tired * 0.5 + one_hot(token).to_float() * 4.0
             return token
     """)
-    programs = DevicePrograms(SIZE, CPU, 2)
+    pool = SamplerPool(SIZE, CPU, 2)
+    programs = pool.device_programs
     programs.set([0], [bound(rule(tired=device.per_token(0.0)))])
     logits, tired = torch.arange(SIZE) * 0.5, torch.zeros(SIZE)
     for step in range(12):
         token = int((logits - tired).argmax())
         tired = tired * 0.5
         tired[token] += 4
-        assert choose(programs, [0], [step], logits[None]) == [token]
+        assert choose(pool, [0], [step], logits[None]) == [token]
 
 
 def test_a_sampler_that_goes_back_finds_its_state() -> None:
-    programs = DevicePrograms(SIZE, CPU, 4)
+    pool = SamplerPool(SIZE, CPU, 4)
+    programs = pool.device_programs
     programs.set([2], [bound(counting(next=100, by=1))])
     for step in range(90):
-        assert choose(programs, [2], [step]) == [101 + step]
+        assert choose(pool, [2], [step]) == [101 + step]
     for step in (89, 60, 28, 88, 61):  # again
-        assert choose(programs, [2], [step]) == [101 + step]
+        assert choose(pool, [2], [step]) == [101 + step]
 
 
 def test_values_of_samplers_that_are_over_are_forgotten() -> None:
-    programs = DevicePrograms(SIZE, CPU, 200)
+    pool = SamplerPool(SIZE, CPU, 200)
+    programs = pool.device_programs
     for i in range(150):
         given_ = {f"x{i}": 1}
         rule = device.program(lambda logits, state: logits.argmax())
@@ -196,7 +199,8 @@ def test_values_of_samplers_that_are_over_are_forgotten() -> None:
 
 
 def test_the_memory_of_a_text_is_what_the_program_sees() -> None:
-    remembered = RememberedTokens(2, SIZE, CPU)
+    pool = SamplerPool(SIZE, CPU, 4)
+    remembered = pool.remembered
     remembered.count_given(np.array([1, 1]), np.array([3, 4]))
     remembered.count(np.array([1, 1]), torch.tensor([4, 5]))
     remembered.note(np.array([1] * 3), np.array([0, 1, 2]), torch.tensor([3, 4, 5]))
@@ -207,17 +211,9 @@ def test_the_memory_of_a_text_is_what_the_program_sees() -> None:
             + device.given().to_int().sum()
         )
     )
-    programs = DevicePrograms(SIZE, CPU, 4)
-    programs.set([0], [bound(program())])
-    found = programs.choose(
-        np.zeros(1, np.int32),
-        np.array([2], np.uint32),
-        np.zeros(1, np.uint64),
-        torch.zeros(1, SIZE),
-        remembered,
-        (np.array([1], np.int32), np.array([3])),
-    )
-    assert found.tolist() == [90_000 + 200 + 2]
+    pool.device_programs.set([0], [bound(program())])
+    pool.rows[0], pool.given[0] = 1, 1
+    assert choose(pool, [0], [2]) == [90_000 + 200 + 2]
 
 
 # Messages

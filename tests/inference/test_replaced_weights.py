@@ -148,11 +148,19 @@ def test_weights_that_others_were_made_of_stay(tmp_path: Path) -> None:
     rig = Rig(folder, quantize="int8")
     with pytest.raises(LoadError, match="no tensor of this name that can be replaced"):
         replace_weights(rig.model, file_of(folder))
-    dora = make_adapter(folder, tmp_path / "dora", use_dora=True)
-    rig = Rig(folder, adapters={"a": str(dora)})
-    with pytest.raises(LoadError, match="DoRA is loaded"):
+    configs: tuple[dict[str, Any], ...] = (
+        {"use_dora": True},
+        {"modules_to_save": ["lm_head"]},
+        {"modules_to_save": ["embed_tokens"], "target_modules": ["q_proj"]},
+    )
+    for number, config in enumerate(configs):
+        adapter = make_adapter(folder, tmp_path / f"adapter{number}", **config)
+        rig = Rig(folder, adapters={"a": str(adapter)})
+        with pytest.raises(LoadError, match="an adapter is loaded that was made of the weights"):
+            replace_weights(rig.model, file_of(folder))
+        rig.model.adapters.unload(0)
         replace_weights(rig.model, file_of(folder))
-    rig.model.adapters.unload(0)
+    rig = Rig(folder, adapters={"a": str(make_adapter(folder, tmp_path / "plain"))})
     replace_weights(rig.model, file_of(folder))
     with pytest.raises(LoadError, match="no tensor of this name"):
         replace_weights(

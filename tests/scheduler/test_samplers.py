@@ -366,6 +366,7 @@ def test_a_text_read_again_stands_for_the_same() -> None:
         ('{"presence_penalty": "a"}', "presence_penalty"),
         ('{"repetition_penalty": 0}', "repetition_penalty is 0; it is a number, 1e-09 to 10000"),
         ('{"logit_bias": {"x": 1}}', "logit_bias"),
+        (f'{{"logit_bias": {{"{"9" * 5000}": 1}}}}', "logit_bias: '9999.* is no token id"),
         ('{"logit_bias": {"1": 20000}}', "logit_bias of token 1"),
         ('{"allowed_tokens": []}', "allowed_tokens is empty"),
         ('{"banned_sequences": [[-1]]}', "banned_sequences"),

@@ -14,7 +14,7 @@ from support.sdk_rig import Rig
 from support.traps import set_traps, trapped
 from wasmtime import wat2wasm
 
-from pie_py.build import BuildError
+from pie_py.build import BuildError, run_tool
 from pie_py.build.image import Image, make_immortal
 from pie_py.build.python import build_component, runtime_component
 from pie_py.config.server import ServerConfig
@@ -165,3 +165,9 @@ def test_two_builders_at_once(rig: Rig, tmp_path: Path, monkeypatch: pytest.Monk
     assert made[0].read_bytes() == built.read_bytes()
     assert calls.read_text() == "called\n"
     assert len(said) == 2  # both are told why they wait
+
+
+def test_a_tool_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pie_py.build.TOOL_SECONDS", 0.2)
+    with pytest.raises(BuildError, match=r"sleep has not ended within 0\.2 s"):
+        run_tool(["sleep", "60"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,8 +17,8 @@ from support.random_device_programs import SIZE, random_program, random_row, ran
 
 from inferlet import Sampler, device, samplers
 from inferlet.device import ProgramSampler, State, Tensor
-from pie_inference.sampling.device_programs import DevicePrograms, Some
-from pie_inference.sampling.remembered import RememberedTokens
+from pie_inference.sampling.pool import Choices, SamplerPool
+from pie_inference.sampling.remembered import SavedLogits
 from pie_inference.serving.engine import Engine
 from pie_inference.serving.flight import Flight
 from pie_py.device_programs.bound import ARRAYS, Bound
@@ -95,27 +94,19 @@ def test_no_operation_asks_the_gpu() -> None:
     while seen != set(OPERATIONS):
         program = random_program(chance, 40)
         seen |= {node.operation for node in program.nodes}
-        programs = DevicePrograms(SIZE, there, 4)
-        programs.set(range(4), [_bound(program, random_state(chance)) for _ in range(4)])
+        pool, saved = SamplerPool(SIZE, there, 4), SavedLogits(SIZE, there)
+        pool.device_programs.set(
+            range(4), [_bound(program, random_state(chance)) for _ in range(4)]
+        )
+        pool.rows[:], pool.given[:], pool.seeds[:] = range(4), 5, range(4)
         rows = [random_row(chance) for _ in range(4)]
-        remembered = RememberedTokens(4, SIZE, there)
         logits = torch.tensor([row.logits for row in rows], dtype=torch.float32).to(there)
+        saved.put(torch.arange(4), logits)
+        mixed = ints([[row, row] for row in range(4)])
         before = len(gpu.asked)
         for step in range(2):
-            programs.choose(
-                ints(range(4)),
-                np.full(4, step, np.uint32),
-                np.arange(4, dtype=np.uint64),
-                logits,
-                remembered,
-                (ints(range(4)), np.full(4, 5)),
-                partial(_beside, logits),
-            )
+            pool.choose(Choices(ints(range(4)), np.full(4, step, np.uint32), mixed, saved), logits)
         assert gpu.asked[before:] == [], program.text
-
-
-def _beside(logits: torch.Tensor, rows: Some, number: int) -> torch.Tensor:
-    return logits[rows] * number
 
 
 def _bound(program: Program, state: dict[str, Any]) -> Bound:

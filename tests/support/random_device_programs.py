@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pie_inference.sampling.device_programs import DevicePrograms
-from pie_inference.sampling.remembered import RememberedTokens
+from pie_inference.sampling.pool import Choices, SamplerPool
+from pie_inference.sampling.remembered import SavedLogits
 from pie_py.device_programs.language import OPERATIONS, VOCABULARY, Kind, Mistake, Type
 from pie_py.device_programs.program import Program, ProgramFault, read_program
 from pie_py.device_programs.recording import Recording, Tensor
@@ -155,7 +155,7 @@ def _value(chance: Random, kind: Kind, shape: tuple[int, ...]) -> Any:
 
 
 def choose(
-    programs: DevicePrograms,
+    pool: SamplerPool,
     samplers_: list[int],
     steps: list[int],
     logits: torch.Tensor | None = None,
@@ -164,13 +164,10 @@ def choose(
     if logits is None:
         logits = torch.zeros(len(samplers_), SIZE)
         logits[:, 7] = 1.0
-    nothing = (np.full(len(samplers_), -1, np.int32), np.zeros(len(samplers_), np.int64))
-    tokens = programs.choose(
+    choices = Choices(
         np.array(samplers_, np.int32),
         np.array(steps, np.uint32),
-        np.zeros(len(samplers_), np.uint64),
-        logits,
-        RememberedTokens(1, logits.shape[1], logits.device),
-        nothing,
+        np.zeros(0, np.int32),
+        SavedLogits(pool.vocabulary, pool.device),
     )
-    return [int(token) for token in tokens]
+    return [int(token) for token in pool.choose(choices, logits)]

@@ -44,7 +44,8 @@ def _birth(pid: int) -> str:
     """When a process began: the machine's start, and ticks since then, for its clock may jump.
     Raises `OSError` if there is no such process.
     """
-    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]  # proc(5)
+    stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    ticks = stat.rpartition(")")[2].split()[19]  # proc(5)
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {ticks}"
 
 

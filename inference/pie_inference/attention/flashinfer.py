@@ -64,7 +64,6 @@ class _Task:
 class _Group:
     """Sequences that one launch per layer serves."""
 
-    kind: Kind
     paged: bool
     rows: torch.Tensor | slice  # of the forward's inputs
     runs: dict[AttentionOptions, _Run]
@@ -258,7 +257,7 @@ class FlashInferAttention(AttentionBackend):
             )
             rows = upload_index(every, self.device)
         runs = {v: self._plan(kind, paged, v, task, inputs) for v, task in tasks.items()}
-        return _Group(kind, paged, rows, runs)
+        return _Group(paged, rows, runs)
 
     def _plan(
         self, kind: Kind, paged: bool, v: AttentionOptions, task: _Task, inputs: Int64

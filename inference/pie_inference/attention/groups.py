@@ -44,10 +44,10 @@ class KeySlots:
 
 
 class Piece(NamedTuple):
-    """One of `Pieces`."""
+    """Some consecutive inputs of a sequence, and the keys that they may attend to."""
 
     sequence: int
-    first: int
+    first: int  # input, counted within the sequence
     queries: int
     keys: int
 
@@ -117,16 +117,6 @@ def _work(batch: int, queries: int, keys: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """Some consecutive inputs of a sequence, and the keys they may attend to, `n` times."""
-
-    sequence: Int64  # [n]
-    first: Int64  # [n] input, counted within the sequence
-    queries: Int64  # [n]
-    keys: Int64  # [n]
-
-
-@dataclass(frozen=True, slots=True)
 class Visibility:
     """The keys that queries of a group see: all keys, earlier ones, or those that a mask shows."""
 
@@ -139,20 +129,19 @@ class Padded:
     """The keys and queries of pieces, padded to one size by repeating a row of the same piece."""
 
     def __init__(
-        self, sequences: Sequences, pieces: Pieces, least: tuple[int, int] = (1, 1)
+        self, sequences: Sequences, pieces: list[Piece], least: tuple[int, int] = (1, 1)
     ) -> None:
         """Lays out pieces of sequences, of so many queries and keys at least."""
-        self.sequence = sequence = pieces.sequence
-        self.queries, self.keys = pieces.queries, pieces.keys
+        sequence, first, self.queries, self.keys = np.array(pieces, np.int64).T
+        self.sequence, self._first = sequence, first
         self.lanes = np.arange(max(int(self.queries.max()), least[0]))
         self.width = max(int(self.keys.max()), least[1])  # keys, padded
-        inputs = sequences.input_starts[sequence] + pieces.first
+        inputs = sequences.input_starts[sequence] + first
         # [batch, queries] inputs of the forward
         self.rows = inputs[:, None] + np.minimum(self.lanes, self.queries[:, None] - 1)
         # [batch] keys before the queries
-        self._before = np.diff(sequences.context_starts)[sequence] + pieces.first
+        self._before = np.diff(sequences.context_starts)[sequence] + first
         self._sequences = sequences
-        self._first = pieces.first
         self._explicit = least != (1, 1)  # a mask always: without one it is another kernel
         ruled = list(sequences.visible)
         self._ruled = np.flatnonzero(np.isin(sequence, ruled)).tolist() if ruled else []
@@ -250,7 +239,7 @@ class Groups:
         """All inputs, in groups of similar size."""
         keys, groups = KeySlots(s), []
         for some in grouped(pieces_of(s), self._most_keys):
-            padded = Padded(s, Pieces(*np.array(some, np.int64).T))
+            padded = Padded(s, some)
             real = None
             if (padded.queries != padded.lanes.size).any():
                 real = np.flatnonzero((padded.lanes < padded.queries[:, None]).reshape(-1))
@@ -272,8 +261,7 @@ class Groups:
         for width, pieces in sorted(by_width.items()):
             at_once = max(1, most // width)
             for first in range(0, len(pieces), at_once):
-                some = Pieces(*np.array(pieces[first : first + at_once], np.int64).T)
-                padded = Padded(s, some, (TILE_QUERIES, width))
+                padded = Padded(s, pieces[first : first + at_once], (TILE_QUERIES, width))
                 real = np.flatnonzero(padded.lanes < padded.queries[:, None])
                 groups.append(self._group(keys, padded, real))
         return groups

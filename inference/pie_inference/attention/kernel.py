@@ -42,13 +42,12 @@ class KernelAttention(AttentionBackend):
         heads: int,
         layers: Sequence[AttentionOptions],
         states: States | None = None,
-        history: int = 0,
         fixed: bool = False,
     ) -> None:
         """As of `TorchAttention`."""
         self.cache, self.layers = cache, layers
         self.kernel = RowsAttention(heads, cache.kv_heads, cache.head_dim, cache.dtype)
-        self._states, self._history, self._fixed = states, history, fixed
+        self._states, self._fixed = states, fixed
 
     def prepare(self, sequences: Sequences) -> PreparedAttention:
         """See `AttentionBackend.prepare`."""
@@ -56,7 +55,7 @@ class KernelAttention(AttentionBackend):
         nothing = np.zeros(0, np.int64)  # but attention is wanted
         found = _Prepared(self, step_rows(sequences, self.cache, self._fixed, wanted=nothing))
         if self._states is not None:
-            found.states = PreparedStates(sequences, self.cache, self._states, self._history)
+            found.states = PreparedStates(sequences, self._states)
         return found
 
 

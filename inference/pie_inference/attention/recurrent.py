@@ -16,7 +16,6 @@ import torch
 
 from pie_inference.attention.sequences import Sequences
 from pie_inference.device import Int64, upload
-from pie_inference.memory.kv_cache import KvCache
 from pie_inference.memory.states import States
 
 MAX_TOKENS = 1 << 13  # of a group, padded: bounds the memory
@@ -48,8 +47,9 @@ class _Run:
 class Segment:
     """Runs of similar length, padded to one: a recurrent layer computes them together."""
 
-    def __init__(self, cache: KvCache, states: States, runs: list[_Run], history: int) -> None:
+    def __init__(self, states: States, runs: list[_Run]) -> None:
         """Lays out runs, each behind as many tokens as the layer looks back."""
+        cache, history = states.cache, states.history
         length = max(run.end - run.start for run in runs)
         slots = np.zeros((len(runs), history + length), np.int64)
         there = np.zeros(slots.shape, np.bool_)
@@ -67,8 +67,7 @@ class Segment:
             places.append(lane.first + inputs - (lane.slots.size - lane.inputs))
         device = cache.data.device
         self._runs = [(run.end - run.start, run.lane.silent) for run in runs]
-        self._history = history
-        self._cache, self._states = cache, states
+        self._cache, self._states, self._history = cache, states, history
         self._shape = slots.shape
         self._slots = upload(slots.reshape(-1), device)
         self._there = None if there.all() else upload(there, device).unsqueeze(-1)
@@ -115,16 +114,15 @@ class Segment:
 class PreparedStates:
     """The recurrent layers of one forward."""
 
-    def __init__(self, sequences: Sequences, cache: KvCache, states: States, history: int) -> None:
+    def __init__(self, sequences: Sequences, states: States) -> None:
         """Finds the states to begin from, and rows for those to be kept."""
         states.begin()
+        cache = states.cache
         self._cache, self._states = cache, states
         self._slots = upload(sequences.input_slots, cache.data.device)
         phases = self._phases(list(_lanes(sequences, cache.slots)))
         self._kept = [run for runs in phases for run in runs if run.target >= 0]
-        self.segments = [
-            Segment(cache, states, group, history) for runs in phases for group in _grouped(runs)
-        ]
+        self.segments = [Segment(states, group) for runs in phases for group in _grouped(runs)]
 
     def store(self, layer: int, tokens: torch.Tensor) -> None:
         """Stores what the inputs write, `[t, width]`, in their slots."""

@@ -30,18 +30,16 @@ class TorchAttention(AttentionBackend):
         heads: int,
         layers: Sequence[AttentionOptions],
         states: States | None = None,
-        history: int = 0,
         fixed: bool = False,
     ) -> None:
         """Serves a cache whose keys are shared by `heads` query heads, for layers with keys and
-        values, and for layers with states, which look back at `history` tokens. If `fixed`, what a
-        token attends to is computed in one way, whatever else is in the batch (`Groups.tiles`).
+        values, and for layers with states. If `fixed`, what a token attends to is computed in one
+        way, whatever else is in the batch (`Groups.tiles`).
         """
         self.cache = cache
         self.layers = layers
         self._groups = Groups(cache, heads, layers)
-        self._states, self._history = states, history
-        self._fixed = fixed
+        self._states, self._fixed = states, fixed
         self._gathered = cache.data.new_empty(0)
 
     def prepare(self, sequences: Sequences) -> PreparedAttention:
@@ -51,7 +49,7 @@ class TorchAttention(AttentionBackend):
         slots = upload(sequences.input_slots, self.cache.data.device)
         found = _TorchPrepared(self, slots, groups)
         if self._states is not None:
-            found.states = PreparedStates(sequences, self.cache, self._states, self._history)
+            found.states = PreparedStates(sequences, self._states)
         return found
 
     def gather(self, layer: int, group: Group) -> torch.Tensor:

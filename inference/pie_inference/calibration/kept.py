@@ -71,7 +71,7 @@ def _file(model: ServedModel) -> Path:
         *(__version__, torch.__version__, _chip(model.device), torch.get_num_threads()),
         *(_digest((folder / "config.json").read_bytes()), said.dtype, str(model.cache.data.dtype)),
         # Both tell weights of few bits from others: as a checkpoint has them, or rounded here.
-        *(sum(file.stat().st_size for file in folder.iterdir()), said.few_bits),
+        *(sum(f.stat().st_size for f in filter(Path.is_file, folder.iterdir())), said.few_bits),
         *(said.page_size, said.max_batch_tokens, said.host_pages > 0),
         model.fused_steps is not None,
     ]

@@ -47,9 +47,7 @@ def together(family: Family, facts: Facts, found: dict[str, Source]) -> Sources:
         if len(found[name].shape) == 2:  # StableLM's, a norm for each head
             whole, stem = found.pop(name), name.removesuffix("weight")
             for head in range(whole.shape[0]):
-                found[f"{stem}norms.{head}.weight"] = Entry(
-                    whole, head, lambda one: one, whole.shape[1:]
-                )
+                found[f"{stem}norms.{head}.weight"] = Entry(whole, head)
     for name in [name for name in found if family.joined and ".in_proj_qkv." in name]:
         mixed, gates = found.pop(name), found.pop(name.replace("_qkv", "_z"))
         heads = facts.count("ssm.group_count")

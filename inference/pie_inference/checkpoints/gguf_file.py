@@ -166,10 +166,7 @@ def _each_expert(
     gate, up, down = family.experts
     named = {"gate": gate, "up": up, "down": down}
     for number in range(count):
-        one: dict[str, Source] = {
-            which: Entry(source, number, lambda whole: whole, source.shape[1:], by_rows=True)
-            for which, source in stacks.items()
-        }
+        one: dict[str, Source] = {which: Entry(s, number) for which, s in stacks.items()}
         if up is None and one.keys() >= {"gate", "up"}:
             parts = one.pop("gate"), one.pop("up")
             shape = (parts[0].shape[0] + parts[1].shape[0], *parts[0].shape[1:])

@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 import torch
@@ -24,6 +24,7 @@ from pie_py.models.pull import PullFailed, packaged_file
 log = structlog.get_logger("pie.worker.load")
 
 MOST_STOPS = 1024  # tokens that end a text
+HEAD = "lm_head.weight"  # which a checkpoint may store though it is said to be the embedding
 RANDOM_DEVIATION = 0.02  # as models are often initialized
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -124,13 +125,21 @@ def cpu_has_bfloat16() -> bool:
     return bool(re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", cpu_facts()))
 
 
+Part: TypeAlias = Callable[[str, torch.Tensor], torch.Tensor]  # what is wanted, by a name
+
+
+def whole(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """All of it."""
+    return tensor
+
+
 def load_tensors(
     folder: Path,
     expected: Mapping[str, tuple[int, ...]],
     dtype: torch.dtype,
     device: torch.device,
     arrange: Callable[[Sources], Sources] = lambda sources: sources,
-    part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
+    part: Part = whole,
     keep: Callable[[str, Source], bool] = lambda name, source: False,
 ) -> dict[str, torch.Tensor]:
     """Reads the expected tensors of a checkpoint, after checking all names and shapes. `arrange`
@@ -142,21 +151,17 @@ def load_tensors(
     have another shape; the text names them.
     """
 
-    def taken(name: str, source: Source) -> torch.Tensor:
-        tensor = part(name, _numbers(folder, name, source))
-        return _finite(folder, name, tensor.to(device=device, dtype=dtype))
-
+    tensors: dict[str, torch.Tensor] = {}
     with ExitStack() as opened:
         sources = checked_sources(folder, expected, arrange, opened, dtype)
-        tensors: dict[str, torch.Tensor] = {}
-        for name in expected:
+        heads = [name for name in sources.keys() - expected.keys() if name.endswith(HEAD)]
+        heads = [name for name in heads if _differs(sources[name], expected, sources)]
+        for name in heads:
+            log.warning("the stored head is not the embedding: it is used", name=name)
+        for name in (*expected, *heads):
             if not keep(name, sources[name]):
-                tensors[name] = taken(name, sources[name])
-        for name in sources.keys() - expected.keys():
-            if name.endswith("lm_head.weight") and _differs(sources[name], expected, sources):
-                log.warning("the stored head is not the embedding: it is used", name=name)
-                if not keep(name, sources[name]):
-                    tensors[name] = taken(name, sources[name])
+                tensor = part(name, _numbers(folder, name, sources[name]))
+                tensors[name] = _finite(folder, name, tensor.to(device=device, dtype=dtype))
     return tensors
 
 
@@ -242,9 +247,7 @@ def _check(folder: Path, expected: Mapping[str, tuple[int, ...]], sources: Sourc
     surplus = [
         name
         for name in shapes
-        if name not in expected
-        and not name.endswith("lm_head.weight")
-        and not _DERIVED.search(name)
+        if name not in expected and not name.endswith(HEAD) and not _DERIVED.search(name)
     ]
     if surplus:
         raise LoadError(f"{folder}: tensors that the architecture does not have: {_few(surplus)}")
@@ -260,7 +263,7 @@ def random_tensors(
     expected: Mapping[str, tuple[int, ...]],
     dtype: torch.dtype,
     device: torch.device,
-    part: Callable[[str, torch.Tensor], torch.Tensor] = lambda name, tensor: tensor,
+    part: Part = whole,
 ) -> dict[str, torch.Tensor]:
     """The same random tensors each time, of the expected shapes: norms near 1, all else small."""
     generator = torch.Generator(device).manual_seed(0)

@@ -193,16 +193,10 @@ def _by_groups(
         ordered: whether `g_idx` counts.
     """
 
-    def widen(
-        packed: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor, order: torch.Tensor | None
-    ) -> torch.Tensor:
-        return _scaled(*numbers_of(packed, zeros), scales, order)
+    def made(of: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda packed, zeros, *more: of(*numbers_of(packed, zeros), *more)
 
-    def groups(
-        packed: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor, order: torch.Tensor | None
-    ) -> Groups | None:
-        return _grouped(*numbers_of(packed, zeros), scales, order, max(bits, 4))
-
+    widen, groups = made(_scaled), made(partial(_grouped, max(bits, 4)))
     found = dict(stored)
     for name in [name for name in stored if name.endswith(".qweight")]:
         module = name.removesuffix("qweight")
@@ -235,11 +229,11 @@ def _numbers_of_gptq(
 
 
 def _grouped(
+    bits: int,
     numbers: torch.Tensor,
     zeros: torch.Tensor,
     scales: torch.Tensor,
     order: torch.Tensor | None,
-    bits: int,
 ) -> Groups | None:
     """As `_scaled`, of inputs whose groups are consecutive; else None."""
     each = len(numbers) // len(scales)

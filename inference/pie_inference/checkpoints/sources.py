@@ -39,11 +39,6 @@ class Groups(NamedTuple):
     least: torch.Tensor  # [out, groups], float32
     bits: int  # of a number, 4 or 8
 
-    def arranged(self, arrange: Callable[[torch.Tensor], torch.Tensor]) -> Groups:
-        """With other outputs, or in another order: what `arrange` makes of a weight's rows."""
-        numbers, scales, least, bits = self
-        return Groups(arrange(numbers), arrange(scales), arrange(least), bits)
-
 
 Sources = Mapping[str, Source]  # by the tensor's name
 
@@ -111,32 +106,21 @@ class ByRows(Made):
 
 
 class Entry(Source):
-    """One entry of a tensor's first dimension, rearranged."""
+    """One entry of a tensor's first dimension."""
 
-    def __init__(
-        self,
-        whole: Source,
-        number: int,
-        arrange: Callable[[torch.Tensor], torch.Tensor],
-        shape: Shape,
-        by_rows: bool = False,
-    ) -> None:
-        """Takes the whole, and which entry; `arrange` gives it its shape, and may only arrange its
-        rows.
-        """
-        self.shape = shape
-        self._by_rows = by_rows
-        self._whole, self._number, self._arrange = whole, number, arrange
+    def __init__(self, whole: Source, number: int) -> None:
+        """Takes the whole, and which entry."""
+        self.shape = whole.shape[1:]
+        self._whole, self._number = whole, number
 
     def read(self, at: int | None = None) -> torch.Tensor:
         """See `Source.read`."""
-        found = self._arrange(self._whole.read(self._number))
+        found = self._whole.read(self._number)
         return found if at is None else found[at]
 
     def groups(self, at: int | None = None) -> Groups | None:
-        """See `Source.groups`; there are some if the outputs of an entry are its rows."""
-        found = self._whole.groups(self._number) if at is None else None
-        return None if found is None or not self._by_rows else found.arranged(self._arrange)
+        """See `Source.groups`."""
+        return self._whole.groups(self._number) if at is None else None
 
 
 def unreadable(file: Path, error: Exception) -> LoadError:

@@ -26,18 +26,6 @@ def flashinfer_kernels(config: FlashInferConfig, library: Any) -> Kernels:
     """Those that are wanted, of the module `flashinfer`; they compute in 16 bits."""
     without = config.without
 
-    def norm(
-        x: torch.Tensor, weight: torch.Tensor, epsilon: float, out: torch.Tensor | None
-    ) -> torch.Tensor:
-        found: torch.Tensor = library.rmsnorm(x, weight, epsilon, out)
-        return found
-
-    def norm_from_one(
-        x: torch.Tensor, weight: torch.Tensor, epsilon: float, out: torch.Tensor | None
-    ) -> torch.Tensor:
-        found: torch.Tensor = library.gemma_rmsnorm(x, weight, epsilon, out)
-        return found
-
     def rotate(heads: torch.Tensor, positions: torch.Tensor, table: torch.Tensor) -> None:
         # The kernel takes queries and keys, which it does not treat differently.
         library.apply_rope_with_cos_sin_cache_inplace(
@@ -45,8 +33,8 @@ def flashinfer_kernels(config: FlashInferConfig, library: Any) -> Kernels:
         )
 
     return Kernels(
-        norm=None if "norm" in without else norm,
-        norm_from_one=None if "norm" in without else norm_from_one,
+        norm=None if "norm" in without else library.rmsnorm,
+        norm_from_one=None if "norm" in without else library.gemma_rmsnorm,
         gated=(
             {}
             if "activation" in without

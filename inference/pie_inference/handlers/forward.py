@@ -24,7 +24,7 @@ from pie_inference.attention.sequences import (
     see_whole,
     short_offsets,
 )
-from pie_inference.device import DeviceFuture, Int32, Int64, completed, upload_index
+from pie_inference.device import DeviceFuture, Int32, completed, upload_index
 from pie_inference.errors import BadBatch
 from pie_inference.handlers.base import (
     NONE,
@@ -48,6 +48,15 @@ PART_OF_IMAGE = (
     "inputs of an image see each other in this model, so one forward takes all of them (and"
     " `max_batch_tokens` must not be less)"
 )
+
+# Arrays of a batch: what starts of sequences count, and what there is of each, if at all.
+RAGGED = {
+    "input_starts": ("inputs", "output_slots"),
+    "page_starts": ("pages", "page_used"),
+    "output_starts": ("outputs",),
+    "mask_starts": ("mask",),
+}
+OF_SEQUENCES = ("has_masked", "adapters", "observed", "detail", "attends", "attend_steps")
 
 Answer = tuple[DeviceFuture[Attention] | None, dict[int, str]]
 
@@ -92,35 +101,17 @@ def _in_parts(model: ServedModel, batch: Forward) -> Answer:
 def part(batch: Forward, sequences: NDArray[np.intp]) -> Forward:
     """Some sequences of a batch, in this order."""
 
-    def taken(starts: Int32) -> tuple[Int32, Int64]:
-        counts = lengths(starts)[sequences]
-        return short_offsets(counts), ranges(starts[:-1][sequences], counts)
-
-    def each(values: Int32) -> Int32:
-        return values[sequences] if values.size else values
-
-    input_starts, inputs = taken(batch.input_starts)
-    page_starts, pages = taken(batch.page_starts)
-    output_starts, outputs = taken(batch.output_starts)
-    mask_starts, mask = taken(batch.mask_starts)
-    return Forward(
-        input_starts=input_starts,
-        inputs=batch.inputs[inputs],
-        page_starts=page_starts,
-        pages=batch.pages[pages],
-        page_used=batch.page_used[pages],
-        has_masked=batch.has_masked[sequences],
-        output_slots=batch.output_slots[inputs],
-        output_starts=output_starts,
-        outputs=batch.outputs[outputs],
-        mask_starts=mask_starts,
-        mask=batch.mask[mask],
-        adapters=each(batch.adapters),
-        observed=each(batch.observed),
-        detail=each(batch.detail),
-        attends=each(batch.attends),
-        attend_steps=each(batch.attend_steps),
-    )
+    found: dict[str, Int32] = {}
+    for starts, names in RAGGED.items():
+        before = getattr(batch, starts)
+        counts = lengths(before)[sequences]
+        index = ranges(before[:-1][sequences], counts)
+        found[starts] = short_offsets(counts)
+        found |= {name: getattr(batch, name)[index] for name in names}
+    for name in OF_SEQUENCES:
+        values = getattr(batch, name)
+        found[name] = values[sequences] if values.size else values
+    return Forward(**found)
 
 
 def _joined(
@@ -226,10 +217,10 @@ def _programs(
     before its first token.
     """
     choosing = batch.attends >= 0
-    programs = model.samplers.attend_programs
-    if not all(map(programs.has, batch.attends[choosing].tolist())):
+    programs = model.samplers.attend_programs.of
+    if not programs.keys() >= {*batch.attends[choosing].tolist()}:
         raise BadBatch("forward: a sampler without a program of the stage `attend`")
-    choosing[choosing] = [not programs.in_layers(i) for i in batch.attends[choosing].tolist()]
+    choosing[choosing] = [not programs[i].in_layers for i in batch.attends[choosing].tolist()]
     if not choosing.any():
         return None, None
     if model.key_bounds is None:
@@ -238,15 +229,15 @@ def _programs(
     last, heads = len(shape.attention) - 1, (shape.heads, shape.kv_heads)
 
     def begin(i: int) -> Callable[[int, int], AttendStep]:
-        sampler, step = int(batch.attends[i]), int(batch.attend_steps[i])
-        return lambda pages, tokens: programs.begin(sampler, step, heads, pages, tokens, last)
+        attender, step = programs[int(batch.attends[i])], int(batch.attend_steps[i])
+        return lambda pages, tokens: AttendStep(attender, step, heads, pages, tokens, last)
 
     members = np.flatnonzero(choosing).tolist()
     rows = {i: begin(i) for i in members if batch.attend_steps[i]}
     prompts = {
         i: begin(i)
         for i in members
-        if i not in rows and programs.observes_prompt(int(batch.attends[i]))
+        if i not in rows and programs[int(batch.attends[i])].observes_prompt
     }
     cache, layers = model.cache, shape.attention
     attended = observers = None
@@ -263,12 +254,11 @@ def _changes(model: ServedModel, batch: Forward) -> LayerChanges | None:
     programs = model.samplers.attend_programs
     found: list[tuple[slice, LayerStep]] = []
     for i in np.flatnonzero(batch.attends >= 0).tolist():
-        sampler, step = int(batch.attends[i]), int(batch.attend_steps[i])
-        if programs.in_layers(sampler) and (step or programs.observes_prompt(sampler)):
+        own, step = programs.of[int(batch.attends[i])], int(batch.attend_steps[i])
+        if own.in_layers and (step or own.observes_prompt):
             if programs.lens is None:
                 raise BadBatch("forward: no program runs in the layers of transformers' modules")
             first, end = int(batch.input_starts[i]), int(batch.input_starts[i + 1])
-            own = programs.attender(sampler)
             if not step and own.executable.program.window:  # of a prompt, its last input
                 if batch.output_starts[i] == batch.output_starts[i + 1]:
                     continue  # it is in another part

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
-from pie_inference.layers.feed_forward import Activation, Clamp, FeedForward, Gate, GatedMlp
-from pie_inference.layers.kernels import Kernels
+from pie_inference.layers.feed_forward import FeedForward, Gate, GatedMlp
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import AdapterRows, adapted
 
@@ -126,25 +125,18 @@ class Experts(FeedForward):
         self,
         router: Router,
         experts: list[GatedMlp],
-        activation: Activation,
+        gate: Gate,
         stacked: Stacked | None = None,
-        clamp: Clamp | None = None,
     ) -> None:
-        """Makes a mixture of blocks with one activation or clamp. Where one product serves for all
-        blocks, their weights are views of `stacked`.
+        """Makes a mixture of blocks with one gate. Where one product serves for all blocks, their
+        weights are views of `stacked`.
         """
         self._router = router
         self._experts = experts
-        self._gate = Gate(activation, clamp)
+        self._gate = gate
         self._stacked = stacked
         if stacked is not None:
             self._ids = torch.arange(len(experts), device=stacked.down.device)
-
-    def use(self, kernels: Kernels) -> None:
-        """See `FeedForward.use`."""
-        self._gate.use(kernels)
-        for expert in self._experts:
-            expert.use(kernels)
 
     def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
         """`y` `[t, hidden]`: the weighted sum of what a token's experts say."""
@@ -218,11 +210,6 @@ class WithShared(FeedForward):
         self._mixture = mixture
         self._shared = shared
         self._gate = gate
-
-    def use(self, kernels: Kernels) -> None:
-        """See `FeedForward.use`."""
-        self._mixture.use(kernels)
-        self._shared.use(kernels)
 
     def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
         """`y` `[t, hidden]`."""

@@ -30,9 +30,6 @@ ALIGNED = 32  # bytes of a row that kernels read 16 of at a time, gate and up al
 class FeedForward(ABC):
     """The part of a layer that treats each token by itself."""
 
-    def use(self, kernels: Kernels) -> None:  # noqa: B027 - most have nothing to do
-        """Computes with a device's kernels from now on."""
-
     @abstractmethod
     def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
         """`y` `[t, hidden]` of `x` `[t, hidden]`, whose rows may have adapters."""
@@ -88,21 +85,16 @@ class GatedMlp(FeedForward):
         self,
         gate_up: Linear,
         down: Linear,
-        activation: Activation,
-        clamp: Clamp | None = None,
+        gate: Gate,
         fixed: bool = False,
     ) -> None:
-        """Takes the products: hidden to twice the inner size, gate first, and inner to hidden; and
-        whether rows are to be independent (`fixed_rows.py`).
+        """Takes the products, hidden to twice the inner size, gate first, and inner to hidden; what
+        is between them; and whether rows are to be independent (`fixed_rows.py`).
         """
         self._gate_up = gate_up
         self._down = down
         self._fixed = fixed
-        self._gate = Gate(activation, clamp)
-
-    def use(self, kernels: Kernels) -> None:
-        """See `FeedForward.use`."""
-        self._gate.use(kernels)
+        self._gate = gate
 
     @property
     def layers(self) -> tuple[Linear, Linear]:

@@ -54,6 +54,7 @@ class Adapter:
 
     layers: Mapping[Linear, LowRank]
     embedding: Sequence[TokenRows] = ()
+    depends: bool = False  # was made of the model's weights, as a DoRA and a whole module are
 
     @property
     def is_fused(self) -> bool:

@@ -139,6 +139,17 @@ static void meet(Team *team) {
   }
 }
 
+/* The team, once all threads have come to it. */
+static Team *gathered(Team *team, Before *before) {
+  begin(before);
+#pragma omp single
+  {
+    team->threads = omp_get_num_threads();
+    team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
+  }
+  return team;
+}
+
 INLINE void save(void *to, long at, floats value, int bfloat16) {
   if (bfloat16) *(halves *)((uint16_t *)to + at) = to_bfloat16(value);
   else *(floats *)((float *)to + at) = value;
@@ -1126,14 +1137,8 @@ void step(const Model *m, const Step *s, long first, long end) {
   laid_out(m, s, &room);
 #pragma omp parallel
   {
-    Team *team = &whole;
     Before before;
-    begin(&before);
-#pragma omp single
-    {
-      team->threads = omp_get_num_threads();
-      team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
-    }
+    Team *team = gathered(&whole, &before);
     for (long i = first; i < end; i++) {
       const Layer *l = m->layers + i / 2;
       if (i % 2) from_attention(team, m, l, s, &room, i / 2 == m->count - 1);
@@ -1156,14 +1161,8 @@ void attend_rows(const Model *m, const Layer *l, const Step *s, const void *quer
   room.qkv = (void *)queries, room.mixed = found;
 #pragma omp parallel
   {
-    Team *team = &whole;
     Before before;
-    begin(&before);
-#pragma omp single
-    {
-      team->threads = omp_get_num_threads();
-      team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
-    }
+    Team *team = gathered(&whole, &before);
     attend_all(team, m, l, s, &room, stride, 0);
     EACH_ROW(row, s->rows) join_row(m, l, &room, row);
     finish(&before);
@@ -1268,14 +1267,8 @@ void attend_row(const Model *m, const Layer *l, const Chosen *c) {
   Team whole = {0};
 #pragma omp parallel
   {
-    Team *team = &whole;
     Before before;
-    begin(&before);
-#pragma omp single
-    {
-      team->threads = omp_get_num_threads();
-      team->patience = team->threads > omp_get_num_procs() ? 0 : 100000;
-    }
+    Team *team = gathered(&whole, &before);
     /* All key heads at once if they read the same, and there is enough for all threads. */
     const long at_once = lists > 1 || chunks < 4 * team->threads ? 1 : m->kv_heads;
     EACH(part, chunks * m->kv_heads / at_once) {

@@ -46,15 +46,14 @@ class _Layer(ctypes.Structure):
     ]
 
 
-_SIZES = ("hidden", "heads", "kv_heads", "dim", "inner")
-
-
 class _Model(ctypes.Structure):
     _fields_ = [
         *((name, _POINTER) for name in ("layers", "norm")),
-        *((name, _LONG) for name in ("count", *_SIZES)),
+        # `dim`: numbers of a head; `inner`: of the feed-forward blocks.
+        *((name, _LONG) for name in ("count", "hidden", "heads", "kv_heads", "dim", "inner")),
+        # `interleaved`: the planes that turn are neighbouring dimensions.
         *((name, _INT) for name in ("interleaved", "bfloat16")),
-        ("epsilon", _FLOAT),
+        ("epsilon", _FLOAT),  # of the norms
     ]
 
 
@@ -77,6 +76,9 @@ class _Step(ctypes.Structure):
     ]
 
 
+_ARRAYS = ("slots", "starts", "keys", "entries", "positions", "wanted", "owners")
+
+
 class LayerWatch(Protocol):
     """Sees a layer's queries before these attend, after the keys and values were stored."""
 
@@ -96,19 +98,6 @@ class LayerChange(Protocol):
 
     def before(self, layer: int, x: torch.Tensor) -> None:
         """Changes `[n, hidden]` in place."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepSizes:
-    """Of all layers."""
-
-    hidden: int
-    heads: int
-    kv_heads: int
-    dim: int  # numbers of a head
-    inner: int  # of the feed-forward blocks
-    interleaved: bool  # the planes that turn are neighbouring dimensions
-    epsilon: float  # of the norms
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +146,10 @@ class StepRows:
 class DecodeStep:
     """Runs the layers with PyTorch's threads, and the last norm."""
 
-    def __init__(self, sizes: StepSizes, layers: Sequence[StepLayer], norm: RmsNorm) -> None:
-        """Takes the layers and the last norm. Inputs of products are in the dtype of the pools."""
+    def __init__(self, layers: Sequence[StepLayer], norm: RmsNorm, **sizes: float) -> None:
+        """Takes the layers, the last norm, and sizes of all layers, as `_Model` names them. Inputs
+        of products are in the dtype of the pools.
+        """
         self._library = needed_library()
         self._dtype = layers[0].pool.dtype
         self._kept: list[object] = []  # what is pointed at
@@ -169,9 +160,7 @@ class DecodeStep:
             norm=self._weight(norm),
             count=len(layers),
             bfloat16=self._dtype == torch.bfloat16,
-            interleaved=sizes.interleaved,
-            epsilon=sizes.epsilon,
-            **{name: getattr(sizes, name) for name in _SIZES},
+            **sizes,
         )
         self._room = torch.empty(0, dtype=torch.uint8)
         self._products_of = [layer.products for layer in layers]
@@ -359,17 +348,11 @@ def _laid_out(model: _Model, rows: StepRows, **more: int | None) -> OpenedRows:
     rules, held = _rules(rows) if rows.rules else (None, [])
     step = _Step(
         rows=rows.slots.size,
-        slots=_address(rows.slots),
-        starts=_address(rows.starts),
-        keys=_address(rows.keys),
-        entries=_address(rows.entries),
-        positions=_address(rows.positions),
-        wanted=_address(rows.wanted),
         page_size=rows.page_size,
         most_alone=rows.most_alone,
-        rules=_address(rules),
-        owners=_address(rows.owners),
         outputs=rows.wanted.size,
+        rules=_address(rules),
+        **{name: _address(getattr(rows, name)) for name in _ARRAYS},
         **more,
     )
     shared = np.empty((2, rows.slots.size), np.int64)  # and leaders

@@ -34,7 +34,7 @@ def choose_device(wanted: str, ranks: Ranks = ALONE) -> torch.device:
         device = torch.device(wanted)
     except RuntimeError as error:
         raise LoadError(f"device {wanted!r}: {error}") from None
-    if device.type not in ("cpu", "cuda"):
+    if device.type != "cuda" and device != torch.device("cpu"):
         raise LoadError(f"device {wanted!r} is not supported; use cpu, cuda, cuda:N or auto")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise LoadError(

@@ -18,11 +18,13 @@ from pie_inference.adapters import AdapterTable
 from pie_inference.calibration.threads import one_thread
 from pie_inference.checkpoints.gguf_families import own_words
 from pie_inference.checkpoints.loader import (
+    Part,
     checkpoint_folder,
     choose_dtype,
     load_tensors,
     random_tensors,
     read_config,
+    whole,
 )
 from pie_inference.checkpoints.quantized import dequantized, quantization
 from pie_inference.checkpoints.sources import Sources
@@ -189,21 +191,26 @@ def _network(
     device: torch.device,
     ranks: Ranks,
 ) -> Decoder:
-    """The network with its weights; of several ranks, this one's part."""
-    expected = architecture.tensors(checkpoint)
-    fixed = None
+    """The network with its weights; of several ranks, this one's part. Raises `LoadError`, before
+    the weights are read, if it cannot be divided, or its rows cannot be independent.
+    """
+    spec = architecture.decoder(checkpoint)
     if config.deterministic:
-        fixed = _fixed(architecture, checkpoint, config, device, ranks)
-    divided = None if ranks.size == 1 else _divided(architecture, checkpoint, config, ranks.size)
-    # A part is cut out of each tensor as it is read: a rank never holds the whole model.
-    part = (lambda name, tensor: tensor) if divided is None else part_of(divided, ranks)
+        spec = _fixed(spec, config, device, ranks)
+    own = spec
+    part: Part = whole
+    if ranks.size > 1:
+        if config.adapters:
+            raise LoadError("tensor_parallel_size: models with adapters run on one device")
+        # It is cut out of each tensor as it is read: a rank never holds the whole model.
+        own, part = sharded(spec, ranks.size), part_of(spec, ranks)
+    expected = architecture.tensors(checkpoint)
     if config.load_format == "dummy":
         tensors = random_tensors(expected, dtype, device, part)
     else:
         arrange = partial(arranged, architecture, checkpoint)
-        whole = divided is None  # a part is cut out of plain weights
         found = Tensors()
-        possible = whole and device.type == "cpu"
+        possible = ranks.size == 1 and device.type == "cpu"  # a part is cut out of plain weights
         kept = KeptWeights(folder, config.quantize) if possible else None
         if kept is not None:
             found.packed.update(kept.read())
@@ -215,24 +222,15 @@ def _network(
         if found.packed or quantization(checkpoint):
             log.info("weights in few bits", kept=len(found.packed), widened_or_plain=len(found))
     with torch.inference_mode():
-        if fixed is not None:
-            return Decoder(fixed, tensors, dtype, device)
-        if divided is None:
-            return Decoder(architecture.decoder(checkpoint), tensors, dtype, device)
-        return Decoder(sharded(divided, ranks.size), tensors, dtype, device, ranks)
+        return Decoder(own, tensors, dtype, device, ranks)
 
 
 def _fixed(
-    architecture: Architecture,
-    checkpoint: Mapping[str, Any],
-    config: ModelConfig,
-    device: torch.device,
-    ranks: Ranks,
+    spec: DecoderSpec, config: ModelConfig, device: torch.device, ranks: Ranks
 ) -> DecoderSpec:
     """The decoder whose rows do not depend on each other. Raises `LoadError` if it has parts for
-    which there is no such way; ask before the weights are read.
+    which there is no such way.
     """
-    spec = architecture.decoder(checkpoint)
     for there, what in (
         (device.type != "cpu", "a GPU: its kernels choose the order of sums by the batch"),
         (ranks.size > 1, "tensor_parallel_size above 1"),
@@ -257,16 +255,3 @@ def arranged(architecture: Architecture, checkpoint: Mapping[str, Any], stored: 
     return architecture.arrange(
         checkpoint, {name: source for name, source in renamed if name is not None}
     )
-
-
-def _divided(
-    architecture: Architecture, checkpoint: Mapping[str, Any], config: ModelConfig, size: int
-) -> DecoderSpec:
-    """The whole decoder that is to be divided among so many ranks. Raises `LoadError` if it cannot
-    be divided.
-    """
-    if config.adapters:
-        raise LoadError("tensor_parallel_size: models with adapters run on one device")
-    spec = architecture.decoder(checkpoint)
-    sharded(spec, size)  # refuses here what cannot be divided, before the weights are read
-    return spec

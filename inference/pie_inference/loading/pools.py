@@ -118,12 +118,11 @@ def _attention(
     if loaded.flashinfer is None:
         known = knows(cache, shape.heads, shape.attention)
         backend = KernelAttention if known else TorchAttention
-        pool, history, r = None, 0, shape.recurrent
+        pool, r = None, shape.recurrent
         if r is not None:
             sizes = r.layers, r.heads, r.key_dim, r.value_dim
-            pool, history = States(cache, sizes, states), r.history
-        more = pool, history, config.deterministic
-        return backend(cache, shape.heads, shape.attention, *more), None
+            pool = States(cache, sizes, states, r.history)
+        return backend(cache, shape.heads, shape.attention, pool, config.deterministic), None
     from pie_inference.attention.flashinfer import FlashInferAttention
     from pie_inference.cuda.decode_graphs import record
 

@@ -37,7 +37,10 @@ def _replace(model: Served, found: dict[str, torch.Tensor]) -> None:
     if model.ranks.size > 1:
         raise LoadError("its weights stay: tensor_parallel_size is above 1")
     if model.adapters.depends:
-        raise LoadError("a DoRA is loaded, which was made of the weights as they are: unload it")
+        raise LoadError(
+            "an adapter is loaded that was made of the weights as they are, as a DoRA and whole"
+            " modules are: unload it"
+        )
     if not found:
         raise LoadError("there are no tensors")
     writes: list[tuple[Place, int, torch.Tensor]] = []

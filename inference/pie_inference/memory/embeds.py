@@ -60,7 +60,8 @@ class EmbedPool:
         self.tokens: Int32 = np.full(embeds, -1, np.int32)
         self.owners: Int32 = np.full(embeds, -1, np.int32)
         # -1 is no part of an image.
-        self._places = None if layers is None else np.full((embeds, 3), -1, np.int32)
+        self._places: Int32 = np.full((embeds, 3), -1, np.int32)
+        self._have_places = layers is not None
         self._features = zeros((embeds, layers or 0, hidden), dtype, device)
 
     def read(self, embeds: Int32) -> torch.Tensor:
@@ -69,7 +70,7 @@ class EmbedPool:
 
     def images(self, embeds: Int32) -> ImageInputs | None:
         """The places of inputs in images, in rows and columns; None if none is of one."""
-        if self._places is None:
+        if not self._have_places:
             return None
         places = self._places[embeds]
         rows = np.flatnonzero(places[:, 0] >= 0)
@@ -103,13 +104,13 @@ class EmbedPool:
         """Sets positions of embeds that are of no image."""
         self.positions[embeds] = positions
         self.tokens[embeds] = self.owners[embeds] = -1
-        if self._places is not None:
+        if self._have_places:
             self._places[embeds] = -1
 
     def write_image(self, embeds: Int32, seen: Seen, positions: Int32) -> None:
         """Sets all that embeds of an image have, at positions `[n]`."""
         self.write(embeds, seen.hidden, positions)
-        if self._places is None or seen.places is None:
+        if seen.places is None:
             return
         self._places[embeds] = seen.places.cpu().numpy()
         at = upload_index(embeds, self._device)
@@ -125,15 +126,10 @@ class EmbedPool:
         positions: Int32,
     ) -> None:
         """Makes embeds copies of others, at positions `[n]`; all are read before any is written."""
-        hidden = self.read(sources)
         tokens, owners = self.tokens[sources], self.owners[sources]
-        if self._places is None:
-            self.write(targets, hidden, positions, tokens)
-            self.owners[targets] = owners
-            return
         features = self._features.index_select(0, upload_index(sources, self._device))
         places = torch.from_numpy(self._places[sources])
-        self.write_image(targets, Seen(hidden, places, features), positions)
+        self.write_image(targets, Seen(self.read(sources), places, features), positions)
         self.tokens[targets], self.owners[targets] = tokens, owners
 
     def clear(self, embeds: Int32) -> None:

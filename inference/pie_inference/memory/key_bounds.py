@@ -6,6 +6,8 @@ section 3.2). Only pages that are asked for have bounds.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import torch
 
@@ -22,41 +24,26 @@ class KeyBounds:
 
     def __init__(self, cache: KvCache) -> None:
         """Has no page's yet; memory is touched when a page first gets some."""
-        self._cache = cache
-        self._data: torch.Tensor | None = None
-        self._made: Int64 = np.full(cache.pages, -1, np.int64)  # the pool's clock then
-        self._used: Int64 = np.zeros(cache.pages, np.int64)
+        self.cache = cache
+        self.made: Int64 = np.full(cache.pages, -1, np.int64)  # the pool's clock then
+        self.used: Int64 = np.zeros(cache.pages, np.int64)
+
+    @cached_property
+    def data(self) -> torch.Tensor:
+        """The bounds; of pages without they are nothing."""
+        layers, _, _, heads, dim = self.cache.data.shape
+        shape = (layers, self.cache.pages, heads, 2, dim)
+        return zeros(shape, self.cache.dtype, self.cache.data.device)
 
     def open(self, pages: Int64, used: Int64) -> BoundsOfPages:
         """Bounds of pages with so many filled slots, of which none is empty, for one forward."""
-        cache, size = self._cache, self._cache.page_size
-        if self._data is None:
-            layers, _, _, heads, dim = cache.data.shape
-            shape = (layers, cache.pages, heads, 2, dim)
-            self._data = zeros(shape, cache.dtype, cache.data.device)
+        cache, size = self.cache, self.cache.page_size
         filled = np.arange(size) < used[:, None]
         written = cache.written[: cache.slots].reshape(-1, size)[pages]
         newest = np.where(filled, written, -1).max(1)
-        stale = (newest > self._made[pages]) | (self._used[pages] != used)
-        self._made[pages[stale]] = -1  # a forward that fails leaves them unfinished
+        stale = (newest > self.made[pages]) | (self.used[pages] != used)
+        self.made[pages[stale]] = -1  # a forward that fails leaves them unfinished
         return BoundsOfPages(self, pages, pages[stale], used[stale])
-
-    def update(self, layer: int, pages: torch.Tensor, slots: torch.Tensor) -> None:
-        """Computes a layer's bounds of pages `[s]`, of slots `[s, page_size]`."""
-        assert self._data is not None
-        rows = self._cache.rows[layer].index_select(0, slots.flatten())
-        keys = self._cache.split(rows)[:, 0].view(*slots.shape, *self._cache.data.shape[3:])
-        self._data[layer].index_copy_(0, pages, torch.stack(torch.aminmax(keys, dim=1), 2))
-
-    def done(self, pages: Int64, used: Int64) -> None:
-        """All layers of pages have their bounds."""
-        self._made[pages], self._used[pages] = self._cache.clock, used
-
-    def of(self, layer: int) -> torch.Tensor:
-        """Of all pages of the pool, `[pages, kv_heads, 2, head_dim]`."""
-        assert self._data is not None
-        found: torch.Tensor = self._data[layer]
-        return found
 
 
 class BoundsOfPages:
@@ -64,7 +51,7 @@ class BoundsOfPages:
 
     def __init__(self, bounds: KeyBounds, pages: Int64, stale: Int64, used: Int64) -> None:
         self._bounds, self._stale, self._used = bounds, stale, used
-        cache = bounds._cache
+        cache = bounds.cache
         device = cache.data.device
         self.pages = pages.astype(np.int32)
         self._pages = upload(self.pages, device)
@@ -72,15 +59,18 @@ class BoundsOfPages:
         offsets = np.arange(cache.page_size)
         slots = stale[:, None] * cache.page_size + np.where(offsets < used[:, None], offsets, 0)
         self._stale_pages, self._slots = upload(stale, device), upload(slots, device)
-        self._last = len(cache.rows) - 1
 
     def of(self, layer: int) -> torch.Tensor:
         """A layer's, of all pages of the pool: `[pages, kv_heads, 2, head_dim]`."""
+        bounds, cache = self._bounds, self._bounds.cache
+        found: torch.Tensor = bounds.data[layer]
         if self._stale.size:
-            self._bounds.update(layer, self._stale_pages, self._slots)
-            if layer == self._last:
-                self._bounds.done(self._stale, self._used)
-        return self._bounds.of(layer)
+            rows = cache.rows[layer].index_select(0, self._slots.flatten())
+            keys = cache.split(rows)[:, 0].view(*self._slots.shape, *cache.data.shape[3:])
+            found.index_copy_(0, self._stale_pages, torch.stack(torch.aminmax(keys, dim=1), 2))
+            if layer == len(cache.rows) - 1:  # all layers of the pages have their bounds
+                bounds.made[self._stale], bounds.used[self._stale] = cache.clock, self._used
+        return found
 
     def scores(self, of_layer: torch.Tensor, query: torch.Tensor, scale: float) -> torch.Tensor:
         """The largest that `scale * q·k` can be in each of the pages, float32 `[heads, pages]`, of

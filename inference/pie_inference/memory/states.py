@@ -23,11 +23,15 @@ class States:
     each other's, so that those of a long text leave the ends of other sequences where they are.
     """
 
-    def __init__(self, cache: KvCache, sizes: tuple[int, int, int, int], rows: int) -> None:
-        """Makes rows, all empty, of states of such sizes: layers, heads, key and value dims."""
+    def __init__(
+        self, cache: KvCache, sizes: tuple[int, int, int, int], rows: int, history: int
+    ) -> None:
+        """Makes rows, all empty, of states of such sizes: layers, heads, key and value dims; their
+        layers look back at `history` tokens.
+        """
+        self.cache, self.history = cache, history
         layers, *state = sizes
         self.data = zeros((layers, rows, *state), torch.float32, cache.data.device)
-        self._cache = cache
         self._tokens: Int64 = np.zeros(rows, np.int64)  # of each row's sequence; 0: empty
         self._made: Int64 = np.zeros(rows, np.int64)  # the pool's clock then
         self._used: Int64 = np.zeros(rows, np.int64)  # the last forward that used it
@@ -50,7 +54,7 @@ class States:
         some = some[self._tokens[rows[some]] == some + 1]
         for last in some[::-1].tolist():
             row, known = int(rows[last]), slots[: last + 1]
-            whole = self._cache.written[known].max() <= self._made[row]
+            whole = self.cache.written[known].max() <= self._made[row]
             if whole and self._digest[row] == _digest(known):
                 self._used[row] = self._forward
                 return row, last + 1
@@ -83,7 +87,7 @@ class States:
     def fill(self, row: int, slots: Int64) -> None:
         """Notes that a row has become the state after these slots."""
         self._tokens[row] = slots.size
-        self._made[row] = self._cache.clock
+        self._made[row] = self.cache.clock
         self._digest[row] = _digest(slots)
         self._row_of[slots[-1]] = row + 1
 

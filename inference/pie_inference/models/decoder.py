@@ -9,7 +9,7 @@ import torch
 
 from pie_inference.attention import PreparedAttention
 from pie_inference.layers.experts import Experts, Router, Stacked, WithShared, groups
-from pie_inference.layers.feed_forward import Clamp, FeedForward, GatedMlp
+from pie_inference.layers.feed_forward import Clamp, FeedForward, Gate, GatedMlp
 from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import AdapterRows, EmbeddingSite, LinearSite
@@ -38,11 +38,6 @@ class Layer:
     mlp: FeedForward
     mlp_outer_norm: RmsNorm | None
 
-    @property
-    def norms(self) -> tuple[RmsNorm | None, ...]:
-        """All four."""
-        return self.mixer_norm, self.mixer_outer_norm, self.mlp_norm, self.mlp_outer_norm
-
 
 class Decoder(Network):
     """A network of our own layers."""
@@ -69,6 +64,8 @@ class Decoder(Network):
             for rope in spec.ropes
         ]
         taken = Weights(weights, spec.epsilon, spec.norm_offset, dtype, spec.fixed_rows)
+        self._norms = taken.norms
+        self._gates: dict[Clamp | None, Gate] = {}
         self.few_bits = taken.few_bits  # of weights that are kept so
         self.layers = [self._take_layer(i, taken) for i in range(len(spec.feed_forward))]
         self.norm = taken.norm("model.norm")
@@ -157,9 +154,8 @@ class Decoder(Network):
                 self._take_mlp(prefix, block.expert(i), weights, block.clamp, stacked, i)
                 for i in range(block.experts)
             ],
-            self.spec.activation,
+            self._gate(block.clamp),
             stacked,
-            block.clamp,
         )
         if block.shared is None:
             return mixture
@@ -196,10 +192,12 @@ class Decoder(Network):
         return GatedMlp(
             weights.linear(*names, into=first[0], bias_into=first[1]),
             weights.linear(f"{prefix}{block.down}", into=second[0], bias_into=second[1]),
-            self.spec.activation,
-            clamp,
+            self._gate(clamp),
             self.spec.fixed_rows,
         )
+
+    def _gate(self, clamp: Clamp | None) -> Gate:
+        return self._gates.setdefault(clamp, Gate(self.spec.activation, clamp))
 
     @property
     def graphable(self) -> bool:  # type: ignore[override]
@@ -223,13 +221,9 @@ class Decoder(Network):
             # The kernel turns whole heads, by halves.
             if spec.head_dim == self.shape.head_dim and not self.spec.interleaved:
                 rope.use(kernels)
-        self.norm.use(kernels)
-        for layer in self.layers:
-            layer.mixer.use(kernels)
-            layer.mlp.use(kernels)
-            for norm in layer.norms:
-                if norm is not None:
-                    norm.use(kernels)
+        parts: list[RmsNorm | Gate] = [*self._norms, *self._gates.values()]
+        for part in parts:
+            part.use(kernels)
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """See `Network.embed`."""

@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pie_inference.attention import PreparedAttention
-from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.lora import AdapterRows, adapted
 from pie_inference.layers.rope import Angles
 from pie_inference.models.mixer import Mixer
@@ -82,10 +81,6 @@ class DeltaNet(Mixer):
         self.output = weights.linear(f"{name}out_proj")
         order = delta.order
         self._order = None if order is None else order.to(self._convolution.device)
-
-    def use(self, kernels: Kernels) -> None:
-        """See `Mixer.use`."""
-        self._norm.use(kernels)
 
     def __call__(
         self,

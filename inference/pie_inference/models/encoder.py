@@ -22,6 +22,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from pie_inference.device import Int32, upload, upload_index
 from pie_inference.layers.linear import Linear, for_many_rows
+from pie_inference.models.by_transformers.interface import Given
 
 log = structlog.get_logger("pie.worker.load")
 
@@ -109,10 +110,12 @@ class Encoder:
         if not self.has_head:
             return torch.cat([self._pooled(states) for states in each])
         found = []
-        place = self._module.base_model_prefix
+        place, given = self._module.base_model_prefix, Given(self.base)
+        pooler = getattr(self.base, "pooler", None)
         for group, states in zip(groups, each, strict=True):
             # The head's own code, on hidden states that are there already.
-            setattr(self._module, place, _Given(self.base, states))
+            given.output = states, None if pooler is None else pooler(states)
+            setattr(self._module, place, given)
             try:
                 found.append(self._module(input_ids=_of(group, inputs["input_ids"])).logits)
             finally:
@@ -152,31 +155,6 @@ class Encoder:
         if not exact:
             log.info("an encoder is run length by length", apart=float(apart))
         return exact
-
-
-class _Given(nn.Module):
-    """In the place of a head's base: hidden states that were computed before."""
-
-    def __init__(self, base: Any, states: torch.Tensor) -> None:
-        super().__init__()
-        pooler = getattr(base, "pooler", None)
-        self._states = states, None if pooler is None else pooler(states)
-
-    def forward(self, *_: Any, **__: Any) -> _States:
-        return _States(self._states)
-
-
-class _States:
-    """The output of a base, as heads read it."""
-
-    def __init__(self, found: tuple[torch.Tensor, torch.Tensor | None]) -> None:
-        self.last_hidden_state, self.pooler_output = self._found = found
-
-    def __getitem__(self, at: int) -> torch.Tensor | None:
-        return self._found[at]
-
-    def __getattr__(self, name: str) -> None:
-        """Caches, attentions, and what else a base may answer."""
 
 
 class _Product(nn.Module):

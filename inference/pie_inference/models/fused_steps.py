@@ -29,7 +29,6 @@ from pie_inference.layers.step import (
     LayerWatch,
     StepLayer,
     StepRows,
-    StepSizes,
 )
 from pie_inference.memory.embeds import EmbedPool
 from pie_inference.memory.kv_cache import KvCache
@@ -57,7 +56,9 @@ def fused_steps(
     if len(whole) < len(layers):
         return None
     shape, block = network.shape, network.spec.feed_forward[0]
-    sizes = StepSizes(
+    step = DecodeStep(
+        whole,
+        network.norm,
         hidden=shape.hidden,
         heads=shape.heads,
         kv_heads=shape.kv_heads,
@@ -66,7 +67,6 @@ def fused_steps(
         interleaved=network.spec.interleaved,
         epsilon=network.spec.epsilon,
     )
-    step = DecodeStep(sizes, whole, network.norm)
     return FusedSteps(network, step, cache, embeds, adapter_of, prompts)
 
 

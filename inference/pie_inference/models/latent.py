@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from pie_inference.attention import PreparedAttention
-from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import AdapterRows, adapted
 from pie_inference.layers.rope import Angles, Rope
@@ -49,12 +48,6 @@ class LatentAttention(Mixer):
         self._value_up = up[:, latent.plain :].transpose(1, 2).contiguous()  # [heads, rank, value]
         self._rope = ropes[0]
         self.output = output
-
-    def use(self, kernels: Kernels) -> None:
-        """See `Mixer.use`."""
-        self._norm.use(kernels)
-        if self._query_norm is not None:
-            self._query_norm.use(kernels)
 
     def __call__(
         self,

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 import torch
 
 from pie_inference.attention import PreparedAttention
-from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import AdapterRows, adapted
 from pie_inference.layers.rope import Angles, Rope
@@ -19,9 +18,6 @@ class Mixer(ABC):
     """The part before the product `output`, which leads back to the hidden size."""
 
     output: Linear
-
-    def use(self, kernels: Kernels) -> None:  # noqa: B027 - one may have no use for them
-        """Computes with a device's kernels from now on."""
 
     @abstractmethod
     def __call__(
@@ -73,12 +69,6 @@ class GroupedQueryAttention(Mixer):
         self._rope_number = rope
         self._rope = None if rope is None else ropes[rope]
         self.output = output
-
-    def use(self, kernels: Kernels) -> None:
-        """See `Mixer.use`."""
-        for norm in (self.query_norm, self.key_norm):
-            if norm is not None:
-                norm.use(kernels)
 
     def __call__(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,7 +15,9 @@ from pie_inference.layers.lora import AdapterRows, EmbeddingSite, LinearSite
 from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.shape import ModelShape, Turn
 from pie_inference.models.weights import Place
-from pie_inference.vision.images import ImageEncoder
+
+if TYPE_CHECKING:
+    from pie_inference.models.by_transformers.images import GeneralImages
 
 
 class Network(ABC):
@@ -22,7 +25,7 @@ class Network(ABC):
 
     shape: ModelShape
     activation: Activation = "silu"  # of its feed-forward blocks, where kernels are made for it
-    images: ImageEncoder | None = None  # None if it reads text only
+    images: GeneralImages | None = None  # None if it reads text only
     between_layers: Callable[[], None] | None = None  # called after each layer of a forward
     few_bits: Sequence[int] = ()  # of weights that are kept so
     sites: Mapping[

@@ -249,8 +249,9 @@ def decoder_spec(
             f"config.json: activation {activation!r} is not supported"
             f" (supported: {', '.join(ACTIVATION_NAMES)})"
         )
-    layers, sizes = fields.count("num_hidden_layers"), _head_sizes(fields, head_dim)
-    rope = _rope(config, sizes.head_dim, rope_base, partial)
+    layers = fields.count("num_hidden_layers")
+    hidden, heads, kv_heads, dim = _head_sizes(fields, head_dim)
+    rope = _rope(config, dim, rope_base, partial)
     if feed_forward is None:
         feed_forward = MlpSpec(fields.count("intermediate_size"))
     blocks = feed_forward if isinstance(feed_forward, Sequence) else [feed_forward] * layers
@@ -262,10 +263,10 @@ def decoder_spec(
             AttentionOptions(scale, softcap, window, sinks)
             for window in (windows if windows is not None else [None] * layers)
         ),
-        hidden=sizes.hidden,
-        heads=sizes.heads,
-        kv_heads=sizes.kv_heads,
-        head_dim=sizes.head_dim,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=dim,
         vocab_size=fields.count("vocab_size"),
         max_position=rope.positions,
     )
@@ -302,15 +303,8 @@ def _rope(config: Config, head_dim: int, base: float, partial: float | None) -> 
     )
 
 
-class _HeadSizes(NamedTuple):
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-
-
-def _head_sizes(fields: Fields, default: int | None) -> _HeadSizes:
-    """Sizes of the attention, which must fit each other."""
+def _head_sizes(fields: Fields, default: int | None) -> tuple[int, int, int, int]:
+    """Hidden size, heads of queries and of keys, and their size, which must fit each other."""
     hidden, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
     kv_heads = fields.count("num_key_value_heads", heads)
     head_dim = fields.count("head_dim", default or hidden // heads)
@@ -320,7 +314,7 @@ def _head_sizes(fields: Fields, default: int | None) -> _HeadSizes:
         )
     if head_dim % 2:
         raise LoadError(f"config.json: rotary embedding needs an even head_dim, not {head_dim}")
-    return _HeadSizes(hidden, heads, kv_heads, head_dim)
+    return hidden, heads, kv_heads, head_dim
 
 
 def with_states(spec: DecoderSpec, delta: DeltaSpec, recurrent: Sequence[bool]) -> DecoderSpec:

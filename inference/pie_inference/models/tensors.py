@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from pie_inference.checkpoints.fields import MAX_EXPERTS
-from pie_inference.checkpoints.sources import Entry, Source, Sources
+from pie_inference.checkpoints.sources import ByRows, Entry, Made, Source, Sources
 from pie_inference.errors import LoadError
 from pie_inference.models.spec import (
     DecoderSpec,
@@ -175,9 +175,9 @@ def _taken_apart(block: ExpertsSpec, prefix: str, found: dict[str, Source]) -> S
         gate, up = block.gate.format(number), block.up.format(number)
         for name, part in ((gate, 0), (up, 1)):
             half = partial(_half, part=part)
-            made[f"{prefix}{name}.weight"] = Entry(both, number, half, (rows // 2, inputs), True)
-        name = f"{prefix}{block.down.format(number)}.weight"
-        made[name] = Entry(down, number, _whole, down.shape[1:], True)
+            one = Entry(both, number)
+            made[f"{prefix}{name}.weight"] = ByRows((rows // 2, inputs), half, one)
+        made[f"{prefix}{block.down.format(number)}.weight"] = Entry(down, number)
     return made
 
 
@@ -185,15 +185,11 @@ def _half(tensor: torch.Tensor, part: int) -> torch.Tensor:
     return tensor.chunk(2)[part]
 
 
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
-
-
-def _entry(whole: Source, number: int, names: StackedNames, gates: bool) -> Entry:
-    shape = whole.shape[1:]
-    transposed = names.transposed and len(shape) == 2
+def _entry(whole: Source, number: int, names: StackedNames, gates: bool) -> Source:
+    one = Entry(whole, number)
+    transposed = names.transposed and len(one.shape) == 2
     arrange = partial(_arranged, transposed=transposed, alternating=names.alternating and gates)
-    return Entry(whole, number, arrange, shape[::-1] if transposed else shape)
+    return Made(one.shape[::-1] if transposed else one.shape, arrange, one)
 
 
 def _arranged(tensor: torch.Tensor, *, transposed: bool, alternating: bool) -> torch.Tensor:

@@ -100,6 +100,7 @@ class Weights:
         self._dtype, self._fixed = dtype, fixed
         self._packed = tensors.packed if isinstance(tensors, Tensors) else {}
         self.few_bits = sorted({weight.bits for weight in self._packed.values()})
+        self.norms: list[RmsNorm] = []  # that were made
         self.sites: dict[str, LinearSite] = {}  # what adapters may change
         self.places: dict[str, Place] = {}  # what may be replaced
 
@@ -128,6 +129,7 @@ class Weights:
             self._epsilon if epsilon is None else epsilon,
             self._offset if offset is None else offset,
         )
+        self.norms.append(made)
         self.places[f"{name}.weight"] = Place(tuple(weight.shape), made.write)
         return made
 

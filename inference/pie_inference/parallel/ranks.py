@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from pie_inference.layers.feed_forward import FeedForward
-from pie_inference.layers.kernels import Kernels
 from pie_inference.layers.linear import Linear
 from pie_inference.layers.lora import AdapterRows
 
@@ -92,10 +91,6 @@ class SummedFeedForward(FeedForward):
         """Takes this rank's part."""
         self._part = part
         self._ranks = ranks
-
-    def use(self, kernels: Kernels) -> None:
-        """See `FeedForward.use`."""
-        self._part.use(kernels)
 
     def __call__(self, x: torch.Tensor, adapters: AdapterRows | None = None) -> torch.Tensor:
         """`y` `[t, hidden]`, the same on every rank."""

@@ -179,6 +179,21 @@ class Attender:
         sizes = [(1, *sizes_of(of.shape, GIVEN)) for _, of in program.names]
         self.given = list(given_values(program, bound.values, sizes, device))
 
+    @property
+    def in_layers(self) -> bool:
+        """True if it is one in the layers, not of what these read."""
+        return bool(self.executable.program.layers)
+
+    @property
+    def observes_prompt(self) -> bool:
+        """True if it takes the weights, so that it observes prompts."""
+        return self.executable.program.window is not None
+
+    def value(self, step: int, number: int) -> torch.Tensor:
+        """The value `[1, *sizes]` of a name of one in the layers, after so many choices."""
+        newest = next((each for each in reversed(self.versions) if each.step <= step), None)
+        return ({} if newest is None else newest.values[0]).get(number, self.given[number])
+
     def before(self, step: int) -> Version:
         """The newest version of the steps before one; those behind it are undone."""
         if step:
@@ -309,54 +324,23 @@ class AttendPrograms:
     def __init__(self, device: torch.device, lens: Lens | None = None) -> None:
         """None has one yet. Without a lens none is of those in the layers."""
         self._device, self.lens = device, lens
-        self._attenders: dict[int, Attender] = {}
+        self.of: dict[int, Attender] = {}  # by sampler
 
     def set(self, samplers: Sequence[int], programs: Sequence[Bound | None]) -> None:
         """Gives samplers their programs; those that they had are forgotten."""
         self.drop(samplers)
         for sampler, bound in zip(samplers, programs, strict=True):
             if bound is not None:
-                self._attenders[sampler] = Attender(bound, self._device)
+                self.of[sampler] = Attender(bound, self._device)
 
     def drop(self, samplers: Sequence[int]) -> None:
         """Forgets the programs of samplers; one without is none."""
         for sampler in samplers:
-            self._attenders.pop(sampler, None)
-
-    def has(self, sampler: int) -> bool:
-        """True if a sampler has one."""
-        return sampler in self._attenders
-
-    def in_layers(self, sampler: int) -> bool:
-        """True if it is one in the layers, not of what these read."""
-        return bool(self._attenders[sampler].executable.program.layers)
-
-    def observes_prompt(self, sampler: int) -> bool:
-        """True if it takes the weights, so that it observes prompts."""
-        return self._attenders[sampler].executable.program.window is not None
-
-    def attender(self, sampler: int) -> Attender:
-        """The programs of the stage that a sampler has."""
-        return self._attenders[sampler]
+            self.of.pop(sampler, None)
 
     def state(self, sampler: int, step: int) -> list[torch.Tensor]:
         """The values that change of a sampler's program in the layers, after so many choices."""
-        found = self._attenders.get(sampler)
-        if found is None or not found.executable.program.layers:
+        found = self.of.get(sampler)
+        if found is None or not found.in_layers:
             return []
-        return [self.value(sampler, step, i)[0] for i in found.executable.program.next]
-
-    def value(self, sampler: int, step: int, number: int) -> torch.Tensor:
-        """The value `[1, *sizes]` of a name of a sampler's program in the layers, after so many
-        choices.
-        """
-        found = self._attenders[sampler]
-        newest = next((each for each in reversed(found.versions) if each.step <= step), None)
-        values = {} if newest is None else newest.values[0]
-        return values.get(number, found.given[number])
-
-    def begin(
-        self, sampler: int, step: int, heads: tuple[int, int], pages: int, tokens: int, last: int
-    ) -> AttendStep:
-        """A forward of a sampler's text: see `AttendStep`."""
-        return AttendStep(self._attenders[sampler], step, heads, pages, tokens, last)
+        return [found.value(step, i)[0] for i in found.executable.program.next]

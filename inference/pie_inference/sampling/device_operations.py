@@ -223,13 +223,13 @@ def ranked(x: torch.Tensor, count: int | None = None) -> torch.Tensor:
     return torch.from_numpy(keys & 0xFFFFFFFF)
 
 
-def cast(x: torch.Tensor, kind: Kind) -> torch.Tensor:
+def cast(x: torch.Tensor, kind: int) -> torch.Tensor:
     """As another kind; whole numbers within ±2**62."""
-    if kind is Kind.INT and x.dtype.is_floating_point:
+    if kind == Kind.INT and x.dtype.is_floating_point:
         return x.nan_to_num(0.0, _FAR, -_FAR).clamp(-_FAR, _FAR).to(torch.int64)
-    if kind is Kind.BOOL:
+    if kind == Kind.BOOL:
         return x != 0
-    return x.to(DTYPES[kind])
+    return x.to(DTYPES[Kind(kind)])
 
 
 def gather(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
@@ -339,4 +339,20 @@ ALONG: dict[str, Function] = {
     "sort": ordered,
     "argsort": ranked,
     "flip": lambda x: x.flip(-1),
+}
+# Of the operands, and then the attributes.
+OWN: dict[str, Function] = {
+    "nucleus": nucleus,
+    "nucleus_by": nucleus_by,
+    "repeats": repeats,
+    "cast": cast,
+    "top": top,
+    "slice": lambda x, start, stop: x[..., start:stop],
+    "concat": concat,
+    "gather": gather,
+    "scatter_add": lambda x, places, new: scatter(x, places, new, "sum"),
+    "scatter_max": lambda x, places, new: scatter(x, places, new, "amax"),
+    "reshape": lambda x, *sizes: x.reshape(len(x), *sizes),
+    "transpose": lambda x: x.transpose(1, 2),
+    "matvec": matvec,
 }

@@ -1,46 +1,22 @@
-"""The device programs of a model's samplers: their values, and the choices that they make."""
+"""The device programs of a model's samplers, and their values."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
-from typing import Protocol, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from pie_inference.device import Int32, Int64, upload, upload_index, zeros
-from pie_inference.sampling.choose import NO_NUMBER, choose
+from pie_inference.device import Int32, upload, upload_index, zeros
+from pie_inference.sampling.choose import NO_NUMBER
 from pie_inference.sampling.compiled import CompiledSamplers
 from pie_inference.sampling.device_operations import DTYPES
 from pie_inference.sampling.executable import Executable
-from pie_inference.sampling.noise import starts
-from pie_inference.sampling.remembered import GIVEN, TIMES, RememberedTokens
 from pie_py.device_programs.bound import ARRAYS, VERSIONS, Bound
 from pie_py.device_programs.compiled import is_compiled
 from pie_py.device_programs.language import VOCABULARY
 from pie_py.device_programs.program import Program, ProgramFault, sizes_of
-
-Some: TypeAlias = slice | Int64  # of a step's samplers
-# The logits beside some samplers, float32 `[m, vocabulary]`, of the context of a number.
-Others: TypeAlias = Callable[[Some, int], torch.Tensor]
-
-
-class InLayers(Protocol):
-    """Gives what programs in the layers keep."""
-
-    lens: Callable[[torch.Tensor], torch.Tensor] | None
-
-    def value(self, sampler: int, step: int, number: int) -> torch.Tensor:
-        """See `AttendPrograms.value`."""
-
-
-def nothing_beside(rows: Some, number: int) -> torch.Tensor:
-    """There is no context beside."""
-    raise ValueError(f"no program here reads the logits of context {number} beside")
-
 
 _UNUSED = 64  # programs that are kept although no sampler has them
 _FEW = 8  # rows of values, which are not worth giving back
@@ -58,7 +34,7 @@ def given_values(
         yield upload(array.copy(), device).to(DTYPES[of.kind])
 
 
-class _Values:
+class Values:
     """The values of all samplers that have one program, a row each.
 
     What changes is kept for the newest `VERSIONS` steps, so a sampler that goes back finds it.
@@ -139,80 +115,6 @@ class _Values:
             self._tables[name].flatten(0, 1).index_copy_(0, places, value)
 
 
-class Rows:
-    """The inputs that some rows of a step have for their program."""
-
-    def __init__(
-        self,
-        values: _Values,
-        rows: Int64,
-        logits: torch.Tensor,
-        seeds: NDArray[np.uint64],
-        steps: NDArray[np.uint32],
-        remembered: RememberedTokens,
-        memory: tuple[Int32, Int64],
-        others: Callable[[int], torch.Tensor],
-        samplers: Int32,
-        layers: InLayers | None,
-    ) -> None:
-        self.logits = logits
-        self.beside = others  # logits of a context beside, by its number
-        self._samplers, self._layers = samplers, layers
-        self._values = values
-        self._rows = rows
-        self._seeds, self._steps = seeds, steps
-        self._remembered = remembered
-        self._memory = memory  # rows of what is remembered, and lengths of the texts
-
-    @cached_property
-    def steps(self) -> torch.Tensor:
-        """How many tokens each has chosen before, int64 `[n]`."""
-        return upload_index(self._steps, self.logits.device)
-
-    @cached_property
-    def start(self) -> torch.Tensor:
-        """Where each row's random numbers begin, int64 `[n, 1]`."""
-        words = starts(self._seeds, self._steps).view(np.int64)
-        return upload(np.ascontiguousarray(words), self.logits.device)[:, None]
-
-    @cached_property
-    def own(self) -> torch.Tensor:
-        """Rows of values."""
-        return upload_index(self._rows, self.logits.device)
-
-    @cached_property
-    def _counted(self) -> torch.Tensor:
-        return self._remembered.counts(self._memory[0])
-
-    def newest(self, count: int) -> torch.Tensor:
-        """The newest tokens, int64 `[n, count]`."""
-        return self._remembered.newest(*self._memory, count)
-
-    def counts(self) -> torch.Tensor:
-        """How often each token was generated, int64 `[n, vocabulary]`."""
-        return (self._counted & TIMES).to(torch.int64)
-
-    def given(self) -> torch.Tensor:
-        """Which tokens the text before has, bool `[n, vocabulary]`."""
-        return self._counted >= GIVEN
-
-    def state(self, number: int) -> torch.Tensor:
-        """The value of a name, `[n, *sizes]`."""
-        return self._values.read(number, self.own, self.steps)
-
-    def in_layers(self, number: int) -> torch.Tensor:
-        """The value of a name of the program in the layers beside, `[n, *sizes]`."""
-        assert self._layers is not None
-        each = zip(self._samplers.tolist(), self._steps.tolist(), strict=True)
-        return torch.cat([self._layers.value(sampler, step, number) for sampler, step in each])
-
-    def lens(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits, float32 `[n, vocabulary]`, of residual streams `[n, hidden]`."""
-        assert self._layers is not None
-        assert self._layers.lens is not None
-        return self._layers.lens(x.expand(len(self.logits), -1))
-
-
 class DevicePrograms:
     """The programs of a pool's samplers, and their values."""
 
@@ -222,8 +124,8 @@ class DevicePrograms:
         self._nan: dict[int, int] = {}  # of samplers that have chosen no number, the nodes
         self._vocabulary = vocabulary
         self._device = device
-        self._by_text: dict[str, _Values] = {}
-        self._places: list[tuple[_Values, int] | None] = [None] * size
+        self._by_text: dict[str, Values] = {}
+        self._places: list[tuple[Values, int] | None] = [None] * size
 
     def set(self, samplers: Sequence[int], programs: Sequence[Bound]) -> None:
         """Gives samplers their programs; those that they had are forgotten."""
@@ -234,7 +136,7 @@ class DevicePrograms:
                 self.compiled.put(sampler, bound)
                 continue
             if text not in self._by_text:
-                self._by_text[text] = _Values(bound.program, self._vocabulary, self._device)
+                self._by_text[text] = Values(bound.program, self._vocabulary, self._device)
             values = self._by_text[text]
             self._places[sampler] = values, values.put(sampler, bound.values)
             self.compiled.has[sampler] = False
@@ -249,6 +151,7 @@ class DevicePrograms:
             if (moved := values.drop(row)) is not None:
                 self._places[moved] = values, row
             self._places[sampler] = None
+            self._nan.pop(sampler, None)
             self.compiled.has[sampler] = True
         if len(self._by_text) > _UNUSED:
             self._by_text = {t: values for t, values in self._by_text.items() if values.samplers}
@@ -282,72 +185,18 @@ class DevicePrograms:
         else:
             place[0].give(place[1], step, name, value)
 
-    def choose(
-        self,
-        samplers: Int32,
-        steps: NDArray[np.uint32],
-        seeds: NDArray[np.uint64],
-        logits: torch.Tensor,
-        remembered: RememberedTokens,
-        memory: tuple[Int32, Int64],
-        others: Others = nothing_beside,
-        layers: InLayers | None = None,
-    ) -> torch.Tensor:
-        """Tokens int64 `[n]` that the programs of samplers `[n]` choose, whatever they are.
-
-        Args:
-            samplers: that choose.
-            steps: how many tokens each has chosen before, `[n]`.
-            seeds: `[n]`.
-            logits: float32 `[n, vocabulary]`, none NaN; they are left alone.
-            remembered: tokens of the texts.
-            memory: rows of those `[n]`, and how many tokens each text has.
-            others: gives the logits of contexts beside, float32 `[m, vocabulary]`, by their number
-                and which of the samplers are asked for.
-            layers: gives what samplers' programs in the layers keep.
-        """
-        tokens = torch.empty(len(logits), dtype=torch.int64, device=self._device)
-        for values, places, own in self._alike(samplers):
-            every = len(places) == len(logits)
-            some = slice(None) if every else np.array(places)
-            index = None if isinstance(some, slice) else upload_index(some, self._device)
-            seen = logits if index is None else logits[index]
-            if values is None:
-                parameters = self.compiled.parameters(samplers[some], seeds[some], steps[some])
-                chosen = choose(seen, parameters)
-            else:
-                rows = Rows(
-                    values,
-                    np.array(own),
-                    seen,
-                    seeds[some],
-                    steps[some],
-                    remembered,
-                    (memory[0][some], memory[1][some]),
-                    partial(others, some),
-                    samplers[some],
-                    layers,
-                )
-                chosen, following = values.executable.run(rows)
-                if self._device.type == "cpu":  # the host would wait for a GPU
-                    self._find_nan(values, rows, chosen, samplers[some])
-                if following:
-                    values.write(following, rows.own, rows.steps)
-            if index is None:
-                return chosen
-            tokens[index] = chosen
-        return tokens
-
-    def _find_nan(self, values: _Values, rows: Rows, chosen: torch.Tensor, samplers: Int32) -> None:
+    def note_nan(
+        self, samplers: Int32, chosen: torch.Tensor, executable: Executable, rows: object
+    ) -> None:
         """Notes which nodes have made NaN of choices that are none."""
         for row in np.flatnonzero(chosen.numpy() == NO_NUMBER).tolist():
-            self._nan[samplers.item(row)] = values.executable.origin_of_nan(rows, row)
+            self._nan[samplers.item(row)] = executable.origin_of_nan(rows, row)
 
-    def _alike(self, samplers: Int32) -> Iterable[tuple[_Values | None, list[int], list[int]]]:
+    def alike(self, samplers: Int32) -> Iterable[tuple[Values | None, list[int], list[int]]]:
         """Which of some samplers have each program, and its rows of values; of all compiled
         programs together.
         """
-        found: dict[int, tuple[_Values | None, list[int], list[int]]] = {}
+        found: dict[int, tuple[Values | None, list[int], list[int]]] = {}
         for i, sampler in enumerate(samplers.tolist()):
             values, row = self._places[sampler] or (None, sampler)
             group = found.setdefault(id(values), (values, [], []))

@@ -12,7 +12,7 @@ import torch
 from pie_inference.device import upload
 from pie_inference.sampling import device_operations as operations
 from pie_inference.sampling.choose import NO_NUMBER, NOTHING, race
-from pie_inference.sampling.device_operations import ALONG, CHANCES, ELEMENTWISE
+from pie_inference.sampling.device_operations import ALONG, CHANCES, ELEMENTWISE, OWN
 from pie_inference.sampling.noise import numbers
 from pie_py.device_programs.bound import ARRAYS
 from pie_py.device_programs.language import VOCABULARY, Kind
@@ -122,8 +122,8 @@ class Executable:
             return lambda rows, values: rows.lens(values[operands[0]])
         if name in CHANCES:
             return partial(_by_chance, CHANCES[name], operands[0], node.attributes[0])
-        function = self._own(node)
-        return lambda rows, values: function(*[values[i] for i in operands])
+        function, attributes = OWN[name], [self._size(each) for each in node.attributes]
+        return lambda rows, values: function(*[values[i] for i in operands], *attributes)
 
     def _given(self, node: Node) -> Action:
         match node.operation, node.attributes:
@@ -131,18 +131,8 @@ class Executable:
                 return lambda rows, values: rows.logits
             case "step", _:
                 return lambda rows, values: rows.steps
-            case "newest", [count]:
-                return lambda rows, values: rows.newest(count)
-            case "counts", _:
-                return lambda rows, values: rows.counts()
-            case "given", _:
-                return lambda rows, values: rows.given()
-            case "beside", [number]:
-                return lambda rows, values: rows.beside(number)
-            case "state", [number]:
-                return lambda rows, values: rows.state(number)
-            case "in_layers", [number, *_]:
-                return lambda rows, values: rows.in_layers(number)
+            case "newest" | "counts" | "given" | "beside" | "state" | "in_layers" as name, numbers:
+                return lambda rows, values: getattr(rows, name)(*numbers[:1])
             case "constant", [kind, value]:
                 one = np.array([value], np.uint32 if kind == Kind.FLOAT else np.int64)
                 bits = one.view(np.float32) if kind == Kind.FLOAT else one
@@ -150,38 +140,6 @@ class Executable:
             case _, [size]:
                 made = whole_numbers(self._size(size), self._device)[None]
         return lambda rows, values: made
-
-    def _own(self, node: Node) -> operations.Function:
-        attributes = node.attributes
-        match node.operation:
-            case "nucleus":
-                return operations.nucleus
-            case "nucleus_by":
-                return operations.nucleus_by
-            case "repeats":
-                return lambda text: operations.repeats(text, attributes[0])
-            case "cast":
-                return lambda x: operations.cast(x, Kind(attributes[0]))
-            case "top":
-                return lambda x: operations.top(x, attributes[0])
-            case "slice":
-                return lambda x: x[..., attributes[0] : attributes[1]]
-            case "concat":
-                return operations.concat
-            case "gather":
-                return operations.gather
-            case "scatter_add":
-                return lambda x, places, new: operations.scatter(x, places, new, "sum")
-            case "scatter_max":
-                return lambda x, places, new: operations.scatter(x, places, new, "amax")
-            case "reshape":
-                sizes = [self._size(size) for size in attributes]
-                return lambda x: x.reshape(len(x), *sizes)
-            case "transpose":
-                return lambda x: x.transpose(1, 2)
-            case "matvec":
-                return operations.matvec
-        raise AssertionError(node)
 
     def _race_of(self, node: Node) -> int | None:
         """The stream, if a node takes the logarithm of all tokens' exponential variates off a value

@@ -1,9 +1,10 @@
-"""One model's pool of samplers: parameters, device programs, and chosen tokens."""
+"""One model's pool of samplers: parameters, device programs, and the choices that they make."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 
 from pie_inference.device import Bool, Int32, Int64, upload, upload_index
 from pie_inference.sampling.attend_programs import AttendPrograms, Lens
-from pie_inference.sampling.choose import Parameters
-from pie_inference.sampling.device_programs import DevicePrograms, Some
-from pie_inference.sampling.remembered import RememberedTokens, SavedLogits
+from pie_inference.sampling.choose import Parameters, choose
+from pie_inference.sampling.device_programs import DevicePrograms, Values
+from pie_inference.sampling.noise import starts
+from pie_inference.sampling.remembered import GIVEN, TIMES, RememberedTokens, SavedLogits
 from pie_py.device_programs.bound import Bound
 from pie_py.device_programs.language import MOST_NEWEST
 
@@ -35,12 +37,74 @@ class Choices:
         mixed = self.mixed[some] if self.mixed.size else self.mixed
         return Choices(self.samplers[some], self.steps[some], mixed, self.saved)
 
-    def others(self, index: int, rows: Some, vocabulary: int, device: torch.device) -> torch.Tensor:
-        """Saved logits of some rows, `[n, vocabulary]`: NaN where there are none to be had."""
-        places = self.mixed[rows, index]
-        found = self.saved.read(upload_index(places.clip(0), device), vocabulary)
-        lost = upload(np.ascontiguousarray(places < 0), device)
+
+class Rows:
+    """The inputs that some choices have for their program; made as far as it asks for them."""
+
+    def __init__(
+        self, pool: SamplerPool, choices: Choices, values: Values, own: Int64, logits: torch.Tensor
+    ) -> None:
+        """Takes the values of the program's samplers, and which rows of them are meant."""
+        self.logits = logits
+        self._pool, self._choices, self._values, self._own = pool, choices, values, own
+
+    @cached_property
+    def steps(self) -> torch.Tensor:
+        """How many tokens each has chosen before, int64 `[n]`."""
+        return upload_index(self._choices.steps, self.logits.device)
+
+    @cached_property
+    def start(self) -> torch.Tensor:
+        """Where each row's random numbers begin, int64 `[n, 1]`."""
+        words = starts(self._pool.seeds[self._choices.samplers], self._choices.steps)
+        return upload(np.ascontiguousarray(words.view(np.int64)), self.logits.device)[:, None]
+
+    @cached_property
+    def own(self) -> torch.Tensor:
+        """Rows of values."""
+        return upload_index(self._own, self.logits.device)
+
+    @cached_property
+    def _counted(self) -> torch.Tensor:
+        return self._pool.remembered.counts(self._pool.rows[self._choices.samplers])
+
+    def newest(self, count: int) -> torch.Tensor:
+        """The newest tokens, int64 `[n, count]`."""
+        pool, samplers = self._pool, self._choices.samplers
+        lengths = pool.given[samplers] + self._choices.steps
+        return pool.remembered.newest(pool.rows[samplers], lengths, count)
+
+    def counts(self) -> torch.Tensor:
+        """How often each token was generated, int64 `[n, vocabulary]`."""
+        return (self._counted & TIMES).to(torch.int64)
+
+    def given(self) -> torch.Tensor:
+        """Which tokens the text before has, bool `[n, vocabulary]`."""
+        return self._counted >= GIVEN
+
+    def beside(self, number: int) -> torch.Tensor:
+        """Logits of a context beside, `[n, vocabulary]`: NaN where there are none to be had."""
+        places, pool = self._choices.mixed[:, number], self._pool
+        index = upload_index(places.clip(0), pool.device)
+        found = self._choices.saved.read(index, pool.vocabulary)
+        lost = upload(np.ascontiguousarray(places < 0), pool.device)
         return found.masked_fill(lost[:, None], torch.nan)
+
+    def state(self, number: int) -> torch.Tensor:
+        """The value of a name, `[n, *sizes]`."""
+        return self._values.read(number, self.own, self.steps)
+
+    def in_layers(self, number: int) -> torch.Tensor:
+        """The value of a name of the program in the layers beside, `[n, *sizes]`."""
+        of, choices = self._pool.attend_programs.of, self._choices
+        each = zip(choices.samplers.tolist(), choices.steps.tolist(), strict=True)
+        return torch.cat([of[sampler].value(step, number) for sampler, step in each])
+
+    def lens(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits, float32 `[n, vocabulary]`, of residual streams `[n, hidden]`."""
+        lens = self._pool.attend_programs.lens
+        assert lens is not None
+        return lens(x.expand(len(self.logits), -1))
 
 
 class SamplerPool:
@@ -123,19 +187,30 @@ class SamplerPool:
         return self.device_programs.compiled.parameters(samplers, self.seeds[samplers], steps)
 
     def choose(self, choices: Choices, logits: torch.Tensor) -> torch.Tensor:
-        """Tokens int64 `[n]`, of float32 logits `[n, vocabulary]`; whatever the programs say."""
-        samplers, steps = choices.samplers, choices.steps
-        memory = self.rows[samplers], self.given[samplers] + steps
-        return self.device_programs.choose(
-            samplers,
-            steps,
-            self.seeds[samplers],
-            logits,
-            self.remembered,
-            memory,
-            lambda rows, number: choices.others(number, rows, self.vocabulary, self.device),
-            self.attend_programs,
-        )
+        """Tokens int64 `[n]` that the programs choose, whatever they are, of float32 logits `[n,
+        vocabulary]`, none NaN, which are left alone.
+        """
+        tokens = torch.empty(len(logits), dtype=torch.int64, device=self.device)
+        for values, places, own in self.device_programs.alike(choices.samplers):
+            some, seen, index = choices, logits, None
+            if len(places) < len(logits):
+                some = choices.rows(np.array(places))
+                index = upload_index(np.array(places), self.device)
+                seen = logits[index]
+            if values is None:
+                chosen = choose(seen, self.parameters(some.samplers, some.steps))
+            else:
+                rows = Rows(self, some, values, np.array(own), seen)
+                chosen, following = values.executable.run(rows)
+                if self.device.type == "cpu":  # the host would wait for a GPU
+                    executable = values.executable
+                    self.device_programs.note_nan(some.samplers, chosen, executable, rows)
+                if following:
+                    values.write(following, rows.own, rows.steps)
+            if index is None:
+                return chosen
+            tokens[index] = chosen
+        return tokens
 
     def note(self, samplers: Int32, steps: NDArray[np.uint32], tokens: torch.Tensor) -> None:
         """Keeps, and remembers, what samplers have chosen: `[n]`, -1 for nothing."""

@@ -80,7 +80,7 @@ class Engine:
                 raise LoadError(f"two models are called {name!r}; give one of them another name")
             self._models[name] = model
             if isinstance(model, ServedEncoder):  # a trial has shown that it can be run
-                self._threads[name] = encoder_threads(model, fixed_threads)
+                self._threads[name] = threads_of(model, fixed_threads)
                 continue
             with current(model.device):
                 _warm_up(model)
@@ -89,10 +89,7 @@ class Engine:
     def _calibrate(self, model: ServedModel, fixed_threads: bool) -> None:
         """Chooses threads, and measures costs unless an earlier start on this machine has."""
         kept, most = Calibration(model), torch.get_num_threads()
-        threads = Threads(most)
-        if not fixed_threads and model.device.type == "cpu":
-            threads = Threads(most, SharedCores())
-            model.network.between_layers = threads.between_layers
+        threads = threads_of(model, fixed_threads)
         self._threads[model.description.name] = threads
         if kept.costs is None:
             kept.costs = measure(model, threads.use)
@@ -296,12 +293,15 @@ def _clear_after(model: Served, batch: Batch) -> None:
         log.exception("nothing could be cleared after a batch failed", kind=batch.kind)
 
 
-def encoder_threads(model: ServedEncoder, fixed: bool) -> Threads:
-    """All threads for each batch, fewer while other processes have the cores."""
+def threads_of(model: Served, fixed: bool) -> Threads:
+    """Those of a model: all for each batch if they are `fixed`; else found, and fewer while other
+    processes have the cores.
+    """
     if fixed or model.device.type != "cpu":
         return Threads(torch.get_num_threads())
     threads = Threads(torch.get_num_threads(), SharedCores())
-    model.encoder.between_layers = threads.between_layers
+    computed = model.encoder if isinstance(model, ServedEncoder) else model.network
+    computed.between_layers = threads.between_layers
     return threads
 
 

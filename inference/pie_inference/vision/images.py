@@ -1,15 +1,13 @@
-"""The interface of models that read images, and the decoding of image files."""
+"""The decoding of image files, and what an image costs."""
 
 from __future__ import annotations
 
 import io
 import warnings
-from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from PIL import Image
 
-from pie_inference.memory.embeds import Seen
 from pie_py.wire.images import FORMATS, ImageSize, read_header, upright_size
 
 # By the orientations that Exif numbers.
@@ -21,22 +19,6 @@ class Measured(NamedTuple):
 
     embeds: int
     positions: int
-
-
-class ImageEncoder(ABC):
-    """Turns images into embeds."""
-
-    place: str  # what a chat template writes where an image belongs
-    in_rows: bool  # images have rows and columns: their embeds stand at one position
-    whole: bool  # inputs of an image see each other, those behind them too
-
-    @abstractmethod
-    def measure(self, size: ImageSize) -> Measured:
-        """The cost of an image. Raises `BadImage` for a size that the model does not read."""
-
-    @abstractmethod
-    def encode(self, image: Image.Image) -> Seen:
-        """The model's input for an image. Raises `BadImage` if it reads none of that size."""
 
 
 class BadImage(Exception):

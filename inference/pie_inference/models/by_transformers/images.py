@@ -26,7 +26,7 @@ from pie_inference.models.by_transformers.interface import (
     Mixer,
     attending,
 )
-from pie_inference.vision.images import BadImage, ImageEncoder, Measured
+from pie_inference.vision.images import BadImage, Measured
 from pie_py.wire.images import ImageSize
 
 REMEMBERED = 4096  # sizes of images that were measured
@@ -126,8 +126,11 @@ class Trial(NamedTuple):
         return Trial(processor, image, module(**given, use_cache=False).logits[0])
 
 
-class GeneralImages(ImageEncoder):
-    """The images of a module."""
+class GeneralImages:
+    """The images of a module: `place` is what a chat template writes where one belongs; `in_rows`
+    they have rows and columns, so that their embeds stand at one position; `whole` if inputs of one
+    see each other, those behind them too.
+    """
 
     def __init__(
         self,
@@ -145,14 +148,11 @@ class GeneralImages(ImageEncoder):
         self._embeds, self._dtype = embeds, dtype
         self._device = trial.wanted.device
         self.place = trial.processor.place
-        self.measure = lru_cache(REMEMBERED)(self._measure)  # type: ignore[method-assign]
+        # The cost of an image of a size. Raises `BadImage` for one that the model does not read.
+        self.measure: Callable[[ImageSize], Measured] = lru_cache(REMEMBERED)(self._measure)
         self.tried, blocks = self._seen(trial.image)
         self.whole = blocks is not None
         self.in_rows = not self.whole and self.tried.places is not None
-
-    def measure(self, size: ImageSize) -> Measured:
-        """See `ImageEncoder.measure`."""
-        return self._measure(size)
 
     def _measure(self, size: ImageSize) -> Measured:
         blank = Image.new("RGB", (size.width, size.height))
@@ -165,7 +165,7 @@ class GeneralImages(ImageEncoder):
         return Measured(embeds, int(places.max()) + 1)
 
     def encode(self, image: Image.Image) -> Seen:
-        """See `ImageEncoder.encode`."""
+        """The model's input for an image. Raises `BadImage` if it reads none of that size."""
         try:
             seen, blocks = self._seen(image)
         except LoadError as error:

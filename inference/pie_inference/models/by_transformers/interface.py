@@ -135,3 +135,36 @@ def register() -> None:
 
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, _mask)
+
+
+class Given(nn.Module):
+    """Stands where an inner module was: its output is given."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        """Takes that module, whose numbers heads may ask for."""
+        super().__init__()
+        self._numbers_of = (inner,)  # in a tuple it is no part of this one
+        # Hidden states `[n, rows, hidden]`, and of an encoder what its pooler makes of them.
+        self.output: tuple[torch.Tensor | None, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        """A number is the inner module's; a part of it has the same output."""
+        found = getattr(self.__dict__["_numbers_of"][0], name)
+        return self if isinstance(found, nn.Module) else found
+
+    def forward(self, *_: Any, **__: Any) -> _Output:
+        """The output that was given."""
+        return _Output(self.output)
+
+
+class _Output(tuple[torch.Tensor | None, ...]):
+    """As modules take an output: of what is not given, there is none."""
+
+    @property
+    def last_hidden_state(self) -> torch.Tensor | None:
+        return self[0]
+
+    def __getattr__(self, name: str) -> torch.Tensor | None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[1] if name == "pooler_output" and len(self) > 1 else None

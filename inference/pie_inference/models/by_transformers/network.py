@@ -18,7 +18,7 @@ from pie_inference.errors import LoadError
 from pie_inference.layers.lora import AdapterRows
 from pie_inference.memory.embeds import ImageInputs
 from pie_inference.models.by_transformers.images import BEFORE, GeneralImages, Trial
-from pie_inference.models.by_transformers.interface import NAME, Attend, attending
+from pie_inference.models.by_transformers.interface import NAME, Attend, Given, attending
 from pie_inference.models.by_transformers.layers import Paged
 from pie_inference.models.by_transformers.own_attention import give_ours
 from pie_inference.models.by_transformers.probe import (
@@ -272,45 +272,11 @@ class ByTransformers(Network):
     ) -> torch.Tensor:
         """See `Network.logits`."""
         hidden = hidden[None, :, : hidden.shape[1] - self._numbers]
-        self._given.hidden = hidden
+        self._given.output = (hidden,)
         found: torch.Tensor = self._module(inputs_embeds=hidden, use_cache=False).logits[0]
         if every or self.no_tokens is None:
             return found
         return found.index_fill(1, self.no_tokens, -torch.inf)
-
-
-class Given(nn.Module):
-    """Stands where the inner module was: its output is given."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        """Takes that module, whose numbers heads may ask for."""
-        super().__init__()
-        self._numbers_of = (inner,)  # in a tuple it is no part of this one
-        self.hidden = torch.empty(0)
-
-    def __getattr__(self, name: str) -> Any:
-        """A number is the inner module's; a part of it has the same output."""
-        found = getattr(self.__dict__["_numbers_of"][0], name)
-        return self if isinstance(found, nn.Module) else found
-
-    def forward(self, *_: Any, **__: Any) -> _Output:
-        """The hidden states that were given, `[1, rows, hidden]`."""
-        return _Output(self.hidden)
-
-
-class _Output(tuple[torch.Tensor, ...]):
-    """As modules take an output: of what is not given, there is none."""
-
-    def __new__(cls, hidden: torch.Tensor) -> _Output:
-        return super().__new__(cls, (hidden,))
-
-    @property
-    def last_hidden_state(self) -> torch.Tensor:
-        return self[0]
-
-    def __getattr__(self, name: str) -> None:
-        if name.startswith("__"):
-            raise AttributeError(name)
 
 
 def _tokens(config: Any, embedding: Any) -> torch.Tensor:
