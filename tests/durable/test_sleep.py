@@ -147,3 +147,30 @@ def test_one_that_is_put_away_counts_as_asleep_until_it_is_roused() -> None:
         change(one)
         counts.append((registry.users.alive("ann"), registry.users.asleep["ann"]))
     assert counts == [(2, 0), (1, 1), (2, 0)]
+
+
+PATIENT = """\
+from inferlet import session
+
+async def main() -> str:
+    return await session.receive()
+"""
+
+
+def test_a_message_like_the_servers_own_entry_is_a_message(folder: Path) -> None:
+    """Only the ends of the journals of those that sleep are read: what a client says there, such as
+    that the instance is another user's, is not believed."""
+    with Server(folder) as server, server.client() as client:
+        program = client.upload(PATIENT.encode(), "patient")
+        patient = client.launch(program, durable=True, detached=True)
+        path = journal_of(folder / "data", patient.id)
+        (head, *_), _ = read_entries(path.read_bytes())
+        client.attach(patient.id).send(framed(["asleep", None, {"head": {**head, "user": "eve"}}]))
+        server.process.kill()
+        server.process.wait()
+    with Server(folder) as server, server.client() as client:
+        found = state_of(client, patient.id)
+        assert (found["state"], found["user"]) == ("running", "local")
+        attached = client.attach(patient.id)
+        attached.send("here")
+        assert attached.result() == "here"
