@@ -12,7 +12,7 @@ import psutil
 import pytest
 from support.durable import journal_of
 from support.rig import Rig
-from support.servers import Server
+from support.servers import NO_MODEL, Server
 
 from pie_control.journal.file import framed, read_entries
 from pie_py.client import InferletFailed
@@ -174,3 +174,19 @@ def test_a_message_like_the_servers_own_entry_is_a_message(folder: Path) -> None
         attached = client.attach(patient.id)
         attached.send("here")
         assert attached.result() == "here"
+
+
+FOR_EVER = b"""\
+from inferlet import raw
+
+async def main() -> str:
+    raw.wait([raw.sleep(2**64 - 1)])
+    return "woken"
+"""
+
+
+def test_one_sleeps_for_as_long_as_can_be_said(folder: Path) -> None:
+    with Server(folder, **IDLE, **NO_MODEL) as server, server.client() as client:
+        instance = client.launch(client.upload(FOR_EVER, "for-ever"), durable=True, detached=True)
+        until_asleep(client, instance.id)
+        client.attach(instance.id).cancel()
