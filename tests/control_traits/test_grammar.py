@@ -30,8 +30,8 @@ from support.scheduler_fixtures import MODEL
 
 from inferlet import grammar as sdk
 from pie_control.api.grammar import functions
-from pie_control.api.grammar.matcher import Matcher
-from pie_control.api.grammar.service import BYTES_A_CHARACTER, LEAST_BYTES, Grammar, GrammarService
+from pie_control.api.grammar.matcher import Grammar, Matcher
+from pie_control.api.grammar.service import BYTES_A_CHARACTER, LEAST_BYTES, GrammarService
 from pie_control.api.grammar.vocabulary import Vocabulary
 from pie_control.confined.pool import ConfinedPool
 from pie_control.errors import ApiError
@@ -72,7 +72,7 @@ class Walk:
 
     def __init__(self, grammar: Grammar) -> None:
         self.turn = trio.Event()
-        self.matcher = grammar.matcher(self._wake, Owner("tester", "walk"))
+        self.matcher = Matcher(grammar, self._wake, Owner("tester", "walk"))
 
     def _wake(self) -> None:
         self.turn.set()
