@@ -39,6 +39,7 @@ from pie_control.fairness import Owner
 from pie_control.instances.futures import FutureKind
 from pie_control.models.tokenizer import TextCodec
 from pie_control.scheduler.commands.sample import TokenMask
+from pie_control.wasm import SUSPENDED
 from pie_py.config.limits import Limits
 from pie_py.config.services import ConfinedConfig, GrammarConfig
 from pie_py.wire.plan import ModelDescription
@@ -633,6 +634,21 @@ async def test_grammars_of_all_users_take_so_many_bytes(monkeypatch: pytest.Monk
         take()
     monkeypatch.setattr(functions, "GRAMMAR_BYTES", all_bytes)
     take()  # the same future: it has not been used up
+
+
+async def test_a_long_step_of_an_earlier_life_answers_no_later_one() -> None:
+    one = rig.Rig()
+    instance, grammar = one.launch(), await compiled("regex", "[a-z ]*")
+    future = instance.futures.create(FutureKind.GRAMMAR)
+    future.resolve(grammar)
+    held = rig.grammar.take_grammar(instance, future.handle)
+    matcher = rig.grammar.create_matcher(instance, held)
+    tokens = codec().encode("a b c d e f g h i j k l m")
+    assert rig.grammar.advance(instance, matcher, tokens) is SUSPENDED
+    one.registry.begin_again(instance)  # as a durable one, whose worker was lost
+    while not one.executor._work.is_set():
+        await trio.sleep(0.01)
+    assert instance not in one.executor._answers
 
 
 def test_what_is_refused_at_once() -> None:

@@ -470,6 +470,8 @@ class SlowCalls(Service):
                 answer = error
             except Exception as error:  # noqa: BLE001  a fault of ours is this call's error
                 answer = ApiError("internal", f"{type(error).__name__}: {error}")
-            # A thread cannot be given up: its answer may come when the instance has ended.
-            if self._under_way.pop(instance, None) is not None:
+            # A thread cannot be given up: its answer may come when the instance has ended, or has
+            # begun another life.
+            if self._under_way.get(instance) is scope:
+                del self._under_way[instance]
                 self._turns.answer(instance, answer)

@@ -12,7 +12,7 @@ from pie_control.api.sample import enqueue_sample
 from pie_control.errors import ApiError, Shortage, exceeded, invalid
 from pie_control.fairness import Owner
 from pie_control.instances.futures import Future, FutureKind
-from pie_control.instances.instance import Handles, Instance, InstanceState, Turns
+from pie_control.instances.instance import Handles, Instance, Turns
 from pie_control.models.served import ServedModels
 from pie_control.shares import Shares
 from pie_control.wasm import SUSPENDED
@@ -236,6 +236,7 @@ class GrammarCalls:
         """
         matcher = self._find(instance, Matcher, handle)
         matcher.check_free()
+        table = self._tables[instance]  # gone with the instance, or with this life of it
         answers: list[Any] = []
         suspended = False
 
@@ -243,7 +244,7 @@ class GrammarCalls:
             if after is not None and not isinstance(answer, ApiError):
                 after(matcher)
             answers.append(answer)
-            if suspended and instance.state is InstanceState.RUNNING:
+            if suspended and self._tables.get(instance) is table:
                 self._turns.answer(instance, answer)
 
         def run() -> None:
