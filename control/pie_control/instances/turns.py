@@ -451,7 +451,8 @@ class SlowCalls(Service):
 
         An ApiError is the guest's error; any other exception becomes one with the code `internal`.
         """
-        self._start_task(self._answer, instance, work)
+        scope = self._under_way[instance] = trio.CancelScope()
+        self._start_task(self._answer, instance, work, scope)
 
     def drop_instance(self, instance: Instance) -> None:
         """Gives up what is computed for an instance that has ended."""
@@ -459,11 +460,10 @@ class SlowCalls(Service):
         if scope is not None:
             scope.cancel()
 
-    async def _answer(self, instance: Instance, work: Callable[[], Awaitable[Any]]) -> None:
-        if instance.state is not InstanceState.RUNNING:
-            return
-        with trio.CancelScope() as scope:
-            self._under_way[instance] = scope
+    async def _answer(
+        self, instance: Instance, work: Callable[[], Awaitable[Any]], scope: trio.CancelScope
+    ) -> None:
+        with scope:
             try:
                 answer = await work()
             except ApiError as error:
