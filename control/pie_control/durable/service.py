@@ -50,7 +50,7 @@ from pie_py.wire.methods import Goal
 
 log = structlog.get_logger("pie.durable")
 
-RETRY_SECONDS = 1.0  # between tries to have room for one that goes on
+RETRY_SECONDS = 1.0  # between tries to have room for one that goes on, or for messages on the disk
 MOST_CALLS = 1000  # that are told at once
 SHORT = 120  # characters of an answer
 LOOK_SECONDS = 600.0  # between looks for journals that are old
@@ -82,6 +82,7 @@ class DurableInstances(Service):
         self._registry = registry
         self._launcher = launcher
         self._results = results
+        self._timers = timers
         self._date_ns = date_ns
         self.shelf = Shelf(folder or Path(), self.cannot_write, date_ns)
         self._fetch: Callable[[str, str], Awaitable[None]] | None = None
@@ -598,7 +599,9 @@ class DurableInstances(Service):
     # End
 
     def cannot_write(self, journal: Journal) -> None:
-        """An instance ends by name whose journal cannot be written."""
+        """An instance ends by name whose journal cannot be written; that of the queues is again."""
+        if journal is self._queues.journal:
+            self._timers.call_later(RETRY_SECONDS, self._queues.write_again)
         instance = self._instances.get(journal)
         if instance is not None:
             self._registry.fail(
