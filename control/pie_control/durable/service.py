@@ -332,13 +332,16 @@ class DurableInstances(Service):
         names = [name async for name in self.shelf.found()]
         self._coming.update(names)
         found = await trio.to_thread.run_sync(self._left, names)
-        pasts = [past for past in found if isinstance(past, Past)]
-        self._queues.begin((origin for past in pasts for origin in past.pulled), names)
+        pasts = {}
         for instance, past in zip(names, found, strict=True):
             if isinstance(past, Past):
-                self._goes_on(instance, past)
+                pasts[instance] = past
             else:
                 self._cannot_read(instance, past)
+        self._queues.begin((one for past in pasts.values() for one in past.pulled), names)
+        # Parents before their children, which would wait for them.
+        for instance, past in sorted(pasts.items(), key=lambda one: one[1].head["created_ns"]):
+            self._goes_on(instance, past)
             await trio.lowlevel.checkpoint()
 
     def _left(self, names: list[str]) -> list[Past | DamagedJournal | OSError]:
