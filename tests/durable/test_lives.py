@@ -198,6 +198,20 @@ def test_one_that_was_killed_goes_on(server: Server) -> None:
         assert again.result() == f"{number}a more"
 
 
+def test_one_that_cannot_be_resumed_is_still_told_of(server: Server) -> None:
+    with server.client() as client:
+        program = client.upload(SAY.encode() + b"# gone", "gone")
+        gone = client.launch(program, durable=True, detached=True).id
+        client.kill(gone)
+        client.remove_program(program)
+        with pytest.raises(RpcError, match="not-found: no program"):
+            client.resume(gone)
+        assert [one["state"] for one in client.instances(ended=True) if one["id"] == gone]
+        for asks in (client.resume, client.calls):
+            with pytest.raises(RpcError, match="not-found"):
+                asks("no\0name")
+
+
 def test_journals_have_bounds(server: Server, folder: Path) -> None:
     journals = folder / "data" / "journals"
     assert journals.stat().st_mode & 0o777 == 0o700

@@ -233,8 +233,9 @@ class DurableInstances(Service):
         kept = [entries[0], *(entry for entry in entries[1:] if entry[0] != "end")]
         past = Past.of(kept, sum(len(framed(entry)) for entry in kept))
         await self._have(past.head["hash"], past.head["user"])
+        self._program(past.head)
+        self._registry.check_room(past.head["user"])
         await self.shelf.rewind(instance, kept)
-        self._registry.forget(instance)
         return self._alive(instance, past)
 
     async def calls(self, instance: str, user: str | None, after: int) -> list[dict[str, Any]]:
@@ -523,6 +524,7 @@ class DurableInstances(Service):
         if not is_new:
             self._registry.check_room(past.head["user"])
         instance = self._made(name, past, is_new=is_new)
+        self._registry.forget(name)  # its record, if it has ended before
         self._opened(instance, past)
         self._registry.add(instance)
         self._results.follow(instance)

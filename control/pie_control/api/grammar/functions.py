@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from pie_control.api.binder import queue_of
@@ -114,7 +115,7 @@ class GrammarCalls:
                 return
             ready = self._ready.setdefault(instance, {})
             ready[future] = result
-            future.on_cancel = future.on_take = lambda: ready.pop(future, None)
+            future.on_cancel = future.on_take = partial(ready.__delitem__, future)
             future.resolve(result)
 
         compiled = grammars.compiled(model, kind, text, instance.user)
