@@ -266,3 +266,27 @@ async def main():
     weights.write_bytes(data)
     with Server(short_folder, models=models) as server, server.client() as client:
         assert "the files of model 'test' are others" in end_of(client, instance.id)
+
+
+SAMPLERS = b"""
+from inferlet import PieError, raw
+
+async def main() -> str:
+    [model] = raw.available_models()
+    queue, said = raw.create_queue(model), []
+    wrong = "[" * 100_000, '{"x":' * 50_000, '{"top_k": 2, }', "{", "[]"
+    for text in (*wrong, "", " { } ", '{"seed": 3}'):
+        try:
+            said.append(str(raw.create_sampler(queue, text)))
+        except PieError as error:
+            said.append(error.code)
+    return " ".join(said)
+"""
+
+
+def test_samplers_of_durable_programs_are_those_of_others(short_folder: Path) -> None:
+    with Server(short_folder) as server, server.client() as client:
+        program = client.upload(SAMPLERS, "samplers")
+        for durable in (False, True):
+            result = client.launch(program, durable=durable).result()
+            assert result == "invalid-argument " * 5 + "1 2 3"
