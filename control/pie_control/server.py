@@ -110,9 +110,8 @@ class _Server:
         durable.define(self._wiring.durable_functions(functions))
         durable.offers_as(linker)
         self._turns = _LoopTurns("control")
-        deps = self._wiring.rpc_dependencies()
-        deps = replace(deps, doing=self._doing, turns=self._long_turns)
-        requests = partial(Requests, config, self._role.dependencies(deps))
+        own = self._doing, self._long_turns, self._role.fetch
+        requests = partial(Requests, config, self._wiring, *own)
         self._rpc = RpcServer(
             config,
             self._wiring.shares,

@@ -67,7 +67,6 @@ from pie_control.models.tokenizer_files import UnusableTokenizer
 from pie_control.models.weights import Weights
 from pie_control.programs.guests import Guests
 from pie_control.programs.store import ProgramStore
-from pie_control.rpc.requests import Dependencies
 from pie_control.scheduler.dispatcher import Dispatcher
 from pie_control.scheduler.link import Order, Worker
 from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
@@ -205,8 +204,8 @@ class Wiring:
         )
         self.goals = Goals(config.goals, Durations(), clock)
         self._declare_kept(config)
-        self._programs = programs
-        self._clocks = clocks
+        self.programs = programs
+        self.clocks = clocks
         self._config = config.durable
         self._alone = scope.topics
         self.durable = DurableInstances(
@@ -277,11 +276,11 @@ class Wiring:
             self.launcher,
             self.executor,
             self.timers,
-            self._clocks,
+            self.clocks,
         )
         texts = RunTextCalls(self.models, self.executor)
         tokens = TokenizeCalls(self.models, self.answers, self.confined)
-        samplers = SamplerCalls(KnownPrograms(self.confined), self.answers, self._programs)
+        samplers = SamplerCalls(KnownPrograms(self.confined), self.answers, self.programs)
         return (
             *implement("runtime", calls, runtime, suspends=("wait", "model-info", "create-queue")),
             *implement("source", SourceCalls(self.launcher), suspends=("read",)),
@@ -322,7 +321,7 @@ class Wiring:
 
     def durable_functions(self, made: tuple[HostFunction, ...]) -> tuple[HostFunction, ...]:
         """The functions that guests of durable instances call."""
-        retry, date_ns = self._config.retry, self._clocks.date_ns
+        retry, date_ns = self._config.retry, self.clocks.date_ns
         outside = OutsideCalls(self.http, self.mcp, self.executor, date_ns, retry)
         special = {
             **run_calls(self.models),
@@ -331,28 +330,6 @@ class Wiring:
             **(self.durable.message_calls(self.executor).taps() if self._alone else {}),
         }
         return DurableCalls(outside, special, has_messages=self._alone).tap(made)
-
-    def rpc_dependencies(self) -> Dependencies:
-        """The parts that clients' requests act on."""
-        return Dependencies(
-            self.registry,
-            self.launcher,
-            self._programs,
-            self.shares,
-            self.models,
-            self.on_demand,
-            self.adapters,
-            self.weights,
-            self.mcp.registry,
-            self.confined,
-            self.results,
-            self.durable,
-            self.ledger,
-            self.goals,
-            self.clock,
-            self._clocks.monotonic_ns,
-            self._clocks.date_ns() - self._clocks.monotonic_ns(),
-        )
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Runs the parts until cancelled."""

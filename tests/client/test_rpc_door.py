@@ -87,10 +87,10 @@ def test_an_answer_that_has_no_form_is_that_request_s_error(
 ) -> None:
     requests: Any = bench.rpc._requests
     with Client(bench.endpoint) as client:
-        monkeypatch.setattr(requests._deps.goals, "missed", 1 << 64)
+        monkeypatch.setattr(requests._parts.goals, "missed", 1 << 64)
         with pytest.raises(RpcError, match="internal"):
             client.server_info()
-        monkeypatch.setattr(requests._deps.goals, "missed", 5)
+        monkeypatch.setattr(requests._parts.goals, "missed", 5)
         assert client.server_info()["deadlines_missed"] == 5
 
 
