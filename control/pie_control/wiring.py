@@ -40,7 +40,7 @@ from pie_control.api.run_text import RunTextCalls
 from pie_control.api.runtime import GuestClocks, RuntimeCalls, SourceCalls
 from pie_control.api.sample import SamplerCalls
 from pie_control.api.store.entries import ON_DISK
-from pie_control.api.store.service import StoreCalls, StoreService
+from pie_control.api.store.service import StoreService
 from pie_control.api.tokenize import SLOW_CALLS, TokenizeCalls
 from pie_control.confined.pool import ConfinedPool
 from pie_control.data_folder import SettingsFolder
@@ -288,7 +288,7 @@ class Wiring:
             *implement("http", self.http),
             *implement("mcp", self.mcp),
             *implement("messaging", self.messaging),
-            *implement("store", StoreCalls(self.store)),
+            *implement("store", self.store),
             *implement("allocate", allocate, suspends=("alloc-kvpage",), arrays=("used",)),
             *implement("forward", forward, arrays=("masks",)),
             *implement("adapter", AdapterCalls(self.models), adapter),
