@@ -60,7 +60,7 @@ from pie_control.instances.turns import Executor, SlowCalls
 from pie_control.interception.policy_input import Durations
 from pie_control.models.adapter_loading import AdapterLoader
 from pie_control.models.image_sizes import ImageSizes
-from pie_control.models.model import ModelDependencies
+from pie_control.models.model import ModelDependencies, ModelService
 from pie_control.models.on_demand import OnDemandModels
 from pie_control.models.served import ServedModels
 from pie_control.models.tokenizer_files import UnusableTokenizer
@@ -68,7 +68,7 @@ from pie_control.models.weights import Weights
 from pie_control.programs.guests import Guests
 from pie_control.programs.store import ProgramStore
 from pie_control.scheduler.dispatcher import Dispatcher
-from pie_control.scheduler.link import Order, Worker
+from pie_control.scheduler.link import Answers, Order, Worker
 from pie_control.scheduler.pacing import RESULT_TURN_SECONDS, TURN_SECONDS
 from pie_control.shares import Shares
 from pie_control.timers import Timers
@@ -82,7 +82,7 @@ from pie_py.config.kept_files import (
     told_bytes,
 )
 from pie_py.config.server import ServerConfig
-from pie_py.wire.plan import Hello, Located
+from pie_py.wire.plan import AdapterDone, Hello, ImageMeasured, Located, WeightsDone
 
 log = structlog.get_logger("pie.server")
 
@@ -180,9 +180,14 @@ class Wiring:
             self.registry,
             lambda: self.durable.worker_lost(),
         )
-        others = self.adapters, self.image_sizes, self.weights
+        self.worker_answers: Answers = {
+            AdapterDone: self.adapters.on_done,
+            ImageMeasured: self.image_sizes.on_measured,
+            WeightsDone: self.weights.on_done,
+        }
         self.on_demand = OnDemandModels(
-            config, self.models, *others, self.executor, self.timers, clock
+            *(config, self.models, self.adapters, self.worker_answers, self._lose),
+            *(self.executor, self.timers, clock),
         )
         self.messaging = Bus(config.messaging, alone=scope.topics)
         self.store = StoreService(
@@ -378,8 +383,11 @@ class Wiring:
         """Its pools are gone: instances that held something of them fail; new ones wait."""
         self.launcher.models_lost()
         self.durable.worker_lost()
-        names = [*self.models.resident]
-        self.models.lose(self.models.resident, reason)
-        self.adapters.on_lost(names)
-        self.image_sizes.on_lost(names)
-        self.weights.on_lost(names)
+        self._lose(self.models.resident, reason)
+
+    def _lose(self, models: dict[str, ModelService], reason: str) -> None:
+        """The worker of these models is gone."""
+        names = [*models]
+        self.models.lose(models, reason)
+        for part in (self.adapters, self.image_sizes, self.weights):
+            part.on_lost(names)

@@ -13,7 +13,6 @@ from pie_control.durable.waits import (
     Call,
     durable_of,
     error_of,
-    name_of,
     note_answer,
     noted,
     until,
@@ -45,7 +44,7 @@ class ExportCalls:
         return dict.fromkeys((*DONE, "allocate.import-kvpage"), self._tap)
 
     def _tap(self, function: HostFunction) -> Call:
-        name, real = name_of(function), function.call
+        name, real = function.full_name, function.call
         done = DONE.get(name)
 
         def again(instance: Instance, *args: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pie_control.api.http.functions import HttpClient
 from pie_control.api.mcp.functions import McpServers
-from pie_control.durable.waits import Call, durable_of, error_of, name_of
+from pie_control.durable.waits import Call, durable_of, error_of
 from pie_control.errors import ApiError
 from pie_control.instances.durable import Opened
 from pie_control.instances.futures import FutureKind
@@ -55,7 +55,7 @@ class OutsideCalls:
 
     def tapped(self, function: HostFunction, kind: FutureKind) -> Call:
         """A function that opens a future of a kind."""
-        name = name_of(function)
+        name = function.full_name
         prepare = self._prepared(name, function.call)
 
         def begin(instance: Instance, call: Callable[[], int]) -> int:

@@ -16,7 +16,7 @@ import structlog
 
 from pie_control.api.messaging.channel import Taken
 from pie_control.api.messaging.functions import Bus
-from pie_control.durable.waits import Call, answer_of, durable_of, name_of, note_answer, quiet
+from pie_control.durable.waits import Call, answer_of, durable_of, note_answer, quiet
 from pie_control.errors import ApiError
 from pie_control.instances.instance import Instance
 from pie_control.instances.turns import Executor
@@ -136,7 +136,7 @@ class MessageCalls:
 
     def _tells(self, tell: Callable[..., Any], function: HostFunction) -> Call:
         """A call that tells others something once all before is on disk; returns once theirs is."""
-        name = name_of(function)
+        name = function.full_name
 
         def call(instance: Instance, *args: Any) -> Any:
             durable, guest = durable_of(instance), instance.guest
