@@ -16,6 +16,7 @@ from support.checkpoints import make_llama
 from support.durable import journal_of
 from support.servers import NO_MODEL, Server
 
+from pie_control.journal.file import framed
 from pie_py.client import InferletFailed, RpcError
 
 ASK = """\
@@ -290,3 +291,29 @@ def test_samplers_of_durable_programs_are_those_of_others(short_folder: Path) ->
         for durable in (False, True):
             result = client.launch(program, durable=durable).result()
             assert result == "invalid-argument " * 5 + "1 2 3"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        ["call", "session.receive", 9, True, "never sent"],
+        ["sent", b"id"],
+        ["due", 7],
+        "no array",
+        ["checkpoint", b"", 0, 0, {"topics": 5}],
+    ],
+)
+def test_a_journal_that_makes_no_sense_stops_no_others(short_folder: Path, last: Any) -> None:
+    with Server(short_folder, **NO_MODEL) as server, server.client() as client:
+        program = client.upload(SAY.encode(), "say")
+        odd, other = (client.launch(program, durable=True, detached=True).id for _ in "ab")
+        client.send(odd, "x" * 1000)
+        server.process.kill()
+        server.process.wait()
+    with journal_of(short_folder / "data", odd).open("ab") as file:
+        file.write(framed(last))
+    with Server(short_folder, **NO_MODEL) as server, server.client() as client:
+        client.send(other, "on")
+        assert client.result(other).endswith("a on")
+        with pytest.raises(InferletFailed, match="internal: "):
+            client.result(odd)

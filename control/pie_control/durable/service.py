@@ -507,7 +507,10 @@ class DurableInstances(Service):
         )
         made.created_ns = head["created_ns"]
         made.aim.since -= (self._date_ns() - made.created_ns) / 1e9
-        made.aim.take(msgspec.convert(head.get("goal", {}), Goal))
+        try:
+            made.aim.take(msgspec.convert(head.get("goal", {}), Goal))
+        except msgspec.ValidationError as error:  # of another version
+            raise invalid(f"its goal: {error}") from None
         made.first_item = past.acked
         boxes: tuple[tuple[Any, list[Any]], ...] = (
             (made.outbox, past.outbox),

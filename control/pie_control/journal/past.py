@@ -103,8 +103,11 @@ class Past:
     def of(cls, entries: list[Any], size: int) -> Past:
         """That of a file's entries. Raises DamagedJournal."""
         past = cls(head_of(entries), size)
-        for entry in entries[1:]:
-            past._take(*entry)
+        for number, entry in enumerate(entries[1:], 1):
+            try:
+                past._take(*entry)
+            except (TypeError, ValueError, LookupError, AttributeError) as error:
+                raise DamagedJournal(f"entry {number} makes no sense: {error}", entries) from None
         return past
 
     @classmethod
