@@ -9,14 +9,7 @@ from functools import partial
 from typing import Any
 
 from pie_control.api.binder import queue_of
-from pie_control.durable.waits import (
-    Call,
-    durable_of,
-    error_of,
-    note_answer,
-    noted,
-    until,
-)
+from pie_control.durable.waits import Call, durable_of, error_of, note_answer, noted, until
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance

@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pie_control.api.binder import run_of
-from pie_control.durable.waits import (
-    Call,
-    durable_of,
-    error_of,
-    note_answer,
-    noted,
-    quiet,
-    until,
-)
+from pie_control.durable.waits import Call, durable_of, error_of, note_answer, noted, quiet, until
 from pie_control.errors import ApiError
 from pie_control.instances.futures import FutureKind
 from pie_control.instances.instance import Instance

@@ -19,13 +19,7 @@ from pie_control.instances.launcher import check_arguments
 from pie_control.instances.mailbox import Mailbox
 from pie_control.models.served import traits_of
 from pie_control.programs.store import Program, is_hash
-from pie_control.rpc.describe import (
-    describe_instance,
-    describe_model,
-    inspect,
-    tokens_of,
-    waits_of,
-)
+from pie_control.rpc.describe import describe_instance, describe_model, inspect, tokens_of, waits_of
 from pie_control.rpc.params import Answer, Handlers, text_or_bytes
 from pie_control.rpc.program_requests import ProgramRequests, check_unused
 from pie_control.rpc.session import Session
